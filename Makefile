@@ -80,30 +80,30 @@ test-python: $(VENV)/installed  ## tests of the installed package: python, comma
 
 .PHONY: test-matrix
 test-matrix: $(VENV)/installed  ## the operator matrix in full, on 1, 20 and 200 partitions
-	$(ON_SPARK) newest tests/spark/test_operators.py -m '' $(RECORDED) $(PYTEST_ARGS)
+	$(ON_SPARK) newest tests/spark/stores/test_operators.py -m '' $(RECORDED) $(PYTEST_ARGS)
 
-# What is tested on a Spark of its own, such as on/4.0/test_crash.py: two runs at a time.
+# What is tested on a Spark of its own, such as on/4.0/stores/test_crash.py: two runs at a time.
 on/%:
-	$(ON_SPARK) $(*D) tests/spark/$(*F) $(PYTEST_ARGS)
+	$(ON_SPARK) $(firstword $(subst /, ,$*)) tests/spark/$(patsubst $(firstword $(subst /, ,$*))/%,%,$*) $(PYTEST_ARGS)
 
 TWO_RUNS := --no-print-directory --jobs=2 --keep-going --output-sync=target
 
 .PHONY: test-versions
 test-versions: $(VENV)/installed  ## operators, crashes, file systems and upgrades on every Spark minor
 	$(MAKE) $(TWO_RUNS) $(SPARK_MINORS:%=on/%/) on/newest/ PYTEST_ARGS="-m versions $(RECORDED) $(PYTEST_ARGS)"
-	$(ON_SPARK) newest tests/spark/test_upgrades.py -m full $(RECORDED) $(PYTEST_ARGS)
+	$(ON_SPARK) newest tests/spark/stores/test_upgrades.py -m full $(RECORDED) $(PYTEST_ARGS)
 
 # Those that are short fill the gap in the end.
 .PHONY: test-versions-quick
 test-versions-quick: $(VENV)/installed  ## one case of every operator and a kill -9 on each older minor (450 MB each, once)
-	$(if $(SPARK_MINORS),$(MAKE) $(TWO_RUNS) $(SPARK_MINORS:%=on/%/test_operators.py) $(SPARK_MINORS:%=on/%/test_crash.py))
+	$(if $(SPARK_MINORS),$(MAKE) $(TWO_RUNS) $(SPARK_MINORS:%=on/%/stores/test_operators.py) $(SPARK_MINORS:%=on/%/stores/test_crash.py))
 
 .PHONY: compatibility
 compatibility: $(VENV)/installed  ## the tables of docs/compatibility.md, from what test-versions found
 	PYTHONPATH=tests $(BIN)/python -m support.spark.compatibility
 
 .PHONY: reference
-reference: $(VENV)/installed  ## the tables of docs/reference, and the plots of docs/benchmarks.md from its tables
+reference: $(VENV)/installed  ## the tables of docs/reference, and the plots of docs/benchmarks from their tables
 	PYTHONPATH=tests $(BIN)/python -m support.reference
 	$(BIN)/python benches/plots.py
 
@@ -135,7 +135,7 @@ soak-regional: $(VENV)/installed  ## 300 batches of a regional pipeline with ran
 .PHONY: lint
 lint: $(VENV)/installed  ## formatting, clippy, rustdoc, ruff, mypy, stubs, documentation; a warning is an error
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --features holdfast-jni/conformance --locked -- \
+	cargo clippy --workspace --all-targets --features holdfast-jni/conformance,holdfast-py/testing --locked -- \
 	    -D warnings -A clippy::disallowed-methods  # tests may call what libraries may not
 	cargo clippy --workspace --features holdfast-jni/conformance --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
@@ -145,8 +145,17 @@ lint: $(VENV)/installed  ## formatting, clippy, rustdoc, ruff, mypy, stubs, docu
 	$(BIN)/stubtest holdfast._core
 	$(MAKE) --no-print-directory docs
 
+# Draws the pictures of the site, which need no network then.
+PICTURES := build/mermaid/node_modules
+
+$(PICTURES): docs/mermaid/package.json docs/mermaid/package-lock.json
+	@mkdir -p $(@D)
+	@cp $^ $(@D)
+	@npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --loglevel=error && touch $@ || \
+	    { rm -rf $@; echo "make: npm could not fetch Mermaid: pictures of the site stay text"; }
+
 .PHONY: docs
-docs: $(VENV)/installed  ## the documentation as a site, in build/docs; a warning is an error
+docs: $(VENV)/installed $(PICTURES)  ## the documentation as a site, in build/docs; a warning is an error
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs . build/docs
 	@echo "make: build/docs/index.html"
 
@@ -157,7 +166,7 @@ format: $(VENV)/locked  ## format Rust and Python
 	$(BIN)/ruff format $(LINTED_PYTHON)
 
 .PHONY: bench
-bench: $(VENV)/installed  ## benchmarks; prints ratios, writes a page of plots (BENCH_ARGS=... are passed on)
+bench: $(VENV)/installed  ## benchmarks; prints ratios, draws the figures (BENCH_ARGS=... are passed on)
 	$(BIN)/python benches/run.py $(BENCH_ARGS)
 
 .PHONY: venv

@@ -1,6 +1,6 @@
-"""Plots of the tables in docs/benchmarks.md: ``make reference``, or ``python benches/plots.py``.
+"""Plots of the tables in docs/benchmarks: ``make reference``, or ``python benches/plots.py``.
 
-They are made from what the document says, so they show no figure that it does not have.
+They are made from what the pages say, so they show no figure that the pages do not have.
 """
 
 from __future__ import annotations
@@ -13,17 +13,23 @@ from pathlib import Path
 # The benchmarks and the examples share a harness.
 sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))
 
-from common.charts import Line, Point, Row, lines_plot, rows_plot
+from common.charts import Line, Point, Row, draw_lines, draw_rows, figure, svg_text
+from matplotlib.figure import Figure
 
 from harness.figures import Spread
-from holdfast.cli.pages.elements import Element, svg_file
 
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
-FOLDER = DOCUMENT.parent / "plots"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+FOLDER = DOCS / "plots"
 
 _SPREAD = re.compile(r"([\d.]+) \(([\d.]+)\.\.([\d.]+)\)")
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+
+
+def pages() -> str:
+    """Return the text of all pages about benchmarks."""
+    found = [DOCS / "benchmarks.md", *sorted((DOCS / "benchmarks").glob("*.md"))]
+    return "\n".join(page.read_text() for page in found)
 
 
 def tables(text: str) -> Iterator[Table]:
@@ -60,8 +66,8 @@ def spread(cell: str) -> Spread | None:
     return Spread(median=median, low=low, high=high)
 
 
-def plots(text: str) -> Mapping[str, Element]:
-    """Return the plots of the document by the names of their files."""
+def plots(text: str) -> Mapping[str, Figure]:
+    """Return the plots of the pages by the names of their files."""
     return {
         "batch-times-changelog.svg": _batch_times(text, "of RocksDB with changelog"),
         "batch-times-default.svg": _batch_times(text, "of Spark's default"),
@@ -70,19 +76,21 @@ def plots(text: str) -> Mapping[str, Element]:
     }
 
 
-def _batch_times(text: str, base: str) -> Element:
+def _batch_times(text: str, base: str) -> Figure:
     head, rows = table(text, "batch time of", "rounds")
     column = head.index(base)
     found = [
-        Row(name=row[0], colour="blue", spread=ratio)
+        Row(name=row[0], colour="tab:blue", spread=ratio)
         for row in rows
         if (ratio := spread(row[column])) is not None
     ]
     title = f"batch time with Holdfast, {base} (1 is as long): median and range over rounds"
-    return rows_plot(title, found, text="{:.3f}".format, reference=1.0, width=900.0)
+    made = figure([0.9 + 0.25 * len(found)])
+    draw_rows(made.axes[0], title, found, text="{:.3f}".format, reference=1.0)
+    return made
 
 
-def _restores(text: str) -> Element:
+def _restores(text: str) -> Figure:
     head, rows = table(text, "keys", "first key")
     lines = [
         Line(
@@ -94,10 +102,15 @@ def _restores(text: str) -> Element:
                 if (found := spread(row[column])) is not None
             ],
         )
-        for column, colour in ((1, "blue"), (2, "violet"))
+        for column, colour in ((1, "tab:blue"), (2, "tab:purple"))
     ]
-    title = "until the first key of a restored store, ms"
-    return lines_plot(title, lines, of="million keys", text="{:.0f}".format)
+    return _of_lines("until the first key of a restored store, ms", lines, of="million keys")
+
+
+def _of_lines(title: str, lines: Sequence[Line], *, of: str) -> Figure:
+    made = figure([2.8], width=7.0)
+    draw_lines(made.axes[0], title, lines, of=of)
+    return made
 
 
 def _millions(cell: str) -> float:
@@ -107,10 +120,10 @@ def _millions(cell: str) -> float:
     return float(number)
 
 
-def _memory(text: str) -> Element:
+def _memory(text: str) -> Figure:
     head, rows = table(text, "after batch", "50")
     batches = [float(cell.replace(",", "")) for cell in head[1:]]
-    colours = ("blue", "green", "orange")
+    colours = ("tab:blue", "tab:green", "tab:orange")
     lines = [
         Line(
             name=row[0],
@@ -123,14 +136,14 @@ def _memory(text: str) -> Element:
         )
         for row, colour in zip(rows, colours, strict=True)
     ]
-    return lines_plot("memory beyond the heap, MiB", lines, of="batches", text="{:.0f}".format)
+    return _of_lines("memory beyond the heap, MiB", lines, of="batches")
 
 
 def main() -> None:
     """Write all plots."""
     FOLDER.mkdir(exist_ok=True)
-    for name, picture in plots(DOCUMENT.read_text()).items():
-        (FOLDER / name).write_text(svg_file(picture), encoding="utf-8")
+    for name, picture in plots(pages()).items():
+        (FOLDER / name).write_text(svg_text(picture), encoding="utf-8")
 
 
 if __name__ == "__main__":

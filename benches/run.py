@@ -12,15 +12,15 @@ import platform
 import shlex
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 # The benchmarks and the examples share a harness; the tests have the older minors of Spark.
 sys.path += [str(Path(__file__).resolve().parents[1] / name) for name in ("examples", "tests")]
 
-from common import compare, page, report
+from common import compare, report
 from common.java import BuildError
 from common.plan import Plan
 from common.rounds import ALL_PROVIDERS, WrongStateError
@@ -41,7 +41,6 @@ from harness.needs import MissingNeedError, check_needs
 from harness.process import ChildError
 from harness.providers import PROVIDERS
 from harness.screen import Screen
-from support.spark.minors import INSTALLED
 from support.spark.other_spark import environment_of, minors
 
 RESULTS = Path(__file__).parent / "results"
@@ -71,7 +70,7 @@ _WITHOUT_SPARK = {"coordinator", "state", GPU}
 
 SUITES_HELP = """\
 compare BEFORE AFTER takes two result files of one suite, and says what got worse beyond the noise.
-report RECORD... -o FILE makes a page of result files, as every run does in the end of its own.
+report RECORD... -o FOLDER prints result files and draws them, as every run does in the end.
 
 suites:
   store    single rows, scans, commits and restores of one store of 1 M keys, below any query
@@ -229,6 +228,8 @@ def _versions(suites: list[str]) -> str:
 
 def _move_to(minor: str) -> None:
     """Go on with the same arguments in a process whose PySpark is that of a minor, if it is not."""
+    from support.spark.minors import INSTALLED
+
     if minor != INSTALLED:
         os.execve(sys.executable, [sys.executable, *sys.argv], environment_of(minor))
 
@@ -238,7 +239,9 @@ def main() -> int:
     if sys.argv[1:2] == ["compare"]:
         return compare.main(sys.argv[2:])
     if sys.argv[1:2] == ["report"]:
-        return page.main(sys.argv[2:])
+        from common import pictures
+
+        return pictures.main(sys.argv[2:])
     options = parse_args()
     if options.spark is not None:
         _move_to(options.spark)
@@ -273,10 +276,11 @@ def main() -> int:
             return 1
         finally:
             # Of what was measured before an error, too.
-            if records:
-                file = RESULTS / f"report-{time.strftime('%Y%m%d-%H%M%S')}.html"
-                page.save_page(records, file)
-                screen.say(f"\nAll plots: {file}")
+            if records and find_spec("matplotlib"):  # not on every machine with a GPU
+                from common import pictures
+
+                drawn = pictures.save(records, RESULTS)
+                screen.say("\n".join(["", *(f"Picture: {path}" for path in drawn)]))
     screen.heading("targets")
     report.show_verdicts(verdicts, screen=screen)
     return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast._spark import OPTION_KEYS, STORE
+from holdfast._options import OPTIONS, STORE
 
 #: Those whose memory can be limited; Spark's default keeps all state on the heap.
 LIMITED = ("rocksdb-changelog", "rocksdb", "holdfast")
@@ -11,7 +11,7 @@ LIMITED = ("rocksdb-changelog", "rocksdb", "holdfast")
 def memory_limit(provider: str, memory_mib: int) -> dict[str, str]:
     """Return settings: Holdfast's target, the whole of RocksDB's caches and write buffers."""
     if provider == "holdfast":
-        return {OPTION_KEYS["target_memory_bytes"]: f"{memory_mib}m"}
+        return {OPTIONS["target_memory_bytes"].key: f"{memory_mib}m"}
     return {
         f"{STORE}.rocksdb.boundedMemoryUsage": "true",
         f"{STORE}.rocksdb.maxMemoryUsageMB": str(memory_mib),

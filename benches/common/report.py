@@ -51,6 +51,21 @@ class Result:
         return judge(self.name, self.targets, self.runs)
 
 
+def result_of(record: Mapping[str, Any]) -> Result:
+    """Return what a result file says, as `save` was given it."""
+    targets = [verdict["target"] for verdict in record.get("targets", ())]
+    bases = [base for line in record["summary"] for base in line["ratios"]]
+    return Result(
+        name=record["benchmark"],
+        plan=record["plan"],
+        metrics=[Metric(**metric) for metric in record["metrics"]],
+        targets=[Target(**{**target, "metric": Metric(**target["metric"])}) for target in targets],
+        runs=[Run(**run) for run in record["runs"]],
+        notes=record.get("notes", ""),
+        bases=list(dict.fromkeys(bases)),
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Line:
     """One metric of one provider over all rounds.

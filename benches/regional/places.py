@@ -8,13 +8,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 # The tests have the servers, and the means to fetch their jars.
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 
-from support.spark.java_side import compile_helpers
-from support.spark.mini_hdfs import MiniHdfs
-from support.spark.object_stores import S3Server
+if TYPE_CHECKING:  # they need PySpark, which suites without Spark do not
+    from support.spark.mini_hdfs import MiniHdfs
+    from support.spark.object_stores import S3Server
 
 #: What a request to the object store takes, beside the work for it.
 S3_REQUEST_MS = 30
@@ -75,12 +76,17 @@ class S3(Place):
 
 @contextmanager
 def _open_hdfs(folder: Path) -> Iterator[Place]:
+    from support.spark.mini_hdfs import MiniHdfs
+
     with closing(MiniHdfs(folder, data_nodes=1)) as cluster:
         yield Hdfs(cluster)
 
 
 @contextmanager
 def _open_s3(folder: Path) -> Iterator[Place]:
+    from support.spark.java_side import compile_helpers
+    from support.spark.object_stores import S3Server
+
     helpers = compile_helpers(folder / "classes", only="UntilInputEnds")
     latency = {"s3proxy.latency-blobstore.*.latency": str(S3_REQUEST_MS)}
     with closing(S3Server(folder, helpers, properties=latency)) as server:

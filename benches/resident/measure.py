@@ -19,7 +19,7 @@ from common.targets import Target
 from harness.process import follow
 from harness.providers import TITLES
 from harness.screen import Screen
-from holdfast._spark import STORE
+from holdfast._options import STORE
 from resident.inputs import Emitted, Expected, Request
 from resident.queries import QUERIES, Query
 

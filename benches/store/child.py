@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.process import Reporter, report_to_parent
-from holdfast._spark import OPTION_KEYS
+from holdfast._options import OPTIONS
 
 # A script finds what is beside it; this is where the packages are, and the means of the tests.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -136,7 +136,7 @@ class Scenario:
     def cold_restores(self, *, keys: int, changelogs: int, changes: int) -> None:
         """The same where state may leave memory, and nothing of it is to be there at first."""
         self._step(f"{changelogs} commits of state that may leave memory")
-        target = OPTION_KEYS["target_memory_bytes"]
+        target = OPTIONS["target_memory_bytes"].key
         with settings(self._spark, {**_IMAGES, target: "1t"}):
             store = self._changed(
                 keys=keys, changelogs=changelogs, changes=changes, maintained=True

@@ -64,14 +64,14 @@ def verdicts(
     yield _slow(attempts, slow)
     last = rows[-1]
     yield (
-        f"the last checkpoint, {last.id}, is {last.outcome}, covers batch {last.batch} and owes "
+        f"the last checkpoint, {last.id}, is {last.outcome}, covers batch {last.batch_id} and owes "
         f"{last.in_flight_rows:,} rows",
-        last.outcome == "global" and last.batch == batches - 1 and last.in_flight_rows == 0,
+        last.outcome == "global" and last.batch_id == batches - 1 and last.in_flight_rows == 0,
     )
 
 
 def _ids(rows: Sequence[HistoryRow]) -> tuple[str, bool]:
-    covered = [row.batch for row in rows if row.outcome != "aborted"]
+    covered = [row.batch_id for row in rows if row.outcome != "aborted"]
     good = all(before.id < after.id for before, after in pairwise(rows))
     return (
         f"no checkpoint id came twice, and no batch is missing between {covered[0]} and "

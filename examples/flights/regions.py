@@ -23,6 +23,7 @@ from harness.screen import RunLine, Screen
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.checkpoint.read import checkpoint_ids, read_metadata
 from holdfast.regions.driver.history import print_history
+from holdfast.regions.files.paths import local_folder
 
 _SILENCE_S = 180.0
 
@@ -131,7 +132,7 @@ class RegionalDemo:
         line = self._screen.run("until it is killed", rows=None)
         attempts, in_batch = self._follow(spec, line)
         line.finish(f"killed in batch {KILLED_BATCH}")
-        checkpoint = Path(spec.checkpoint)
+        checkpoint = local_folder(spec.checkpoint)
         kill = Kill(
             begun=last_logged(checkpoint / "spark" / "offsets"),
             committed=last_logged(checkpoint / "spark" / "commits"),
@@ -156,9 +157,8 @@ class RegionalDemo:
             if kind == "attempt":
                 attempts.append(Attempt.from_event(fields))
                 row = attempts[-1].row
-                line.note(
-                    f"checkpoint {row.id}, batch {row.batch}: {row.outcome}, {row.ms / 1000:.1f} s"
-                )
+                which = f"checkpoint {row.id}, batch {row.batch_id}"
+                line.note(f"{which}: {row.outcome}, {row.ms / 1000:.1f} s")
             elif kind == "batch_computation":
                 line.note("batch computation")
 

@@ -17,10 +17,11 @@ from flights.rolling import REGION_BY, SCHEMA, RollingDelays, batch_computation
 from flights.trouble import HANGING, Trouble, TroubledDelays
 from harness.process import Reporter, report_to_parent
 from harness.providers import start_session
-from holdfast.regions.base.folders import CheckpointFolders
 from holdfast.regions.checkpoint.read import in_flight_rows, read_metadata
 from holdfast.regions.coordinator import HistoryRecord
 from holdfast.regions.driver.history import history_rows
+from holdfast.regions.files.folders import CheckpointFolders
+from holdfast.regions.files.paths import local_folder
 from holdfast.regions.sinks.layout import STAGED_FOLDER
 
 _POLL_S = 0.1
@@ -67,7 +68,7 @@ def run(spec: RegionalSpec, report: Reporter) -> None:
     spark = start_session(provider="holdfast", partitions=2, extra=extra)
     report("started", spark=spark.version)
     # The history of the folder begins with the attempts of earlier runs.
-    before = CheckpointFolders(Path(spec.checkpoint)).read_last_attempt()
+    before = CheckpointFolders(local_folder(spec.checkpoint)).read_last_attempt()
     query = _started(spec, spark)
     follower = _Follower(spec, query, report, before=before)
     while not query.awaitTermination(_POLL_S):
@@ -130,14 +131,14 @@ class _Follower:
             self._report("in_batch", regions_done=staged)
 
     def _row(self, record: HistoryRecord) -> dict[str, Any]:
-        (row,) = history_rows([record], checkpoint=Path(self._spec.checkpoint))
+        (row,) = history_rows([record], checkpoint=local_folder(self._spec.checkpoint))
         return asdict(row)
 
     def _in_flight(self, record: HistoryRecord) -> dict[str, int]:
         """Return the number of rows that regions owe after a checkpoint."""
         if not record.in_flight_rows:
             return {}
-        metadata = read_metadata(Path(self._spec.checkpoint), record.id)
+        metadata = read_metadata(local_folder(self._spec.checkpoint), record.id)
         owed = {region: in_flight_rows(entry) for region, entry in metadata.regions.items()}
         return {region: rows for region, rows in owed.items() if rows}
 

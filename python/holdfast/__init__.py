@@ -1,7 +1,7 @@
 """Holdfast: a state backend for Spark Structured Streaming.
 
 The state of all partitions of an executor goes into a few merged files instead of hundreds of small
-ones, and every file lives for exactly as long as a retained checkpoint needs it.
+ones. Every file lives for exactly as long as a retained checkpoint needs it.
 
 Three ways in:
 
@@ -21,6 +21,7 @@ from holdfast._core import (
     CorruptSegmentError,
     FencedError,
     FileStatus,
+    NewerFormatError,
     Owner,
     SegmentRef,
     SnapshotManager,
@@ -29,78 +30,46 @@ from holdfast._core import (
 )
 from holdfast._jars import plugin_jars
 from holdfast._spark import check, configure, spark_conf
+from holdfast.regions import __all__ as _of_regions
 
 if TYPE_CHECKING:
-    from holdfast.regions import (
-        CheckpointId,
-        CheckpointInfo,
-        DamagedCheckpointError,
-        FileSplits,
-        FolderInUseError,
-        LayoutChangedError,
-        LocalQuery,
-        Operator,
-        OperatorContext,
-        PipelineMetrics,
-        RegionalQuery,
-        RegionalQueryError,
-        RegionFinishedError,
-        RegionInTwoTasksError,
-        SavepointError,
-        SinkFailedError,
-        SinkFencedError,
-        Stage,
-        Staged,
-        StateError,
-        TwoPhaseSink,
-        regional,
-        restore,
-    )
+    from holdfast.regions import *  # noqa: F403
 
 __all__ = [
     "AttemptEndedError",
-    "CheckpointId",
-    "CheckpointInfo",
     "CorruptSegmentError",
-    "DamagedCheckpointError",
     "FencedError",
-    "FileSplits",
     "FileStatus",
-    "FolderInUseError",
-    "LayoutChangedError",
-    "LocalQuery",
-    "Operator",
-    "OperatorContext",
+    "NewerFormatError",
     "Owner",
-    "PipelineMetrics",
-    "RegionFinishedError",
-    "RegionInTwoTasksError",
-    "RegionalQuery",
-    "RegionalQueryError",
-    "SavepointError",
     "SegmentRef",
-    "SinkFailedError",
-    "SinkFencedError",
     "SnapshotManager",
-    "Stage",
-    "Staged",
-    "StateError",
     "Stats",
-    "TwoPhaseSink",
     "__version__",
     "check",
     "configure",
     "plugin_jars",
-    "regional",
-    "restore",
     "spark_conf",
 ]
+__all__ += _of_regions
 
 
 def __getattr__(name: str) -> Any:
     """Import what needs PyArrow only when it is asked for."""
-    if name in __all__:
+    if name in _of_regions:
         from holdfast import regions
 
         return getattr(regions, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names, also of `regions` if it can be imported.
+
+    ``help`` and ``inspect.getmembers`` ask for every name, and fail if one cannot be imported.
+    """
+    from importlib.util import find_spec
+
+    known = [name for name in globals() if name.startswith("__") or name in __all__]
+    importable = find_spec("pyarrow") is not None and find_spec("numpy") is not None
+    return sorted({*known, *__all__} if importable else known)

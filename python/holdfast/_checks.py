@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
 class Allowed:
-    """What an option may be.
+    """The allowed values of an option.
 
     Attributes
     ----------
     kind : {"flag", "integer", "time", "other"}
-        True or False, a whole number, a timedelta; another is checked in words.
+        True or False, a whole number, a timedelta, or a value that other code checks.
     unit : str
-        What a number counts, and of a text its length.
+        Unit of a number, or of the length of a text.
     least, most : int or None
-        Bounds, of a time in seconds.
+        Bounds; those of a time in seconds.
     above : bool
         Whether `least` itself is not allowed.
     optional : bool
         Whether None is allowed.
     note : str
-        What is allowed beside that.
+        Further allowed values, in words.
     """
 
     kind: Literal["flag", "integer", "time", "other"]
@@ -37,33 +38,50 @@ class Allowed:
     note: str = ""
 
 
-def require_allowed(option: str, value: object, allowed: Allowed) -> None:
-    """Raise ValueError unless a value is what `allowed` says."""
+def require_allowed(option: str, value: Any, allowed: Allowed) -> Any:
+    """Return an allowed value as Python's own type, or raise ValueError."""
     if allowed.optional and value is None:
-        return
-    match allowed.kind:
-        case "flag":
-            require_bool(option, value)
-        case "time":
-            require_duration(option, value, zero=not allowed.above)
-        case "integer":
-            require_int(option, value, at_least=allowed.least, at_most=allowed.most)
-        case "other":
-            pass
+        return None
+    if allowed.kind == "flag":
+        return require_bool(option, value)
+    if allowed.kind == "integer":
+        return require_int(option, value, at_least=allowed.least, at_most=allowed.most)
+    if allowed.kind == "time":
+        require_duration(option, value, zero=not allowed.above)
+    return value
 
 
-def require_int(option: str, value: object, *, at_least: int, at_most: int | None = None) -> None:
-    """Raise ValueError unless `value` is an integer in these bounds."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+def whole_number(value: object) -> int | None:
+    """Return an integer of any type, such as NumPy's, as Python's; None for anything else."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def require_int(option: str, value: object, *, at_least: int, at_most: int | None = None) -> int:
+    """Return an integer of any type in these bounds as Python's, or raise ValueError."""
+    number = whole_number(value)
+    if number is None or number < at_least:
         raise not_allowed(option, value, f"an integer of at least {at_least}")
-    if at_most is not None and value > at_most:
+    if at_most is not None and number > at_most:
         raise not_allowed(option, value, f"an integer of at most {at_most}")
+    return number
 
 
-def require_bool(option: str, value: object) -> None:
-    """Raise ValueError unless `value` is True or False."""
-    if not isinstance(value, bool):
+def optional_int(option: str, value: object, *, at_least: int) -> int | None:
+    """Return None for None, else the result of `require_int`."""
+    return None if value is None else require_int(option, value, at_least=at_least)
+
+
+def require_bool(option: str, value: object) -> bool:
+    """Return True or False, also for NumPy's booleans, or raise ValueError."""
+    kind = type(value)
+    if kind is not bool and (kind.__module__, kind.__name__.rstrip("_")) != ("numpy", "bool"):
         raise not_allowed(option, value, "True or False")
+    return bool(value)
 
 
 def require_duration(option: str, value: object, *, zero: bool) -> None:

@@ -8,10 +8,10 @@ from typing import Final
 
 from holdfast._core import __version__
 
-#: Minors of Spark that this release has a jar for and was tested on, by age.
+#: Minors of Spark that this release has a jar for and was tested on, the oldest first.
 SPARK_MINORS: Final = ("4.0", "4.1", "4.2", "4.3")
 
-#: The state store interface of 4.0.0 is another than that of all later patches.
+#: 4.0.0 has another state store interface than all later patches.
 OLDEST_SPARK: Final = "4.0.1"
 SCALA: Final = "2.13"
 
@@ -29,14 +29,14 @@ def plugin_jars(*, spark: str | None = None) -> list[Path]:
     ----------
     spark : str, optional
         Version of Spark that the jars are for, such as ``"4.0"`` or ``"4.0.3"``. By default that
-        of the installed PySpark, or the newest minor where there is none.
+        of the installed PySpark, or the newest minor without PySpark.
 
     Returns
     -------
     list of pathlib.Path
         Absolute paths: the classes for that minor, and the native library, which all minors share.
-        For a minor newer than this release the classes are those of the newest one it knows; the
-        plugin then looks at its start whether they fit.
+        For a minor newer than this release, the classes are for the newest one it knows. The
+        plugin then checks at its start whether they fit.
 
     Raises
     ------

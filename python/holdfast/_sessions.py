@@ -1,4 +1,4 @@
-"""What a builder or a session of Spark is: classic or of Spark Connect, running already or not."""
+"""Checks of a builder or a session of Spark: classic or of Spark Connect, running or not."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def require_classic_builder(builder: Any) -> None:
 
 
 def _reason_for_connect(builder: Any) -> str | None:
-    """Say what makes the builder one of Spark Connect, as `getOrCreate` looks at it."""
+    """Return why `getOrCreate` will make a session of Spark Connect; None if it will not."""
     options: dict[str, Any] = builder._options
     if remote := options.get("spark.remote"):
         return f"spark.remote is {remote}"
@@ -82,6 +82,26 @@ def require_classic_session(session: object) -> None:
             "beside the driver of Spark, which a client does not reach. Run the program where the "
             "driver runs, with spark-submit or with spark.api.mode set to classic and no remote. "
             "Queries without operators of Holdfast run on both"
+        )
+
+
+def require_jar(context: Any) -> None:
+    """Refuse a Spark context whose JVM does not have Holdfast's jar.
+
+    Raises
+    ------
+    RuntimeError
+        If it does not: py4j would take the names of its classes for those of packages.
+    """
+    from py4j.java_gateway import JavaPackage
+
+    if isinstance(context._jvm.io.holdfast.spark.RegionalBridge, JavaPackage):
+        raise RuntimeError(
+            "the Spark application does not have Holdfast's jar, and the class path of its JVM is "
+            "fixed. Start a new process and build its first session with "
+            "holdfast.configure(SparkSession.builder).getOrCreate(); under spark-submit pass "
+            "`--jars $(python -m holdfast jar)` and, as --properties-file, the settings that "
+            "`python -m holdfast conf` prints"
         )
 
 

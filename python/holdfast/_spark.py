@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from holdfast._checks import Allowed, not_allowed, require_bool, require_one_of
 from holdfast._jars import plugin_jars
+from holdfast._options import OPTIONS, STORE, StoreOptions, takes_options, written
 from holdfast._sessions import (
     PLUGIN,
     require_classic_builder,
@@ -17,20 +16,7 @@ from holdfast._sessions import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Compression = Literal["lz4", "none"]
-
-#: Of state stores and of regional pipelines; the core and the plugin have the same default.
-DEFAULT_MAX_FILE_BYTES: Final = 32 * 1024 * 1024
-MIN_MAX_FILE_BYTES: Final = 4 * 1024
-MAX_MAX_FILE_BYTES: Final = 1 << 40
-MIN_MEMORY_BYTES: Final = 1 << 20
-
-#: As `target_memory_bytes`: the executor decides, which knows what it has.
-AUTO: Final = "auto"
-
-DEFAULT_LOCAL_CACHE_BYTES: Final = 1 << 30
-
-#: What Spark's Structured Streaming page shows of Holdfast, a graph each; the progress has more.
+#: Metrics of Holdfast with a graph on Spark's Structured Streaming page. The progress has more.
 UI_METRICS: Final = (
     "holdfastFilesCreated",
     "holdfastSegments",
@@ -42,42 +28,10 @@ UI_METRICS: Final = (
 )
 UI_METRICS_KEY: Final = "spark.sql.streaming.ui.enabledCustomMetricList"
 
-# Spark reads these as comma-separated lists: other people's entries stay.
+# Spark reads these as comma-separated lists, so other people's entries stay.
 LIST_KEYS: Final = ("spark.jars", "spark.plugins", UI_METRICS_KEY)
 
-# Spark's notation of sizes: 64m and 64mb are 64 MiB.
-_SIZE: Final = re.compile(r"(?P<number>[0-9]+)(?:(?P<unit>[kmgtp])b?|b)?")
-_SHIFTS: Final = {"b": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
-_MAX_LONG: Final = (1 << 63) - 1
-
-# What may be tuned: option of `configure`, key. The plugin has the same defaults.
-STORE: Final = "spark.sql.streaming.stateStore"
-OPTION_KEYS: Final = {
-    "max_file_bytes": f"{STORE}.holdfast.maxFileBytes",
-    "compression": f"{STORE}.holdfast.compression",
-    "max_memory_bytes": f"{STORE}.holdfast.maxMemoryBytes",
-    "target_memory_bytes": f"{STORE}.holdfast.targetMemoryBytes",
-    "local_cache_bytes": f"{STORE}.holdfast.localCacheBytes",
-    "change_journal": f"{STORE}.holdfast.changeJournal",
-}
-
-#: What these options may be; the reference of settings shows it.
-ALLOWED: Final = {
-    "max_file_bytes": Allowed(
-        "other", unit="bytes", least=MIN_MAX_FILE_BYTES, most=MAX_MAX_FILE_BYTES
-    ),
-    "compression": Allowed(
-        "other", note=" or ".join(f"`{name}`" for name in get_args(Compression))
-    ),
-    "max_memory_bytes": Allowed("other", unit="bytes", least=MIN_MEMORY_BYTES, optional=True),
-    "target_memory_bytes": Allowed(
-        "other", unit="bytes", least=MIN_MEMORY_BYTES, note=f'`"{AUTO}"`, 0, or 1 MiB or more'
-    ),
-    "local_cache_bytes": Allowed("other", unit="bytes", least=0),
-    "change_journal": Allowed("flag"),
-}
-
-#: What every query needs; Spark reads these when the query starts.
+#: Settings that every query needs. Spark reads them when the query starts.
 OF_QUERIES: Final = {
     f"{STORE}.providerClass": "io.holdfast.spark.HoldfastStateStoreProvider",
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -87,59 +41,23 @@ OF_QUERIES: Final = {
 }
 
 
-def spark_conf(
-    *,
-    max_file_bytes: int | str = DEFAULT_MAX_FILE_BYTES,
-    compression: Compression = "lz4",
-    max_memory_bytes: int | str | None = None,
-    target_memory_bytes: int | str = AUTO,
-    local_cache_bytes: int | str = DEFAULT_LOCAL_CACHE_BYTES,
-    change_journal: bool = False,
-    spark: str | None = None,
-) -> dict[str, str]:
+@takes_options(left_alone=False)
+def spark_conf(*, spark: str | None = None, **options: Unpack[StoreOptions]) -> dict[str, str]:
     """Return the Spark settings of Holdfast, for ``spark-defaults.conf`` or ``--conf``.
 
     Parameters
     ----------
-    max_file_bytes : int or str, default 32 MiB
-        Size at which a physical file is sealed and the next one is begun, in bytes or in Spark's
-        notation (``"64m"`` is 64 MiB). A soft bound: the segment that crosses it is still written
-        whole. From 4 KiB to 1 TiB.
-    compression : {"lz4", "none"}, default "lz4"
-        How payloads are compressed on disk. Every build reads both.
-    max_memory_bytes : int or str, optional
-        Limit on the native memory that the state of one executor takes, 1 MiB or more, in bytes or
-        in Spark's notation. State may be larger: what batches do not touch leaves memory once a
-        run holds it. A task that needs more fails with an error that says so, instead of the
-        whole executor being killed. Without it there is no limit. Native memory is not part of the
-        JVM's heap: leave room for it in ``spark.executor.memoryOverhead``.
-    target_memory_bytes : int or str, default "auto"
-        Native memory of one executor from which on what batches do not touch leaves memory, 1 MiB
-        or more, in bytes or in Spark's notation, or 0 to keep all state in memory. ``"auto"`` is
-        three quarters of `max_memory_bytes`; without that a share of what the executor has beside
-        its heap: half of ``spark.executor.memoryOverhead`` on YARN and Kubernetes, half of what
-        any other container leaves, a quarter of what a machine leaves, and 128 MiB at least.
-    local_cache_bytes : int or str, default 1 GiB
-        Local disk of one executor for what it wrote to and read from a checkpoint on HDFS or an
-        object store, in bytes or in Spark's notation, 0 for none. In use from the start where
-        `max_memory_bytes` or a size of `target_memory_bytes` is set, else once state has left
-        memory; of several queries the largest holds. It lies in Spark's folder for local files
-        (``spark.local.dir``), and goes when the executor ends, or once that disk is full.
-    change_journal : bool, default False
-        Record every put, append and removal of a batch beside what became of each key. Spark's
-        ``readChangeFeed`` then shows them all, as with Spark's own providers: also a value that the
-        same batch replaced. A batch that changes a key more than once, or changes lists, writes
-        every operation a second time, and holds them in native memory until it commits.
+    options
     spark : str, optional
-        Version of Spark that the settings are for, such as ``"4.0"``, where the driver runs another
-        than the installed PySpark. See `plugin_jars`.
+        Version of Spark that the settings are for, such as ``"4.0"``, if the driver does not run
+        the installed PySpark. See `plugin_jars`.
 
     Returns
     -------
     dict of str to str
         Settings by key. ``spark.jars``, ``spark.plugins`` and
-        ``spark.sql.streaming.ui.enabledCustomMetricList`` are lists in Spark: where you have
-        entries of your own, append these with a comma.
+        ``spark.sql.streaming.ui.enabledCustomMetricList`` are lists in Spark. If you have entries
+        of your own, append these with a comma.
 
     Raises
     ------
@@ -160,62 +78,34 @@ def spark_conf(
     >>> conf["spark.plugins"]
     'io.holdfast.spark.HoldfastPlugin'
     """
-    file_bytes = _allowed_bytes(
-        "max_file_bytes",
-        max_file_bytes,
-        "a number of bytes, or a size such as '64m', "
-        f"from {MIN_MAX_FILE_BYTES} to {MAX_MAX_FILE_BYTES} bytes",
-    )
-    limit_bytes = 0
-    if max_memory_bytes is not None:
-        limit_bytes = _memory_bytes("max_memory_bytes", max_memory_bytes, "None")
-    cache_bytes = _allowed_bytes(
-        "local_cache_bytes",
-        local_cache_bytes,
-        "a number of bytes, or a size such as '10g', 0 or more",
-    )
-    require_one_of("compression", compression, get_args(Compression))
-    require_bool("change_journal", change_journal)
+    tuned = written(options)
     return {
         "spark.jars": ",".join(map(str, plugin_jars(spark=spark))),
         "spark.plugins": PLUGIN,
         **OF_QUERIES,
         UI_METRICS_KEY: ",".join(UI_METRICS),
-        OPTION_KEYS["max_file_bytes"]: str(file_bytes),
-        OPTION_KEYS["compression"]: compression,
-        OPTION_KEYS["max_memory_bytes"]: str(limit_bytes),
-        OPTION_KEYS["target_memory_bytes"]: _target(target_memory_bytes),
-        OPTION_KEYS["local_cache_bytes"]: str(cache_bytes),
-        OPTION_KEYS["change_journal"]: str(change_journal).lower(),
+        **tuned,
     }
 
 
+@takes_options(left_alone=True)
 def configure(
-    builder: SparkSession.Builder,
-    *,
-    max_file_bytes: int | str | None = None,
-    compression: Compression | None = None,
-    max_memory_bytes: int | str | None = None,
-    target_memory_bytes: int | str | None = None,
-    local_cache_bytes: int | str | None = None,
-    change_journal: bool | None = None,
+    builder: SparkSession.Builder, **options: Unpack[StoreOptions]
 ) -> SparkSession.Builder:
     """Set everything Holdfast needs on a session builder.
 
     Nothing is overwritten silently. Entries that the builder already has in lists, such as
-    ``spark.jars`` and ``spark.plugins``, stay; an option that is not given here leaves its key to
-    the builder, to ``spark-defaults.conf`` and to ``--conf``; any other value for a key that
-    Holdfast needs is refused. A builder does not know ``spark-defaults.conf`` and ``--conf``: what
-    is set on it replaces what they say.
+    ``spark.jars`` and ``spark.plugins``, stay. An option that is not given here leaves its key to
+    the builder, to ``spark-defaults.conf`` and to ``--conf``. Any other value for a key that
+    Holdfast needs is refused. A builder does not know ``spark-defaults.conf`` and ``--conf``:
+    settings of the builder replace theirs.
 
     Parameters
     ----------
     builder : pyspark.sql.SparkSession.Builder
         A builder whose session has not been created yet.
-    max_file_bytes, compression, max_memory_bytes : optional
-        As in `spark_conf`. What is given replaces what the builder has.
-    target_memory_bytes, local_cache_bytes, change_journal : optional
-        As in `spark_conf`. What is given replaces what the builder has.
+    **options
+        Those of `spark_conf`. They replace settings of the builder.
 
     Returns
     -------
@@ -245,27 +135,19 @@ def configure(
     >>> from pyspark.sql import SparkSession
     >>> spark = holdfast.configure(SparkSession.builder.appName("counts")).getOrCreate()
     """
-    given: dict[str, Any] = {
-        "max_file_bytes": max_file_bytes,
-        "compression": compression,
-        "max_memory_bytes": max_memory_bytes,
-        "target_memory_bytes": target_memory_bytes,
-        "local_cache_bytes": local_cache_bytes,
-        "change_journal": change_journal,
-    }
-    given = {option: value for option, value in given.items() if value is not None}
+    given: Any = {name: value for name, value in options.items() if value is not None}
     settings = spark_conf(**given)
     require_classic_builder(builder)
-    # A builder has no public way to ask it for a setting, and one that was applied cannot be told
-    # from a default afterwards.
-    options: dict[str, Any] = builder._options
+    # A builder has no public way to ask it for a setting. A setting that was applied looks like a
+    # default afterwards.
+    held: dict[str, Any] = builder._options
     require_plugin_if_running()
-    # Left alone rather than set to their defaults, which would replace spark-defaults.conf.
-    left_alone = {key for option, key in OPTION_KEYS.items() if option not in given}
+    # Defaults would replace spark-defaults.conf.
+    left_alone = {option.key for name, option in OPTIONS.items() if name not in given}
     wanted = {key: value for key, value in settings.items() if key not in left_alone}
     for key in LIST_KEYS:
-        wanted[key] = _appended(options.get(key), wanted[key])
-    _require_no_contradiction(options, wanted)
+        wanted[key] = _appended(held.get(key), wanted[key])
+    _require_no_contradiction(held, wanted)
     for key, value in wanted.items():
         builder.config(key, value)
     return builder
@@ -275,7 +157,7 @@ def check(session: SparkSession) -> None:
     """Check that stateful queries which a session starts keep their state in Holdfast.
 
     For sessions that others made: a notebook's, a managed service's, or a client's of Spark
-    Connect. It looks at settings alone; nothing is started.
+    Connect. It only reads settings and starts nothing.
 
     Parameters
     ----------
@@ -321,7 +203,7 @@ def _shown(value: str | None) -> str:
 
 
 def _require_no_contradiction(options: dict[str, Any], wanted: dict[str, str]) -> None:
-    may_change = {*LIST_KEYS, *OPTION_KEYS.values()}
+    may_change = {*LIST_KEYS, *(option.key for option in OPTIONS.values())}
     for key, value in wanted.items():
         if key not in may_change and key in options and str(options[key]) != value:
             raise ValueError(
@@ -331,43 +213,6 @@ def _require_no_contradiction(options: dict[str, Any], wanted: dict[str, str]) -
 
 
 def _appended(present: object, added: str) -> str:
-    """Append what a comma-separated list does not have yet."""
+    """Append entries that a comma-separated list does not have yet."""
     entries = [part.strip() for part in str(present or "").split(",") if part.strip()]
     return ",".join(dict.fromkeys([*entries, *added.split(",")]))
-
-
-def _target(size: int | str) -> str:
-    """Return what the key of `target_memory_bytes` is set to."""
-    if size == AUTO:
-        return AUTO
-    if _bytes(size) == 0:
-        return "0"
-    return str(_memory_bytes("target_memory_bytes", size, f"{AUTO!r}, 0"))
-
-
-def _memory_bytes(option: str, size: int | str, otherwise: str) -> int:
-    """Return an amount of memory in bytes; `otherwise` is what else is allowed."""
-    return _allowed_bytes(
-        option,
-        size,
-        f"{otherwise}, a number of bytes, or a size such as '8g', {MIN_MEMORY_BYTES} bytes or more",
-    )
-
-
-def _allowed_bytes(option: str, size: object, wanted: str) -> int:
-    """Return a size in bytes that lies in the bounds of its option."""
-    found, allowed = _bytes(size), ALLOWED[option]
-    if found is None or not allowed.least <= found <= (allowed.most or _MAX_LONG):
-        raise not_allowed(option, size, wanted)
-    return found
-
-
-def _bytes(size: object) -> int | None:
-    """Return a size in bytes: a number of them, or Spark's notation. None where it is neither."""
-    # bool is an int in Python, but True is not a size.
-    if isinstance(size, int) and not isinstance(size, bool):
-        return size
-    found = _SIZE.fullmatch(size.strip().lower()) if isinstance(size, str) else None
-    if found is None:
-        return None
-    return int(found["number"]) << _SHIFTS[found["unit"] or "b"]

@@ -1,19 +1,18 @@
-"""The crates that are linked into a library of Holdfast, by what Cargo says of them."""
+"""The crates that Cargo links into a library of Holdfast."""
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast_build.tools import ROOT, BuildError, find_cargo
+from holdfast_build.tools import ROOT, find_cargo, run
 
-#: What wheels are built for; a crate that only other platforms need is in none of them.
+#: Platforms with wheels. A crate that only other platforms need is in none of them.
 TARGETS = ("x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu")
 
 
@@ -49,9 +48,9 @@ class Crate:
 
 
 def linked(package: str, *, targets: Iterable[str] = TARGETS) -> tuple[Crate, ...]:
-    """Return the crates that are compiled into a library, that of the package among them.
+    """Return the crates that are compiled into a library, its own among them, by name and version.
 
-    Programs of the build and procedural macros are not in it: they ran when it was built.
+    Build scripts and procedural macros are not among them: they ran when the library was built.
 
     Parameters
     ----------
@@ -59,16 +58,6 @@ def linked(package: str, *, targets: Iterable[str] = TARGETS) -> tuple[Crate, ..
         Package of the library.
     targets : iterable of str
         Platforms, as Rust names them.
-
-    Returns
-    -------
-    tuple of Crate
-        By name and version.
-
-    Raises
-    ------
-    BuildError
-        If Cargo is missing or fails.
     """
     targets = tuple(targets)
     edges = _tree(package, targets)
@@ -82,13 +71,7 @@ def linked(package: str, *, targets: Iterable[str] = TARGETS) -> tuple[Crate, ..
 
 
 def host() -> str:
-    """Return the platform that Cargo builds for here, as Rust names it.
-
-    Raises
-    ------
-    BuildError
-        If Cargo is missing or fails.
-    """
+    """Return the platform that Cargo builds for here, as Rust names it."""
     (found,) = re.findall(r"^host: (\S+)$", _cargo("--version", "--verbose"), re.MULTILINE)
     return str(found)
 
@@ -148,13 +131,4 @@ def _checksums() -> dict[tuple[str, str], str]:
 
 
 def _cargo(*arguments: str) -> str:
-    done = subprocess.run(
-        [find_cargo(), *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        check=False,
-        text=True,
-    )
-    if done.returncode != 0:
-        raise BuildError(f"cargo {arguments[0]} failed: {done.stderr.strip()}")
-    return done.stdout
+    return run(f"cargo {arguments[0]}", find_cargo(), *arguments)

@@ -1,7 +1,7 @@
 """Jars that a pom names, fetched once by Maven and checked.
 
 A folder with a ``pom.xml`` has a file ``sha256`` beside it, with a line per jar as ``sha256sum``
-writes them. Versions and checksums are pinned there; where to fetch from is Maven's setting.
+writes them. These files pin versions and checksums. Maven's settings name the place to fetch from.
 """
 
 from __future__ import annotations
@@ -32,24 +32,17 @@ def jars(pom: Path, into: Path) -> list[Path]:
     pom : Path
         Folder with ``pom.xml`` and ``sha256``.
     into : Path
-        Folder for the jars. What it has already need not be trusted: every jar is checked.
+        Folder for the jars. Every jar in it is checked, new or not.
 
     Returns
     -------
     list of Path
         In the order of ``sha256``.
-
-    Raises
-    ------
-    MissingJarsError
-        If jars are not there and Maven cannot fetch them.
-    BuildError
-        If a jar is another than the pinned one.
     """
     lines = (pom / "sha256").read_text().splitlines()
     wanted = {name: digest for digest, name in (line.split() for line in lines)}
     into.mkdir(parents=True, exist_ok=True)
-    # Of several processes that need them one fetches, and the others wait.
+    # One of several processes fetches the jars, and the others wait.
     with into.with_name(f".{into.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         missing = [name for name in wanted if not (into / name).exists()]

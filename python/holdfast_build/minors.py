@@ -1,8 +1,12 @@
 """The minors of Spark that the plugin is built for: sources by range, and jars to compile against.
 
-What depends on the minor lies in folders that name a range: ``from-4.2`` is for 4.2 and every later
-minor, ``until-4.1`` for 4.1 and every earlier one, ``only-4.2`` for that one. A minor compiles the
-folders whose range holds it, beside ``main``, which every minor compiles.
+Sources that depend on the minor lie in folders that name a range: ``from-4.2`` is for 4.2 and every
+later minor, ``until-4.1`` for 4.1 and every earlier one, ``only-4.2`` for that one. A minor
+compiles ``main`` and the folders whose range holds it.
+
+A source that depends little on the minor has the form of the newest one. For older minors `form`
+leaves out the lines that end with a range, such as ``// from-4.2``. It makes code of comments that
+begin with one, such as ``// until-4.1: return false;``, and renames packages.
 """
 
 from __future__ import annotations
@@ -27,8 +31,9 @@ SOURCES = ROOT / "spark_plugin" / "src"
 POMS = ROOT / "spark_plugin" / "jars"
 FETCHED = ROOT / "build" / "jars"
 
-#: What Spark's interfaces mention and does not change with them: for all minors from PySpark.
+#: Libraries that Spark's interfaces mention. All minors take them from PySpark.
 SHARED_LIBRARIES = (
+    "commons-io",
     "jackson-annotations",
     "jackson-core",
     "jackson-databind",
@@ -39,31 +44,31 @@ SHARED_LIBRARIES = (
     "scala-library",
     "scala-xml_2.13",
     "slf4j-api",
+    "xbean-asm9-shaded",
+)
+
+#: Packages of Spark as the newest minor calls them, and as the minors of a range do.
+RENAMED = (
+    (
+        "until-4.0",
+        "org.apache.spark.sql.execution.streaming.checkpointing",
+        "org.apache.spark.sql.execution.streaming",
+    ),
 )
 
 _RANGE = re.compile(r"(?P<kind>from|until|only)-(?P<minor>[0-9]+\.[0-9]+)")
+_COMMENT_OF_RANGE = re.compile(rf"// (?P<range>{_RANGE.pattern}): (?P<code>.*)")
+_LINE_OF_RANGE = re.compile(rf".* // (?P<range>{_RANGE.pattern})\n")
 
 
 def source_folders(minor: str) -> list[Path]:
-    """Return the folders that a minor is built from: ``main``, then the ranges that hold it.
-
-    Raises
-    ------
-    BuildError
-        If the name of a folder is no range.
-    """
+    """Return the folders that a minor is built from: ``main``, then the ranges that hold it."""
     ranges = sorted(folder for folder in SOURCES.iterdir() if folder.name != "main")
     return [SOURCES / "main", *(folder for folder in ranges if holds(folder.name, minor))]
 
 
 def holds(name: str, minor: str) -> bool:
-    """Tell whether a range, as a folder names it, holds a minor.
-
-    Raises
-    ------
-    BuildError
-        If the name is no range.
-    """
+    """Tell whether a range, as a folder names it, holds a minor."""
     found = _RANGE.fullmatch(name)
     if found is None:
         raise BuildError(
@@ -73,18 +78,23 @@ def holds(name: str, minor: str) -> bool:
     return {"from": have >= bound, "until": have <= bound, "only": have == bound}[found["kind"]]
 
 
+def form(source: str, minor: str) -> str:
+    """Return a Java source as a minor compiles it."""
+    for holders, name, older in RENAMED:
+        if holds(holders, minor):
+            source = source.replace(name, older)
+    source = _COMMENT_OF_RANGE.sub(
+        lambda line: line["code"] if holds(line["range"], minor) else line[0], source
+    )
+    return _LINE_OF_RANGE.sub(lambda line: line[0] if holds(line["range"], minor) else "", source)
+
+
 def _numbers(minor: str) -> tuple[int, ...]:
     return tuple(map(int, minor.split(".")))
 
 
 def class_path(minor: str) -> str:
-    """Return what the plugin for a minor is compiled against, in the notation of ``javac``.
-
-    Raises
-    ------
-    BuildError
-        If jars are missing and cannot be fetched, or PySpark is not the one that is needed.
-    """
+    """Return what the plugin for a minor is compiled against, in the notation of ``javac``."""
     installed = pyspark_jars()
     if minor == NEWEST:
         return f"{installed}/*"
@@ -94,13 +104,7 @@ def class_path(minor: str) -> str:
 
 
 def pyspark_jars() -> Path:
-    """Return the folder with the jars of the PySpark in the build environment.
-
-    Raises
-    ------
-    BuildError
-        If there is no PySpark, or it is not of the newest minor.
-    """
+    """Return the folder with the jars of the PySpark in the build environment."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise BuildError(
@@ -109,9 +113,8 @@ def pyspark_jars() -> Path:
             "(plain `pip install .`), or install requirements/dev.txt first."
         )
     home = Path(spec.origin).parent
-    found = re.search(
-        r"""__version__[^=]*=\s*["']([^"']+)["']""", (home / "version.py").read_text()
-    )
+    said = (home / "version.py").read_text()
+    found = re.search(r"""__version__[^=]*=\s*["']([^"']+)["']""", said)
     have = found.group(1) if found else "unknown"
     if not have.startswith(f"{NEWEST}."):
         raise BuildError(f"the build environment has pyspark {have}, but {NEWEST} is needed.")

@@ -1,7 +1,7 @@
 """The notices of the crates that a wheel of Holdfast contains.
 
-They are part of the repository, so that a build needs nothing but the repository to pack them;
-``make notices`` writes them again after a change of ``Cargo.lock``, and a test compares.
+They are part of the repository, so a build needs nothing else to pack them. ``make notices`` writes
+them again after a change of ``Cargo.lock``, and a test compares.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from holdfast_build.crates import Crate, linked
 from holdfast_build.tools import ROOT, BuildError
 
-#: What ends in a wheel: the JNI library in the plugin jar, and the Python extension.
+#: Libraries in a wheel: the JNI library in the plugin jar, and the Python extension.
 LIBRARIES = ("holdfast-jni", "holdfast-py")
 
 FILE = ROOT / "THIRD-PARTY-NOTICES.txt"
@@ -38,13 +38,7 @@ Version 2.0, whose text is that of Holdfast's own licence.
 
 
 def notices() -> str:
-    """Return the notices of all crates in all libraries.
-
-    Raises
-    ------
-    BuildError
-        If Cargo fails, or a crate has neither a text of its licence nor one that Holdfast has.
-    """
+    """Return the notices of all crates in all libraries."""
     crates = sorted(
         {
             (crate.name, crate.version): crate
@@ -81,7 +75,7 @@ def _line(crate: Crate) -> str:
 
 
 def _without_text(crate: Crate) -> str:
-    # "MIT/Apache-2.0" is how manifests once wrote OR.
+    # Old manifests write "MIT/Apache-2.0" for OR.
     if _APACHE not in re.split(r" OR |/", crate.license.strip("()")):
         raise BuildError(
             f"{crate.folder} has no text of its licence, {crate.license}, and Holdfast has none "

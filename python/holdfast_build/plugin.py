@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,8 +14,8 @@ from pathlib import Path
 
 from holdfast_build import notices, sbom
 from holdfast_build.crates import host
-from holdfast_build.minors import MINORS, OLDEST_RELEASE, class_path, source_folders
-from holdfast_build.tools import ROOT, BuildError, find_cargo, say, version
+from holdfast_build.minors import MINORS, OLDEST_RELEASE, SOURCES, class_path, form, source_folders
+from holdfast_build.tools import ROOT, BuildError, find_cargo, run, say, version
 
 NATIVE = ROOT / "python" / "holdfast" / "_native"
 
@@ -28,18 +27,12 @@ ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 # -path: jars of Spark name jars in their manifests that Spark does not ship.
 # -proc:none: no annotation processor that happens to be on Spark's class path runs in our build.
-JAVAC_FLAGS = [
-    "--release",
-    str(JAVA_RELEASE),
-    "-Xlint:all,-path",
-    "-Werror",
-    "-proc:none",
-    "-encoding",
-    "UTF-8",
-    # Of the source path: javac reads them, and compiles none into the jar.
-    "-Xprefer:source",
-    "-implicit:none",
-]
+# -Xprefer:source, -implicit:none: javac reads sources of the source path, but compiles none of
+# them.
+JAVAC_FLAGS = (
+    *("--release", str(JAVA_RELEASE), "-Xlint:all,-path", "-Werror", "-proc:none"),
+    *("-encoding", "UTF-8", "-Xprefer:source", "-implicit:none"),
+)
 
 
 def native_platform(target: str) -> str:
@@ -59,29 +52,17 @@ def build_jni_library(target: str | None = None) -> Path:
     target : str, optional
         Platform as cargo-zigbuild names it, with the glibc that it needs, such as
         ``aarch64-unknown-linux-gnu.2.17``. By default this machine.
-
-    Raises
-    ------
-    BuildError
-        If ``cargo`` is missing or fails.
     """
     cargo = find_cargo()
     build = ["build"] if target is None else ["zigbuild", "--target", target]
     say(f"cargo {' '.join(build)} --release -p holdfast-jni")
-    # Cargo says where it put the library: that holds for every CARGO_TARGET_DIR and config file.
-    done = subprocess.run(
-        [
-            *(cargo, *build, "--release", "--locked", "-p", "holdfast-jni", "--lib"),
-            "--message-format=json-render-diagnostics",
-        ],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        check=False,
-        text=True,
+    # Cargo says where it put the library, whatever CARGO_TARGET_DIR and config files say.
+    output = run(
+        "cargo build of holdfast-jni",
+        *(cargo, *build, "--release", "--locked", "-p", "holdfast-jni", "--lib"),
+        "--message-format=json-render-diagnostics",
     )
-    if done.returncode != 0:
-        raise BuildError(f"cargo build of holdfast-jni failed with status {done.returncode}.")
-    for line in done.stdout.splitlines():
+    for line in output.splitlines():
         message = json.loads(line)
         is_artifact = message.get("reason") == "compiler-artifact"
         if is_artifact and message["target"]["name"] == "holdfast_jni":
@@ -92,13 +73,7 @@ def build_jni_library(target: str | None = None) -> Path:
 
 
 def find_javac() -> str:
-    """Return the path of a ``javac`` of JDK 17 or newer: ``JAVA_HOME`` first, then ``PATH``.
-
-    Raises
-    ------
-    BuildError
-        If there is none, or it is too old.
-    """
+    """Return the path of a ``javac`` of JDK 17 or newer: ``JAVA_HOME`` first, then ``PATH``."""
     home = os.environ.get("JAVA_HOME")
     in_home = Path(home, "bin", "javac") if home else None
     javac = str(in_home) if in_home and in_home.exists() else shutil.which("javac")
@@ -125,17 +100,25 @@ def java_sources(minor: str) -> list[Path]:
 
 
 def compile_java(minor: str, classes: Path) -> None:
-    """Compile the plugin for a Spark minor into the folder `classes`; a warning is an error.
-
-    Raises
-    ------
-    BuildError
-        If ``javac``, PySpark or jars are missing, or the sources do not compile.
-    """
+    """Compile the plugin for a Spark minor into the folder `classes`; a warning is an error."""
     stubs = [folder / "stubs" for folder in source_folders(minor)]
     sources = java_sources(minor)
     say(f"javac of {len(sources)} Java sources for Spark {minor}")
-    javac(sources, class_path=class_path(minor), classes=classes, stubs=stubs)
+    with tempfile.TemporaryDirectory(prefix="holdfast-sources-") as folder:
+        formed = [_formed(source, minor, Path(folder)) for source in sources]
+        javac(formed, class_path=class_path(minor), classes=classes, stubs=stubs)
+
+
+def _formed(source: Path, minor: str, folder: Path) -> Path:
+    """Return a source itself, or a copy in a folder that has its form for a minor."""
+    written = source.read_text(encoding="utf-8")
+    wanted = form(written, minor)
+    if wanted == written:
+        return source
+    copy = folder / source.relative_to(SOURCES)
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    copy.write_text(wanted, encoding="utf-8")
+    return copy
 
 
 def javac(
@@ -153,27 +136,19 @@ def javac(
         Folder for the compiled classes.
     stubs : iterable of Path
         Folders with classes of Spark as javac accepts them; none is compiled into `classes`.
-
-    Raises
-    ------
-    BuildError
-        If ``javac`` is missing, or the sources do not compile without a warning.
     """
     command = find_javac()
     with tempfile.NamedTemporaryFile("w", suffix=".args", encoding="utf-8") as args:
         args.writelines(f'"{source}"\n' for source in sources)
         args.flush()
-        done = subprocess.run(
-            [
-                *(command, *JAVAC_FLAGS, "-cp", class_path, "-d", str(classes)),
-                # Without one, javac would look for sources on the class path.
-                *("-sourcepath", os.pathsep.join(map(str, stubs)), f"@{args.name}"),
-            ],
-            stdout=sys.stderr,
-            check=False,
+        run(
+            "javac",
+            *(command, *JAVAC_FLAGS, "-cp", class_path, "-d", str(classes)),
+            # Without one, javac would look for sources on the class path.
+            *("-sourcepath", os.pathsep.join(map(str, stubs)), f"@{args.name}"),
+            shown=True,
+            cwd=None,
         )
-    if done.returncode != 0:
-        raise BuildError(f"javac failed with status {done.returncode}.")
 
 
 def files_below(folder: Path) -> Iterator[tuple[str, bytes]]:
@@ -206,13 +181,7 @@ def write_jar(jar: Path, entries: dict[str, bytes]) -> None:
 
 
 def class_entries(minor: str) -> dict[str, bytes]:
-    """Return classes and resources of the plugin for a Spark minor.
-
-    Raises
-    ------
-    BuildError
-        If a tool or a jar is missing, or the compiler fails.
-    """
+    """Return classes and resources of the plugin for a Spark minor."""
     with tempfile.TemporaryDirectory(prefix="holdfast-classes-") as folder:
         compile_java(minor, Path(folder))
         entries = dict(files_below(Path(folder)))
@@ -240,11 +209,6 @@ def native_entries(target: str | None = None) -> dict[str, bytes]:
     ----------
     target : str, optional
         See `build_jni_library`.
-
-    Raises
-    ------
-    BuildError
-        If Cargo is missing or fails.
     """
     library = build_jni_library(target)
     rust_target = host() if target is None else target.partition(".")[0]
@@ -277,11 +241,6 @@ def build_plugin_jars(target: str | None = None) -> list[Path]:
     -------
     list of Path
         The jars. All others in that folder are removed.
-
-    Raises
-    ------
-    BuildError
-        If a tool or a jar of Spark is missing, or a compiler fails.
     """
     contents = {f"holdfast-native-{version()}.jar": native_entries(target)}
     for minor in MINORS:

@@ -1,7 +1,6 @@
-"""What is published: wheels for other machines than the one that builds them, and the sources.
+"""Builds the published files: wheels for x86-64 and aarch64, and the source distribution.
 
-``python -m holdfast_build release`` (`make release`) builds them. Zig links against the glibc of
-manylinux2014, whatever this machine has, and for other processors as well.
+Zig links for both processors against the glibc of manylinux2014, whatever this machine has.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import io
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import zipfile
@@ -20,9 +18,9 @@ import maturin
 
 from holdfast_build.crates import TARGETS
 from holdfast_build.plugin import build_plugin_jars
-from holdfast_build.tools import ROOT, BuildError, say
+from holdfast_build.tools import BuildError, run, say
 
-#: That of manylinux2014 (PEP 599): every Linux with Python 3.11 has a newer one.
+#: The glibc of manylinux2014 (PEP 599). Every Linux with Python 3.11 has a newer one.
 GLIBC = (2, 17)
 
 _SYMBOL_VERSION = re.compile(rb"\bGLIBC_(\d+)\.(\d+)")
@@ -34,18 +32,7 @@ def build_release(into: Path) -> list[Path]:
     Parameters
     ----------
     into : Path
-        Folder of the distributions; what else is in it stays.
-
-    Returns
-    -------
-    list of Path
-        The wheels and the source distribution.
-
-    Raises
-    ------
-    BuildError
-        If a tool is missing or fails, or a library needs a newer glibc than the tag of its wheel
-        promises.
+        Folder of the distributions. Other files in it stay.
     """
     into.mkdir(parents=True, exist_ok=True)
     built = [into / _wheel(target, into) for target in TARGETS]
@@ -53,13 +40,7 @@ def build_release(into: Path) -> list[Path]:
 
 
 def require_glibc(wheel: Path) -> None:
-    """Check that no library in a wheel, or in a jar in it, needs a newer glibc than `GLIBC`.
-
-    Raises
-    ------
-    BuildError
-        If one does, or there is none.
-    """
+    """Check that no library in a wheel, or in a jar in it, needs a newer glibc than `GLIBC`."""
     with zipfile.ZipFile(wheel) as archive:
         needed = dict(_needed(archive))
     if not needed:
@@ -87,18 +68,13 @@ def _wheel(target: str, into: Path) -> str:
     build_plugin_jars(f"{target}.{glibc}")
     say(f"maturin build for {target}, glibc {glibc}")
     with tempfile.TemporaryDirectory(prefix="holdfast-wheel-") as folder:
-        done = subprocess.run(
-            [
-                *(sys.executable, "-m", "maturin", "build", "--locked", "--release", "--strip"),
-                *("--zig", "--target", target, "--out", folder),
-                *("--compatibility", f"manylinux_{glibc.replace('.', '_')}"),
-            ],
-            cwd=ROOT,
-            stdout=sys.stderr,
-            check=False,
+        run(
+            f"maturin build for {target}",
+            *(sys.executable, "-m", "maturin", "build", "--locked", "--release", "--strip"),
+            *("--zig", "--target", target, "--out", folder),
+            *("--compatibility", f"manylinux_{glibc.replace('.', '_')}"),
+            shown=True,
         )
-        if done.returncode != 0:
-            raise BuildError(f"maturin build for {target} failed with status {done.returncode}.")
         (wheel,) = Path(folder).iterdir()
         require_glibc(wheel)
         shutil.copy2(wheel, into)

@@ -1,7 +1,7 @@
 """Software bill of materials of the JNI library, in CycloneDX's JSON.
 
-maturin writes that of the Python extension into the wheel; the plugin jar has a library of its own.
-The same sources give the same bytes: there is no time and no random number in it.
+maturin writes the one of the Python extension into the wheel. The same sources give the same bytes:
+it holds no time and no random number.
 """
 
 from __future__ import annotations
@@ -14,18 +14,12 @@ from holdfast_build.tools import ROOT
 
 PACKAGE = "holdfast-jni"
 
-#: Where a build leaves it, and `tool.maturin.sbom` of pyproject.toml finds it.
+#: A build writes it there for `tool.maturin.sbom` of pyproject.toml.
 FILE = ROOT / "build" / f"{PACKAGE}.cyclonedx.json"
 
 
 def sbom(target: str) -> bytes:
-    """Return the bill of materials of the JNI library for a platform, as Rust names it.
-
-    Raises
-    ------
-    BuildError
-        If Cargo is missing or fails.
-    """
+    """Return the bill of materials of the JNI library for a platform, as Rust names it."""
     crates = linked(PACKAGE, targets=(target,))
     (library,) = (crate for crate in crates if crate.name == PACKAGE)
     document = {

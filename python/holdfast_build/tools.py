@@ -1,8 +1,9 @@
-"""What every step of the build uses: the repository, its version, and the tools it needs."""
+"""The repository, its version, and tools for every step of the build."""
 
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -19,6 +20,27 @@ def say(message: str) -> None:
     print(f"holdfast_build: {message}", file=sys.stderr, flush=True)
 
 
+def run(what: str, *command: str, shown: bool = False, cwd: Path | None = ROOT) -> str:
+    """Run a command, or raise BuildError.
+
+    Parameters
+    ----------
+    what : str
+        Its name in errors.
+    *command : str
+        The program and its arguments.
+    shown : bool
+        Whether its output goes to stderr, for the person who builds. Otherwise it is returned.
+    cwd : Path or None
+        Its working directory, None for that of this process.
+    """
+    stdout = sys.stderr if shown else subprocess.PIPE
+    done = subprocess.run(command, cwd=cwd, stdout=stdout, check=False, text=True)
+    if done.returncode != 0:
+        raise BuildError(f"{what} failed with status {done.returncode}.")
+    return done.stdout or ""
+
+
 def version() -> str:
     """Return the version of the workspace, the only place where it is written."""
     with (ROOT / "Cargo.toml").open("rb") as file:
@@ -26,13 +48,7 @@ def version() -> str:
 
 
 def find_cargo() -> str:
-    """Return the path of ``cargo``.
-
-    Raises
-    ------
-    BuildError
-        If there is none on ``PATH``.
-    """
+    """Return the path of ``cargo``."""
     cargo = shutil.which("cargo")
     if cargo is None:
         raise BuildError(

@@ -15,7 +15,16 @@ def attempt(id: int, batch: int, outcome: Outcome, *failed: str, **in_flight: in
     origin = None if outcome == "aborted" else 2
     regions = tuple(FailedRegion(region=name, origin=origin, cause="x") for name in failed)
     rows = sum(in_flight.values())
-    row = HistoryRow(id=id, batch=batch, outcome=outcome, failed=regions, in_flight_rows=rows)
+    row = HistoryRow(
+        id=id,
+        batch_id=batch,
+        kind="checkpoint",
+        outcome=outcome,
+        failed=regions,
+        in_flight_rows=rows,
+        started_ms=0,
+        ended_ms=0,
+    )
     return Attempt(row=row, in_flight=in_flight)
 
 

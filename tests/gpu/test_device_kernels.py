@@ -30,6 +30,8 @@ SOURCE = Path(str(resources.files(device_digests.__package__))) / "device_chunks
 
 Bytes = npt.NDArray[np.uint8]
 
+NO_CHUNK = 0xFFFFFFFF
+
 
 class Runner(Protocol):
     """Where the kernels run."""
@@ -37,6 +39,8 @@ class Runner(Protocol):
     def digests(self, data: Bytes, chunk_bytes: int, key: DigestKey) -> Digests: ...
 
     def copied(self, data: Bytes, chunks: npt.NDArray[np.uint32], chunk_bytes: int) -> Bytes: ...
+
+    def changed(self, found: Digests, before: Digests, room_chunks: int) -> list[int]: ...
 
 
 class OnHost:
@@ -61,10 +65,17 @@ class OnHost:
         self._library.run_copy_chunks(
             ctypes.c_uint(len(chunks) * parts),
             *arguments(data, chunk_bytes, parts),
-            pointer(chunks),
+            pointer(numbered(chunks)),
             pointer(room),
         )
         return room
+
+    def changed(self, found: Digests, before: Digests, room_chunks: int) -> list[int]:
+        numbers = np.full(room_chunks + 2, NO_CHUNK, np.uint32)
+        sizes = ctypes.c_uint(len(found)), ctypes.c_uint(room_chunks)
+        self._library.run_number_changed(pointer(found), pointer(before), *sizes, pointer(numbers))
+        assert numbers[-1] == NO_CHUNK
+        return numbers[1 : 1 + numbers[0]].tolist()
 
 
 class OnDevice:
@@ -81,8 +92,14 @@ class OnDevice:
     def copied(self, data: Bytes, chunks: npt.NDArray[np.uint32], chunk_bytes: int) -> Bytes:
         room = self._cupy.full(len(chunks) * chunk_bytes, 255, np.uint8)
         kernels = self._kernels(DigestKey.random(chunk_bytes))
-        kernels.copy_chunks(self._moved(data), chunks, chunk_bytes, room)
+        numbers = self._cupy.asarray(numbered(chunks))
+        kernels.copy_chunks(self._moved(data), numbers, chunk_bytes, room)
         return room.get()  # type: ignore[no-any-return]
+
+    def changed(self, found: Digests, before: Digests, room_chunks: int) -> list[int]:
+        on_device = self._cupy.asarray(found), self._cupy.asarray(before)
+        numbers = self._kernels(DigestKey.random(8)).queue_numbers(*on_device, room_chunks).get()
+        return numbers[1 : 1 + numbers[0]].tolist()  # type: ignore[no-any-return]
 
     def _kernels(self, key: DigestKey) -> Any:
         from holdfast.regions.state.gpu import Kernels
@@ -94,6 +111,11 @@ class OnDevice:
         shift = data.ctypes.data % 16
         before = self._cupy.zeros(shift, np.uint8)
         return self._cupy.concatenate([before, self._cupy.asarray(data)])[shift:]
+
+
+def numbered(chunks: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    """Numbers of chunks as the kernels pass them on: how many, then which, then anything."""
+    return np.concatenate([[chunks.size], chunks, [NO_CHUNK]]).astype(np.uint32)
 
 
 def pointer(array: npt.NDArray[Any]) -> ctypes.c_void_p:
@@ -198,12 +220,39 @@ def test_chunks_are_copied_one_behind_the_other(
     assert (room[wanted.size :] == 255).all()
 
 
+@pytest.mark.parametrize(
+    ("chunks", "changed", "room"),
+    [
+        (1, [], 1),
+        (1, [0], 1),
+        (40, [0, 1, 38, 39], 4),
+        (40, [0, 1, 38, 39], 3),
+        (40, [5], 0),
+        (4096, list(range(3, 4096, 20)), 409),
+        (4096, list(range(4096)), 409),
+        (5000, [0, 255, 256, 4999], 500),
+    ],
+)
+def test_chunks_whose_digests_differ_are_numbered_as_long_as_there_is_room(
+    runner: Runner, chunks: int, changed: list[int], room: int
+) -> None:
+    random = np.random.default_rng(1)
+    found = random.integers(0, 1 << 63, (chunks, PASSES), np.uint64)
+    before = found.copy()
+    for number, chunk in enumerate(changed):
+        before[chunk, number % PASSES] ^= np.uint64(1) << np.uint64(number % 64)
+    assert runner.changed(found, before, room) == changed[:room]
+
+
 def test_nvidias_compiler_takes_the_kernels() -> None:
-    found = importlib.util.find_spec("nvidia.cuda_nvrtc") if has_nvidia_packages() else None
-    if found is None or found.submodule_search_locations is None:
-        pytest.skip("NVRTC is not installed (the package nvidia-cuda-nvrtc-cu12)")
-    places = [Path(place) for place in found.submodule_search_locations]
-    (library, *_) = [file for place in places for file in place.glob("lib/libnvrtc.so*")]
+    # A folder of its own for CUDA 12, one for all of CUDA 13.
+    packages = importlib.util.find_spec("nvidia")
+    places = (
+        [] if packages is None else [Path(p) for p in packages.submodule_search_locations or ()]
+    )
+    library = next((file for p in places for file in p.glob("*/lib/libnvrtc.so*")), None)
+    if library is None:
+        pytest.skip("NVRTC is not installed (the package nvidia-cuda-nvrtc)")
     nvrtc = ctypes.CDLL(str(library))
     compiled = ctypes.c_void_p()
     check(nvrtc.nvrtcCreateProgram, compiled, SOURCE.read_bytes(), b"device_chunks.cu", 0, None)
@@ -215,10 +264,6 @@ def test_nvidias_compiler_takes_the_kernels() -> None:
     nvrtc.nvrtcGetProgramLog(compiled, log)
     assert code == 0, log.value.decode()
     assert log.value.strip() == b"", "there are no warnings"
-
-
-def has_nvidia_packages() -> bool:
-    return importlib.util.find_spec("nvidia") is not None
 
 
 def check(create: Callable[..., int], compiled: ctypes.c_void_p, *arguments: Any) -> None:

@@ -82,9 +82,15 @@ def test_a_snapshot_waits_for_work_that_was_queued_before_it(tmp_path: Path, xp:
 
 
 class Sums(hf.Operator):
-    """Adds up values by key, in an array large enough to be cut in chunks."""
+    """Counts by key, in an array large enough to be cut in chunks.
+
+    A region fails after it changed the array, while a file of its name is there.
+    """
 
     region_safe = True
+
+    def __init__(self, troubles: Path) -> None:
+        self.troubles = troubles
 
     def open(self, ctx: hf.OperatorContext) -> None:
         self.xp = ctx.xp
@@ -93,6 +99,9 @@ class Sums(hf.Operator):
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         keys = self.xp.asarray(batch.column("key").to_numpy())
         self.xp.add.at(self.sums, keys, 1.0)
+        region = batch.column("region")[0].as_py()
+        if (self.troubles / region).exists():
+            raise RuntimeError(f"{region} is in trouble")
         sums = self.sums[keys]
         yield batch.append_column("sum", pa.array(on_host(sums)))
 
@@ -100,23 +109,41 @@ class Sums(hf.Operator):
 ROWS = pa.schema([("region", pa.string()), ("key", pa.int64())])
 
 
-def test_a_pipeline_continues_after_a_restart(tmp_path: Path, xp: Any) -> None:
+def test_a_region_that_fails_goes_on_from_its_last_state_also_after_a_restart(
+    tmp_path: Path, xp: Any
+) -> None:
+    troubles = tmp_path / "troubles"
+    troubles.mkdir()
+    rows = pa.record_batch({"region": ["a", "a", "b"], "key": [7, 299_999, 299_999]}, schema=ROWS)
+
     def opened() -> hf.LocalQuery:
         return (
             hf.regional(region_by="region")
-            .apply(Sums(), schema=ROWS.append(pa.field("sum", pa.float64())))
+            .apply(Sums(troubles), schema=ROWS.append(pa.field("sum", pa.float64())))
             .write_parquet(tmp_path / "out")
             .open_local(tmp_path / "ckpt", gpu=xp is not np)
         )
 
-    rows = pa.record_batch({"region": ["a", "b"], "key": [7, 299_999]}, schema=ROWS)
-    for first in (0, 2):
-        with opened() as query:
-            query.run_batch([[rows]], batch_id=first)
-            query.run_batch([[rows]], batch_id=first + 1)
-    sums = [
-        sum_
+    with opened() as query:
+        query.run_batch([[rows]], batch_id=0)
+        origin = query.latest.id
+        (troubles / "b").touch()
+        query.run_batch([[rows]], batch_id=1)
+        assert query.latest.failed == {"b": origin}
+    with opened() as query:
+        query.run_batch([[rows]], batch_id=2)
+        assert query.latest.failed == {"b": origin}
+        (troubles / "b").unlink()
+        query.run_batch([[rows]], batch_id=3)
+        assert query.latest.is_global
+    published = sorted(
+        (row["region"], row["key"], row["sum"])
         for file in (tmp_path / "out").glob("*.parquet")
-        for sum_ in pq.read_table(file).column("sum").to_pylist()
+        for row in pq.read_table(file).to_pylist()
+    )
+    counts = [1.0, 2.0, 3.0, 4.0]
+    assert published == [
+        *(("a", 7, count) for count in counts),
+        *(("a", 299_999, count) for count in counts),
+        *(("b", 299_999, count) for count in counts),
     ]
-    assert sorted(sums) == [1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0]

@@ -42,6 +42,20 @@ def test_a_folder_that_is_no_range_is_refused(name: str) -> None:
         minors.holds(name, "4.3")
 
 
+def test_older_minors_leave_out_lines_and_call_packages_by_their_older_name() -> None:
+    source = (
+        "import org.apache.spark.sql.execution.streaming.checkpointing.Log;\n"
+        "    call(\n"
+        "        since, // from-4.2\n"
+        "        always); // from the start\n"
+        "    // until-4.1: return false;\n"
+    )
+    assert minors.form(source, "4.3") == minors.form(source, "4.2") == source
+    without = source.replace("        since, // from-4.2\n", "").replace("// until-4.1: ", "")
+    assert minors.form(source, "4.1") == without
+    assert minors.form(source, "4.0") == without.replace("checkpointing.", "")
+
+
 def test_package_and_build_agree_on_the_minors() -> None:
     assert _jars.SPARK_MINORS == minors.MINORS
     assert _jars.OLDEST_SPARK == minors.OLDEST_RELEASE

@@ -38,6 +38,7 @@ class Pipeline:
     folder: Path
     east: list[SegmentRef]
     west: SegmentRef
+    owed: SegmentRef
 
     def segment_file(self, ref: SegmentRef) -> Path:
         return self.folder / "segments" / ref.file
@@ -86,7 +87,7 @@ def pipeline(tmp_path: Path) -> Pipeline:
             regions,
             properties={"pipeline": "sales"},
         ).write(folder / "metadata")
-    return Pipeline(folder, east, west)
+    return Pipeline(folder, east, west, owed)
 
 
 def test_show_lists_the_checkpoints(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,10 +143,24 @@ def test_show_lists_the_regions_of_one(
             "in-flight bytes",
             "operators",
             "segments",
+            "bytes",
             "staged",
             "cause",
         ],
-        ["east", "healthy", "2", "0", "-", "0", "0", "1", "1", "1", "-"],
+        [
+            "east",
+            "healthy",
+            "2",
+            "0",
+            "-",
+            "0",
+            "0",
+            "1",
+            "1",
+            str(pipeline.east[1].length),
+            "1",
+            "-",
+        ],
         [
             "west",
             "fell back",
@@ -156,6 +171,7 @@ def test_show_lists_the_regions_of_one(
             "70",
             "1",
             "2",
+            str(pipeline.west.length + pipeline.owed.length),
             "0",
             "disk full",
         ],
@@ -481,6 +497,7 @@ def test_a_terminal_gets_a_table_with_every_figure(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("NO_COLOR", "1")
     if not rich:
         monkeypatch.setattr("holdfast.cli.report.find_spec", lambda name: None)
     status, lines, _ = run(capsys, "show", pipeline.folder)

@@ -9,11 +9,21 @@ import sys
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 from holdfast._jars import SPARK_MINORS
+from holdfast.cli.doctor import KNOWN_TO_FAIL
 from support import TESTS
 from support.spark import compatibility
-from support.spark.compatibility import CASES, DOCUMENT, OPERATORS_FILE, OPERATORS_TEST, rendered
+from support.spark.compatibility import (
+    CASES,
+    DOCUMENT,
+    NAMES,
+    OPERATORS_FILE,
+    OPERATORS_TEST,
+    pinned,
+    rendered,
+)
 from support.spark.gaps import GAPS
 from support.spark.minors import minor_of
 from support.spark.results import load, merged
@@ -77,7 +87,9 @@ def test_a_cell_says_what_passed_failed_is_lacking_and_was_not_run() -> None:
 
 
 def test_tests_of_a_subject_are_counted() -> None:
-    crash = {"tests/spark/test_crash.py": {"a[1]": "passed", "a[2]": "passed", "b": "failed"}}
+    crash = {
+        "tests/spark/stores/test_crash.py": {"a[1]": "passed", "a[2]": "passed", "b": "failed"}
+    }
     other = {"tests/spark/test_crash_of_others.py": {"a": "passed"}}
     text = rendered(PLACES, {"4.2.1": crash | other})
     subject = next(iter(compatibility.SUBJECTS))
@@ -140,3 +152,13 @@ def test_the_outcome_of_every_test_of_a_run_is_kept(tmp_path: Path) -> None:
             "test_ends_badly": "failed",
         }
     }
+
+
+def test_versions_that_are_pinned_are_tested_and_none_is_known_to_fail() -> None:
+    document = DOCUMENT.read_text()
+    for minor in SPARK_MINORS:
+        versions = pinned(minor)
+        assert set(NAMES) <= versions.keys()
+        assert all(versions[package] in document for package in NAMES)
+        known = KNOWN_TO_FAIL.get(minor)
+        assert known is None or Version(versions[known.package]).major < known.from_major

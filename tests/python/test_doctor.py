@@ -10,6 +10,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 
 import pyspark
@@ -17,6 +18,7 @@ import pytest
 
 import holdfast
 from holdfast.cli import doctor
+from holdfast.cli.doctor import Finding
 from holdfast.cli.main import main
 from support import clean_environment
 
@@ -26,14 +28,22 @@ IN_JVM = ["plugin", "native library", "settings", "memory"]
 CHECKS = ["installation", "PySpark", "Java", "Spark", *IN_JVM]
 
 
+#: `python -m holdfast`, and the command `holdfast`, by the interpreter of the tests.
+MODULE = ("-m", "holdfast")
+COMMAND = ("-c", "import sys; from holdfast.cli.main import main; sys.exit(main())")
+
+
 def examined(
-    *arguments: str | Path, env: Mapping[str, str] | None = None, more_path: Sequence[str] = ()
+    *arguments: str | Path,
+    env: Mapping[str, str] | None = None,
+    more_path: Sequence[str] = (),
+    program: Sequence[str] = MODULE,
 ) -> tuple[int, dict[str, dict[str, str]], str]:
     """Exit status, findings by check, and what was said to the standard error."""
     # The packages of this process, with them an older minor of Spark where tests run on one.
     path = os.pathsep.join([*more_path, os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast", "doctor", "--json", *arguments],
+        [sys.executable, *program, "doctor", "--json", *arguments],
         env=clean_environment() | {"PYTHONPATH": path} | dict(env or {}),
         capture_output=True,
         text=True,
@@ -118,6 +128,34 @@ def test_a_native_jar_of_another_platform_is_named(tmp_path: Path) -> None:
     assert "of a wheel built for this platform" in found["native library"]["found"]
 
 
+def test_another_project_with_files_in_the_same_folder_is_named(tmp_path: Path) -> None:
+    package = tmp_path / "holdfast"
+    shutil.copytree(Path(holdfast.__file__).parent, package)
+    # Installed later, as `pip install holdfast` does it.
+    (package / "__init__.py").write_text('"""Another project."""\n')
+    (tmp_path / "holdfast-0.5.1.dist-info").mkdir()
+    (tmp_path / "holdfast-0.5.1.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: holdfast\nVersion: 0.5.1\n"
+    )
+    status, found, _ = examined(more_path=[str(tmp_path)], program=COMMAND)
+    assert status == 1
+    assert outcomes(found)["installation"] == "wrong"
+    assert (
+        f"holdfast 0.5.1 of another project has files in {package}"
+        in (found["installation"]["found"])
+    )
+    # The advice helps.
+    assert (
+        "pip uninstall --yes holdfast, then install holdfast-spark again"
+        in (found["installation"]["remedy"])
+    )
+    shutil.rmtree(tmp_path / "holdfast-0.5.1.dist-info")
+    shutil.copy2(holdfast.__file__, package)
+    _, found, _ = examined(more_path=[str(tmp_path)], program=COMMAND)
+    assert outcomes(found)["installation"] == "ok"
+    assert str(package) in found["installation"]["found"]
+
+
 def old_java(folder: Path) -> dict[str, str]:
     java = folder / "java-home" / "bin" / "java"
     java.parent.mkdir(parents=True)
@@ -154,5 +192,98 @@ def test_without_pyspark_java_is_looked_at_all_the_same(
     lines = [line for line in said.out.splitlines() if not line.startswith(" ")]
     assert [line.split()[0] for line in lines] == ["ok", "wrong", "ok", *["skipped"] * 6]
     assert "wrong    PySpark            it is not installed for this Python" in lines
-    assert "pip install 'holdfast[spark]'" in said.out
+    assert "pip install 'holdfast-spark[spark]'" in said.out
     assert said.err == "holdfast: 1 of 9 checks found something wrong\n"
+
+
+def finding(check: str) -> Finding:
+    """One of those that need no JVM; the checks behind it do not run."""
+    return next(found for name, found in doctor.examine() if name == check)
+
+
+@pytest.mark.parametrize(
+    ("spark", "arrow", "outcome"),
+    [
+        ("4.0.1", "26.0.1", "note"),
+        ("4.0.3", "101.0.0rc1", "note"),
+        ("4.0.1", "25.0.0", "ok"),
+        ("4.1.4", "26.0.1", "ok"),
+        ("4.0.1", None, "ok"),
+    ],
+)
+def test_a_pyarrow_that_is_known_to_fail_is_named(
+    spark: str, arrow: str | None, outcome: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(package: str) -> str:
+        if arrow is None or package != "pyarrow":
+            raise metadata.PackageNotFoundError(package)
+        return arrow
+
+    monkeypatch.setattr(pyspark, "__version__", spark)
+    monkeypatch.setattr(metadata, "version", version)
+    found = finding("PySpark")
+    assert found.outcome == outcome
+    assert found.found.startswith(f"{spark} takes holdfast-spark-{spark[:3]}")
+    if outcome == "note":
+        assert f"with pyarrow {arrow}, applyInPandasWithState fails inside PySpark" in found.found
+        assert "pip install 'pyarrow<26'" in found.remedy
+
+
+@pytest.mark.parametrize("wrong", ["some/other/place", "bin", "bin/java", "bin/java/more"])
+def test_a_wrong_java_home_is_told_from_a_missing_java(
+    wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.2\" 2024-01-16' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("PATH", str(java.parent))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / wrong))
+    found = finding("Java")
+    assert found.outcome == "wrong"
+    assert f"JAVA_HOME={tmp_path / wrong}" in found.found
+    assert "Install" not in found.remedy
+    if wrong.startswith("bin") and not wrong.endswith("more"):
+        assert found.remedy.endswith(f"JAVA_HOME={tmp_path}")
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    else:
+        assert found.remedy.endswith(f"or unset JAVA_HOME: then Spark takes {java}")
+        monkeypatch.delenv("JAVA_HOME")
+    assert finding("Java") == Finding("ok", "21")
+
+
+def test_where_no_java_is_one_is_to_be_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert finding("Java").remedy.startswith("Install one")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert finding("Java").remedy.startswith("Let JAVA_HOME lead to the folder of a Java")
+    assert "Install one" in finding("Java").remedy
+
+
+def test_a_java_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'Unrecognized option: -Xmany' >&2\nexit 1\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    found = finding("Java")
+    assert found.found.endswith(
+        f"'{java} -version' fails with status 1: Unrecognized option: -Xmany"
+    )
+    assert "JAVA_TOOL_OPTIONS" in found.remedy
+
+
+def test_a_folder_that_the_locale_of_java_cannot_name_is_wrong(tmp_path: Path) -> None:
+    folder = tmp_path / "z\u00e4hler"
+    status, found, _ = examined(folder, env={"LC_ALL": "C"})
+    assert status == 1
+    assert found["checkpoint folder"]["outcome"] == "wrong"
+    assert f"cannot name '{folder}'" in found["checkpoint folder"]["found"]
+    assert "a locale whose encoding is ANSI_X3.4-1968" in found["checkpoint folder"]["found"]
+    assert "LC_ALL=C.UTF-8 in the environment" in found["checkpoint folder"]["remedy"]
+    assert not folder.exists()
+    status, found, _ = examined(folder, env={"LC_ALL": "C.UTF-8"})
+    assert (status, found["checkpoint folder"]["outcome"]) == (0, "ok")

@@ -1,4 +1,4 @@
-"""Documents lead to what is there: links between them, and the paths that ARCHITECTURE.md names."""
+"""Documents lead to what is there: links between them, paths, and numbers of the code."""
 
 from __future__ import annotations
 
@@ -76,10 +76,60 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path: Path, link: str) -> None:
     assert list(broken_links(document)) == [link]
 
 
-def test_every_path_that_the_architecture_names_is_there() -> None:
-    paths = paths_in_tables((ROOT / "ARCHITECTURE.md").read_text())
-    assert len(paths) > 40
+#: Documents whose tables name files of the repository, and how many at least.
+NAME_PATHS = {"ARCHITECTURE.md": 30, "CONTRIBUTING.md": 80} | {
+    str(page.relative_to(ROOT)): 5 for page in sorted((ROOT / "docs" / "internals").iterdir())
+}
+
+
+@pytest.mark.parametrize("name", NAME_PATHS)
+def test_every_path_that_a_table_names_is_there(name: str) -> None:
+    text = (ROOT / name).read_text()
+    if name == "CONTRIBUTING.md":
+        text = text.partition("## Where to start")[2]
+    paths = [path for path in paths_in_tables(text) if not constant(path)]
+    assert len(paths) >= NAME_PATHS[name]
     assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def constant(name: str) -> bool:
+    """Whether a table means a constant of the code, and no path."""
+    return re.fullmatch(r"[A-Z][A-Z_]+", name) is not None
+
+
+def value_in_code(name: str, path: str) -> float:
+    """Return what a constant is in a file: of a length of time, in seconds."""
+    text = (ROOT / path).read_text()
+    (found,) = re.findall(rf"\b{name}(?:: [\w\[\]]+)? = ([^;\n]+)", text)
+    expression = found.strip().replace("_", "").replace("L", "")
+    if (seconds := re.fullmatch(r"Duration::fromsecs\((\d+)\)", expression)) is not None:
+        return float(seconds[1])
+    product = re.fullmatch(r"([\d.]+)(?:\s*<<\s*(\d+))?", expression)
+    assert product is not None, f"{name} in {path} is {found}"
+    number = float(product[1]) * 2 ** int(product[2] or 0)
+    return number / 1000 if name.endswith("_MS") else number
+
+
+def value_in_table(text: str) -> float:
+    """Return the number that a cell says: of a length of time, in seconds."""
+    units = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "ms": 1e-3, "s": 1, "": 1}
+    number, _, unit = text.replace(",", "").partition(" ")
+    return float(number) * units[unit]
+
+
+def numbers_of_the_code() -> Iterator[tuple[str, str, str, str]]:
+    """Yield what the internals say of constants: page, value, name and file."""
+    for page in sorted((ROOT / "docs" / "internals").iterdir()):
+        row = r"^\| [^|]+ \| ([^|]+) \| `([A-Z_]+)` in `([^`]+)` \|$"
+        for value, name, path in re.findall(row, page.read_text(), re.MULTILINE):
+            yield page.name, value, name, path
+
+
+def test_numbers_of_the_internals_are_those_of_the_code() -> None:
+    found = list(numbers_of_the_code())
+    assert len(found) > 40
+    stale = [row for row in found if value_in_table(row[1]) != value_in_code(row[2], row[3])]
+    assert stale == []
 
 
 def test_paths_are_read_from_every_cell_of_a_table() -> None:

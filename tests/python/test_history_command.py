@@ -134,7 +134,8 @@ def test_damage_is_reported_behind_what_can_be_read(
     assert status == 1
     assert len(lines) == 1 + 3
     assert "1 parts of the history cannot be read:" in err
-    assert f"{other}, line 1: expected version 1 of a line, found 2" in err
+    newer = "a line of the history: this build reads up to version 1, found 2: a newer Holdfast"
+    assert f"{other}, line 1: {newer} wrote it" in err
     assert run(capsys, "history", folder, "--json")[0] == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -17,10 +18,12 @@ ORDER = (
     "_checks",
     "_core",
     "_native",
+    "_options",
     "_jars",
     "_sessions",
     "_spark",
     "regions/base",
+    "regions/files",
     "regions/coordinator",
     "regions/graph",
     "regions/sinks",
@@ -35,7 +38,6 @@ ORDER = (
     "regions/api",
     "regions",
     "__init__",
-    "cli/pages",
     "cli",
     "__main__",
 )
@@ -120,6 +122,47 @@ def test_the_folders_of_the_package_import_what_is_below_them_and_nothing_else()
     assert sorted(imports) == sorted(ORDER)
     assert circle(imports) == []
     assert upward(imports, ORDER) == []
+
+
+#: What is one thing on a file system that is mounted, and another where only the JVM reaches it.
+TWINS = re.compile(r"Mounted\w+|Reached\w+|HadoopPath|FolderLock|FolderLease|AnyPath|Hold")
+
+
+def asked_for(text: str) -> list[str]:
+    """Return the classes that a module asks for with ``isinstance`` or ``match``."""
+    asked: list[ast.expr] = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in (
+            "isinstance",
+            "issubclass",
+        ):
+            asked.append(node.args[1])
+        elif isinstance(node, ast.MatchClass):
+            asked.append(node.cls)
+    names = (each for expression in asked for each in ast.walk(expression))
+    return [found for each in names if (found := getattr(each, "id", getattr(each, "attr", "")))]
+
+
+def test_only_the_folder_of_files_asks_who_reaches_a_file() -> None:
+    found = {
+        (module, name)
+        for module, text in sources_of(PACKAGE).items()
+        for name in asked_for(text)
+        if TWINS.fullmatch(name)
+    }
+    assert {place(module) for module, _ in found} == {"regions/files"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x = isinstance(path, HadoopPath)",
+        "if not isinstance(path, (str, reached.HadoopPath)): pass",
+        "match path:\n    case HadoopPath(): pass",
+    ],
+)
+def test_a_question_who_reaches_a_file_is_found(line: str) -> None:
+    assert "HadoopPath" in asked_for(line)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`ManagerClient` and `SnapshotManager.serve`: a manager that other processes work with."""
+"""`ManagerClient`, and a server for it: a manager that other processes work with."""
 
 from __future__ import annotations
 
@@ -19,8 +19,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast import AttemptEndedError, CorruptSegmentError, Owner, SegmentRef, SnapshotManager
-from holdfast._core import ManagerClient, ManagerServer, executor_socket, manager_message
+from holdfast import _core
+from support.testing_core import ROOT, load_testing_core
+
+core = load_testing_core()
+AttemptEndedError = core.AttemptEndedError
+CorruptSegmentError = core.CorruptSegmentError
+ManagerClient = core.ManagerClient
+Owner = core.Owner
+SegmentRef = core.SegmentRef
+SnapshotManager = core.SnapshotManager
+manager_message = core.manager_message
 
 EAST = Owner("sales", "stats", "east")
 WEST = Owner("sales", "stats", "west")
@@ -47,7 +56,7 @@ class Driver:
 
 
 @pytest.fixture
-def manager(tmp_path: Path) -> Iterator[SnapshotManager]:
+def manager(tmp_path: Path) -> Iterator[Any]:
     # Files with a few bytes of state are mostly header and footer, too wasteful to reuse otherwise.
     with SnapshotManager(tmp_path / "segments", max_space_amplification=None) as opened:
         yield opened
@@ -59,18 +68,18 @@ def driver() -> Driver:
 
 
 @pytest.fixture
-def server(manager: SnapshotManager, driver: Driver, tmp_path: Path) -> Iterator[ManagerServer]:
-    with manager.serve(tmp_path / "private" / "m.sock", driver) as opened:
+def server(manager: Any, driver: Driver, tmp_path: Path) -> Iterator[Any]:
+    with core.serve(manager, tmp_path / "private" / "m.sock", driver) as opened:
         yield opened
 
 
 @pytest.fixture
-def client(server: ManagerServer, manager: SnapshotManager) -> Iterator[ManagerClient]:
+def client(server: Any, manager: Any) -> Iterator[Any]:
     with connect(server, manager) as opened:
         yield opened
 
 
-def connect(server: ManagerServer, manager: SnapshotManager, **options: Any) -> ManagerClient:
+def connect(server: Any, manager: Any, **options: Any) -> Any:
     return ManagerClient(server.path, pipeline="sales", folder=str(manager.path), **options)
 
 
@@ -78,9 +87,7 @@ def connect(server: ManagerServer, manager: SnapshotManager, **options: Any) -> 
 
 
 @pytest.mark.parametrize("data", [b"", b"state", LARGE, LARGE[::2], memoryview(b"abcdef")[::2]])
-def test_what_is_appended_is_what_the_manager_reads(
-    client: ManagerClient, manager: SnapshotManager, data: Any
-) -> None:
+def test_what_is_appended_is_what_the_manager_reads(client: Any, manager: Any, data: Any) -> None:
     stored = memoryview(data).tobytes()
     ref = client.append(EAST, 1, data)
     assert client.read(ref, EAST) == stored
@@ -88,7 +95,7 @@ def test_what_is_appended_is_what_the_manager_reads(
 
 
 def test_kind_lineage_and_entries_are_those_of_the_manager(
-    client: ManagerClient, manager: SnapshotManager, tmp_path: Path
+    client: Any, manager: Any, tmp_path: Path
 ) -> None:
     first = client.append(EAST, 1, b"base", kind="base_image", entries=3)
     options: dict[str, Any] = {"kind": "changelog", "lineage": [first], "entries": 2}
@@ -101,18 +108,14 @@ def test_kind_lineage_and_entries_are_those_of_the_manager(
         client.append(EAST, 1, b"", kind="other")  # type: ignore[arg-type]
 
 
-def test_segments_are_persisted_before_the_answer(
-    client: ManagerClient, manager: SnapshotManager
-) -> None:
+def test_segments_are_persisted_before_the_answer(client: Any, manager: Any) -> None:
     ref = client.append(EAST, 1, b"state")
     assert manager.stats().syncs == 0
     client.persist_segments(1, EAST, [ref])
     assert manager.stats().syncs == 1
 
 
-def test_segments_are_leased_until_the_attempt_ends(
-    client: ManagerClient, manager: SnapshotManager
-) -> None:
+def test_segments_are_leased_until_the_attempt_ends(client: Any, manager: Any) -> None:
     kept, released = client.append(EAST, 1, b"kept"), client.append(WEST, 1, b"released")
     client.release(WEST, [released])
     client.persist_segments(1, EAST, [kept])
@@ -126,9 +129,7 @@ def test_segments_are_leased_until_the_attempt_ends(
         client.read(kept, EAST)
 
 
-def test_errors_are_those_of_a_manager_in_the_same_process(
-    client: ManagerClient, manager: SnapshotManager
-) -> None:
+def test_errors_are_those_of_a_manager_in_the_same_process(client: Any, manager: Any) -> None:
     ref = client.append(EAST, 1, b"state")
     manager.completed(1, {1: {}})
     calls: list[Callable[[Any], object]] = [
@@ -154,9 +155,7 @@ def test_errors_are_those_of_a_manager_in_the_same_process(
         client.read(ref, WEST)
 
 
-def test_an_error_number_of_the_system_arrives(
-    client: ManagerClient, manager: SnapshotManager
-) -> None:
+def test_an_error_number_of_the_system_arrives(client: Any, manager: Any) -> None:
     shutil.rmtree(manager.path)
     manager.path.write_bytes(b"a file where the folder should be")
     with pytest.raises(NotADirectoryError) as remote:
@@ -165,9 +164,7 @@ def test_an_error_number_of_the_system_arrives(
     manager.path.unlink()
 
 
-def test_segments_of_many_processes_are_in_one_file(
-    server: ManagerServer, manager: SnapshotManager
-) -> None:
+def test_segments_of_many_processes_are_in_one_file(server: Any, manager: Any) -> None:
     program = """
 import sys
 from holdfast import Owner
@@ -181,7 +178,7 @@ with ManagerClient(socket, pipeline="sales", folder=folder) as client:
 """
     driver: list[bytes] = []
     path = server.path.with_name("more.sock")
-    with manager.serve(path, driver.append):
+    with core.serve(manager, path, driver.append):
         arguments = [sys.executable, "-c", program, str(path), str(manager.path)]
         workers = [subprocess.Popen([*arguments, f"region-{i}"]) for i in range(3)]
         assert [worker.wait(timeout=60) for worker in workers] == [0, 0, 0]
@@ -195,7 +192,7 @@ with ManagerClient(socket, pipeline="sales", folder=folder) as client:
     assert manager.stats().physical_files == 1
 
 
-def test_threads_share_a_client(client: ManagerClient) -> None:
+def test_threads_share_a_client(client: Any) -> None:
     def work(region: int) -> bool:
         owner = Owner("sales", "stats", str(region))
         data = str(region).encode() * 30_000
@@ -208,7 +205,7 @@ def test_threads_share_a_client(client: ManagerClient) -> None:
 # --- messages -----------------------------------------------------------------------------------
 
 
-def test_messages_arrive_in_order(client: ManagerClient, driver: Driver) -> None:
+def test_messages_arrive_in_order(client: Any, driver: Driver) -> None:
     client.send(b"acknowledged")
     client.send(b"")
     client.send(b"what now?")
@@ -225,7 +222,7 @@ def test_messages_arrive_in_order(client: ManagerClient, driver: Driver) -> None
     ],
 )
 def test_what_the_other_side_raises_is_raised_here(
-    client: ManagerClient, driver: Driver, name: str, expected: type[Exception]
+    client: Any, driver: Driver, name: str, expected: type[Exception]
 ) -> None:
     with pytest.raises(expected, match=f"on_message: {name}: ") as raised:
         client.send(f"raise {name}".encode())
@@ -234,21 +231,19 @@ def test_what_the_other_side_raises_is_raised_here(
     assert driver.received[-1] == b"still there?"
 
 
-def test_only_executors_of_spark_stage_files(client: ManagerClient) -> None:
+def test_only_executors_of_spark_stage_files(client: Any) -> None:
     said = "hdfs://host/staged: only an executor of Spark stages files"
     with pytest.raises(NotImplementedError, match=said):
         client.stage("rows", "hdfs://host/staged", "hdfs://host/rows")
 
 
-def test_a_message_that_is_too_long_is_refused_here(client: ManagerClient, driver: Driver) -> None:
+def test_a_message_that_is_too_long_is_refused_here(client: Any, driver: Driver) -> None:
     with pytest.raises(ValueError, match="at most 16777216 bytes"):
         client.send(bytes(17 << 20))
     assert driver.received == []
 
 
-def test_clients_are_answered_while_another_one_waits(
-    manager: SnapshotManager, tmp_path: Path
-) -> None:
+def test_clients_are_answered_while_another_one_waits(manager: Any, tmp_path: Path) -> None:
     begun, go = threading.Event(), threading.Event()
     received: list[bytes] = []
 
@@ -259,7 +254,7 @@ def test_clients_are_answered_while_another_one_waits(
         received.append(data)
 
     with (
-        manager.serve(tmp_path / "private" / "m.sock", slow) as server,
+        core.serve(manager, tmp_path / "private" / "m.sock", slow) as server,
         connect(server, manager) as one,
         connect(server, manager) as other,
         ThreadPoolExecutor(1) as pool,
@@ -277,30 +272,26 @@ def test_clients_are_answered_while_another_one_waits(
 # --- server and socket --------------------------------------------------------------------------
 
 
-def test_socket_and_folder_are_for_this_user_alone(server: ManagerServer) -> None:
+def test_socket_and_folder_are_for_this_user_alone(server: Any) -> None:
     assert stat.S_IMODE(server.path.stat().st_mode) == 0o600
     assert stat.S_ISSOCK(server.path.stat().st_mode)
     assert stat.S_IMODE(server.path.parent.stat().st_mode) == 0o700
 
 
-def test_a_folder_that_others_can_enter_is_refused(
-    manager: SnapshotManager, tmp_path: Path
-) -> None:
+def test_a_folder_that_others_can_enter_is_refused(manager: Any, tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o755)
     with pytest.raises(ValueError, match="mode 755"):
-        manager.serve(tmp_path / "open" / "m.sock", bytes)
+        core.serve(manager, tmp_path / "open" / "m.sock", bytes)
 
 
-def test_a_path_that_is_too_long_is_refused(manager: SnapshotManager, tmp_path: Path) -> None:
+def test_a_path_that_is_too_long_is_refused(manager: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at most 107 bytes"):
-        manager.serve(tmp_path / ("a" * 108), bytes)
+        core.serve(manager, tmp_path / ("a" * 108), bytes)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
-def test_a_process_of_another_user_is_not_served(
-    server: ManagerServer, manager: SnapshotManager
-) -> None:
+def test_a_process_of_another_user_is_not_served(server: Any, manager: Any) -> None:
     # An inherited connection gets past the folder: the server asks the system who connected.
     program = """
 import os, socket, sys
@@ -328,7 +319,7 @@ with socket.socket(socket.AF_UNIX) as connection:
 
 
 def test_a_client_that_speaks_something_else_loses_its_connection(
-    server: ManagerServer, client: ManagerClient, driver: Driver
+    server: Any, client: Any, driver: Driver
 ) -> None:
     with socket.socket(socket.AF_UNIX) as foreign:
         foreign.connect(str(server.path))
@@ -341,16 +332,12 @@ def test_a_client_that_speaks_something_else_loses_its_connection(
     assert driver.received == [b"still there?"]
 
 
-def test_another_folder_than_the_servers_is_refused(
-    server: ManagerServer, manager: SnapshotManager
-) -> None:
+def test_another_folder_than_the_servers_is_refused(server: Any, manager: Any) -> None:
     with pytest.raises(ValueError, match=r"this socket serves .*, not /elsewhere"):
         ManagerClient(server.path, pipeline="sales", folder="/elsewhere")
 
 
-def test_a_client_without_a_server_says_what_is_missing(
-    manager: SnapshotManager, tmp_path: Path
-) -> None:
+def test_a_client_without_a_server_says_what_is_missing(manager: Any, tmp_path: Path) -> None:
     missing = tmp_path / "nobody.sock"
     with pytest.raises(FileNotFoundError, match=r"nobody\.sock"):
         ManagerClient(missing, pipeline="sales", folder=str(manager.path))
@@ -360,41 +347,42 @@ def test_a_client_without_a_server_says_what_is_missing(
         ManagerClient(missing, pipeline="sales", folder=str(manager.path))
 
 
-def test_a_client_connects_again_after_its_connection_broke(
-    manager: SnapshotManager, tmp_path: Path
-) -> None:
+def test_a_client_connects_again_after_its_connection_broke(manager: Any, tmp_path: Path) -> None:
     path = tmp_path / "private" / "m.sock"
-    with manager.serve(path, bytes) as server:
+    with core.serve(manager, path, bytes) as server:
         client = connect(server, manager)
     with pytest.raises(ConnectionError):
         client.append(EAST, 1, b"state")
     with pytest.raises(FileNotFoundError):
         client.append(EAST, 1, b"state")
-    with manager.serve(path, bytes):
+    with core.serve(manager, path, bytes):
         ref = client.append(EAST, 1, b"state")
         assert client.read(ref, EAST) == b"state"
 
 
-def test_a_socket_of_a_killed_process_is_replaced(manager: SnapshotManager, tmp_path: Path) -> None:
+def test_a_socket_of_a_killed_process_is_replaced(manager: Any, tmp_path: Path) -> None:
     path = tmp_path / "private" / "m.sock"
     program = """
 import os, signal, sys
-from holdfast import SnapshotManager
-server = SnapshotManager(sys.argv[1]).serve(sys.argv[2], bytes)
+from support.testing_core import load_testing_core
+core = load_testing_core()
+server = core.serve(core.SnapshotManager(sys.argv[1]), sys.argv[2], bytes)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     arguments = [sys.executable, "-c", program, str(tmp_path / "other"), str(path)]
-    assert subprocess.run(arguments, timeout=60, check=False).returncode == -9
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
+    done = subprocess.run(arguments, timeout=60, check=False, env=environment)
+    assert done.returncode == -9
     assert path.is_socket()
     received: list[bytes] = []
-    with manager.serve(path, received.append) as server, connect(server, manager) as client:
+    with core.serve(manager, path, received.append) as server, connect(server, manager) as client:
         client.send(b"who?")
         assert received == [b"who?"]
         with pytest.raises(OSError, match="in use"):
-            manager.serve(path, bytes)
+            core.serve(manager, path, bytes)
 
 
-def test_a_forked_child_has_a_connection_of_its_own(client: ManagerClient, driver: Driver) -> None:
+def test_a_forked_child_has_a_connection_of_its_own(client: Any, driver: Driver) -> None:
     child = os.fork()
     if child == 0:
         # Nothing of the test runner may run in the child.
@@ -412,7 +400,7 @@ def test_a_forked_child_has_a_connection_of_its_own(client: ManagerClient, drive
 
 
 def test_closing_twice_does_nothing_and_using_afterwards_is_an_error(
-    server: ManagerServer, manager: SnapshotManager
+    server: Any, manager: Any
 ) -> None:
     client = connect(server, manager)
     assert repr(client) == f"<ManagerClient at {server.path}>"
@@ -433,30 +421,28 @@ def test_closing_twice_does_nothing_and_using_afterwards_is_an_error(
     assert not server.path.exists()
 
 
-def test_clients_of_a_closed_manager_are_refused(
-    manager: SnapshotManager, server: ManagerServer, client: ManagerClient
-) -> None:
+def test_clients_of_a_closed_manager_are_refused(manager: Any, server: Any, client: Any) -> None:
     manager.close()
     with pytest.raises(ValueError, match=r"the manager of .* is closed"):
         client.append(EAST, 1, b"state")
     with pytest.raises(ValueError, match="is closed"):
-        manager.serve(server.path.with_name("more.sock"), bytes)
+        core.serve(manager, server.path.with_name("more.sock"), bytes)
 
 
-def test_a_client_may_close_its_server(manager: SnapshotManager, tmp_path: Path) -> None:
-    servers: list[ManagerServer] = []
+def test_a_client_may_close_its_server(manager: Any, tmp_path: Path) -> None:
+    servers: list[Any] = []
 
     def close(data: bytes) -> None:
         servers[0].close()
 
-    servers.append(manager.serve(tmp_path / "private" / "m.sock", close))
+    servers.append(core.serve(manager, tmp_path / "private" / "m.sock", close))
     with connect(servers[0], manager) as client, pytest.raises(ConnectionError):
         client.send(b"close")
 
 
-def test_a_server_that_is_dropped_stops(manager: SnapshotManager, tmp_path: Path) -> None:
+def test_a_server_that_is_dropped_stops(manager: Any, tmp_path: Path) -> None:
     path = tmp_path / "private" / "m.sock"
-    server = manager.serve(path, bytes)
+    server = core.serve(manager, path, bytes)
     client = connect(server, manager)
     del server
     assert not path.exists()
@@ -472,7 +458,7 @@ def test_a_server_that_is_dropped_stops(manager: SnapshotManager, tmp_path: Path
     ],
 )
 def test_options_out_of_bounds_are_refused(
-    server: ManagerServer, manager: SnapshotManager, options: dict[str, Any], message: str
+    server: Any, manager: Any, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
         connect(server, manager, **options)
@@ -480,55 +466,43 @@ def test_options_out_of_bounds_are_refused(
 
 def test_the_client_is_found_by_its_name_in_a_worker() -> None:
     # What Spark pickles refers to classes by name.
-    for of_core in (ManagerClient, ManagerServer):
-        assert pickle.loads(pickle.dumps(of_core)) is of_core  # noqa: S301
+    assert pickle.loads(pickle.dumps(_core.ManagerClient)) is _core.ManagerClient  # noqa: S301
 
 
-def test_a_process_that_is_no_worker_has_no_executor() -> None:
-    with pytest.raises(FileNotFoundError, match="the Holdfast plugin is not running in this"):
-        executor_socket()
+def test_a_process_that_is_no_worker_has_no_executor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
+    with pytest.raises(FileNotFoundError, match="no Python worker of a Spark executor"):
+        ManagerClient.of_executor(pipeline="sales", folder="/data/segments")
+    # Users set the variable as well, for the JVM: then its folders are nobody's.
+    for folders, why in (("/", "names no folder"), ("/no/local", "does not listen at @holdfast-")):
+        monkeypatch.setenv("SPARK_LOCAL_DIRS", folders)
+        with pytest.raises((FileNotFoundError, ValueError), match=why):
+            ManagerClient.of_executor(pipeline="sales", folder="/data/segments")
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_a_worker_finds_the_socket_of_the_executor_above_its_daemon(
-    tmp_path: Path, named: bool
-) -> None:
-    # The executor names its folder for temporary files among its arguments, or uses the common one.
-    folder = tmp_path if named else Path("/tmp")  # noqa: S108
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_a_socket_of_another_user_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Another user took the name before the executor did.
     program = """
-import os, subprocess, sys
-from pathlib import Path
-from holdfast import SnapshotManager
-from holdfast._core import executor_socket
-
-role, folder = sys.argv[1:3]
-def start(role):
-    subprocess.run([sys.executable, "-c", os.environ["PROGRAM"], role, folder], check=True)
-
-if role == "executor":
-    path = Path(folder, f"holdfast-{os.getuid()}", f"{os.getpid()}.sock")
-    with SnapshotManager(os.environ["SEGMENTS"]).serve(path, bytes):
-        print(path, flush=True)
-        start("daemon")
-elif role == "daemon":
-    start("worker")
-else:
-    print(executor_socket())
+import os, socket, sys
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+with socket.socket(socket.AF_UNIX) as squatter:
+    squatter.bind(chr(0) + sys.argv[1])
+    squatter.listen()
+    print("listens", flush=True)
+    sys.stdin.read()
 """
-    arguments = [sys.executable, "-c", program, "executor", str(folder)]
-    if named:
-        arguments += ["-Djava.io.tmpdir=/nowhere", f"-Djava.io.tmpdir={folder}"]
-    environment = {"PROGRAM": program, "SEGMENTS": str(tmp_path / "segments")}
-    done = subprocess.run(
-        arguments,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    served, found = done.stdout.splitlines()
-    assert found == served
+    folder = f"blockmgr-{os.getpid():016x}-{os.getpid():016x}"
+    name = f"holdfast-{folder[: len(folder) // 2]}"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as squatter:
+        assert squatter.stdout is not None
+        assert squatter.stdout.readline() == b"listens\n"
+        monkeypatch.setenv("SPARK_LOCAL_DIRS", f"/none/{folder}")
+        with pytest.raises(ValueError, match=f"@{name} belongs to user 65534"):
+            ManagerClient.of_executor(pipeline="sales", folder="/data/segments")
+        squatter.communicate()
 
 
 # --- messages for managers ----------------------------------------------------------------------

@@ -139,7 +139,7 @@ def test_an_idle_region_keeps_all_but_what_it_staged() -> None:
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "offset": (lambda: Piece(REF, -1, 0), "payload_offset=-1"),
     "length": (lambda: Piece(REF, 0, -1), "length=-1"),
-    "kind": (lambda: StateEntry("s", "map", "", ()), 'kind="map".*array, value, list'),  # type: ignore[arg-type]
+    "kind": (lambda: StateEntry("s", "map", "", ()), "kind='map'.*array, value, list"),  # type: ignore[arg-type]
     "dtype": (lambda: StateEntry("s", "array", "float64", ()), '"<f8", found "float64"'),
     "objects": (lambda: StateEntry("s", "value", "|O", ()), 'found "|O"'),
     "shape": (lambda: StateEntry("s", "array", "<f8", (3, -1)), "shape=-1"),

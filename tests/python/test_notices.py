@@ -28,7 +28,7 @@ JNI_SBOM = "holdfast-jni.cyclonedx.json"
 
 def wheel_text(*name: str) -> str:
     """Return a file of the distribution's metadata, as the wheel had it."""
-    found = metadata.distribution("holdfast").read_text("/".join(name))
+    found = metadata.distribution("holdfast-spark").read_text("/".join(name))
     assert found is not None, name
     return found
 

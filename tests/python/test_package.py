@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import rlcompleter
 import subprocess
 import sys
 import zipfile
@@ -34,7 +35,7 @@ def test_import_loads_no_heavy_module(module: str) -> None:
 
 
 def test_version_is_the_one_of_the_distribution() -> None:
-    assert holdfast.__version__ == metadata.version("holdfast")
+    assert holdfast.__version__ == metadata.version("holdfast-spark")
 
 
 def test_package_is_marked_as_typed() -> None:
@@ -42,13 +43,13 @@ def test_package_is_marked_as_typed() -> None:
 
 
 def test_distribution_requires_no_other_package() -> None:
-    required = metadata.requires("holdfast") or []
+    required = metadata.requires("holdfast-spark") or []
     assert [line for line in required if "extra ==" not in line] == []
 
 
 def test_the_extra_brings_what_pyspark_needs_for_operators_in_python() -> None:
     """PySpark itself requires none of it: its extra `sql` does, and protobuf is in none."""
-    ours = of_extra("holdfast", "spark")
+    ours = of_extra("holdfast-spark", "spark")
     needed = of_extra("pyspark", "sql")
     assert {"pandas", "pyarrow", "numpy"} <= needed.keys()
     for package, specifier in needed.items():
@@ -127,6 +128,7 @@ def test_conf_prints_only_settings_on_stdout() -> None:
         "--local-cache-bytes",
         "0",
         "--change-journal",
+        "--no-spark-files",
     )
     done = run_cli("conf", *options)
     assert done.returncode == 0
@@ -137,6 +139,7 @@ def test_conf_prints_only_settings_on_stdout() -> None:
         target_memory_bytes=2097152,
         local_cache_bytes=0,
         change_journal=True,
+        spark_files=False,
     )
     assert "append" in done.stderr
 
@@ -216,3 +219,35 @@ def test_a_missing_jar_exits_1_and_names_it(
 def test_console_script_is_installed() -> None:
     (script,) = metadata.entry_points(group="console_scripts", name="holdfast")
     assert script.load() is main
+
+
+NAMES = """
+import inspect, sys
+sys.modules.update({name: None for name in sys.argv[1:]})
+import holdfast
+print(*(name for name, _ in inspect.getmembers(holdfast) if not name.startswith("_")))
+"""
+
+
+def names_shown(*missing: str) -> set[str]:
+    """Public names that a program sees in the package where these packages are missing."""
+    done = subprocess.run(
+        [sys.executable, "-c", NAMES, *missing], check=True, capture_output=True, text=True
+    )
+    return set(done.stdout.split())
+
+
+def test_completion_shows_every_public_name_and_no_other() -> None:
+    public = {name for name in holdfast.__all__ if name != "__version__"}
+    assert {name for name in dir(holdfast) if not name.startswith("_")} == public
+    assert {"Operator", "regional", "restore", "LocalQuery"} <= names_shown() == public
+    assert set(holdfast.regions.__all__) <= set(dir(holdfast.regions)) & public
+    completer = rlcompleter.Completer({"holdfast": holdfast})
+    assert completer.complete("holdfast.reg", 0) == "holdfast.regional("
+
+
+@pytest.mark.parametrize("missing", ["pyarrow", "numpy"])
+def test_without_pyarrow_only_what_works_is_shown(missing: str) -> None:
+    shown = names_shown(missing)
+    assert {"SnapshotManager", "spark_conf"} <= shown
+    assert "regional" not in shown

@@ -142,9 +142,9 @@ def test_a_flip_of_every_byte_of_a_run_is_reported_with_file_offset_and_owner(qu
     for at in range(first, end):
         path.write_bytes(good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1 :])
         verdict = StateOfQuery(query).verify(IMAGE_BATCH, lambda done, total: None)
-        assert (verdict.readable_partitions, verdict.readable_segments) == (0, 0), at
+        assert (verdict.readable_parts, verdict.readable_segments) == (0, 0), at
         (damage,) = verdict.damage
-        assert damage.partition == "operator 0, partition 3"
+        assert damage.part == "operator 0, partition 3"
         for part in (str(path), f"offset {first}", "operator 0, partition 3"):
             assert part in damage.message
         # The batches before it do not need it.
@@ -203,7 +203,7 @@ def test_what_the_commit_log_says_is_checked(
     assert "owner: expected operator 0, partition 2, found" in lines[7]
     for text, part in [
         (good.replace("hf2-B", "hf2-C"), "is damaged"),
-        (good.replace("hf2-", "hf9-"), "was not written by Holdfast"),
+        (good.replace("hf2-", "hx2-"), "was not written by Holdfast"),
         ("v2\n[", "expected a JSON object"),
         ("v2\n[]", "expected a JSON object"),
         ('v2\n{"stateUniqueIds":[1]}', "expected a JSON object"),
@@ -219,6 +219,12 @@ def test_what_the_commit_log_says_is_checked(
         status, lines, err = run(capsys, "show", query, "--id", 5)
         assert (status, lines) == (1, [])
         assert part in err
+    entry.write_text(good.replace("hf2-", "hf9-"))
+    for command in (["verify", query], ["show", query, "--id", 5]):
+        status, lines, err = run(capsys, *command)
+        assert (status, lines) == (1, [])
+        assert f"{entry}, operator 0, partition 3: " in err
+        assert "found 9: a newer Holdfast wrote it, and it is intact" in err
     assert run(capsys, "show", query, "--id", 9)[0] == 1
     (query / "state" / "holdfast" / FILE).unlink()
     entry.write_text(good)

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import _jars, _spark, regions
+from holdfast import _jars, regions
+from holdfast._options import OPTIONS, StoreOptions
 from holdfast.regions import PipelineOptions, RegionalWriter
 from holdfast.regions.api import options
 from holdfast.regions.base import errors as base_errors
@@ -36,8 +37,8 @@ def test_the_tables_of_settings_are_what_the_code_declares() -> None:
 def test_every_option_has_a_meaning_and_says_what_it_may_be() -> None:
     names = [field.name for field in fields(PipelineOptions)]
     assert names == [*options.ALLOWED] == [*settings.meanings(PipelineOptions)]
-    assert [*_spark.ALLOWED] == [*_spark.OPTION_KEYS]
-    assert {*_spark.ALLOWED, "spark"} == settings.meanings(holdfast.spark_conf).keys()
+    assert OPTIONS.keys() == StoreOptions.__annotations__.keys()
+    assert {*OPTIONS, "spark"} == settings.meanings(holdfast.spark_conf).keys()
     assert settings.meanings(RegionalWriter.start).keys() >= {"checkpoint", "trigger"}
 
 
@@ -85,7 +86,7 @@ def test_the_bounds_of_an_option_are_those_that_are_declared(option: str) -> Non
 
 @pytest.mark.parametrize("option", ["max_file_bytes", "max_memory_bytes", "target_memory_bytes"])
 def test_the_bounds_of_a_size_of_stores_are_those_that_are_declared(option: str) -> None:
-    allowed, key = _spark.ALLOWED[option], _spark.OPTION_KEYS[option]
+    allowed, key = OPTIONS[option].allowed, OPTIONS[option].key
     most = [] if allowed.most is None else [allowed.most]
     for size in (allowed.least, *most):
         given: dict[str, Any] = {option: size}
@@ -101,10 +102,10 @@ def test_bounds_and_defaults_are_written_for_people() -> None:
     assert settings.bounds(options.ALLOWED["history_days"]) == "1 to 3,650"
     assert settings.bounds(options.ALLOWED["task_grace"]) == "0 or more"
     assert settings.bounds(options.ALLOWED["verify_state"]) == "`True`, `False`"
-    assert settings.bounds(_spark.ALLOWED["max_file_bytes"]) == "4 KiB to 1 TiB"
-    assert settings.bounds(_spark.ALLOWED["compression"]) == "`lz4` or `none`"
-    assert settings.bounds(_spark.ALLOWED["max_memory_bytes"]) == "1 MiB or more, or `None`"
-    target = settings.bounds(_spark.ALLOWED["target_memory_bytes"])
+    assert settings.bounds(OPTIONS["max_file_bytes"].allowed) == "4 KiB to 1 TiB"
+    assert settings.bounds(OPTIONS["compression"].allowed) == "`lz4` or `none`"
+    assert settings.bounds(OPTIONS["max_memory_bytes"].allowed) == "1 MiB or more, or `None`"
+    target = settings.bounds(OPTIONS["target_memory_bytes"].allowed)
     assert target == '`"auto"`, 0, or 1 MiB or more'
     shown = [
         settings.default(value, unit)

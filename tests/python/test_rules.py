@@ -15,7 +15,7 @@ import pytest
 
 import holdfast
 import holdfast.regions
-from holdfast.cli import checkpoints, documents, history, html, main, report, settings
+from holdfast.cli import checkpoints, details, documents, history, main, report, settings
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "docs" / "semantics.md"
@@ -165,7 +165,7 @@ def test_help_of_the_command_line_cites_no_rules() -> None:
     texts = [("holdfast", parser.format_help())]
     texts += [(name, command.format_help()) for name, command in commands.choices.items()]
     assert len(texts) == 7
-    for module in (checkpoints, documents, history, html, main, report, settings):
+    for module in (checkpoints, details, documents, history, main, report, settings):
         texts += help_texts(vars(module))
         texts.append((module.__name__, module.__doc__ or ""))
     assert citing(texts) == []

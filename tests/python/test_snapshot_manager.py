@@ -8,10 +8,12 @@ import gc
 import mmap
 import os
 import pickle
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -401,6 +403,118 @@ def test_a_restore_names_what_is_missing_and_keeps_the_rest(tmp_path: Path) -> N
         assert "east" in str(caught.value)
         second.sweep()
         assert second.read(kept, WEST) == b"two"
+
+
+def become_folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def lose_header(file: Path) -> None:
+    file.write_bytes(bytes(64) + file.read_bytes()[64:])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda file: os.truncate(file, 100),
+        lambda file: os.truncate(file, 0),
+        Path.unlink,
+        become_folder,
+        lose_header,
+    ],
+    ids=["cut", "empty", "gone", "folder", "header"],
+)
+def test_a_restore_deletes_no_damaged_file_and_goes_on_once_it_is_repaired(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    with SnapshotManager(tmp_path) as first:
+        ref = first.append(EAST, 1, os.urandom(1000))
+    file = tmp_path / ref.file
+    whole = file.read_bytes()
+    damage(file)
+    left = file.read_bytes() if file.is_file() else None
+    needed = {1: [(EAST, 1, ref)]}
+    with SnapshotManager(tmp_path) as second:
+        for _ in range(2):
+            with suppress(OSError):
+                second.restore(needed)
+            with suppress(ValueError):
+                second.sweep()
+            second.wait_for_deletes()
+            with pytest.raises(OSError, match=ref.file):
+                second.read(ref, EAST)
+        assert left is None or file.read_bytes() == left
+        if file.is_dir():
+            file.rmdir()
+        file.write_bytes(whole)
+        with suppress(ValueError):
+            second.sweep()
+        second.restore(needed)
+        second.sweep()
+        assert len(second.read(ref, EAST)) == 1000
+    with SnapshotManager(tmp_path) as third:
+        third.restore(needed)
+        third.completed(2, {2: {}})
+        third.wait_for_deletes()
+        assert files_in(tmp_path) == set()
+
+
+def test_what_was_cut_off_is_not_reused(tmp_path: Path) -> None:
+    with SnapshotManager(tmp_path) as first:
+        refs = [first.append(EAST, 1, b"one"), first.append(EAST, 1, b"two")]
+    os.truncate(tmp_path / refs[1].file, refs[1].offset + 1)
+    with SnapshotManager(tmp_path, **UNBOUNDED) as second:
+        with pytest.raises(FileNotFoundError, match="1 segments of retained checkpoints"):
+            second.restore({1: [(EAST, 1, ref) for ref in refs]})
+        assert second.lease(EAST, 2, refs) == [True, False]
+
+
+def test_after_a_restore_that_failed_nothing_is_swept(tmp_path: Path) -> None:
+    with SnapshotManager(tmp_path) as first:
+        ref = first.append(EAST, 1, b"one")
+    with SnapshotManager(tmp_path) as second:
+        second.restore({})
+        with pytest.raises(ValueError, match="it is that of"):
+            second.restore({1: [(WEST, 1, ref)]})
+        with pytest.raises(ValueError, match="before restore"):
+            second.sweep()
+        second.restore({1: [(EAST, 1, ref)]})
+        assert second.sweep() == 0
+        assert second.read(ref, EAST) == b"one"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_a_restore_deletes_no_file_that_it_may_not_read(tmp_path: Path) -> None:
+    with SnapshotManager(tmp_path) as first:
+        ref = first.append(EAST, 1, b"one")
+    tmp_path.chmod(0o777)
+    (tmp_path / ref.file).chmod(0)
+    program = f"""
+import os, holdfast
+os.chdir({str(tmp_path)!r})
+os.setuid(65534)
+with holdfast.SnapshotManager("/proc/self/cwd") as manager:
+    manager.restore({{}})
+    ref = holdfast.SegmentRef.from_bytes({ref.to_bytes()!r})
+    for call in (lambda: manager.restore({{1: [({EAST!r}, 1, ref)]}}), manager.sweep):
+        try:
+            call()
+        except (PermissionError, ValueError) as error:
+            print(type(error).__name__)
+    manager.wait_for_deletes()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program.replace("Owner(", "holdfast.Owner(")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.split() == ["PermissionError", "ValueError"]
+    with SnapshotManager(tmp_path) as second:
+        second.restore({1: [(EAST, 1, ref)]})
+        assert second.read(ref, EAST) == b"one"
 
 
 # --- damage and failures ------------------------------------------------------------------------

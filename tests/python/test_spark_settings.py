@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from pyspark.sql import SparkSession
 
 import holdfast
 from holdfast import _jars, _spark
+from holdfast._options import OPTIONS
 
 STORE = "spark.sql.streaming.stateStore"
 UI_METRICS_KEY = "spark.sql.streaming.ui.enabledCustomMetricList"
@@ -23,7 +25,7 @@ TUNING = {
     for name in (
         *("maxFileBytes", "compression"),
         *("maxMemoryBytes", "targetMemoryBytes", "localCacheBytes"),
-        "changeJournal",
+        *("changeJournal", "sparkFiles"),
     )
 }
 
@@ -99,6 +101,7 @@ def test_spark_conf_holds_every_setting_as_text() -> None:
         f"{STORE}.holdfast.targetMemoryBytes": "auto",
         f"{STORE}.holdfast.localCacheBytes": "1073741824",
         f"{STORE}.holdfast.changeJournal": "false",
+        f"{STORE}.holdfast.sparkFiles": "true",
     }
 
 
@@ -110,6 +113,7 @@ def test_options_reach_their_keys() -> None:
         target_memory_bytes=1 << 20,
         local_cache_bytes="10g",
         change_journal=True,
+        spark_files=False,
     )
     assert conf[f"{STORE}.holdfast.maxFileBytes"] == "8192"
     assert conf[f"{STORE}.holdfast.maxMemoryBytes"] == "1073741824"
@@ -117,6 +121,7 @@ def test_options_reach_their_keys() -> None:
     assert conf[f"{STORE}.holdfast.localCacheBytes"] == str(10 << 30)
     assert conf[f"{STORE}.holdfast.compression"] == "none"
     assert conf[f"{STORE}.holdfast.changeJournal"] == "true"
+    assert conf[f"{STORE}.holdfast.sparkFiles"] == "false"
 
 
 @pytest.mark.parametrize(
@@ -147,6 +152,7 @@ def test_configure_returns_the_same_builder_with_everything_set(
         "target_memory_bytes": 1 << 29,
         "local_cache_bytes": 0,
         "change_journal": True,
+        "spark_files": False,
     }
     assert holdfast.configure(builder, **given) is builder  # type: ignore[arg-type]
     assert builder._options == holdfast.spark_conf(**given)  # type: ignore[arg-type]
@@ -489,3 +495,23 @@ def test_a_real_session_without_the_plugin_is_refused_while_it_runs_and_after_it
     assert f"{STORE}.providerClass is not set and has to be" in checked
     assert "active and was started without Holdfast" in running
     assert "does not have the Spark plugin of Holdfast on its class path" in stopped
+
+
+def test_a_name_that_is_no_option_is_refused(builder: SparkSession.Builder) -> None:
+    for call in (holdfast.spark_conf, lambda **given: holdfast.configure(builder, **given)):
+        with pytest.raises(TypeError, match="there is no option 'max_files': expected max_file_"):
+            call(max_files=3)
+    assert builder._options == {}
+
+
+def test_help_and_completion_have_every_option_with_its_default() -> None:
+    taken = inspect.signature(holdfast.spark_conf).parameters
+    assert [*taken] == [*OPTIONS, "spark"]
+    assert [taken[name].default for name in OPTIONS] == [one.default for one in OPTIONS.values()]
+    left_alone = inspect.signature(holdfast.configure).parameters
+    assert [*left_alone] == ["builder", *OPTIONS]
+    assert {left_alone[name].default for name in OPTIONS} == {None}
+    for name, option in OPTIONS.items():
+        assert f"    {name} : {option.shown}\n        {option.meaning[:30]}" in str(
+            holdfast.spark_conf.__doc__
+        )

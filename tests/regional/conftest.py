@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from holdfast.regions.driver import pipeline_driver as driver
+from holdfast.regions.files.mounted import MountedPath
 from support.regional.hooks import Hooks
 from support.regional.quick_clock import QuickClock
 
@@ -20,6 +23,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> QuickClock:
 
     monkeypatch.setattr(driver, "Clock", of_next_driver)
     return clock
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> MountedPath:
+    """A folder such as pipelines make of the one that a user names."""
+    return MountedPath(tmp_path)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import fcntl
 import hashlib
+import io
 import json
 import os
 import platform
@@ -26,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from support import TESTS
-from support.png import pixels_of
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast" / "browser"
 _PINNED = TESTS / "browser" / "package.txt"
@@ -53,6 +54,11 @@ _FONTS = """<?xml version="1.0"?>
   <dir prefix="relative">fonts</dir><cachedir prefix="xdg">fontconfig</cachedir>
 </fontconfig>
 """
+
+
+def pixels_of(png: bytes) -> list[tuple[int, ...]]:
+    """Return red, green and blue of every pixel."""
+    return list(Image.open(io.BytesIO(png)).convert("RGB").get_flattened_data())
 
 
 class MissingBrowserError(RuntimeError):
@@ -154,8 +160,8 @@ class Shown:
         What was written to the console, exceptions, and what the browser itself noted.
     overflow
         How many pixels the page is wider than the window.
-    picture, thumbnail
-        PNG of all of it, and of what is seen first, a quarter as wide.
+    thumbnail
+        PNG of what is seen first, a quarter as wide.
     """
 
     text: str
@@ -164,7 +170,6 @@ class Shown:
     requests: list[str]
     complaints: list[str]
     overflow: int
-    picture: bytes
     thumbnail: bytes
 
 
@@ -189,8 +194,16 @@ class Browser:
     _buffer: bytearray = field(default_factory=bytearray)
     _events: list[dict[str, Any]] = field(default_factory=list)
 
-    def open(self, page: Path | str, *, dark: bool = False, width: int = 1200) -> Shown:
-        """Open a file or an address in a window of its own, with all that can be opened on it."""
+    def open(
+        self, page: Path | str, *, dark: bool = False, width: int = 1200, until: str = ""
+    ) -> Shown:
+        """Open a file or an address in a window of its own, with all that can be opened on it.
+
+        Parameters
+        ----------
+        until
+            JavaScript with a promise to wait for, such as the name of a variable of the page.
+        """
         address = page if isinstance(page, str) else page.resolve().as_uri()
         self._events.clear()
         target = self._call("Target.createTarget", {"url": "about:blank"})["targetId"]
@@ -206,6 +219,8 @@ class Browser:
         if "errorText" in found:
             raise BrowserError(f"{page}: {found['errorText']}")
         self._wait_for("Page.loadEventFired")
+        if until:
+            self._evaluate(until, session)
         self._evaluate(_OPEN, session)
         top = {"x": 0, "y": 0, "width": width, "height": 900, "scale": 0.25}
         shown = Shown(
@@ -213,8 +228,7 @@ class Browser:
             tables=self._evaluate(_TABLES, session),
             names=self._names(session),
             overflow=self._evaluate(_OVERFLOW, session),
-            picture=self._picture({"captureBeyondViewport": True}, session),
-            thumbnail=self._picture({"clip": top}, session),
+            thumbnail=self._picture(top, session),
             requests=[
                 event["params"]["request"]["url"]
                 for event in self._events
@@ -230,8 +244,8 @@ class Browser:
         self._call("Target.closeTarget", {"targetId": target})
         return shown
 
-    def _picture(self, options: dict[str, Any], session: str) -> bytes:
-        found = self._call("Page.captureScreenshot", {"format": "png", **options}, session)
+    def _picture(self, part: dict[str, Any], session: str) -> bytes:
+        found = self._call("Page.captureScreenshot", {"format": "png", "clip": part}, session)
         return base64.b64decode(found["data"])
 
     def _names(self, session: str) -> list[tuple[str, str]]:
@@ -243,7 +257,7 @@ class Browser:
         ]
 
     def _evaluate(self, expression: str, session: str) -> Any:
-        asked = {"expression": expression, "returnByValue": True}
+        asked = {"expression": expression, "returnByValue": True, "awaitPromise": True}
         found = self._call("Runtime.evaluate", asked, session)
         if "exceptionDetails" in found:
             raise BrowserError(f"{expression}: {found['exceptionDetails']}")
@@ -345,26 +359,3 @@ def browser_or_skip() -> Iterator[Browser]:
         pytest.skip(str(missing))
     with running_browser(folder) as running:
         yield running
-
-
-def read_page(running: Browser, page: Path) -> Shown:
-    """Open a page in light and dark, check that it is sound, and return it as light.
-
-    It asked for nothing but itself, complains of nothing, is not wider than the window, and both
-    pictures show something: in dark another thing than in light.
-    """
-    light, dark = (running.open(page, dark=dark) for dark in (False, True))
-    for shown in (light, dark):
-        assert shown.requests == [page.resolve().as_uri()]
-        assert shown.complaints == []
-        assert shown.overflow <= 0
-        assert len(set(pixels_of(shown.thumbnail))) > 50, "the picture is blank"
-    brightness = [_brightness(shown.thumbnail) for shown in (light, dark)]
-    assert brightness[0] > 200 > 80 > brightness[1]
-    assert light.text == dark.text
-    return light
-
-
-def _brightness(png: bytes) -> float:
-    pixels = pixels_of(png)
-    return sum(map(sum, pixels)) / (3 * len(pixels))

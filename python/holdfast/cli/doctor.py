@@ -5,30 +5,60 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import holdfast
+# The public names are not used here: `holdfast/__init__.py` may belong to another project.
+from holdfast import _core
 from holdfast._jars import SPARK_MINORS, UnsupportedSparkError, plugin_jars
 from holdfast._sessions import PLUGIN, runs_plugin
 from holdfast._spark import OF_QUERIES
 from holdfast.cli import folders, report
 from holdfast.cli.documents import print_document
 from holdfast.cli.java import MissingJavaError, begin_jvm, class_loader, java_version
-from holdfast.regions.base.durable import write_text
-from holdfast.regions.base.paths import AnyPath
+from holdfast.regions.files.paths import AnyPath, require_nameable
+
+#: Another project on PyPI, which installs files into the same folder.
+_STRANGER: Final = "holdfast"
 
 #: So many classes and methods that Spark lacks are named.
 _NAMED_MISSING: Final = 3
 
 
 @dataclass(frozen=True)
+class KnownToFail:
+    """A package of which PySpark of one minor does not work with some versions.
+
+    Attributes
+    ----------
+    from_major : int
+        The first major version with which it does not.
+    what : str
+        The failure, and where it happens.
+    """
+
+    package: str
+    from_major: int
+    what: str
+
+
+#: By minor of Spark. docs/compatibility.md says it with the versions that were tested.
+KNOWN_TO_FAIL: Final[Mapping[str, KnownToFail]] = {
+    "4.0": KnownToFail(
+        "pyarrow", 26, "applyInPandasWithState fails inside PySpark, on every state store provider"
+    ),
+}
+
+
+@dataclass(frozen=True)
 class Finding:
-    """What one check found.
+    """The outcome of one check.
 
     Attributes
     ----------
@@ -99,7 +129,7 @@ def examine(folder: str | None = None) -> Iterator[tuple[str, Finding]]:
         yield name, check() if has_jvm else _SKIPPED
     if folder is not None:
         possible = has_jvm or not folders.needs_jvm(folder)
-        yield "checkpoint folder", _folder(folder) if possible else _SKIPPED
+        yield "checkpoint folder", _folder(folder, has_jvm=has_jvm) if possible else _SKIPPED
 
 
 _SKIPPED: Final = Finding("skipped", "something that it needs is wrong")
@@ -107,16 +137,23 @@ _SKIPPED: Final = Finding("skipped", "something that it needs is wrong")
 
 def _installation() -> Finding:
     library, version = platform.libc_ver()
+    where = Path(_core.__file__).parent
+    if (other := _version_of(_STRANGER)) is not None:
+        return Finding(
+            "wrong",
+            f"the package {_STRANGER} {other} of another project has files in {where}, too",
+            f"pip uninstall --yes {_STRANGER}, then install holdfast-spark again, with "
+            "--force-reinstall",
+        )
     try:
         for minor in SPARK_MINORS:
             plugin_jars(spark=minor)
     except FileNotFoundError as missing:
         return Finding("wrong", str(missing), "install Holdfast again, from a wheel")
-    where = Path(holdfast.__file__).parent
     system = f"{platform.system()} {platform.machine()}, {library or 'C library'} {version or '?'}"
     return Finding(
         "ok",
-        f"Holdfast {holdfast.__version__} in {where}, Python {platform.python_version()}, {system}",
+        f"Holdfast {_core.__version__} in {where}, Python {platform.python_version()}, {system}",
     )
 
 
@@ -125,7 +162,7 @@ def _pyspark() -> Finding:
         return Finding(
             "wrong",
             "it is not installed for this Python",
-            "pip install 'holdfast[spark]', or run this with the Python of the driver",
+            "pip install 'holdfast-spark[spark]', or run this with the Python of the driver",
         )
     import pyspark
 
@@ -133,7 +170,25 @@ def _pyspark() -> Finding:
         jar = plugin_jars()[0]
     except UnsupportedSparkError as error:
         return Finding("wrong", str(error), "install another PySpark")
-    return Finding("ok", f"{pyspark.__version__} takes {jar.name}")
+    takes = f"{pyspark.__version__} takes {jar.name}"
+    known = KNOWN_TO_FAIL.get(".".join(pyspark.__version__.split(".")[:2]))
+    if known is not None and (found := _version_of(known.package)):
+        major = re.match(r"\d+", found)
+        if major is not None and int(major[0]) >= known.from_major:
+            return Finding(
+                "note",
+                f"{takes}; with {known.package} {found}, {known.what}",
+                f"pip install '{known.package}<{known.from_major}', on the driver and on executors",
+            )
+    return Finding("ok", takes)
+
+
+def _version_of(package: str) -> str | None:
+    """Return the version that is installed for this Python, if any is."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _java() -> Finding:
@@ -164,7 +219,7 @@ def _spark() -> Finding:
 
 def _plugin() -> Finding:
     jvm = begin_jvm()
-    missing = list(jvm.io.holdfast.spark.driver.SparkProbe.missing(class_loader(jvm)))
+    missing = list(jvm.io.holdfast.spark.minor.SparkProbe.missing(class_loader(jvm)))
     if missing:
         more = len(missing) - _NAMED_MISSING
         named = ", ".join(missing[:_NAMED_MISSING]) + (f" and {more} more" if more > 0 else "")
@@ -225,9 +280,14 @@ def _memory() -> Finding:
     return Finding("ok", f"state stays in memory up to {target.text()}")
 
 
-def _folder(given: str) -> Finding:
+def _folder(given: str, *, has_jvm: bool) -> Finding:
     try:
         folder = folders.given(given)
+        if has_jvm:
+            try:
+                require_nameable(folder, begin_jvm())
+            except ValueError as error:
+                return Finding("wrong", *str(error).split(". ", maxsplit=1))
         made = _make(folder)
         try:
             _try_out(folder)
@@ -251,7 +311,7 @@ def _make(folder: AnyPath) -> list[AnyPath]:
     while not there.exists():
         made.insert(0, there)
         there = there.parent
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.make_folder(exist_ok=True)
     return made
 
 
@@ -260,7 +320,7 @@ def _try_out(folder: AnyPath) -> None:
     probe = folder / f".doctor-{uuid.uuid4().hex}"
     try:
         for text in ("first", "second"):
-            write_text(probe, text)
+            probe.replace_text(text)
             if (read := probe.read_text()) != text:
                 raise OSError(f"{probe}: {text!r} was written, and {read!r} read")
     finally:

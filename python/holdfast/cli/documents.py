@@ -1,6 +1,7 @@
-"""What the command line prints with ``--json``: one document, for programs.
+"""The documents that the command line prints with ``--json``, for programs.
 
-Sizes are in bytes, times in milliseconds since 1970, what is not known or not there is null.
+Sizes are in bytes, times in milliseconds since 1970. A value that is unknown or does not exist is
+null.
 """
 
 from __future__ import annotations
@@ -8,14 +9,18 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from holdfast._core import CheckpointMetadata, RegionEntry
 from holdfast.regions.checkpoint.query_folder import QueryCheckpoint
-from holdfast.regions.checkpoint.query_state import BatchVerdict, StoredSegment
+from holdfast.regions.checkpoint.query_state import StoredSegment
 from holdfast.regions.checkpoint.read import Summary, in_flight_rows
 from holdfast.regions.checkpoint.verify import Verdict
 from holdfast.regions.coordinator import HistoryRecord
+from holdfast.regions.splits.assignment import skipped_splits
+
+#: Figures of the index of a run.
+_INDEX: Final = ("groups", "blocks", "separator_bytes", "filters", "filter_bytes")
 
 
 def print_document(document: dict[str, Any]) -> None:
@@ -45,6 +50,7 @@ def _checkpoint(summary: Summary) -> dict[str, Any]:
         "in_flight_bytes": summary.in_flight_bytes,
         "staged_files": summary.staged_files,
         "stored_bytes": summary.stored_bytes,
+        "skipped_splits": _skipped(metadata),
         "properties": dict(metadata.properties),
     }
 
@@ -55,7 +61,20 @@ def of_regions(metadata: CheckpointMetadata) -> dict[str, Any]:
         "id": metadata.id,
         "batch": metadata.batch_id,
         "regions": [_region(entry) for entry in metadata.regions.values()],
+        "skipped_splits": _skipped(metadata),
     }
+
+
+def _skipped(metadata: CheckpointMetadata) -> list[dict[str, Any]]:
+    return [
+        {
+            "path": one.split.path,
+            "row_groups": one.split.groups,
+            "bytes": one.split.size,
+            "reason": one.reason,
+        }
+        for one in skipped_splits(metadata)
+    ]
 
 
 def _region(entry: RegionEntry) -> dict[str, Any]:
@@ -69,7 +88,8 @@ def _region(entry: RegionEntry) -> dict[str, Any]:
         "in_flight_rows": in_flight_rows(entry),
         "in_flight_bytes": entry.in_flight_bytes,
         "operators": len(entry.operators),
-        "segments": len(entry.refs()),
+        "segments": len(refs := entry.refs()),
+        "stored_bytes": sum(ref.length for _, _, ref in refs),
         "staged_files": len(entry.staged),
         "cause": entry.cause or None,
     }
@@ -81,47 +101,37 @@ def of_query(query: QueryCheckpoint) -> dict[str, Any]:
 
 
 def of_history(records: Sequence[HistoryRecord]) -> dict[str, Any]:
-    """Return what became of attempts, oldest first."""
+    """Return attempts that ended, oldest first."""
     return {"attempts": [_attempt(record) for record in records]}
 
 
 def _attempt(record: HistoryRecord) -> dict[str, Any]:
-    return {
-        "id": record.id,
-        "batch": record.batch_id,
-        "kind": record.kind,
-        "outcome": record.outcome,
-        "run": record.run,
-        "started_ms": record.started_ms,
-        "ended_ms": record.ended_ms,
-        "in_flight_rows": record.in_flight_rows,
-        "failed": [
-            {"region": failed.region, "origin": failed.origin, "cause": failed.cause}
-            for failed in record.failed
-        ],
-        "unnamed_failed": record.unnamed,
-        "cause": record.cause or None,
-    }
+    found = asdict(record)
+    found["batch"] = found.pop("batch_id")
+    found["unnamed_failed"] = found.pop("unnamed")
+    found["cause"] = record.cause or None
+    return found
 
 
 def of_verdicts(verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """Return what can be read of the checkpoints of a regional pipeline."""
+    """Return the readable parts of the checkpoints of a regional pipeline, and the damage."""
+    return {"checkpoints": [_verdict(one, number="id", part="region") for one in verdicts]}
+
+
+def of_batch_verdicts(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """Return the readable parts of the state of a query's batches, and the damage."""
+    return {"batches": [_verdict(one, number="batch", part="partition") for one in verdicts]}
+
+
+def _verdict(verdict: Verdict, *, number: str, part: str) -> dict[str, Any]:
     return {
-        "checkpoints": [
-            {
-                "id": verdict.checkpoint,
-                "damaged": bool(verdict.damage),
-                "regions": verdict.regions,
-                "readable_regions": verdict.readable_regions,
-                "segments": verdict.segments,
-                "readable_segments": verdict.readable_segments,
-                "damage": [
-                    {"region": damage.region, "message": damage.message}
-                    for damage in verdict.damage
-                ],
-            }
-            for verdict in verdicts
-        ]
+        number: verdict.id,
+        "damaged": bool(verdict.damage),
+        f"{part}s": verdict.parts,
+        f"readable_{part}s": verdict.readable_parts,
+        "segments": verdict.segments,
+        "readable_segments": verdict.readable_segments,
+        "damage": [{part: one.part, "message": one.message} for one in verdict.damage],
     }
 
 
@@ -149,34 +159,5 @@ def _segment(segment: StoredSegment) -> dict[str, Any]:
         "version": found.created,
         "entries": found.entries,
         "bytes": found.payload_bytes,
-        "index": None
-        if found.kind != "run"
-        else {
-            "groups": found.groups,
-            "blocks": found.blocks,
-            "separator_bytes": found.separator_bytes,
-            "filters": found.filters,
-            "filter_bytes": found.filter_bytes,
-        },
-    }
-
-
-def of_batch_verdicts(verdicts: Sequence[BatchVerdict]) -> dict[str, Any]:
-    """Return what can be read of the state of a query's batches."""
-    return {
-        "batches": [
-            {
-                "batch": verdict.batch,
-                "damaged": bool(verdict.damage),
-                "partitions": verdict.partitions,
-                "readable_partitions": verdict.readable_partitions,
-                "segments": verdict.segments,
-                "readable_segments": verdict.readable_segments,
-                "damage": [
-                    {"partition": damage.partition, "message": damage.message}
-                    for damage in verdict.damage
-                ],
-            }
-            for verdict in verdicts
-        ]
+        "index": {name: getattr(found, name) for name in _INDEX} if found.kind == "run" else None,
     }

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import re
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Final
 
 from holdfast.cli.java import begin_jvm
-from holdfast.regions.base.hadoop_path import use_jvm
-from holdfast.regions.base.paths import AnyPath, any_folder
+from holdfast.regions.files.mounted import MountedPath
+from holdfast.regions.files.paths import AnyPath, any_folder
+from holdfast.regions.files.reached import use_jvm
 
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
@@ -26,11 +26,12 @@ def given(folder: str) -> AnyPath:
         If there is no file system of this scheme, or it cannot be reached.
     """
     if not _URI.match(folder):
-        return Path(folder)
+        return MountedPath(folder)
     if needs_jvm(folder):
         if find_spec("pyspark") is None:
             raise OSError(
-                f"{folder} is on a file system that only Spark reaches: install 'holdfast[spark]'"
+                f"{folder} is on a file system that only Spark reaches: "
+                "install 'holdfast-spark[spark]'"
             )
         jvm = begin_jvm()
         settings = jvm.org.apache.spark.SparkConf()

@@ -1,15 +1,14 @@
-"""The command that prints what became of attempts."""
+"""The command that prints the attempts of a pipeline."""
 
 from __future__ import annotations
 
 import argparse
 
 from holdfast._checks import require_int
-from holdfast.cli import documents, folders, report
-from holdfast.cli.pages import tables
+from holdfast.cli import documents, folders, report, tables
 from holdfast.regions.base.clock import now_ms
-from holdfast.regions.base.folders import HISTORY_FOLDER
-from holdfast.regions.checkpoint.history_pages import read_history
+from holdfast.regions.checkpoint.history import read_history
+from holdfast.regions.files.folders import HISTORY_FOLDER
 
 _DAY_MS = 24 * 60 * 60 * 1000
 
@@ -31,6 +30,4 @@ def print_attempts(arguments: argparse.Namespace) -> None:
         documents.print_document(documents.of_history(found.records))
     else:
         report.print_table(tables.of_attempts(found.records))
-    if found.damage:
-        parts = f"{len(found.damage)} parts of the history cannot be read:"
-        raise OSError("\n  ".join([parts, *found.damage]))
+    report.refuse(found.damage, "parts of the history cannot be read:")

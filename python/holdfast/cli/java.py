@@ -21,6 +21,8 @@ JAVA_MIN: Final = 17
 
 _LAST_LINES: Final = 5
 
+_INSTALL: Final = "Install one, for instance with 'apt-get install openjdk-17-jre-headless'"
+
 
 class MissingJavaError(OSError):
     """There is no Java, or one that is too old.
@@ -47,24 +49,43 @@ def java_version() -> int:
     """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    needed = f"Spark needs Java {JAVA_MIN} or newer, but"
     try:
         if java is None:
             raise FileNotFoundError("java is not on PATH")
         text = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
-    except (OSError, subprocess.CalledProcessError) as error:
+    except OSError as error:
+        why = f"it cannot be started ({error}; JAVA_HOME={home or 'not set'})"
+        raise MissingJavaError(f"{needed} {why}", _remedy(home)) from error
+    except subprocess.CalledProcessError as error:
+        said = (error.stderr or error.stdout).strip() or "it says nothing"
         raise MissingJavaError(
-            f"Spark needs Java {JAVA_MIN} or newer, but it cannot be started ({error}; "
-            f"JAVA_HOME={home or 'not set'})",
-            "Install one, for instance with 'apt-get install openjdk-17-jre-headless'",
+            f"{needed} '{java} -version' fails with status {error.returncode}: {said}",
+            "Repair this Java, or the options in JAVA_TOOL_OPTIONS and JDK_JAVA_OPTIONS, or let "
+            "JAVA_HOME lead to another",
         ) from error
     found = re.search(r'version "(\d+)', text)
     if found is None or int(found[1]) < JAVA_MIN:
         version = found[1] if found else "unknown"
         raise MissingJavaError(
             f"expected Java {JAVA_MIN} or newer, found {version} at {java}",
-            "Let JAVA_HOME lead to another",
+            "Let JAVA_HOME lead to another" + ("" if home else f". {_INSTALL}"),
         )
     return int(found[1])
+
+
+def _remedy(home: str | None) -> str:
+    """Say what to do where there is no Java that can be started."""
+    if not home:
+        return _INSTALL
+    correct = "Let JAVA_HOME lead to the folder of a Java, which has bin/java in it"
+    for folder in Path(home).parents[:2]:
+        # It leads to bin, or to java itself.
+        if os.access(folder / "bin" / "java", os.X_OK):
+            return f"{correct}: JAVA_HOME={folder}"
+    if other := shutil.which("java"):
+        return f"{correct}, or unset JAVA_HOME: then Spark takes {other}"
+    return f"{correct}. {_INSTALL}"
 
 
 @lru_cache(maxsize=1)

@@ -12,9 +12,9 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
-import holdfast
+from holdfast._core import NewerFormatError, __version__
 from holdfast._jars import UnsupportedSparkError
-from holdfast._spark import AUTO, DEFAULT_LOCAL_CACHE_BYTES, DEFAULT_MAX_FILE_BYTES
+from holdfast._options import OPTIONS, Option
 from holdfast.cli import checkpoints, doctor, folders, history, settings
 
 USAGE_ERROR = 2
@@ -27,42 +27,12 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="holdfast", description="State backend for Spark Structured Streaming."
     )
-    top.add_argument("--version", action="version", version=f"holdfast {holdfast.__version__}")
+    top.add_argument("--version", action="version", version=f"holdfast {__version__}")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
 
     conf = commands.add_parser("conf", help="print settings for spark-defaults.conf")
-    conf.add_argument(
-        "--max-file-bytes",
-        default=DEFAULT_MAX_FILE_BYTES,
-        metavar="SIZE",
-        help="size at which a physical file is sealed, in bytes or as 64m (default: %(default)s)",
-    )
-    conf.add_argument("--compression", default="lz4", help="lz4 (default) or none")
-    conf.add_argument(
-        "--max-memory-bytes",
-        metavar="SIZE",
-        help="limit on native memory per executor, in bytes or as 8g (default: none)",
-    )
-    conf.add_argument(
-        "--target-memory-bytes",
-        default=AUTO,
-        metavar="SIZE",
-        help="native memory per executor from which on what batches do not touch leaves it, in "
-        "bytes or as 6g, 0 to keep all state (default, auto: three quarters of the limit, or a "
-        "share of what the executor has beside its heap)",
-    )
-    conf.add_argument(
-        "--local-cache-bytes",
-        default=DEFAULT_LOCAL_CACHE_BYTES,
-        metavar="SIZE",
-        help="local disk per executor for state of a remote checkpoint that may leave memory, in "
-        "bytes or as 10g, 0 for none (default: %(default)s)",
-    )
-    conf.add_argument(
-        "--change-journal",
-        action="store_true",
-        help="record every put and removal of a batch for the change feed of Spark's state reader",
-    )
+    for name, option in OPTIONS.items():
+        _add_option(conf, f"--{name.replace('_', '-')}", option)
     conf.set_defaults(run=settings.print_conf)
 
     jar = commands.add_parser("jar", help="print the paths of the Spark plugin's jars, for --jars")
@@ -88,10 +58,10 @@ def parser() -> argparse.ArgumentParser:
     shown_as = shown.add_mutually_exclusive_group()
     _add_json(shown_as)
     shown_as.add_argument(
-        "--html",
-        metavar="FILE",
-        help="write a page with pictures into this file, and print nothing: attempts, regions, "
-        "partitions, files with live and dead bytes",
+        "--details",
+        action="store_true",
+        help="print also the newest attempts, sizes of regions, operators and stores, and files "
+        "with live and dead bytes; of a query, for which all of its state is read",
     )
     shown.set_defaults(run=checkpoints.show)
 
@@ -133,6 +103,19 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def _add_option(command: argparse.ArgumentParser, flag: str, option: Option) -> None:
+    said = " ".join(option.meaning.split()).partition(". ")[0].replace("`", "")
+    said = f"{said[0].lower()}{said[1:].removesuffix('.')}".replace("%", "%%")
+    if option.allowed.kind == "flag":
+        # One that is on has a twin that switches it off.
+        action = argparse.BooleanOptionalAction if option.default else "store_true"
+        command.add_argument(flag, action=action, default=option.default, help=said)
+    else:
+        metavar = "SIZE" if option.allowed.unit == "bytes" else None
+        said += " (default: %(default)s)"
+        command.add_argument(flag, default=option.default, metavar=metavar, help=said)
+
+
 def _add_json(command: argparse.ArgumentParser | argparse._MutuallyExclusiveGroup) -> None:
     command.add_argument("--json", action="store_true", help="print one JSON document")
 
@@ -165,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"holdfast: {error}", file=sys.stderr)
         return USAGE_ERROR
-    except (OSError, NotImplementedError, UnsupportedSparkError) as error:
+    except (OSError, NewerFormatError, NotImplementedError, UnsupportedSparkError) as error:
         print(f"holdfast: {error}", file=sys.stderr)
         return 1
     return 0

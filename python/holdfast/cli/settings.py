@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
-import holdfast
-from holdfast._spark import LIST_KEYS
+from holdfast._jars import plugin_jars
+from holdfast._options import OPTIONS
+from holdfast._spark import LIST_KEYS, spark_conf
 from holdfast.cli.documents import print_document
 
 
 def print_conf(arguments: argparse.Namespace) -> None:
     """Print the Spark settings as lines of ``spark-defaults.conf``."""
-    conf = holdfast.spark_conf(
-        max_file_bytes=arguments.max_file_bytes,
-        compression=arguments.compression,
-        max_memory_bytes=arguments.max_memory_bytes,
-        target_memory_bytes=arguments.target_memory_bytes,
-        local_cache_bytes=arguments.local_cache_bytes,
-        change_journal=arguments.change_journal,
-        spark=arguments.spark,
-    )
+    options: Any = {name: getattr(arguments, name) for name in OPTIONS}
+    conf = spark_conf(**options, spark=arguments.spark)
     if arguments.json:
         print_document(conf)
     else:
@@ -37,7 +32,7 @@ def print_conf(arguments: argparse.Namespace) -> None:
 
 def print_jar(arguments: argparse.Namespace) -> None:
     """Print the paths of the plugin's jars as ``--jars`` of ``spark-submit`` takes them."""
-    jars = [str(jar) for jar in holdfast.plugin_jars(spark=arguments.spark)]
+    jars = [str(jar) for jar in plugin_jars(spark=arguments.spark)]
     if arguments.json:
         print_document({"jars": jars})
     else:

@@ -9,45 +9,14 @@ What needs PyArrow and NumPy is imported where it is asked for: the command line
 without them.
 """
 
+# ruff: noqa: F403, F405  (the names are those of the star, for type checkers)
+
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.regions.api import (
-        CheckpointId,
-        CheckpointInfo,
-        Counter,
-        DamagedCheckpointError,
-        FileSplits,
-        FolderInUseError,
-        Gauge,
-        LayoutChangedError,
-        ListState,
-        LocalQuery,
-        MapState,
-        MetricGroup,
-        Operator,
-        OperatorContext,
-        PipelineMetrics,
-        PipelineOptions,
-        RegionalPipeline,
-        RegionalQuery,
-        RegionalQueryError,
-        RegionalWriter,
-        RegionFinishedError,
-        RegionInTwoTasksError,
-        Restore,
-        SavepointError,
-        SinkFailedError,
-        SinkFencedError,
-        Stage,
-        Staged,
-        StateError,
-        TwoPhaseSink,
-        ValueState,
-        regional,
-        restore,
-    )
+    from holdfast.regions.api import *
 
+#: The names that users import, from here or from ``holdfast``.
 __all__ = [
     "CheckpointId",
     "CheckpointInfo",
@@ -55,7 +24,9 @@ __all__ = [
     "DamagedCheckpointError",
     "FileSplits",
     "FolderInUseError",
+    "FolderLostError",
     "Gauge",
+    "JvmLostError",
     "LayoutChangedError",
     "ListState",
     "LocalQuery",
@@ -63,6 +34,7 @@ __all__ = [
     "MetricGroup",
     "Operator",
     "OperatorContext",
+    "OperatorFailedError",
     "PipelineMetrics",
     "PipelineOptions",
     "RegionFinishedError",
@@ -78,6 +50,7 @@ __all__ = [
     "Stage",
     "Staged",
     "StateError",
+    "StoppedError",
     "TwoPhaseSink",
     "ValueState",
     "regional",
@@ -92,3 +65,8 @@ def __getattr__(name: str) -> Any:
 
         return getattr(api, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names, also those that nobody has asked for yet."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

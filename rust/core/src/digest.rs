@@ -1,4 +1,4 @@
-//! Digests of fixed-size chunks: whether a part of a large state changed since it was last written.
+//! Digests of fixed-size chunks, which show the parts of a large state that changed.
 
 use std::num::NonZeroUsize;
 

@@ -1,12 +1,11 @@
-//! One public error whose kind says what the caller should do; the message carries the values
-//! needed to debug.
+//! One public error. Its kind tells the caller what to do, and its message has the values to debug.
 
 use std::fmt;
 
 /// Result of every fallible call in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What the caller can do about an error.
+/// Says what the caller can do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -28,27 +27,20 @@ pub enum ErrorKind {
     Poisoned,
     /// A configured limit was reached. Raise it, or need less.
     LimitExceeded,
-    /// A newer format or another version wrote this.
+    /// Another program or another build wrote this, or this backend has no such operation.
     Unsupported,
+    /// A newer Holdfast wrote this, and it is intact. Upgrade: going back would give it up.
+    Newer,
 }
 
 /// Error of the core. The message names what, where, expected and found values.
 #[derive(Debug, thiserror::Error)]
+#[error("{message}{}", .source.as_ref().map_or_else(String::new, |e| format!(": {e}")))]
 pub struct Error {
     kind: ErrorKind,
     message: String,
     #[source]
     source: Option<std::io::Error>,
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)?;
-        if let Some(source) = &self.source {
-            write!(f, ": {source}")?;
-        }
-        Ok(())
-    }
 }
 
 impl Error {
@@ -85,13 +77,25 @@ impl Error {
         Self::new(ErrorKind::Corrupt, message)
     }
 
-    /// What the caller can do about it.
+    /// Shorthand for [`ErrorKind::Newer`]: `what` has version `found`, and this build reads up to
+    /// `newest`.
+    pub fn newer(what: &str, newest: impl fmt::Display, found: impl fmt::Display) -> Self {
+        Self::new(
+            ErrorKind::Newer,
+            format!(
+                "{what}: this build reads up to {newest}, found {found}: a newer Holdfast wrote it, \
+                 and it is intact. Upgrade Holdfast to read it"
+            ),
+        )
+    }
+
+    /// Says what the caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Message without the cause, and the system's number of the cause; a cause without a number is
-    /// part of the message.
+    /// Message and the system's number of the cause. A cause without a number is part of the
+    /// message.
     pub fn parts(&self) -> (String, Option<i32>) {
         match self.source.as_ref().map(std::io::Error::raw_os_error) {
             Some(Some(errno)) => (self.message.clone(), Some(errno)),
@@ -108,19 +112,19 @@ impl Error {
         }
     }
 
-    /// What was to be read is altered or gone: another copy of it, or what it was made of, may serve.
+    /// The bytes to read are altered or gone. Another copy, or older segments, may serve instead.
     pub fn is_damage(&self) -> bool {
         matches!(self.kind, ErrorKind::Corrupt | ErrorKind::NotFound)
     }
 
-    /// The disk is full, or the user's share of it: what fails now may work once there is space.
+    /// The disk, or the user's share of it, is full: a retry may work once there is space.
     pub(crate) fn is_out_of_space(&self) -> bool {
         use std::io::ErrorKind::{QuotaExceeded, StorageFull};
         let kind = self.source.as_ref().map(std::io::Error::kind);
         matches!(kind, Some(StorageFull | QuotaExceeded))
     }
 
-    /// Adds what was being done, in front of the message.
+    /// Puts what was being done in front of the message.
     #[must_use]
     pub fn context(mut self, what: impl fmt::Display) -> Self {
         self.message = format!("{what}: {}", self.message);

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use prost::Message;
+use prost::bytes::{Buf, BufMut};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::{Error, Result};
@@ -23,12 +24,12 @@ impl fmt::Display for CheckpointId {
 pub struct Term(pub u64);
 
 impl Term {
-    /// Terms are given below this: a clock in microseconds gets there in the year 148,000, and every
-    /// language can add to it.
+    /// All terms of managers are below this. A clock in microseconds gets there in the year
+    /// 148,000, and every language can add to it.
     pub const END: Term = Term(1 << 62);
 
-    /// Whether any manager can have been given this term. A file with another one in its name is a
-    /// stray: it would fence every manager, and leave no newer term to be given.
+    /// Returns whether a manager can have this term. A file with any other term in its name is a
+    /// stray: it would fence every manager, and leave no newer term.
     pub fn can_be_given(self) -> bool {
         self < Self::END
     }
@@ -71,21 +72,25 @@ impl Owner {
     /// Its digest: xxh3-64 of the four parts, each behind its length in bytes (u64, little-endian).
     pub fn tag(&self) -> OwnerTag {
         let mut bytes = Vec::new();
-        for part in [&self.pipeline, &self.operator, &self.region, &self.store] {
-            bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
+        for part in self.parts() {
+            bytes.put_u64_le(part.len() as u64);
             bytes.extend_from_slice(part.as_bytes());
         }
         OwnerTag(xxh3_64(&bytes))
     }
+
+    pub(crate) fn parts(&self) -> [&String; 4] {
+        [&self.pipeline, &self.operator, &self.region, &self.store]
+    }
 }
 
-/// Stands for an [`Owner`] where its name would be too long.
+/// Stands for an [`Owner`] whose name would be too long, as in commit ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OwnerTag(pub u64);
 
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Only regional pipelines have names here; stores are of partitions.
+        // The owners of state stores have no pipeline: a store belongs to a partition.
         let region = match self.pipeline.is_empty() {
             true => "partition",
             false => "region",
@@ -106,18 +111,17 @@ impl fmt::Display for Owner {
 pub struct FileId {
     /// Incarnation that created the file.
     pub term: Term,
-    /// Position in the publish order of that incarnation, from 1.
+    /// Number of the file in its term, from 1.
     pub seq: u32,
 }
 
 const FILE_SUFFIX: &str = ".hf";
 
-/// Number of the file that is a claim.
+/// Number of the file that is a claim on the folder.
 pub(crate) const CLAIM_SEQ: u32 = 0;
 
 impl FileId {
-    /// Whether the file is a manager's claim on the folder: it is empty, and no segment is ever
-    /// written to it.
+    /// Returns whether the file is a manager's claim on the folder, which is empty and stays so.
     pub fn is_claim(&self) -> bool {
         self.seq == CLAIM_SEQ
     }
@@ -152,8 +156,8 @@ impl fmt::Display for FileId {
 /// Encoded size of a [`SegmentRef`]: term 8, seq 4, offset 8, len 8, digest 16.
 pub const SEGMENT_REF_BYTES: usize = 44;
 
-/// Reference to a segment: a byte range of a physical file and the digest of those bytes, which is
-/// deliberately kept outside the file.
+/// Reference to a segment: a byte range of a physical file and the digest of these bytes. The
+/// digest is deliberately kept outside the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentRef {
     /// File that holds the segment.
@@ -167,19 +171,20 @@ pub struct SegmentRef {
 }
 
 impl SegmentRef {
+    /// First byte behind the segment.
+    pub fn end(&self) -> u64 {
+        self.offset.saturating_add(self.len)
+    }
+
     /// Fixed-size little-endian encoding.
     pub fn to_bytes(&self) -> [u8; SEGMENT_REF_BYTES] {
         let mut out = [0u8; SEGMENT_REF_BYTES];
-        let parts: [&[u8]; 5] = [
-            &self.file.term.0.to_le_bytes(),
-            &self.file.seq.to_le_bytes(),
-            &self.offset.to_le_bytes(),
-            &self.len.to_le_bytes(),
-            &self.digest.to_le_bytes(),
-        ];
-        for (slot, byte) in out.iter_mut().zip(parts.into_iter().flatten()) {
-            *slot = *byte;
-        }
+        let mut rest = out.as_mut_slice();
+        rest.put_u64_le(self.file.term.0);
+        rest.put_u32_le(self.file.seq);
+        rest.put_u64_le(self.offset);
+        rest.put_u64_le(self.len);
+        rest.put_u128_le(self.digest);
         out
     }
 
@@ -188,28 +193,21 @@ impl SegmentRef {
     /// # Errors
     /// `InvalidInput` when `bytes` is not exactly [`SEGMENT_REF_BYTES`] long.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        let wrong_size = || {
-            Error::invalid_input(format!(
+        if bytes.len() != SEGMENT_REF_BYTES {
+            return Err(Error::invalid_input(format!(
                 "a segment reference has {SEGMENT_REF_BYTES} bytes, found {}",
                 bytes.len()
-            ))
-        };
-        if bytes.len() != SEGMENT_REF_BYTES {
-            return Err(wrong_size());
+            )));
         }
-        let (term, rest) = bytes.split_first_chunk::<8>().ok_or_else(wrong_size)?;
-        let (seq, rest) = rest.split_first_chunk::<4>().ok_or_else(wrong_size)?;
-        let (offset, rest) = rest.split_first_chunk::<8>().ok_or_else(wrong_size)?;
-        let (len, rest) = rest.split_first_chunk::<8>().ok_or_else(wrong_size)?;
-        let (digest, _) = rest.split_first_chunk::<16>().ok_or_else(wrong_size)?;
+        let mut rest = bytes;
         Ok(Self {
             file: FileId {
-                term: Term(u64::from_le_bytes(*term)),
-                seq: u32::from_le_bytes(*seq),
+                term: Term(rest.get_u64_le()),
+                seq: rest.get_u32_le(),
             },
-            offset: u64::from_le_bytes(*offset),
-            len: u64::from_le_bytes(*len),
-            digest: u128::from_le_bytes(*digest),
+            offset: rest.get_u64_le(),
+            len: rest.get_u64_le(),
+            digest: rest.get_u128_le(),
         })
     }
 }

@@ -12,12 +12,11 @@ use holdfast_core::Owner;
 use holdfast_core::Term;
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{
-    CommitId, FIRST_FAMILY, FamilyOptions, KeyRange, Layout, MemoryBudget, ScanOf, StateStore,
+    CommitId, FIRST_FAMILY, FamilyOptions, KeyLayout, KeyRange, MemoryBudget, ScanOf, StateStore,
     inspect_segment,
 };
-use holdfast_core::storage::{
-    CachedStorage, FaultyStorage, LocalCache, NearbyStorage, Operation, Storage,
-};
+use holdfast_core::storage::{CachedStorage, LocalCache, NearbyStorage, Storage};
+use holdfast_sim::{FaultyStorage, Operation};
 
 /// Four groups of blocks, with values that do not compress: blocks of 120 keys.
 const KEYS: u64 = 250_000;
@@ -94,7 +93,7 @@ fn value(n: u64) -> Vec<u8> {
 fn store(target_bytes: Option<u64>) -> StateStore {
     let budget = Arc::new(MemoryBudget::unlimited());
     budget.set_target_bytes(target_bytes);
-    let layout = Layout::Plain(FamilyOptions::default());
+    let layout = KeyLayout::Plain(FamilyOptions::default());
     StateStore::within(Owner::new("", "0", "7", "default"), layout, budget)
 }
 
@@ -318,7 +317,7 @@ fn stores_that_are_opened_together_read_each_object_once() {
         budget.set_target_bytes(Some(1 << 30));
         let store_of = |partition: usize| {
             let owner = Owner::new("", "0", &partition.to_string(), "default");
-            let layout = Layout::Plain(FamilyOptions::default());
+            let layout = KeyLayout::Plain(FamilyOptions::default());
             StateStore::within(owner, layout, Arc::clone(&budget))
         };
         let mut stores: Vec<_> = (0..20).map(store_of).collect();

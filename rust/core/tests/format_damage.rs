@@ -14,8 +14,9 @@ use holdfast_core::format::{
     Compression, FileIndex, read_head, read_index, read_sealed_index, read_segment,
 };
 use holdfast_core::segment::SegmentWriter;
-use holdfast_core::storage::{FaultyStorage, LocalStorage, Operation};
+use holdfast_core::storage::LocalStorage;
 use holdfast_core::{ErrorKind, SegmentRef, Term};
+use holdfast_sim::{FaultyStorage, Operation};
 
 struct Sample {
     _dir: tempfile::TempDir,

@@ -124,10 +124,7 @@ fn corrupt_twins_are_refused() {
 
 #[test]
 fn a_newer_version_is_unsupported() {
-    assert_eq!(
-        index("newer-version").unwrap_err().kind(),
-        ErrorKind::Unsupported
-    );
+    assert_eq!(index("newer-version").unwrap_err().kind(), ErrorKind::Newer);
 }
 
 #[test]

@@ -11,9 +11,8 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use holdfast_core::ErrorKind;
-use holdfast_core::storage::{
-    CachedStorage, FaultyStorage, LocalCache, LocalStorage, Operation, Storage, conformance,
-};
+use holdfast_core::storage::{CachedStorage, LocalCache, LocalStorage, Storage};
+use holdfast_sim::{FaultyStorage, Operation, conformance};
 use proptest::prelude::*;
 
 const PAGE: usize = 256 << 10;

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use common::{faulty, owner};
 use holdfast_core::format::{NewSegment, SegmentKind};
 use holdfast_core::manager::{ManagerOptions, Retained, SnapshotManager};
-use holdfast_core::storage::{LocalStorage, Operation, Storage};
+use holdfast_core::storage::{LocalStorage, Storage};
 use holdfast_core::{CheckpointId, ErrorKind, FileId, Result, SegmentRef, Term};
+use holdfast_sim::Operation;
 
 /// All managers of these tests are opened in the same millisecond.
 const NOW_MS: u64 = 1_000;

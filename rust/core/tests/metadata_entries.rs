@@ -8,8 +8,8 @@ use common::metadata::{
     state,
 };
 use holdfast_core::checkpoint::{
-    InFlightPlace, MAX_CAUSE_BYTES, MAX_NAME_BYTES, Metadata, NewMetadata, NewRegion, RegionEntry,
-    RegionReference, Staged, StateContent, StateKind,
+    InFlightPlace, MAX_CAUSE_BYTES, MAX_NAME_BYTES, Metadata, NewMetadata, NewRegion, Reference,
+    RegionEntry, Staged, StateContent, StateKind,
 };
 use holdfast_core::{CheckpointId, ErrorKind, Owner};
 
@@ -227,10 +227,12 @@ fn an_idle_region_keeps_all_but_what_it_staged() {
 #[test]
 fn every_segment_is_named_once_with_its_owner_and_origin() {
     // West failed: its state is of 40; it owes rows stored by 40 in a segment, and some inline.
-    let found = metadata(42).references("sales").unwrap();
+    let found = metadata(42).restored("sales").unwrap();
+    assert_eq!(found.id, CheckpointId(42));
     let found: Vec<_> = found
+        .segments
         .into_iter()
-        .map(|r| (r.owner, r.origin.0, r.reference))
+        .map(|(owner, origin, reference)| (owner, origin.0, reference))
         .collect();
     let owner =
         |operator: &str, region: &str, store: &str| Owner::new("sales", operator, region, store);
@@ -255,13 +257,12 @@ fn in_flight_data_has_the_origin_at_which_it_was_stored() {
         in_flight: vec![first, second],
         ..empty_region("r", 5)
     });
-    let expected = RegionReference {
-        operator: "in-flight".to_owned(),
-        store: "7".to_owned(),
+    let expected = Reference {
+        owner: Owner::new("p", "in-flight", "r", "7"),
         origin: CheckpointId(7),
         reference: reference(1, 0),
     };
-    assert_eq!(entry.unwrap().references().unwrap(), [expected]);
+    assert_eq!(entry.unwrap().references("p").unwrap(), [expected]);
 }
 
 #[test]
@@ -346,5 +347,5 @@ fn inline_state_has_no_segment() {
         operators: vec![operator("op", states)],
         ..empty_region("r", 1)
     });
-    assert_eq!(entry.unwrap().references().unwrap(), []);
+    assert_eq!(entry.unwrap().references("p").unwrap(), []);
 }

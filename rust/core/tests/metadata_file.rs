@@ -287,7 +287,7 @@ fn a_newer_version_is_unsupported_whatever_follows() {
     let newer_frames = frame(2, HEADER, &header_of(1));
     for bytes in [newer, newer_frames] {
         let error = read_bytes(&bytes).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Newer, "{error}");
         assert!(
             error.to_string().contains("reads up to 1, found 2"),
             "{error}"
@@ -391,7 +391,7 @@ fn look_into(entry: &RegionEntry) {
         entry.operators(),
         entry.in_flight(),
         entry.staged(),
-        entry.references(),
+        entry.references("p"),
     );
 }
 
@@ -425,7 +425,7 @@ proptest! {
         match read_bytes(&bytes) {
             Ok(metadata) => {
                 metadata.regions().iter().for_each(look_into);
-                let _ = metadata.references("pipeline");
+                let _ = metadata.restored("pipeline");
             }
             Err(error) => prop_assert_eq!(error.kind(), ErrorKind::Corrupt),
         }

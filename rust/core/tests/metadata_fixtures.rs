@@ -54,7 +54,7 @@ fn corrupt_twins_are_refused_with_their_offset() {
 fn a_newer_version_is_unsupported() {
     for variant in ["newer-version", "newer-frames"] {
         let error = fixture(variant).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Newer, "{error}");
     }
 }
 

@@ -8,8 +8,9 @@ use std::path::Path;
 use common::faulty;
 use common::metadata::{metadata, new_metadata};
 use holdfast_core::checkpoint::{Metadata, delete, file_name, list, parse_name, read, write};
-use holdfast_core::storage::{FaultyStorage, LocalStorage, Operation, Storage};
+use holdfast_core::storage::{LocalStorage, Storage};
 use holdfast_core::{CheckpointId, ErrorKind};
+use holdfast_sim::{FaultyStorage, Operation};
 
 const ID: CheckpointId = CheckpointId(42);
 const ALL: [Operation; 8] = [

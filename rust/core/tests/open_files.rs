@@ -12,7 +12,9 @@ use common::open_files::open_below;
 use common::{options, plain};
 use holdfast_core::format::{Compression, read_head};
 use holdfast_core::segment::SegmentWriter;
-use holdfast_core::state::{CommitId, FIRST_FAMILY, KeyRange, MemoryBudget, ScanOf, StateStore};
+use holdfast_core::state::{
+    CommitId, FIRST_FAMILY, KeyRange, MemoryBudget, ScanOf, SharedStore, StateStore, StoreFolder,
+};
 use holdfast_core::storage::{HandlePool, LocalStorage, PooledStorage, Storage};
 use holdfast_core::{ErrorKind, FileId, Owner, Term};
 
@@ -278,8 +280,11 @@ fn a_store_goes_around_a_file_that_was_deleted_and_closed() {
     let value = |wrote: u32| wrote.to_be_bytes().repeat(12);
     let key = |key: u32| key.to_be_bytes();
     drop(store);
-    let (mut first, mut second) = (world.load(&id), world.load(&id));
-    let files = world.files_of(&first, &id);
+    // Without a writer, as readers.
+    let folder = StoreFolder::new(Arc::clone(&world.storage), None);
+    let load = || SharedStore::new(Arc::clone(&folder), world.load(&id));
+    let (first, second) = (load(), load());
+    let files = world.files_of(&first.lock(), &id);
     let image = files.first().unwrap().file_name();
     let changelog = files.last().unwrap().file_name();
     std::fs::remove_file(dir.path().join(&image)).unwrap();
@@ -287,10 +292,12 @@ fn a_store_goes_around_a_file_that_was_deleted_and_closed() {
     let other = world.storage.open(&changelog).unwrap();
     other.read(0, 1).unwrap();
     // What the image was made of is there still.
-    let gone = first.get(FIRST_FAMILY, &key(1_000)).unwrap_err();
+    let gone = first.lock().get(FIRST_FAMILY, &key(1_000)).unwrap_err();
     assert_eq!(gone.kind(), ErrorKind::NotFound);
     assert!(gone.to_string().contains(&image), "{gone}");
-    assert!(first.go_around(world.storage.as_ref(), None).unwrap());
+    let read = |state: &mut StateStore| state.get(FIRST_FAMILY, &key(1_000)).map(|_| ());
+    first.call(read).unwrap();
+    let mut first = first.lock();
     assert!(first.take_warning().unwrap().contains(&image));
     for (n, wrote) in [(0, 1), (1_000, 2_000), (1_999, 2_000)] {
         let found = first.get(FIRST_FAMILY, &key(n)).unwrap();
@@ -305,10 +312,11 @@ fn a_store_goes_around_a_file_that_was_deleted_and_closed() {
             std::fs::remove_file(dir.path().join(file.file_name())).unwrap();
         }
     }
-    let gone = second.get(FIRST_FAMILY, &key(1_000)).unwrap_err();
+    let gone = second.lock().get(FIRST_FAMILY, &key(1_000)).unwrap_err();
     assert_eq!(gone.kind(), ErrorKind::NotFound);
-    let lost = second.go_around(world.storage.as_ref(), None).unwrap_err();
+    let lost = second.call(read).unwrap_err();
     assert_eq!(lost.kind(), ErrorKind::NotFound);
+    let mut second = second.lock();
     let opened = second.open(world.storage.as_ref(), newer.version, Some(&newer));
     opened.unwrap();
     for (n, wrote) in [(0, 3), (1_000, 2_000)] {

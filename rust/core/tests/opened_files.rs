@@ -10,8 +10,8 @@ use std::sync::Arc;
 use common::{append, faulty, options, owner, payload};
 use holdfast_core::format::{Compression, OpenedFiles};
 use holdfast_core::segment::SegmentWriter;
-use holdfast_core::storage::{FaultyStorage, Operation};
 use holdfast_core::{ErrorKind, SegmentRef, Term};
+use holdfast_sim::{FaultyStorage, Operation};
 
 const SEGMENT_BYTES: usize = 8_000;
 

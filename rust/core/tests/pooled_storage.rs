@@ -10,10 +10,11 @@ use std::sync::{Arc, Barrier};
 use common::faulty;
 use common::open_files::open_below;
 use holdfast_core::storage::{
-    AppendFile, Capabilities, FaultyStorage, HandlePool, LocalStorage, ObjectMeta, Operation,
-    PooledStorage, ReadFile, Storage,
+    AppendFile, Capabilities, HandlePool, LocalStorage, ObjectMeta, PooledStorage, ReadFile,
+    Storage,
 };
 use holdfast_core::{ErrorKind, Result};
+use holdfast_sim::{FaultyStorage, Operation};
 
 fn pooled(folder: &Path, max_handles: usize) -> PooledStorage {
     let pool = Arc::new(HandlePool::new(max_handles));

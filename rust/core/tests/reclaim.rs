@@ -14,8 +14,9 @@ use holdfast_core::manager::{ManagerOptions, SnapshotManager};
 use holdfast_core::reclaim::{IndexCache, ReclaimReport, reclaim, reclaim_orphans};
 use holdfast_core::segment::SegmentWriter;
 use holdfast_core::state::DeltaRuns;
-use holdfast_core::storage::{FaultyStorage, Operation, Storage};
+use holdfast_core::storage::Storage;
 use holdfast_core::{CheckpointId, ErrorKind, FileId, Result, SegmentRef, Term};
+use holdfast_sim::{FaultyStorage, Operation};
 use proptest::prelude::*;
 
 fn file(term: u64, seq: u32) -> FileId {

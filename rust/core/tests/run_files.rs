@@ -13,11 +13,12 @@ use std::sync::{Arc, Barrier};
 use common::{append, faulty, options, owner, payload, plain};
 use holdfast_core::format::{Compression, NewSegment, SegmentKind, read_index, read_segment};
 use holdfast_core::segment::{Durability, RunWriter, SegmentWriter};
-use holdfast_core::state::{CommitId, FIRST_FAMILY, StateStore};
+use holdfast_core::state::{CommitId, FIRST_FAMILY, SharedStore, StateStore, StoreFolder};
 use holdfast_core::storage::{
-    AppendFile, Capabilities, FaultyStorage, LocalStorage, ObjectMeta, Operation, ReadFile, Storage,
+    AppendFile, Capabilities, LocalStorage, ObjectMeta, ReadFile, Storage,
 };
 use holdfast_core::{CheckpointId, Error, ErrorKind, FileId, Result, SegmentRef, Term};
+use holdfast_sim::{FaultyStorage, Operation};
 
 /// As on an object store: an object is there, whole, once it is finished.
 #[derive(Debug)]
@@ -138,8 +139,8 @@ fn assert_whole(storage: &dyn Storage, run: &SegmentRef, region: &str, kib: u64)
 /// Stores with 5 MiB each, of which everything changes in every batch.
 struct Stores {
     storage: Arc<dyn Storage>,
-    writer: SegmentWriter,
-    stores: Vec<StateStore>,
+    folder: Arc<StoreFolder>,
+    stores: Vec<SharedStore>,
 }
 
 const STORES: usize = 6;
@@ -149,60 +150,63 @@ impl Stores {
     fn new(storage: Arc<dyn Storage>) -> Self {
         let options = options(1 << 30, Compression::None);
         let writer = SegmentWriter::open(storage.clone(), Term(1), options);
-        let mut stores: Vec<_> = (0..STORES)
-            .map(|number| StateStore::new(owner(&number.to_string()), plain()))
-            .collect();
-        for store in &mut stores {
-            store.open(storage.as_ref(), 0, None).unwrap();
-        }
+        let folder = StoreFolder::new(storage.clone(), Some(writer));
+        let store = |number: usize| {
+            let state = StateStore::new(owner(&number.to_string()), plain());
+            let store = SharedStore::new(Arc::clone(&folder), state);
+            store.open(0, None).unwrap();
+            store
+        };
+        let stores = (0..STORES).map(store).collect();
         Self {
             storage,
-            writer,
+            folder,
             stores,
         }
     }
 
+    fn writer(&self) -> &SegmentWriter {
+        self.folder.writer().unwrap()
+    }
+
     /// What the ids of the batch refer to is durable then, as when the driver commits it.
-    fn batch(&mut self, seed: u64) -> Vec<CommitId> {
-        let writer = &self.writer;
-        let commit = |store: &mut StateStore| {
-            store.mend(writer).unwrap();
+    fn batch(&self, seed: u64) -> Vec<CommitId> {
+        let commit = |store: &SharedStore| {
             store.begin().unwrap();
             for key in 0..5_200u64 {
                 let value = payload(seed + key, 1000);
-                store.put(FIRST_FAMILY, &key.to_be_bytes(), &value).unwrap();
+                store
+                    .call(|state| state.put(FIRST_FAMILY, &key.to_be_bytes(), &value))
+                    .unwrap();
             }
-            store.commit(writer).unwrap()
+            store.commit().unwrap()
         };
-        let ids: Vec<_> = self.stores.iter_mut().map(commit).collect();
+        let ids: Vec<_> = self.stores.iter().map(commit).collect();
         let files = ids.iter().filter_map(|id| Some(id.segment?.file));
-        writer.sync_files(&files.collect()).unwrap();
+        self.writer().sync_files(&files.collect()).unwrap();
         ids
     }
 
     /// Maintenance of all stores, by so many threads at once. Returns how many files it took.
-    fn pass(&mut self, threads: usize) -> u64 {
-        let before = self.writer.stats().files_created;
-        let (storage, writer) = (&self.storage, &self.writer);
+    fn pass(&self, threads: usize) -> u64 {
+        let before = self.writer().stats();
         let together = Barrier::new(threads);
         let share = self.stores.len() / threads;
         std::thread::scope(|scope| {
-            for stores in self.stores.chunks_mut(share) {
+            for stores in self.stores.chunks(share) {
                 let together = &together;
                 scope.spawn(move || {
                     for store in stores {
-                        if let Some(file) = store.overdue_run(writer) {
-                            writer.sync_soon(file).unwrap();
-                        }
-                        let task = store.merge_task(writer, 1, &HashSet::new());
-                        let task = task.expect("half of the state changed");
                         together.wait();
-                        store.accept(task.run(storage.as_ref(), writer).unwrap());
+                        store.maintain(1, &HashSet::new()).unwrap();
                     }
                 });
             }
         });
-        self.writer.stats().files_created - before
+        let after = self.writer().stats();
+        let runs = after.segments - before.segments;
+        assert_eq!(runs, STORES as u64, "half of the state changed");
+        after.files_created - before.files_created
     }
 
     fn assert_loads(&self, ids: &[CommitId]) {
@@ -220,11 +224,14 @@ impl Stores {
 #[test]
 fn a_pass_over_many_stores_makes_one_file_for_each_thread_that_writes() {
     let (_dir, storage) = faulty();
-    let mut stores = Stores::new(storage.clone());
+    let stores = Stores::new(storage.clone());
     stores.batch(0);
     stores.batch(1);
     assert_eq!(stores.pass(1), 1, "of {STORES} large runs");
-    assert!(!stores.writer.has_pending_runs(), "each is durable at once");
+    assert!(
+        !stores.writer().has_pending_runs(),
+        "each is durable at once"
+    );
     stores.batch(2);
     let second = stores.pass(3);
     stores.batch(3);
@@ -234,7 +241,7 @@ fn a_pass_over_many_stores_makes_one_file_for_each_thread_that_writes() {
     let commits = 1;
     assert_eq!(names(storage.as_ref()).len() as u64, made + commits);
     stores.assert_loads(&ids);
-    stores.writer.seal().unwrap();
+    stores.writer().seal().unwrap();
     stores.assert_loads(&ids);
     for name in names(storage.as_ref()) {
         let index = read_index(storage.as_ref(), FileId::parse(&name).unwrap()).unwrap();
@@ -246,29 +253,30 @@ fn a_pass_over_many_stores_makes_one_file_for_each_thread_that_writes() {
 fn a_pass_on_an_object_store_is_one_object_that_is_there_when_it_is_over() {
     for threads in [1, 3] {
         let (_dir, storage) = objects();
-        let mut stores = Stores::new(storage.clone());
+        let stores = Stores::new(storage.clone());
         stores.batch(0);
         stores.batch(1);
         let before = names(storage.as_ref());
         let made = stores.pass(threads);
         assert!((1..=threads as u64).contains(&made), "{made} objects");
-        assert!(stores.writer.has_pending_runs());
+        assert!(stores.writer().has_pending_runs());
         // Commits go on, and nothing refers to runs that may never be there.
         let ids = stores.batch(2);
         stores.assert_loads(&ids);
         let commits = 1;
         assert_eq!(names(storage.as_ref()).len(), before.len() + commits);
-        stores.writer.seal_pending_runs().unwrap();
-        assert!(!stores.writer.has_pending_runs());
+        stores.writer().seal_pending_runs().unwrap();
+        assert!(!stores.writer().has_pending_runs());
         assert_eq!(
             names(storage.as_ref()).len(),
             before.len() + commits + made as usize
         );
         // The next batch builds on them.
-        for store in &mut stores.stores {
-            assert_eq!(store.unmerged(), 3);
-            store.mend(&stores.writer).unwrap();
-            assert_eq!(store.unmerged(), 1, "what was committed since");
+        for store in &stores.stores {
+            let mut state = store.lock();
+            assert_eq!(state.unmerged(), 3);
+            state.mend(stores.writer()).unwrap();
+            assert_eq!(state.unmerged(), 1, "what was committed since");
         }
         let ids = stores.batch(3);
         stores.assert_loads(&ids);

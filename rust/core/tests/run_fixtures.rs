@@ -132,15 +132,12 @@ fn a_newer_version_is_unsupported() {
         ..known
     };
     let error = read_segment(&storage("newer-version"), &newer, &owner("a")).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert_eq!(error.kind(), ErrorKind::Newer);
     assert!(
         error.to_string().contains("a newer Holdfast wrote it"),
         "{error}"
     );
-    assert_eq!(
-        index("newer-version").unwrap_err().kind(),
-        ErrorKind::Unsupported
-    );
+    assert_eq!(index("newer-version").unwrap_err().kind(), ErrorKind::Newer);
     assert!(read("newer-version", 0).unwrap() == contents()[0]);
 }
 

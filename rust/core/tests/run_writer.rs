@@ -10,8 +10,9 @@ use common::{append, content, faulty, options, owner, payload, plain, writer};
 use holdfast_core::format::{Compression, NewSegment, SegmentKind, read_index, read_segment};
 use holdfast_core::segment::{Durability, RunWriter, SegmentWriter};
 use holdfast_core::state::{CommitId, DeltaRuns, StateStore};
-use holdfast_core::storage::{Operation, Storage};
+use holdfast_core::storage::Storage;
 use holdfast_core::{CheckpointId, ErrorKind, Owner, Result, SegmentRef, Term};
+use holdfast_sim::Operation;
 
 fn begin<'w>(
     writer: &'w SegmentWriter,

@@ -11,10 +11,9 @@ use std::time::Duration;
 use common::{append, faulty, options, owner, payload, writer};
 use holdfast_core::format::{Compression, read_index, read_segment};
 use holdfast_core::segment::SegmentWriter;
-use holdfast_core::storage::{
-    AppendFile, Capabilities, FaultyStorage, ObjectMeta, Operation, ReadFile, Storage,
-};
+use holdfast_core::storage::{AppendFile, Capabilities, ObjectMeta, ReadFile, Storage};
 use holdfast_core::{Error, ErrorKind, Result, SegmentRef, Term};
+use holdfast_sim::{FaultyStorage, Operation};
 
 fn reads_back(storage: &dyn Storage, reference: &SegmentRef, region: &str, bytes: &[u8]) {
     let segment = read_segment(storage, reference, &owner(region)).unwrap();

@@ -12,9 +12,10 @@ use holdfast_core::manager::{
     Fallbacks, ManagerOptions, RestoredCheckpoint, Retained, SnapshotManager,
 };
 use holdfast_core::storage::{
-    AppendFile, Capabilities, FaultyStorage, LocalStorage, ObjectMeta, Operation, ReadFile, Storage,
+    AppendFile, Capabilities, LocalStorage, ObjectMeta, ReadFile, Storage,
 };
 use holdfast_core::{CheckpointId, ErrorKind, FileId, Owner, Result, SegmentRef, Term};
+use holdfast_sim::{FaultyStorage, Operation};
 
 fn id(number: u64) -> CheckpointId {
     CheckpointId(number)
@@ -844,6 +845,9 @@ fn views_that_name_segments_of_other_owners_are_not_restored() {
             .restore(&[checkpoint(1, &[("b", 1, a)])])
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        let swept = second.sweep().unwrap_err();
+        assert_eq!(swept.kind(), ErrorKind::InvalidInput, "one was refused");
+        second.restore(&truth).unwrap();
         second.sweep().unwrap();
         second.read(&a, &owner("a")).unwrap();
         second.read(&b, &owner("b")).unwrap();

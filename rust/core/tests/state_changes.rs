@@ -4,15 +4,16 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use holdfast_core::format::Segment;
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{
-    ChangeKind, CommitId, FIRST_FAMILY, FamilyOfInterest, FamilyOptions, Layout, StateStore,
-    find_own, for_each_change, read_changelog,
+    ChangeKind, Changes, CommitId, FIRST_FAMILY, FamilyOfInterest, FamilyOptions, KeyLayout,
+    StateStore, find_own, for_each_change, read_changes,
 };
 use holdfast_core::storage::{LocalStorage, Storage};
 use holdfast_core::{ErrorKind, Owner, Term};
 
-const PLAIN: Layout = Layout::Plain(FamilyOptions {
+const PLAIN: KeyLayout = KeyLayout::Plain(FamilyOptions {
     ordered: false,
     several_values: false,
     internal: false,
@@ -35,7 +36,7 @@ fn world() -> World {
     }
 }
 
-fn store(world: &World, name: &str, layout: Layout) -> StateStore {
+fn store(world: &World, name: &str, layout: KeyLayout) -> StateStore {
     let mut store = StateStore::new(Owner::new("", "0", "7", name), layout);
     store.open(world.storage.as_ref(), 0, None).unwrap();
     store
@@ -56,6 +57,14 @@ fn value(store: &StateStore, key: &str) -> Option<String> {
     Some(String::from_utf8(value.to_vec()).unwrap())
 }
 
+/// The changelog of a commit that wrote nothing else.
+fn changelog(changes: Option<Changes>) -> Segment {
+    match changes {
+        Some(Changes::OfKeys(mut segments)) if segments.len() == 1 => segments.pop().unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn a_changelog_is_found_among_the_ids_of_all_stores_of_the_partition() {
     let world = world();
@@ -65,9 +74,9 @@ fn a_changelog_is_found_among_the_ids_of_all_stores_of_the_partition() {
         commit(&mut left, &world, &[("l", "1")]),
     ];
     let read = |store: &StateStore, version, ids: &[CommitId]| {
-        read_changelog(world.storage.as_ref(), store.owner(), version, ids).unwrap()
+        read_changes(world.storage.as_ref(), store.owner(), version, ids).unwrap()
     };
-    let found = read(&left, 1, &ids).unwrap();
+    let found = changelog(read(&left, 1, &ids));
     assert_eq!(found.head.owner, *left.owner());
     let unchanged = [
         commit(&mut right, &world, &[]),
@@ -103,7 +112,7 @@ fn the_id_of_a_store_is_found_among_those_of_all_stores_of_the_partition() {
 #[test]
 fn changes_of_values_and_of_lists_are_told_apart() {
     let world = world();
-    let mut store = store(&world, "default", Layout::Columns);
+    let mut store = store(&world, "default", KeyLayout::Columns);
     store.begin().unwrap();
     let options = |several_values| FamilyOptions {
         several_values,
@@ -122,17 +131,22 @@ fn changes_of_values_and_of_lists_are_told_apart() {
     store.append(lists, b"a", &[b"w"]).unwrap();
     store.remove(lists, b"b").unwrap();
     let id = store.commit(&world.writer).unwrap();
-    let changelog = read_changelog(world.storage.as_ref(), store.owner(), 2, &[id]);
-    let payload = changelog.unwrap().unwrap().payload;
+    let changes = read_changes(world.storage.as_ref(), store.owner(), 2, &[id]);
+    let payload = changelog(changes.unwrap()).payload;
     let of = |number, several_values| {
         let mut seen = Vec::new();
         let interest = FamilyOfInterest {
             number,
             several_values,
         };
-        for_each_change(&payload, Layout::Columns, interest, |kind, key, value| {
-            seen.push((kind, key.to_vec(), value.to_vec()));
-        })
+        for_each_change(
+            &payload,
+            KeyLayout::Columns,
+            interest,
+            |kind, key, value| {
+                seen.push((kind, key.to_vec(), value.to_vec()));
+            },
+        )
         .unwrap();
         seen
     };
@@ -163,13 +177,13 @@ fn the_changes_of_a_commit_are_what_it_did_to_each_key_in_the_end() {
     }
     store.put(FIRST_FAMILY, b"back", b"2").unwrap();
     let id = store.commit(&world.writer).unwrap();
-    let changelog = read_changelog(world.storage.as_ref(), store.owner(), 2, &[id]);
+    let changes = read_changes(world.storage.as_ref(), store.owner(), 2, &[id]);
     let interest = FamilyOfInterest {
         number: FIRST_FAMILY,
         several_values: false,
     };
     let mut seen = Vec::new();
-    let payload = changelog.unwrap().unwrap().payload;
+    let payload = changelog(changes.unwrap()).payload;
     for_each_change(&payload, PLAIN, interest, |kind, key, value| {
         seen.push((kind, key.to_vec(), value.to_vec()));
     })
@@ -187,7 +201,7 @@ fn the_changes_of_a_commit_are_what_it_did_to_each_key_in_the_end() {
 #[test]
 fn the_changes_of_a_list_say_whether_it_was_set_or_begun_by_appending() {
     let world = world();
-    let mut store = store(&world, "default", Layout::Columns);
+    let mut store = store(&world, "default", KeyLayout::Columns);
     store.begin().unwrap();
     let several_values = FamilyOptions {
         several_values: true,
@@ -219,17 +233,22 @@ fn the_changes_of_a_list_say_whether_it_was_set_or_begun_by_appending() {
     store.put_list(lists, b"setin", &[b"x"]).unwrap();
     store.append(lists, b"setin", &[b"y"]).unwrap();
     let id = store.commit(&world.writer).unwrap();
-    let changelog = read_changelog(world.storage.as_ref(), store.owner(), 2, &[id]);
+    let changes = read_changes(world.storage.as_ref(), store.owner(), 2, &[id]);
     let interest = FamilyOfInterest {
         number: lists,
         several_values: true,
     };
     let mut seen = Vec::new();
-    let payload = changelog.unwrap().unwrap().payload;
-    for_each_change(&payload, Layout::Columns, interest, |kind, key, value| {
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        seen.push((kind, text(key), text(value)));
-    })
+    let payload = changelog(changes.unwrap()).payload;
+    for_each_change(
+        &payload,
+        KeyLayout::Columns,
+        interest,
+        |kind, key, value| {
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            seen.push((kind, text(key), text(value)));
+        },
+    )
     .unwrap();
     let change = |kind, key: &str, value: &str| (kind, key.to_owned(), value.to_owned());
     assert_eq!(
@@ -251,7 +270,7 @@ fn the_changes_of_a_list_say_whether_it_was_set_or_begun_by_appending() {
         ]
     );
     // What says so is no value: the state that is loaded is the one that was committed.
-    let mut loaded = StateStore::new(store.owner().clone(), Layout::Columns);
+    let mut loaded = StateStore::new(store.owner().clone(), KeyLayout::Columns);
     loaded.open(world.storage.as_ref(), 2, Some(&id)).unwrap();
     assert_eq!(content(loaded.families()), content(store.families()),);
 }

@@ -13,7 +13,7 @@ use common::families::{
 use common::{Entries, parse};
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{
-    CommitId, FIRST_FAMILY, KeyRange, Layout, MemoryBudget, ScanOf, StateStore,
+    CommitId, FIRST_FAMILY, KeyLayout, KeyRange, MemoryBudget, ScanOf, StateStore,
 };
 use holdfast_core::storage::{LocalStorage, Storage};
 use holdfast_core::{ErrorKind, Owner, Term};
@@ -63,12 +63,12 @@ fn world() -> World {
     }
 }
 
-fn store(layout: Layout) -> StateStore {
+fn store(layout: KeyLayout) -> StateStore {
     StateStore::new(Owner::new("", "0", "7", "default"), layout)
 }
 
 fn load(world: &World, id: &CommitId) -> StateStore {
-    let mut store = store(Layout::Columns);
+    let mut store = store(KeyLayout::Columns);
     store
         .open(world.storage.as_ref(), id.version, Some(id))
         .unwrap();
@@ -100,7 +100,7 @@ fn play(steps: &[Step], max_bytes: usize, memory: Memory) -> StateStore {
     let goes_on_elsewhere = memory != Memory::Everything;
     let store = || {
         let owner = Owner::new("", "0", "7", "default");
-        StateStore::within(owner, Layout::Columns, Arc::clone(&budget))
+        StateStore::within(owner, KeyLayout::Columns, Arc::clone(&budget))
     };
     let load = |id: &CommitId| {
         let mut store = store();
@@ -243,7 +243,7 @@ proptest! {
 fn a_scan_sees_the_content_as_it_was_when_it_began() {
     for (family, (name, _)) in FAMILIES.iter().enumerate() {
         let world = world();
-        let mut store = store(Layout::Columns);
+        let mut store = store(KeyLayout::Columns);
         store.open(world.storage.as_ref(), 0, None).unwrap();
         store.begin().unwrap();
         let number = open(&mut store, family);
@@ -275,7 +275,7 @@ fn a_scan_sees_the_content_as_it_was_when_it_began() {
 #[test]
 fn a_scan_ends_when_the_next_session_begins_or_when_it_is_closed() {
     let world = world();
-    let mut store = store(Layout::Plain(options(true, false)));
+    let mut store = store(KeyLayout::Plain(options(true, false)));
     store.open(world.storage.as_ref(), 0, None).unwrap();
     store.begin().unwrap();
     for k in 0..50u8 {
@@ -305,7 +305,7 @@ fn a_scan_ends_when_the_next_session_begins_or_when_it_is_closed() {
 #[test]
 fn appending_to_a_long_list_writes_what_was_appended() {
     let world = world();
-    let mut store = store(Layout::Columns);
+    let mut store = store(KeyLayout::Columns);
     store.open(world.storage.as_ref(), 0, None).unwrap();
     let long = vec![vec![7u8; 100]; 1_000];
     let long: Vec<&[u8]> = long.iter().map(Vec::as_slice).collect();
@@ -323,7 +323,7 @@ fn appending_to_a_long_list_writes_what_was_appended() {
 #[test]
 fn an_aborted_session_leaves_no_family_behind_and_a_dropped_one_comes_back_empty() {
     let world = world();
-    let mut store = store(Layout::Columns);
+    let mut store = store(KeyLayout::Columns);
     store.open(world.storage.as_ref(), 0, None).unwrap();
     store.begin().unwrap();
     let number = open(&mut store, 1);
@@ -355,7 +355,7 @@ fn an_aborted_session_leaves_no_family_behind_and_a_dropped_one_comes_back_empty
 #[test]
 fn ranges_of_an_unordered_family_and_families_of_a_plain_store_are_refused() {
     let world = world();
-    let mut store = store(Layout::Plain(options(false, false)));
+    let mut store = store(KeyLayout::Plain(options(false, false)));
     store.open(world.storage.as_ref(), 0, None).unwrap();
     store.begin().unwrap();
     let prefix = ScanOf::Keys(KeyRange::Prefix(b"a"));
@@ -375,7 +375,7 @@ fn ranges_of_an_unordered_family_and_families_of_a_plain_store_are_refused() {
 #[test]
 fn a_store_opened_empty_writes_the_whole_of_its_next_version() {
     let world = world();
-    let mut store = store(Layout::Plain(options(false, false)));
+    let mut store = store(KeyLayout::Plain(options(false, false)));
     store.open(world.storage.as_ref(), 0, None).unwrap();
     store.begin().unwrap();
     store.put(FIRST_FAMILY, b"old", b"1").unwrap();
@@ -385,7 +385,10 @@ fn a_store_opened_empty_writes_the_whole_of_its_next_version() {
     store.put(FIRST_FAMILY, b"new", b"2").unwrap();
     let second = store.commit(&world.writer).unwrap();
     assert_eq!(second.floor.0, 2, "nothing older is needed");
-    let mut loaded = StateStore::new(store.owner().clone(), Layout::Plain(options(false, false)));
+    let mut loaded = StateStore::new(
+        store.owner().clone(),
+        KeyLayout::Plain(options(false, false)),
+    );
     loaded
         .open(world.storage.as_ref(), 2, Some(&second))
         .unwrap();
@@ -400,7 +403,7 @@ fn a_store_opened_empty_writes_the_whole_of_its_next_version() {
 #[test]
 fn memory_stays_bounded_when_the_same_keys_are_rewritten() {
     let world = world();
-    let mut store = store(Layout::Plain(options(true, false)));
+    let mut store = store(KeyLayout::Plain(options(true, false)));
     store.open(world.storage.as_ref(), 0, None).unwrap();
     let mut most = 0;
     for round in 0..200u32 {
@@ -421,7 +424,7 @@ fn stores_share_a_memory_budget_and_fail_with_its_limit_before_they_exceed_it_by
     let budget = Arc::new(MemoryBudget::unlimited());
     let open = |name: &str| {
         let owner = Owner::new("", "0", "7", name);
-        let layout = Layout::Plain(options(true, false));
+        let layout = KeyLayout::Plain(options(true, false));
         let mut store = StateStore::within(owner, layout, Arc::clone(&budget));
         store.open(world.storage.as_ref(), 0, None).unwrap();
         store.begin().unwrap();

@@ -13,8 +13,9 @@ use holdfast_core::liveness::Floors;
 use holdfast_core::reclaim::{IndexCache, reclaim};
 use holdfast_core::segment::SegmentWriter;
 use holdfast_core::state::{CommitId, DeltaRuns, FIRST_FAMILY, MemoryBudget, StateStore};
-use holdfast_core::storage::{FaultyStorage, Storage};
+use holdfast_core::storage::Storage;
 use holdfast_core::{CheckpointId, FileId, Owner, Term};
+use holdfast_sim::FaultyStorage;
 use proptest::prelude::*;
 
 type Content = BTreeMap<String, String>;

@@ -17,10 +17,11 @@ use holdfast_core::liveness::Floors;
 use holdfast_core::reclaim::{IndexCache, reclaim};
 use holdfast_core::segment::SegmentWriter;
 use holdfast_core::state::{
-    CommitId, HydratedEntries, Hydration, Layout, MemoryBudget, MergedRun, StateStore,
+    CommitId, HydratedEntries, Hydration, KeyLayout, MemoryBudget, MergedRun, SharedStore,
+    StateStore, StoreFolder,
 };
-use holdfast_core::storage::FaultyStorage;
 use holdfast_core::{Error, ErrorKind, FileId, Owner, SegmentRef, Term};
+use holdfast_sim::FaultyStorage;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
@@ -33,6 +34,8 @@ enum Step {
     /// One key is read; nothing else comes into memory.
     Look(usize, u8),
     Check,
+    /// The session writes what it changed so far.
+    Spill,
     Commit,
     Abort,
     /// Back by undo, as for a task that is tried again; perhaps after what comes before a session.
@@ -84,6 +87,7 @@ fn step() -> impl Strategy<Value = Step> {
         40 => change().prop_map(Step::Change),
         8 => key.prop_map(|(family, k)| Step::Look(family, k)),
         1 => Just(Step::Check),
+        4 => Just(Step::Spill),
         10 => Just(Step::Commit),
         2 => Just(Step::Abort),
         3 => any::<bool>().prop_map(|mended| Step::Rewind { mended }),
@@ -152,6 +156,7 @@ fn damage() -> impl Strategy<Value = Damage> {
 #[derive(Debug, Default)]
 struct Seen {
     cold_reads: AtomicU64,
+    spilled: AtomicU64,
     stacks: AtomicU64,
     rewinds: AtomicU64,
     reported: AtomicU64,
@@ -170,6 +175,7 @@ impl Seen {
     fn assert_all(&self) {
         let all = [
             &self.cold_reads,
+            &self.spilled,
             &self.stacks,
             &self.rewinds,
             &self.reported,
@@ -189,12 +195,14 @@ struct History<'a> {
     seen: &'a Seen,
     dir: tempfile::TempDir,
     storage: Arc<FaultyStorage>,
-    writer: SegmentWriter,
+    folder: Arc<StoreFolder>,
     budget: Arc<MemoryBudget>,
-    store: StateStore,
+    store: SharedStore,
     /// Versions that stay loadable, oldest first, and their content. The store stands at the last one.
     versions: Vec<(CommitId, Model)>,
     now: Model,
+    /// The session has spilled, or the last one had.
+    spilled: bool,
     late: Option<MergedRun>,
     /// Read of the runs in the step before, to be handed over whatever that did.
     held: Option<(Hydration, Result<HydratedEntries, Error>)>,
@@ -203,6 +211,11 @@ struct History<'a> {
 
 fn owner() -> Owner {
     Owner::new("", "0", "7", "default")
+}
+
+fn shared(folder: &Arc<StoreFolder>, budget: &Arc<MemoryBudget>) -> SharedStore {
+    let state = StateStore::within(owner(), KeyLayout::Columns, Arc::clone(budget));
+    SharedStore::new(Arc::clone(folder), state)
 }
 
 impl<'a> History<'a> {
@@ -215,27 +228,26 @@ impl<'a> History<'a> {
         let budget = Arc::new(MemoryBudget::unlimited());
         budget.set_target_bytes(Some(0));
         budget.set_load_bytes(0);
-        let store = StateStore::within(owner(), Layout::Columns, Arc::clone(&budget));
+        let folder = StoreFolder::new(storage.clone(), Some(writer));
+        let store = shared(&folder, &budget);
         let mut history = Self {
             seen,
             dir,
             storage,
-            writer,
+            folder,
             budget,
             store,
             versions: Vec::new(),
             now: Model::new(),
+            spilled: false,
             late: None,
             held: None,
             max_bytes,
         };
-        history
-            .store
-            .open(history.storage.as_ref(), 0, None)
-            .unwrap();
+        history.store.open(0, None).unwrap();
         history.store.begin().unwrap();
         for change in every_key() {
-            apply(&mut history.store, &mut history.now, &change);
+            apply(&mut history.store.lock(), &mut history.now, &change);
         }
         history.commit();
         history.merge(0, When::Now);
@@ -243,24 +255,28 @@ impl<'a> History<'a> {
         history
     }
 
+    fn writer(&self) -> &SegmentWriter {
+        self.folder.writer().unwrap()
+    }
+
     fn newest(&self) -> CommitId {
         self.versions.last().unwrap().0
     }
 
     fn next_session(&mut self) {
-        self.store.mend(&self.writer).unwrap();
+        self.spilled = false;
         self.store.begin().unwrap();
         self.now = self.versions.last().unwrap().1.clone();
     }
 
     fn commit(&mut self) {
-        let id = self.store.commit(&self.writer).unwrap();
-        self.writer.sync().unwrap();
+        let id = self.store.commit().unwrap();
+        self.writer().sync().unwrap();
         self.versions.push((id, self.now.clone()));
         let too_many = self.versions.len().saturating_sub(RETAINED);
         self.versions.drain(..too_many);
         if let Some(run) = self.late.take() {
-            self.store.accept(run);
+            self.store.lock().accept(run);
         }
         if id.deltas.len() > 1 {
             Seen::count(&self.seen.stacks, 1);
@@ -268,19 +284,17 @@ impl<'a> History<'a> {
     }
 
     fn other_store(&mut self) {
-        Seen::count(&self.seen.cold_reads, self.store.stats().cold_reads);
-        self.store = StateStore::within(owner(), Layout::Columns, Arc::clone(&self.budget));
+        Seen::count(&self.seen.cold_reads, self.store.lock().stats().cold_reads);
+        self.store = shared(&self.folder, &self.budget);
         self.late = None;
     }
 
     /// The store opens the newest version.
     fn open(&mut self) -> Result<(), Error> {
         let id = self.newest();
-        let opened = self
-            .store
-            .open(self.storage.as_ref(), id.version, Some(&id));
+        let opened = self.store.open(id.version, Some(&id));
         if opened.is_ok() {
-            assert_eq!(self.store.take_warning(), None, "nothing is damaged");
+            assert_eq!(self.store.lock().take_warning(), None, "nothing is damaged");
         }
         opened
     }
@@ -302,17 +316,15 @@ impl<'a> History<'a> {
         let lineage = self.lineage();
         let first = lineage[kept.min(lineage.len() - 1)];
         let wasteful = HashSet::from([first.file]);
-        let Some(task) = self.store.merge_task(&self.writer, 1, &wasteful) else {
-            return;
-        };
-        let run = task.run(self.storage.as_ref(), &self.writer).unwrap();
-        match when {
-            When::Now | When::TakenBack { late: false } => {
-                self.writer.sync().unwrap();
-                self.store.accept(run);
-            }
-            When::Late | When::TakenBack { late: true } => self.late = Some(run),
-            When::Never => {}
+        if let When::Now | When::TakenBack { late: false } = when {
+            self.store.maintain(1, &wasteful).unwrap();
+            return self.writer().sync().unwrap();
+        }
+        // The parts of that, with time between them.
+        let task = self.store.lock().merge_task(self.writer(), 1, &wasteful);
+        let run = task.map(|task| task.run(self.storage.as_ref(), self.writer()).unwrap());
+        if let When::Late | When::TakenBack { .. } = when {
+            self.late = run;
         }
     }
 
@@ -322,6 +334,7 @@ impl<'a> History<'a> {
         self.other_store();
         let (first, last) = (&ids[0], &ids[ids.len() - 1]);
         self.store
+            .lock()
             .replay(
                 self.storage.as_ref(),
                 (first.version, Some(first)),
@@ -346,7 +359,8 @@ impl<'a> History<'a> {
         let report = report.unwrap();
         Seen::count(&self.seen.reclaimed, report.deleted.len() as u64);
         for (id, content) in &self.versions {
-            let mut store = StateStore::within(owner(), Layout::Columns, Arc::clone(&self.budget));
+            let mut store =
+                StateStore::within(owner(), KeyLayout::Columns, Arc::clone(&self.budget));
             store
                 .open(self.storage.as_ref(), id.version, Some(id))
                 .unwrap();
@@ -363,7 +377,7 @@ impl<'a> History<'a> {
     /// or none; once all is there again the store is what it was.
     fn damage(&mut self, damage: &Damage) {
         if !matches!(damage.since, Since::Session) {
-            self.store.abort();
+            self.store.lock().abort();
             self.other_store();
         }
         if let Since::Opened = damage.since {
@@ -391,7 +405,7 @@ impl<'a> History<'a> {
             self.other_store();
             self.open().unwrap();
             let content = self.versions.last().unwrap().1.clone();
-            check(&mut self.store, &content, self.max_bytes);
+            check(&mut self.store.lock(), &content, self.max_bytes);
             self.next_session();
         }
     }
@@ -399,61 +413,66 @@ impl<'a> History<'a> {
     /// Reads are right until one says where the damage is; then the task that is tried again opens the store.
     /// Whether there is a session in the end.
     fn is_read_or_reported(&mut self, damage: &Damage, segment: &SegmentRef) -> bool {
+        if damage.goes_around {
+            return self.is_read_around_or_reported(damage, segment);
+        }
         let read = damage
             .reads
             .iter()
-            .try_for_each(|(family, k)| look_at(&mut self.store, &self.now, *family, *k));
+            .try_for_each(|(family, k)| look_at(&mut self.store.lock(), &self.now, *family, *k));
         let Err(error) = read else {
             return true;
         };
         self.assert_names(&error, segment);
-        if damage.goes_around {
-            return self.is_gone_around_or_reported(segment);
-        }
-        self.store.abort();
+        self.store.lock().abort();
         self.is_opened_or_reported(damage, segment)
     }
 
-    /// The session goes on with all that it did so far, or is over. Whether there is a session in the end.
-    fn is_gone_around_or_reported(&mut self, segment: &SegmentRef) -> bool {
-        let storage = self.storage.as_ref();
-        match self.store.go_around(storage, Some(&self.writer)) {
-            Ok(went) => {
-                assert!(went);
-                Seen::count(&self.seen.gone_around, 1);
-                assert!(self.store.take_warning().is_some());
-                check(&mut self.store, &self.now, self.max_bytes);
-                true
-            }
-            Err(error) => {
+    /// Reads are right; the session goes on with all that it did so far, or is over. Whether there is a session
+    /// in the end.
+    fn is_read_around_or_reported(&mut self, damage: &Damage, segment: &SegmentRef) -> bool {
+        // A call spills where there is no memory.
+        self.spilled = true;
+        for (family, k) in &damage.reads {
+            let read = self
+                .store
+                .call(|store| look_at(store, &self.now, *family, *k));
+            if let Err(error) = read {
                 Seen::count(&self.seen.beyond_repair, 1);
                 self.assert_names(&error, segment);
-                self.store.abort();
-                false
+                self.store.lock().abort();
+                return false;
+            }
+            let warning = self.store.lock().take_warning();
+            if let Some(warning) = warning {
+                Seen::count(&self.seen.gone_around, 1);
+                self.assert_damage(&warning, segment);
+                let place = format!("offset {}", segment.offset);
+                assert!(damage.gone || warning.contains(&place), "{warning}");
+                check(&mut self.store.lock(), &self.now, self.max_bytes);
+                return true;
             }
         }
+        true
     }
 
     /// Opens the newest version: as it is, rebuilt around the damage, or not at all. Whether there is a
     /// session in the end.
     fn is_opened_or_reported(&mut self, damage: &Damage, segment: &SegmentRef) -> bool {
         let (id, content) = self.versions.last().unwrap().clone();
-        let opened = self
-            .store
-            .open(self.storage.as_ref(), id.version, Some(&id));
-        if let Err(error) = opened {
+        if let Err(error) = self.store.open(id.version, Some(&id)) {
             Seen::count(&self.seen.beyond_repair, 1);
             self.assert_names(&error, segment);
             return false;
         }
-        let warning = self.store.take_warning();
+        let warning = self.store.lock().take_warning();
         self.next_session();
         let Some(warning) = warning else {
             return self.is_read_or_reported(damage, segment);
         };
         Seen::count(&self.seen.rebuilt, 1);
         assert!(warning.contains(&segment.file.to_string()), "{warning}");
-        check(&mut self.store, &content, self.max_bytes);
+        check(&mut self.store.lock(), &content, self.max_bytes);
         true
     }
 
@@ -464,20 +483,19 @@ impl<'a> History<'a> {
         };
         let lineage = [head.lineage, vec![*segment]].concat();
         let wasteful = HashSet::from([lineage[kept % lineage.len()].file]);
-        if let Some(task) = self.store.merge_task(&self.writer, 1, &wasteful)
-            && let Err(error) = task.run(self.storage.as_ref(), &self.writer)
+        let task = self.store.lock().merge_task(self.writer(), 1, &wasteful);
+        if let Some(task) = task
+            && let Err(error) = task.run(self.storage.as_ref(), self.writer())
         {
             self.assert_names(&error, segment);
         }
     }
 
     fn assert_names(&self, error: &Error, segment: &SegmentRef) {
-        Seen::count(&self.seen.reported, 1);
         let text = error.to_string();
         let kinds = [ErrorKind::Corrupt, ErrorKind::NotFound];
         assert!(kinds.contains(&error.kind()), "{text}");
-        assert!(text.contains(&segment.file.to_string()), "{text}");
-        assert!(text.contains("partition 7"), "{text}");
+        self.assert_damage(&text, segment);
         if error.kind() == ErrorKind::Corrupt {
             assert!(
                 text.contains(&format!("offset {}", segment.offset)),
@@ -486,36 +504,53 @@ impl<'a> History<'a> {
         }
     }
 
+    fn assert_damage(&self, text: &str, segment: &SegmentRef) {
+        Seen::count(&self.seen.reported, 1);
+        assert!(text.contains(&segment.file.to_string()), "{text}");
+        assert!(text.contains("partition 7"), "{text}");
+    }
+
     fn take(&mut self, step: &Step) {
         if let Some((hydration, read)) = self.held.take() {
-            self.store.hydrate(hydration, read).unwrap();
+            self.store.lock().hydrate(hydration, read).unwrap();
         }
-        self.held = self.store.take_hydration().map(|mut hydration| {
+        let hydration = self.store.lock().take_hydration();
+        self.held = hydration.map(|mut hydration| {
             Seen::count(&self.seen.hydrated, 1);
             let read = hydration.read(self.max_bytes);
             (hydration, read)
         });
         match step {
-            Step::Change(change) => return apply(&mut self.store, &mut self.now, change),
+            Step::Change(change) => return apply(&mut self.store.lock(), &mut self.now, change),
             Step::Look(family, k) => {
-                return look_at(&mut self.store, &self.now, *family, *k).unwrap();
+                return look_at(&mut self.store.lock(), &self.now, *family, *k).unwrap();
             }
-            Step::Check => return check(&mut self.store, &self.now, self.max_bytes),
+            Step::Check => return check(&mut self.store.lock(), &self.now, self.max_bytes),
             Step::Damage(damage) => return self.damage(damage),
-            Step::Abort => self.store.abort(),
+            Step::Spill => {
+                Seen::count(&self.seen.spilled, 1);
+                self.spilled = true;
+                return self.store.lock().spill(self.writer()).unwrap();
+            }
+            Step::Abort => {
+                self.store.lock().abort();
+                self.open().unwrap();
+            }
             _ => self.commit(),
         }
         match step {
             Step::Rewind { mended } => {
                 if *mended {
-                    self.store.mend(&self.writer).unwrap();
+                    self.store.lock().mend(self.writer()).unwrap();
                 }
-                let rewinds = self.store.stats().rewinds;
+                // What its runs replaced in memory is gone.
+                let spilled = self.spilled;
+                let rewinds = self.store.lock().stats().rewinds;
                 let last = self.versions.len();
                 self.forget_last(1);
                 self.open().unwrap();
-                if last > 1 && !mended {
-                    assert_eq!(self.store.stats().rewinds, rewinds + 1);
+                if last > 1 && !mended && !spilled {
+                    assert_eq!(self.store.lock().stats().rewinds, rewinds + 1);
                     Seen::count(&self.seen.rewinds, 1);
                 }
             }
@@ -540,7 +575,9 @@ impl<'a> History<'a> {
                     self.open().unwrap();
                 }
             }
-            Step::Rest => (0..3).for_each(|_| self.store.rest(&self.writer).unwrap()),
+            Step::Rest => (0..3).for_each(|_| {
+                self.store.maintain(usize::MAX, &HashSet::new()).unwrap();
+            }),
             Step::Memory(kib) => {
                 let bytes = kib.map(|kib| u64::from(kib) << 10);
                 self.budget.set_target_bytes(bytes);
@@ -553,16 +590,14 @@ impl<'a> History<'a> {
     }
 
     fn end(mut self) {
-        check(&mut self.store, &self.now, self.max_bytes);
-        self.store.abort();
+        check(&mut self.store.lock(), &self.now, self.max_bytes);
+        self.store.lock().abort();
         for (id, content) in &self.versions.clone() {
             self.other_store();
-            self.store
-                .open(self.storage.as_ref(), id.version, Some(id))
-                .unwrap();
-            check(&mut self.store, content, self.max_bytes);
+            self.store.open(id.version, Some(id)).unwrap();
+            check(&mut self.store.lock(), content, self.max_bytes);
         }
-        Seen::count(&self.seen.cold_reads, self.store.stats().cold_reads);
+        Seen::count(&self.seen.cold_reads, self.store.lock().stats().cold_reads);
     }
 }
 

@@ -11,11 +11,12 @@ use common::{Entries, assert_damage, faulty, parse, plain};
 use holdfast_core::format::read_head;
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{
-    CommitId, FIRST_FAMILY, FamilyOptions, HYDRATION_BYTES, KeyRange, Layout, MemoryBudget,
-    NextHydration, ScanOf, StateStore,
+    CommitId, FIRST_FAMILY, FamilyOptions, HYDRATION_BYTES, Hydrated, KeyLayout, KeyRange,
+    MemoryBudget, ScanOf, SharedStore, StateStore, StoreFolder,
 };
-use holdfast_core::storage::{FaultyStorage, Operation, Storage};
+use holdfast_core::storage::Storage;
 use holdfast_core::{ErrorKind, FileId, Owner, Result, SegmentRef, Term};
+use holdfast_sim::{FaultyStorage, Operation};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -27,7 +28,7 @@ const MIB: u64 = 1 << 20;
 struct World {
     dir: tempfile::TempDir,
     storage: Arc<FaultyStorage>,
-    writer: SegmentWriter,
+    folder: Arc<StoreFolder>,
     budget: Arc<MemoryBudget>,
 }
 
@@ -40,8 +41,8 @@ fn world() -> World {
     budget.set_load_bytes(0);
     World {
         dir,
+        folder: StoreFolder::new(storage.clone(), Some(writer)),
         storage,
-        writer,
         budget,
     }
 }
@@ -57,7 +58,7 @@ fn value(n: u64) -> Vec<u8> {
 }
 
 impl World {
-    fn store(&self, layout: Layout) -> StateStore {
+    fn store(&self, layout: KeyLayout) -> StateStore {
         let owner = Owner::new("", "0", "7", "default");
         StateStore::within(owner, layout, Arc::clone(&self.budget))
     }
@@ -70,14 +71,23 @@ impl World {
         store
     }
 
+    /// As tasks share it, which go around damage.
+    fn shared(&self, store: StateStore) -> SharedStore {
+        SharedStore::new(Arc::clone(&self.folder), store)
+    }
+
+    fn writer(&self) -> &SegmentWriter {
+        self.folder.writer().unwrap()
+    }
+
     fn begin(&self, store: &mut StateStore) {
-        store.mend(&self.writer).unwrap();
+        store.mend(self.writer()).unwrap();
         store.begin().unwrap();
     }
 
     fn commit(&self, store: &mut StateStore) -> CommitId {
-        let id = store.commit(&self.writer).unwrap();
-        self.writer.sync().unwrap();
+        let id = store.commit(self.writer()).unwrap();
+        self.writer().sync().unwrap();
         id
     }
 
@@ -86,9 +96,9 @@ impl World {
         let files = self.storage.list().unwrap();
         let files = files.iter().filter(|_| everything);
         let files: HashSet<_> = files.filter_map(|o| FileId::parse(&o.name)).collect();
-        let task = store.merge_task(&self.writer, 1, &files).unwrap();
-        let run = task.run(self.storage.as_ref(), &self.writer).unwrap();
-        self.writer.sync().unwrap();
+        let task = store.merge_task(self.writer(), 1, &files).unwrap();
+        let run = task.run(self.storage.as_ref(), self.writer()).unwrap();
+        self.writer().sync().unwrap();
         store.accept(run);
     }
 
@@ -265,25 +275,21 @@ fn a_session_that_wants_all_keys_reads_about_as_much_as_a_load() {
 fn other_callers_leave_hydration_to_a_session_that_reads_along() {
     let world = world();
     let (id, model) = world.written(0);
-    let mut store = world.load(&id);
-    let NextHydration::Read(mut held) = store.next_hydration() else {
-        panic!("nothing to hydrate");
-    };
+    let store = world.shared(world.load(&id));
+    let mut held = store.lock().take_hydration().unwrap();
     let read = held.read(HYDRATION_BYTES);
-    world.begin(&mut store);
+    store.begin().unwrap();
     // Last of those in the order of the run.
     let (last, _) = model.last_key_value().unwrap();
-    assert!(store.get(FIRST_FAMILY, last).unwrap().is_some());
-    assert_eq!(store.stats().cold_reads, 1);
-    store.hydrate(held, read).unwrap();
-    assert!(matches!(store.next_hydration(), NextHydration::Later));
+    assert!(store.lock().get(FIRST_FAMILY, last).unwrap().is_some());
+    assert_eq!(store.lock().stats().cold_reads, 1);
+    store.lock().hydrate(held, read).unwrap();
+    assert_eq!(store.hydrate().unwrap(), Hydrated::Later);
     // The session does without.
-    let next = store.next_hydration();
-    assert!(matches!(next, NextHydration::Read(_)));
-    assert!(
-        matches!(store.next_hydration(), NextHydration::Over),
-        "one at a time"
-    );
+    assert_eq!(store.hydrate().unwrap(), Hydrated::More);
+    let held = store.lock().take_hydration();
+    assert!(held.is_some());
+    assert_eq!(store.hydrate().unwrap(), Hydrated::Over, "one at a time");
 }
 
 #[test]
@@ -415,35 +421,34 @@ fn what_cannot_be_read_beside_a_session_is_read_when_it_is_asked_for() {
 fn a_session_goes_on_around_damage_that_it_comes_upon() {
     let world = world();
     let (id, mut model) = world.written(1);
-    let mut store = world.load(&id);
-    let runs = world.runs(&store, &id);
-    world.begin(&mut store);
+    let store = world.shared(world.load(&id));
+    let runs = world.runs(&store.lock(), &id);
+    store.begin().unwrap();
     for n in [1, 2, 17] {
-        store.put(FIRST_FAMILY, &key(n), b"before").unwrap();
+        store.lock().put(FIRST_FAMILY, &key(n), b"before").unwrap();
         model.insert(key(n), b"before".to_vec());
     }
-    assert!(store.remove(FIRST_FAMILY, &key(KEYS)).unwrap());
+    assert!(store.lock().remove(FIRST_FAMILY, &key(KEYS)).unwrap());
     model.remove(&key(KEYS));
     world.damage(&runs[0]);
     // Beside the session it is found, too, and changes nothing.
-    assert_eq!(hydrate(&mut store).unwrap_err().kind(), ErrorKind::Corrupt);
+    let found = hydrate(&mut store.lock()).unwrap_err();
+    assert_eq!(found.kind(), ErrorKind::Corrupt);
     let cold = (3..KEYS)
         .map(key)
-        .find(|k| store.get(FIRST_FAMILY, k).is_err())
+        .find(|k| store.lock().get(FIRST_FAMILY, k).is_err())
         .unwrap();
-    let error = store.put(FIRST_FAMILY, &cold, b"after").unwrap_err();
+    let error = store.lock().put(FIRST_FAMILY, &cold, b"after").unwrap_err();
     let file = runs[0].file.file_name();
     assert_damage(
         &error,
         &[&file, &format!("offset {}", runs[0].offset), "partition 7"],
     );
-    assert!(
-        store
-            .go_around(world.storage.as_ref(), Some(&world.writer))
-            .unwrap()
-    );
-    store.put(FIRST_FAMILY, &cold, b"after").unwrap();
+    store
+        .call(|state| state.put(FIRST_FAMILY, &cold, b"after"))
+        .unwrap();
     model.insert(cold, b"after".to_vec());
+    let mut store = store.lock();
     assert!(store.take_warning().unwrap().contains(&file));
     assert_eq!(store.stats().rebuilds, 1);
     assert_eq!(all_of(&mut store), model);
@@ -461,7 +466,7 @@ fn what_a_session_did_before_damage_can_be_taken_back_and_lists_are_as_they_were
         several_values: true,
         ..FamilyOptions::default()
     };
-    let mut store = world.store(Layout::Columns);
+    let mut store = world.store(KeyLayout::Columns);
     store.open(world.storage.as_ref(), 0, None).unwrap();
     world.begin(&mut store);
     let lists = store.open_family("lists", options).unwrap();
@@ -483,37 +488,35 @@ fn what_a_session_did_before_damage_can_be_taken_back_and_lists_are_as_they_were
         Ok(entries.into_iter().map(|(_, value)| value).collect())
     };
     for keeps in [true, false] {
-        let mut store = world.store(Layout::Columns);
-        store
-            .open(world.storage.as_ref(), id.version, Some(&id))
-            .unwrap();
-        let image = world.runs(&store, &id)[0];
-        world.begin(&mut store);
-        store
+        let store = world.shared(world.store(KeyLayout::Columns));
+        store.open(id.version, Some(&id)).unwrap();
+        let image = world.runs(&store.lock(), &id)[0];
+        store.begin().unwrap();
+        let mut session = store.lock();
+        session
             .append(lists, &key(2), &[b"third", b"fourth"])
             .unwrap();
-        store.put_list(lists, &key(3), &[b"only"]).unwrap();
-        assert!(store.remove(lists, &key(4)).unwrap());
-        store.append(lists, &key(5_000), &[b"first"]).unwrap();
-        let made = store.open_family("made", FamilyOptions::default()).unwrap();
-        store.put(made, b"key", b"value").unwrap();
+        session.put_list(lists, &key(3), &[b"only"]).unwrap();
+        assert!(session.remove(lists, &key(4)).unwrap());
+        session.append(lists, &key(5_000), &[b"first"]).unwrap();
+        let made = session
+            .open_family("made", FamilyOptions::default())
+            .unwrap();
+        session.put(made, b"key", b"value").unwrap();
         world.damage(&image);
         let cold = (6..4_000)
-            .find(|n| values(&mut store, *n).is_err())
+            .find(|n| values(&mut session, *n).is_err())
             .unwrap();
-        assert!(
-            store
-                .go_around(world.storage.as_ref(), Some(&world.writer))
-                .unwrap()
-        );
+        drop(session);
         assert_eq!(
-            values(&mut store, cold).unwrap(),
+            store.call(|state| values(state, cold)).unwrap(),
             [value(cold), b"second".to_vec()]
         );
         if !keeps {
-            store.abort();
-            world.begin(&mut store);
+            store.lock().abort();
+            store.begin().unwrap();
         }
+        let mut store = store.lock();
         let third = if keeps {
             &[&b"third"[..], b"fourth"][..]
         } else {
@@ -533,7 +536,7 @@ fn what_a_session_did_before_damage_can_be_taken_back_and_lists_are_as_they_were
         assert_eq!(values(&mut store, 5_000).unwrap().len(), usize::from(keeps));
         assert_eq!(store.families().find("made").unwrap().is_some(), keeps);
         let next = world.commit(&mut store);
-        let mut other = world.store(Layout::Columns);
+        let mut other = world.store(KeyLayout::Columns);
         other
             .open(world.storage.as_ref(), next.version, Some(&next))
             .unwrap();
@@ -554,7 +557,7 @@ fn damage_is_an_error_while_a_scan_is_open() {
     world.begin(&mut store);
     assert!(
         !store
-            .go_around(world.storage.as_ref(), Some(&world.writer))
+            .go_around(world.storage.as_ref(), Some(world.writer()))
             .unwrap(),
         "nothing failed"
     );
@@ -569,13 +572,13 @@ fn damage_is_an_error_while_a_scan_is_open() {
     assert_eq!(error.unwrap().kind(), ErrorKind::Corrupt);
     assert!(
         !store
-            .go_around(world.storage.as_ref(), Some(&world.writer))
+            .go_around(world.storage.as_ref(), Some(world.writer()))
             .unwrap()
     );
     store.close_scan(scan);
     assert!(
         store
-            .go_around(world.storage.as_ref(), Some(&world.writer))
+            .go_around(world.storage.as_ref(), Some(world.writer()))
             .unwrap()
     );
     assert_eq!(all_of(&mut store), model);
@@ -586,11 +589,11 @@ fn damage_is_an_error_while_a_scan_is_open() {
     assert_eq!(error.unwrap().kind(), ErrorKind::Corrupt);
     assert!(
         other
-            .go_around(world.storage.as_ref(), Some(&world.writer))
+            .go_around(world.storage.as_ref(), Some(world.writer()))
             .unwrap()
     );
     assert_eq!(all_of(&mut other), model);
-    other.mend(&world.writer).unwrap();
+    other.mend(world.writer()).unwrap();
     other.begin().unwrap();
     // As the retry of a task does.
     store
@@ -603,7 +606,7 @@ fn damage_is_an_error_while_a_scan_is_open() {
 #[test]
 fn a_store_all_of_whose_families_are_gone_has_nothing_to_bring_into_memory() {
     let world = world();
-    let mut store = world.store(Layout::Columns);
+    let mut store = world.store(KeyLayout::Columns);
     store.open(world.storage.as_ref(), 0, None).unwrap();
     world.begin(&mut store);
     let family = store.open_family("gone", FamilyOptions::default()).unwrap();
@@ -614,7 +617,7 @@ fn a_store_all_of_whose_families_are_gone_has_nothing_to_bring_into_memory() {
     let id = world.commit(&mut store);
     // The base image is small, and would be loaded whole.
     world.budget.set_load_bytes(0);
-    let mut store = world.store(Layout::Columns);
+    let mut store = world.store(KeyLayout::Columns);
     store
         .open(world.storage.as_ref(), id.version, Some(&id))
         .unwrap();

@@ -15,7 +15,7 @@ use common::{append, content, faulty, options, owner, plain, writer};
 use holdfast_core::format::{Compression, SegmentKind, read_head, read_index, read_segment};
 use holdfast_core::segment::SegmentWriter;
 use holdfast_core::state::{
-    ChangeKind, Changes, CommitId, FIRST_FAMILY, FamilyOfInterest, FamilyOptions, Layout,
+    ChangeKind, Changes, CommitId, FIRST_FAMILY, FamilyOfInterest, FamilyOptions, KeyLayout,
     MemoryBudget, StateStore, inspect_segment, read_changes,
 };
 use holdfast_core::storage::{LocalStorage, Storage};
@@ -29,7 +29,7 @@ fn told(kind: ChangeKind, key: &str, value: &str) -> Told {
     (kind, key.as_bytes().to_vec(), value.as_bytes().to_vec())
 }
 
-fn feed(changes: &Changes, layout: Layout, number: u32, several_values: bool) -> Vec<Told> {
+fn feed(changes: &Changes, layout: KeyLayout, number: u32, several_values: bool) -> Vec<Told> {
     let mut seen = Vec::new();
     let interest = FamilyOfInterest {
         number,
@@ -102,7 +102,7 @@ fn every_operation_of_a_commit_is_told_in_its_order() {
 fn operations_on_lists_are_told_value_by_value() {
     let (_dir, storage) = faulty();
     let writer = writer(&storage);
-    let mut store = StateStore::new(owner("7"), Layout::Columns);
+    let mut store = StateStore::new(owner("7"), KeyLayout::Columns);
     store.record_operations(true);
     store.open(storage.as_ref(), 0, None).unwrap();
     store.begin().unwrap();
@@ -133,16 +133,21 @@ fn operations_on_lists_are_told_value_by_value() {
         told(ChangeKind::Remove, "k", ""),
         told(ChangeKind::Append, "k", "6"),
     ];
-    assert_eq!(feed(&changes, Layout::Columns, lists, true), expected);
+    assert_eq!(feed(&changes, KeyLayout::Columns, lists, true), expected);
     let expected = [told(ChangeKind::Put, "k", "x")];
-    assert_eq!(feed(&changes, Layout::Columns, single, false), expected);
+    assert_eq!(feed(&changes, KeyLayout::Columns, single, false), expected);
     // A family that goes takes its keys along, those of this session included.
     store.begin().unwrap();
     store.put(single, b"new", b"y").unwrap();
     store.remove_family("single").unwrap();
     let id = store.commit(&writer).unwrap();
     let changes = read_changes(storage.as_ref(), store.owner(), 2, &[id]);
-    let found = feed(&changes.unwrap().unwrap(), Layout::Columns, single, false);
+    let found = feed(
+        &changes.unwrap().unwrap(),
+        KeyLayout::Columns,
+        single,
+        false,
+    );
     assert_eq!(found[0], told(ChangeKind::Put, "new", "y"));
     let mut removed = found[1..].to_vec();
     removed.sort_by(|a, b| a.1.cmp(&b.1));
@@ -348,6 +353,8 @@ enum Operation {
     PutList(u8, Vec<u8>),
     Append(u8, Vec<u8>),
     RemoveList(u8),
+    /// The session writes what it did so far, and goes on.
+    Spill,
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
@@ -358,6 +365,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         2 => (0..6u8, values()).prop_map(|(key, values)| Operation::PutList(key, values)),
         2 => (0..6u8, values()).prop_map(|(key, values)| Operation::Append(key, values)),
         1 => (0..6u8).prop_map(Operation::RemoveList),
+        2 => Just(Operation::Spill),
     ]
 }
 
@@ -371,7 +379,7 @@ struct Batch {
 }
 
 fn batch() -> impl Strategy<Value = Batch> {
-    let operations = || prop::collection::vec(operation(), 0..12);
+    let operations = || prop::collection::vec(operation(), 0..30);
     let rewound = prop::option::of(operations());
     (any::<bool>(), operations(), rewound, operations()).prop_map(
         |(records, aborted, rewound, done)| Batch {
@@ -398,7 +406,7 @@ fn numbers(store: &mut StateStore) -> [u32; 2] {
 }
 
 /// Does this; returns what a journal tells of each family.
-fn act(store: &mut StateStore, operations: &[Operation]) -> [Vec<Told>; 2] {
+fn act(store: &mut StateStore, writer: &SegmentWriter, operations: &[Operation]) -> [Vec<Told>; 2] {
     let [single, lists] = numbers(store);
     let mut all = [Vec::new(), Vec::new()];
     for operation in operations {
@@ -428,6 +436,10 @@ fn act(store: &mut StateStore, operations: &[Operation]) -> [Vec<Told>; 2] {
             Operation::RemoveList(key) => {
                 store.remove(lists, &[*key]).unwrap();
                 (1, *key, ChangeKind::Remove, Vec::new())
+            }
+            Operation::Spill => {
+                store.spill(writer).unwrap();
+                continue;
             }
         };
         let told: &mut Vec<Told> = &mut all[of_lists];
@@ -466,24 +478,25 @@ proptest! {
         let (_dir, storage) = faulty();
         let options = options(max_file_bytes, Compression::Lz4);
         let writer = SegmentWriter::open(storage.clone(), Term(1), options);
-        let mut store = StateStore::new(owner("7"), Layout::Columns);
+        let mut store = StateStore::new(owner("7"), KeyLayout::Columns);
         store.open(storage.as_ref(), 0, None).unwrap();
         let mut at: Option<CommitId> = None;
         let mut done = Vec::new();
         for (batch, version) in batches.iter().zip(0u64..) {
             store.record_operations(batch.records);
             store.begin().unwrap();
-            act(&mut store, &batch.aborted);
+            act(&mut store, &writer, &batch.aborted);
             store.abort();
+            store.open(storage.as_ref(), version, at.as_ref()).unwrap();
             if let Some(rewound) = &batch.rewound {
                 store.begin().unwrap();
-                act(&mut store, rewound);
+                act(&mut store, &writer, rewound);
                 store.commit(&writer).unwrap();
                 store.open(storage.as_ref(), version, at.as_ref()).unwrap();
             }
             store.begin().unwrap();
             let numbers = numbers(&mut store);
-            let told = act(&mut store, &batch.done);
+            let told = act(&mut store, &writer, &batch.done);
             let id = store.commit(&writer).unwrap();
             at = Some(id);
             done.push((batch.records, numbers, told, id));
@@ -495,12 +508,12 @@ proptest! {
             prop_assert!(records || !matches!(changes, Some(Changes::Operations(_))));
             for of_lists in 0..2 {
                 let found = changes.as_ref().map_or_else(Vec::new, |changes| {
-                    feed(changes, Layout::Columns, numbers[of_lists], of_lists == 1)
+                    feed(changes, KeyLayout::Columns, numbers[of_lists], of_lists == 1)
                 });
                 if records {
                     let mut expected = told[of_lists].clone();
                     if !matches!(changes, Some(Changes::Operations(_))) {
-                        // Each key once: in the order of the keys.
+                        // Each key once: in the order of the keys. (A journal tells of spilled changes.)
                         expected.sort_by(|a, b| a.1.cmp(&b.1));
                     }
                     prop_assert_eq!(&found, &expected);
@@ -513,7 +526,7 @@ proptest! {
             prop_assert!(report.is_ok());
         }
         // Loads do not see it.
-        let mut loaded = StateStore::new(owner("7"), Layout::Columns);
+        let mut loaded = StateStore::new(owner("7"), KeyLayout::Columns);
         let id = at.unwrap();
         loaded.open(storage.as_ref(), id.version, Some(&id)).unwrap();
         loaded.begin().unwrap();

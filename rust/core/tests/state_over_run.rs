@@ -10,11 +10,12 @@ use std::sync::Arc;
 use common::{Entries, faulty, parse};
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{
-    CommitId, FIRST_FAMILY, FamilyOptions, KeyRange, Layout, MemoryBudget, MergedRun, ScanBatch,
-    ScanOf, StateStore,
+    CommitId, FIRST_FAMILY, FamilyOptions, KeyLayout, KeyRange, MemoryBudget, MergedRun, ScanBatch,
+    ScanOf, SharedStore, StateStore, StoreFolder,
 };
-use holdfast_core::storage::{FaultyStorage, Operation, Storage};
+use holdfast_core::storage::Storage;
 use holdfast_core::{ErrorKind, FileId, Owner, Result, Term};
+use holdfast_sim::{FaultyStorage, Operation};
 use proptest::prelude::*;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -24,9 +25,9 @@ const MIB: u64 = 1 << 20;
 struct World {
     dir: tempfile::TempDir,
     storage: Arc<FaultyStorage>,
-    writer: SegmentWriter,
+    folder: Arc<StoreFolder>,
     budget: Arc<MemoryBudget>,
-    layout: Layout,
+    layout: KeyLayout,
 }
 
 fn world(ordered: bool, limit_bytes: u64) -> World {
@@ -34,14 +35,14 @@ fn world(ordered: bool, limit_bytes: u64) -> World {
     let writer = SegmentWriter::open(storage.clone(), Term(1), WriterOptions::default());
     let budget = Arc::new(MemoryBudget::unlimited());
     budget.set_limit_bytes(limit_bytes);
-    let layout = Layout::Plain(FamilyOptions {
+    let layout = KeyLayout::Plain(FamilyOptions {
         ordered,
         ..FamilyOptions::default()
     });
     World {
         dir,
+        folder: StoreFolder::new(storage.clone(), Some(writer)),
         storage,
-        writer,
         budget,
         layout,
     }
@@ -56,6 +57,14 @@ impl World {
         StateStore::within(self.owner(), self.layout, Arc::clone(&self.budget))
     }
 
+    fn writer(&self) -> &SegmentWriter {
+        self.folder.writer().unwrap()
+    }
+
+    fn shared(&self, store: StateStore) -> SharedStore {
+        SharedStore::new(Arc::clone(&self.folder), store)
+    }
+
     fn load(&self, id: &CommitId) -> StateStore {
         let mut store = self.store();
         store
@@ -67,7 +76,7 @@ impl World {
     /// Another store of the process that has so much that the others keep in memory what they use.
     fn ballast(&self, bytes: u64) -> StateStore {
         let owner = Owner::new("", "1", "0", "default");
-        let layout = Layout::Plain(FamilyOptions::default());
+        let layout = KeyLayout::Plain(FamilyOptions::default());
         let mut store = StateStore::within(owner, layout, Arc::clone(&self.budget));
         store.open(self.storage.as_ref(), 0, None).unwrap();
         store.begin().unwrap();
@@ -78,7 +87,7 @@ impl World {
     }
 
     fn begin(&self, store: &mut StateStore) {
-        store.mend(&self.writer).unwrap();
+        store.mend(self.writer()).unwrap();
         store.begin().unwrap();
     }
 
@@ -89,14 +98,19 @@ impl World {
         }
     }
 
-    fn merged(&self, store: &mut StateStore, always: bool) -> Option<MergedRun> {
-        self.writer.sync().unwrap();
+    /// Every file, where everything is to be merged.
+    fn wasteful(&self, always: bool) -> HashSet<FileId> {
         let files = self.storage.list().unwrap();
         let files = files.iter().filter(|_| always);
-        let files: HashSet<_> = files.filter_map(|o| FileId::parse(&o.name)).collect();
-        let task = store.merge_task(&self.writer, 1, &files)?;
-        let image = task.run(self.storage.as_ref(), &self.writer).unwrap();
-        self.writer.sync().unwrap();
+        files.filter_map(|o| FileId::parse(&o.name)).collect()
+    }
+
+    fn merged(&self, store: &mut StateStore, always: bool) -> Option<MergedRun> {
+        self.writer().sync().unwrap();
+        let files = self.wasteful(always);
+        let task = store.merge_task(self.writer(), 1, &files)?;
+        let image = task.run(self.storage.as_ref(), self.writer()).unwrap();
+        self.writer().sync().unwrap();
         Some(image)
     }
 }
@@ -197,7 +211,7 @@ fn changed_store(world: &World) -> (CommitId, Model) {
                 was_there
             );
         }
-        store.commit(&world.writer).unwrap()
+        store.commit(world.writer()).unwrap()
     };
     let all: Vec<u32> = (0..20_000).collect();
     session(&mut store, &all, &[], 0);
@@ -206,7 +220,7 @@ fn changed_store(world: &World) -> (CommitId, Model) {
     session(&mut store, &every, &[5, 6, 30_000], 1);
     session(&mut store, &[5, 40_000, 40_001], &every[..9], 2);
     let id = session(&mut store, &[40_001], &[40_000, 7], 3);
-    world.writer.sync().unwrap();
+    world.writer().sync().unwrap();
     (id, model)
 }
 
@@ -294,26 +308,29 @@ fn goes_on_elsewhere(step: &Step) -> bool {
 fn play(steps: &[Step], max_bytes: usize, ordered: bool) {
     let world = world(ordered, 8 * MIB);
     let _ballast = world.ballast(7 * MIB);
-    let mut store = world.store();
-    store.open(world.storage.as_ref(), 0, None).unwrap();
+    let mut shared = world.shared(world.store());
+    shared.open(0, None).unwrap();
     let mut now = Model::new();
-    store.begin().unwrap();
+    shared.begin().unwrap();
+    let mut store = shared.lock();
     for k in (0..96).step_by(2) {
         store.put(FIRST_FAMILY, &key_of(k), &[k; 900]).unwrap();
         now.insert(key_of(k), vec![k; 900]);
     }
-    let mut id = store.commit(&world.writer).unwrap();
+    let mut id = store.commit(world.writer()).unwrap();
     world.merge(&mut store, true);
     let mut committed = now.clone();
     let mut open: Option<(Scan, Model)> = None;
     let mut late = None;
     let mut held = None;
     world.budget.set_load_bytes(0);
-    world.begin(&mut store);
+    drop(store);
+    shared.begin().unwrap();
     let reads = world.storage.calls(Operation::Read);
-    check(&mut store, &now, max_bytes, ordered);
+    check(&mut shared.lock(), &now, max_bytes, ordered);
     assert!(world.storage.calls(Operation::Read) > reads, "from the run");
     for step in steps {
+        let mut store = shared.lock();
         // What is read in one step is handed over in the next one, whatever that was.
         if let Some((hydration, read)) = held.take() {
             store.hydrate(hydration, read).unwrap();
@@ -359,38 +376,47 @@ fn play(steps: &[Step], max_bytes: usize, ordered: bool) {
             }
             Step::Abort => {
                 store.abort();
+                drop(store);
                 now = committed.clone();
             }
             Step::CommitAndRewind => {
-                store.commit(&world.writer).unwrap();
+                store.commit(world.writer()).unwrap();
                 let loads = store.stats().loads;
                 store
                     .open(world.storage.as_ref(), id.version, Some(&id))
                     .unwrap();
                 assert_eq!(store.stats().loads, loads, "served by undo");
+                drop(store);
                 now = committed.clone();
             }
             _ => {
                 let before = id;
-                id = store.commit(&world.writer).unwrap();
+                id = store.commit(world.writer()).unwrap();
                 committed = now.clone();
-                world.writer.sync().unwrap();
+                world.writer().sync().unwrap();
                 if let Some(image) = late.take().filter(|_| !goes_on_elsewhere(step)) {
                     store.accept(image);
                 }
+                if let Step::CommitAndMergeLate(always) = step {
+                    late = world.merged(&mut store, *always);
+                }
+                drop(store);
                 match step {
-                    Step::CommitAndMerge(always) => world.merge(&mut store, *always),
-                    Step::CommitAndMergeLate(always) => late = world.merged(&mut store, *always),
+                    Step::CommitAndMerge(always) => {
+                        shared.maintain(1, &world.wasteful(*always)).unwrap();
+                        world.writer().sync().unwrap();
+                    }
                     Step::CommitAndRest => {
                         for _ in 0..4 {
-                            store.rest(&world.writer).unwrap();
+                            shared.maintain(usize::MAX, &HashSet::new()).unwrap();
                         }
                     }
-                    Step::CommitAndLoad => store = world.load(&id),
+                    Step::CommitAndLoad => shared = world.shared(world.load(&id)),
                     Step::CommitAndReplay => {
-                        store = world.store();
+                        shared = world.shared(world.store());
                         let from = (before.version, Some(&before));
-                        store
+                        shared
+                            .lock()
                             .replay(world.storage.as_ref(), from, &id, &[id])
                             .unwrap();
                     }
@@ -398,10 +424,10 @@ fn play(steps: &[Step], max_bytes: usize, ordered: bool) {
                 }
             }
         }
-        check(&mut store, &now, max_bytes, ordered);
-        world.begin(&mut store);
+        check(&mut shared.lock(), &now, max_bytes, ordered);
+        shared.begin().unwrap();
     }
-    check(&mut store, &now, max_bytes, ordered);
+    check(&mut shared.lock(), &now, max_bytes, ordered);
 }
 
 proptest! {
@@ -446,14 +472,14 @@ fn grown(world: &World, keys: u64) -> (StateStore, CommitId) {
         for n in batch * 4_000..(batch + 1) * 4_000 {
             store.put(FIRST_FAMILY, &number(n), &value(n)).unwrap();
         }
-        store.commit(&world.writer).unwrap();
+        store.commit(world.writer()).unwrap();
         world.merge(&mut store, false);
     }
     world.merge(&mut store, true);
     world.begin(&mut store);
     store.put(FIRST_FAMILY, b"last", b"").unwrap();
-    let id = store.commit(&world.writer).unwrap();
-    world.writer.sync().unwrap();
+    let id = store.commit(world.writer()).unwrap();
+    world.writer().sync().unwrap();
     (store, id)
 }
 
@@ -498,9 +524,9 @@ fn a_store_several_times_as_large_as_the_limit_is_read_scanned_changed_and_loade
         assert_eq!(seen, keys + 1);
         let left = keys - keys / 16 + 1;
         assert_eq!(store.families().keys(), left);
-        let id = store.commit(&world.writer).unwrap();
+        let id = store.commit(world.writer()).unwrap();
         assert!(world.budget.used_bytes() <= limit);
-        world.writer.sync().unwrap();
+        world.writer().sync().unwrap();
         let mut other = world.load(&id);
         assert_eq!(other.families().keys(), left);
         assert_eq!(other.get(FIRST_FAMILY, &number(3)).unwrap(), None);
@@ -530,7 +556,7 @@ fn what_was_not_touched_for_longest_leaves_memory_first() {
         for n in keys_of(session) {
             store.get(FIRST_FAMILY, &number(n)).unwrap();
         }
-        store.commit(&world.writer).unwrap();
+        store.commit(world.writer()).unwrap();
     }
     let all = world.budget.used_bytes();
     let target = all / 3 * 2;
@@ -568,7 +594,7 @@ fn stores_give_up_their_part_of_what_is_too_much() {
             for n in keys {
                 store.get(FIRST_FAMILY, &number(n)).unwrap();
             }
-            store.commit(&world.writer).unwrap();
+            store.commit(world.writer()).unwrap();
         }
     }
     let all = world.budget.used_bytes();
@@ -591,7 +617,7 @@ fn a_store_that_rests_gives_back_what_a_base_image_has() {
     let (mut store, id) = grown(&world, 20_000);
     let all = store.families().memory_bytes();
     let rest = |store: &mut StateStore| {
-        store.rest(&world.writer).unwrap();
+        store.rest(world.writer()).unwrap();
         store.families().memory_bytes()
     };
     // There is room for all.
@@ -624,8 +650,8 @@ fn a_store_that_rests_gives_back_what_a_base_image_has() {
         Some(value(77).as_slice())
     );
     store.put(FIRST_FAMILY, &number(77), b"other").unwrap();
-    let next = store.commit(&world.writer).unwrap();
-    world.writer.sync().unwrap();
+    let next = store.commit(world.writer()).unwrap();
+    world.writer().sync().unwrap();
     let found = world
         .load(&next)
         .get(FIRST_FAMILY, &number(77))
@@ -645,17 +671,17 @@ fn a_store_that_rests_with_what_no_base_image_has_is_due_for_one() {
                 .put(FIRST_FAMILY, &number(batch * 5_000 + n), &value(n))
                 .unwrap();
         }
-        store.commit(&world.writer).unwrap();
+        store.commit(world.writer()).unwrap();
         world.merge(&mut store, batch == 0);
     }
     world.begin(&mut store);
     store.put(FIRST_FAMILY, &number(1), b"").unwrap();
-    store.commit(&world.writer).unwrap();
+    store.commit(world.writer()).unwrap();
     let all = store.families().memory_bytes();
     let _ballast = world.ballast(MIB);
     world.budget.set_target_bytes(Some(MIB));
     let maintain = |store: &mut StateStore| {
-        store.rest(&world.writer).unwrap();
+        store.rest(world.writer()).unwrap();
         world.merge(store, false);
     };
     for _ in 0..6 {
@@ -709,8 +735,8 @@ fn a_read_that_fails_changes_nothing_and_is_tried_again() {
         act(&mut store).unwrap();
     }
     assert_eq!(store.families().keys(), 40_000);
-    let id = store.commit(&world.writer).unwrap();
-    world.writer.sync().unwrap();
+    let id = store.commit(world.writer()).unwrap();
+    world.writer().sync().unwrap();
     let mut other = world.load(&id);
     assert_eq!(
         other.get(FIRST_FAMILY, &number(2)).unwrap(),
@@ -784,13 +810,13 @@ fn where_what_changed_fills_the_memory_a_base_image_is_due_sooner() {
             for n in 0..1_000 {
                 store.put(FIRST_FAMILY, &number(n), &value(batch)).unwrap();
             }
-            store.commit(&world.writer).unwrap();
+            store.commit(world.writer()).unwrap();
         }
         world.begin(&mut store);
         store.abort();
-        world.writer.sync().unwrap();
+        world.writer().sync().unwrap();
         let files = HashSet::new();
-        store.merge_task(&world.writer, 2, &files).is_some()
+        store.merge_task(world.writer(), 2, &files).is_some()
     };
     assert!(due(0), "most of what is in memory is in no base image");
     assert!(!due(32 * MIB));

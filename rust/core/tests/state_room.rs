@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use common::{faulty, plain};
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{CommitId, FIRST_FAMILY, MemoryBudget, StateStore};
-use holdfast_core::storage::FaultyStorage;
 use holdfast_core::{Owner, Term};
+use holdfast_sim::FaultyStorage;
 
 const MIB: u64 = 1 << 20;
 

@@ -11,8 +11,9 @@ use common::{content, plain};
 use holdfast_core::format::read_head;
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{CommitId, FIRST_FAMILY, StateStore};
-use holdfast_core::storage::{FaultyStorage, LocalStorage, Operation, Storage};
+use holdfast_core::storage::{LocalStorage, Storage};
 use holdfast_core::{CheckpointId, ErrorKind, FileId, Owner, Term};
+use holdfast_sim::{FaultyStorage, Operation};
 
 struct World {
     dir: tempfile::TempDir,

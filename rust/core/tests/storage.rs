@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use holdfast_core::ErrorKind;
 use holdfast_core::storage::{
-    CachedStorage, FaultyStorage, HandlePool, LocalCache, LocalStorage, Operation, PooledStorage,
-    Storage, conformance,
+    CachedStorage, HandlePool, LocalCache, LocalStorage, PooledStorage, Storage,
 };
+use holdfast_sim::{FaultyStorage, Operation, conformance};
 
 fn fresh_roots() -> (tempfile::TempDir, impl Fn() -> PathBuf) {
     let dir = tempfile::tempdir().unwrap();

@@ -4,49 +4,49 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use holdfast_core::storage::{HandlePool, PooledStorage, Storage, conformance};
+use holdfast_core::storage::{HandlePool, PooledStorage, Storage};
+use holdfast_sim::conformance;
 use jni::objects::{JClass, JString};
 use jni::sys::jint;
-use jni::{Env, EnvUnowned, JValue, JavaVM, jni_sig, jni_str};
+use jni::{Env, JValue, JavaVM, NativeMethod, jni_sig, jni_str, native_method};
 
-use crate::guard::with_env;
+use crate::guard::{Result, Throw};
 use crate::hadoop::HadoopStorage;
 
-/// `StorageConformance.run(String parent)`: every check gets a fresh folder below `parent`.
-/// Once as it is, and once with handles of a pool, as executors use it.
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_files_StorageConformance_run<'local>(
-    env: EnvUnowned<'local>,
-    class: JClass<'local>,
-    parent: JString<'local>,
-) {
-    with_env(env, |env| {
-        let parent = parent.try_to_string(env)?;
-        let class = env.new_global_ref(class)?;
-        let next = Cell::new(0);
-        let fresh = || {
-            next.set(next.get() + 1);
-            let open = |env: &mut Env<'_>| -> jni::errors::Result<HadoopStorage> {
-                let name = env.new_string(&parent)?;
-                let files = env
-                    .call_static_method(
-                        &class,
-                        jni_str!("fresh"),
-                        jni_sig!("(Ljava/lang/String;I)Lio/holdfast/spark/files/HadoopFiles;"),
-                        &[JValue::Object(&name), JValue::Int(next.get() as jint)],
-                    )?
-                    .l()?;
-                HadoopStorage::new(env, &files, format!("{parent}/{}", next.get()))
-            };
-            let opened = JavaVM::singleton().and_then(|vm| vm.attach_current_thread(open));
-            match opened {
-                Ok(storage) => Arc::new(storage) as Arc<dyn Storage>,
-                Err(error) => panic!("no folder for the suite: {error}"),
-            }
+const _: NativeMethod = native_method! {
+    java_type = "io.holdfast.spark.merged.StorageConformance",
+    error_policy = Throw,
+    static extern fn run(parent: JString),
+};
+
+/// Runs each check twice, in fresh folders below `parent`: once as it is, and once with handles of
+/// a pool, as executors use it.
+fn run(env: &mut Env<'_>, class: JClass<'_>, parent: JString<'_>) -> Result<()> {
+    let parent = parent.try_to_string(env)?;
+    let class = env.new_global_ref(class)?;
+    let next = Cell::new(0);
+    let fresh = || {
+        next.set(next.get() + 1);
+        let open = |env: &mut Env<'_>| -> jni::errors::Result<HadoopStorage> {
+            let name = env.new_string(&parent)?;
+            let files = env
+                .call_static_method(
+                    &class,
+                    jni_str!("fresh"),
+                    jni_sig!("(Ljava/lang/String;I)Lio/holdfast/spark/merged/HadoopFolder;"),
+                    &[JValue::Object(&name), JValue::Int(next.get() as jint)],
+                )?
+                .l()?;
+            HadoopStorage::new(env, &files, format!("{parent}/{}", next.get()))
         };
-        conformance::run(fresh);
-        let pool = Arc::new(HandlePool::new(1));
-        conformance::run(|| Arc::new(PooledStorage::new(fresh(), Arc::clone(&pool))));
-        Ok(())
-    });
+        let opened = JavaVM::singleton().and_then(|vm| vm.attach_current_thread(open));
+        match opened {
+            Ok(storage) => Arc::new(storage) as Arc<dyn Storage>,
+            Err(error) => panic!("no folder for the suite: {error}"),
+        }
+    };
+    conformance::run(fresh);
+    let pool = Arc::new(HandlePool::new(1));
+    conformance::run(|| Arc::new(PooledStorage::new(fresh(), Arc::clone(&pool))));
+    Ok(())
 }

@@ -4,186 +4,155 @@
 use std::collections::{BTreeMap, HashSet};
 
 use holdfast_core::liveness::Floors;
-use holdfast_core::reclaim::{IndexCache, newest_term, reclaim};
+use holdfast_core::reclaim::{self, IndexCache};
 use holdfast_core::state::CommitId;
-use holdfast_core::{Error, FileId, SegmentRef, Term};
-use jni::objects::{JClass, JLongArray, JObject, JObjectArray, JString};
+use holdfast_core::storage::set_local_umask as set_umask;
+use holdfast_core::{Error, FileId, Term};
+use jni::objects::{JLongArray, JObject, JObjectArray, JString};
 use jni::strings::JNIStr;
-use jni::sys::jlong;
-use jni::{EnvUnowned, JValue, jni_sig, jni_str};
+use jni::sys::{jint, jlong};
+use jni::{Env, JValue, jni_sig, jni_str};
 use parking_lot::Mutex;
 
-use crate::convert::{LongRecord, file_id, java_file_ids, strings};
+use crate::convert::{JStrings, LongRecord, file_id, java_file_ids, longs, strings};
 use crate::folders::storage;
-use crate::guard::{primitive, with_env};
+use crate::guard::{Result, natives};
 use crate::handles::Handles;
 
-/// What a driver knows about sealed files, from one reclaim to the next.
+/// Facts about sealed files that a driver keeps from one reclaim to the next.
 static INDEX_CACHES: Handles<Mutex<IndexCache>> = Handles::new("index cache");
 
-/// `Native.openIndexCache(): long`.
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_openIndexCache<'local>(
-    env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-) -> jlong {
-    primitive(env, || Ok(INDEX_CACHES.insert(Mutex::default())))
+fn open_index_cache() -> Result<jlong> {
+    Ok(INDEX_CACHES.insert(Mutex::default()))
 }
 
-/// `Native.closeIndexCache(long cache)`. Closing twice does nothing.
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_closeIndexCache<'local>(
-    env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    cache: jlong,
-) {
-    primitive(env, || {
-        INDEX_CACHES.remove(cache);
-        Ok(())
-    });
+/// Closing twice does nothing.
+fn close_index_cache(cache: jlong) -> Result<()> {
+    INDEX_CACHES.remove(cache);
+    Ok(())
 }
 
-/// `Native.newestTerm(String dir, HadoopFiles files): long`: the highest term that any file in
-/// `dir` carries, 0 when there is none. Terms that no manager was given do not count.
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_newestTerm<'local>(
-    env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    dir: JString<'local>,
-    files: JObject<'local>,
-) -> jlong {
-    with_env(env, |env| {
-        let newest = newest_term(storage(env, &dir, &files)?.as_ref())?;
-        Ok(newest.map_or(0, |term| term.0 as jlong))
-    })
+fn set_local_umask(umask: jint) -> Result<()> {
+    set_umask(u32::try_from(umask).ok());
+    Ok(())
+}
+
+/// The highest term of any file in `dir`, 0 without one. Terms that no manager can have do not
+/// count.
+fn newest_term(env: &mut Env<'_>, dir: JString<'_>, files: JObject<'_>) -> Result<jlong> {
+    let newest = reclaim::newest_term(storage(env, &dir, &files)?.as_ref())?;
+    Ok(newest.map_or(0, |term| term.0 as jlong))
+}
+
+natives! {
+    raw fn open_index_cache() -> jlong;
+    raw fn close_index_cache(cache: jlong);
+    raw fn set_local_umask(umask: jint);
+    env fn newest_term(dir: JString, files: "io.holdfast.spark.merged.HadoopFolder") -> jlong;
+    env fn referenced_ends(ids: [JString]) -> ["io.holdfast.spark.merged.FileEnd"];
+    env fn adopt_file(
+        dir: JString, files: "io.holdfast.spark.merged.HadoopFolder", term: jlong, number: jlong,
+        end: jlong
+    );
+    env fn reclaim(
+        cache: jlong, dir: JString, files: "io.holdfast.spark.merged.HadoopFolder",
+        partitions: [JString], ids: [JString], live_terms: [jlong], newest: jlong
+    ) -> "io.holdfast.spark.merged.Reclaimed";
 }
 
 /// `record FileEnd(long term, long number, long end)`.
-const FILE_END: LongRecord = LongRecord {
-    class: jni_str!("io/holdfast/spark/files/FileEnd"),
-    constructor: jni_sig!("(JJJ)V"),
-};
+const FILE_END: LongRecord = LongRecord(jni_str!("io/holdfast/spark/merged/FileEnd"));
 
-/// `Native.referencedEnds(String[] ids): FileEnd[]`: the files that `ids` refer to, each with the end
-/// of the last segment that is referred to.
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_referencedEnds<'local>(
-    env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    ids: JObjectArray<'local, JString<'local>>,
-) -> JObjectArray<'local> {
-    with_env(env, |env| {
-        let mut ends: BTreeMap<FileId, u64> = BTreeMap::new();
-        for text in strings(env, &ids)? {
-            if let Some(SegmentRef {
-                file, offset, len, ..
-            }) = text.parse::<CommitId>()?.segment
-            {
-                let end = ends.entry(file).or_default();
-                *end = offset.saturating_add(len).max(*end);
-            }
+fn referenced_ends<'local>(
+    env: &mut Env<'local>,
+    ids: JStrings<'_>,
+) -> Result<JObjectArray<'local>> {
+    let mut ends: BTreeMap<FileId, u64> = BTreeMap::new();
+    for text in strings(env, &ids)? {
+        if let Some(segment) = text.parse::<CommitId>()?.segment {
+            let end = ends.entry(segment.file).or_default();
+            *end = segment.end().max(*end);
         }
-        let rows: Vec<_> = ends
-            .iter()
-            .map(|(file, end)| [file.term.0, u64::from(file.seq), *end])
-            .collect();
-        FILE_END.array(env, &rows)
-    })
+    }
+    let rows: Vec<_> = ends
+        .iter()
+        .map(|(file, end)| [file.term.0, u64::from(file.seq), *end])
+        .collect();
+    FILE_END.array(env, &rows)
 }
 
-/// `Native.adoptFile(String dir, HadoopFiles files, long term, long number, long end)`: makes a file
-/// whose writer is gone survive a machine crash, as far as storage can do that for the file of
-/// another process, and checks that nothing of it is missing before `end`. A file that is gone, or
-/// shorter, is an error.
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_adoptFile<'local>(
-    env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    dir: JString<'local>,
-    files: JObject<'local>,
+/// Makes a file whose writer is gone survive a machine crash, if storage can do that for the file
+/// of another process. Fails if the file is gone or ends before `end`.
+fn adopt_file(
+    env: &mut Env<'_>,
+    dir: JString<'_>,
+    files: JObject<'_>,
     term: jlong,
     number: jlong,
     end: jlong,
-) {
-    with_env(env, |env| {
-        let storage = storage(env, &dir, &files)?;
-        let name = file_id(Term(term as u64), number)?.file_name();
-        if storage.capabilities().sync_by_name {
-            storage.sync(&name)?;
-        }
-        let found = storage.len(&name)?;
-        let end = u64::try_from(end).unwrap_or(u64::MAX);
-        if found < end {
-            return Err(Error::corrupt(format!(
-                "{}/{name} has {found} bytes, the batch refers to {end}",
-                storage.location()
-            ))
-            .into());
-        }
-        Ok(())
-    });
+) -> Result<()> {
+    let storage = storage(env, &dir, &files)?;
+    let name = file_id(Term(term as u64), number)?.file_name();
+    if storage.capabilities().sync_by_name {
+        storage.sync(&name)?;
+    }
+    let found = storage.len(&name)?;
+    let end = u64::try_from(end).unwrap_or(u64::MAX);
+    if found < end {
+        return Err(Error::corrupt(format!(
+            "{}/{name} has {found} bytes, the batch refers to {end}",
+            storage.location()
+        ))
+        .into());
+    }
+    Ok(())
 }
 
 /// `record Reclaimed(String done, long files, long bytes, long physicalBytes, long pinnedBytes,
 /// FileId[] wasteful)`.
-const RECLAIMED: &JNIStr = jni_str!("io/holdfast/spark/files/Reclaimed");
+const RECLAIMED: &JNIStr = jni_str!("io/holdfast/spark/merged/Reclaimed");
 
-/// `Native.reclaim(long cache, String dir, HadoopFiles files, String[] partitions, String[] ids,
-/// long[] liveTerms, long newestTerm): Reclaimed`: deletes the files that take no more
-/// appends and hold nothing that a retained version needs.
-///
-/// `cache` knows the files that earlier calls found sealed. `ids[i]` is the id of a store of
-/// `partitions[i]` (`operator/partition`) in the oldest retained entry of the commit log;
-/// `liveTerms` are the terms that may still append, `newestTerm` is the newest that was given.
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_reclaim<'local>(
-    env: EnvUnowned<'local>,
-    _class: JClass<'local>,
+fn reclaim<'local>(
+    env: &mut Env<'local>,
     cache: jlong,
-    dir: JString<'local>,
-    files: JObject<'local>,
-    partitions: JObjectArray<'local, JString<'local>>,
-    ids: JObjectArray<'local, JString<'local>>,
-    live_terms: JLongArray<'local>,
+    dir: JString<'_>,
+    files: JObject<'_>,
+    partitions: JStrings<'_>,
+    ids: JStrings<'_>,
+    live_terms: JLongArray<'_>,
     newest: jlong,
-) -> JObject<'local> {
-    with_env(env, |env| {
-        let storage = storage(env, &dir, &files)?;
-        let mut floors = Floors::default();
-        for (partition, id) in strings(env, &partitions)?
-            .into_iter()
-            .zip(strings(env, &ids)?)
-        {
-            let id: CommitId = id.parse()?;
-            floors.add(&partition, id.owner, id.floor, id.deltas);
-        }
-        let mut terms = vec![0; live_terms.len(env)?];
-        live_terms.get_region(env, 0, &mut terms)?;
-        let live: HashSet<Term> = terms.into_iter().map(|term| Term(term as u64)).collect();
-        let may_append = |term: Term| live.contains(&term);
-        let newest = Term(newest as u64);
-        let indexes = INDEX_CACHES.get(cache)?;
-        let report = reclaim(
-            storage.as_ref(),
-            &mut indexes.lock(),
-            &floors,
-            &may_append,
-            newest,
-        )?;
-        let space = &report.space;
-        let done = env.new_string(report.summary())?;
-        let wasteful = java_file_ids(env, &space.wasteful)?;
-        Ok(env.new_object(
-            RECLAIMED,
-            jni_sig!("(Ljava/lang/String;JJJJ[Lio/holdfast/spark/files/FileId;)V"),
-            &[
-                JValue::Object(&done),
-                JValue::Long(report.kept.len() as jlong),
-                JValue::Long(report.kept_bytes as jlong),
-                JValue::Long(space.physical_bytes as jlong),
-                JValue::Long(space.pinned_bytes() as jlong),
-                JValue::Object(&wasteful),
-            ],
-        )?)
-    })
+) -> Result<JObject<'local>> {
+    let storage = storage(env, &dir, &files)?;
+    let mut floors = Floors::default();
+    for (partition, id) in strings(env, &partitions)?
+        .into_iter()
+        .zip(strings(env, &ids)?)
+    {
+        let id: CommitId = id.parse()?;
+        floors.add(&partition, id.owner, id.floor, id.deltas);
+    }
+    let live = longs(env, &live_terms)?.into_iter();
+    let live: HashSet<Term> = live.map(|term| Term(term as u64)).collect();
+    let report = reclaim::reclaim(
+        storage.as_ref(),
+        &mut INDEX_CACHES.get(cache)?.lock(),
+        &floors,
+        &|term: Term| live.contains(&term),
+        Term(newest as u64),
+    )?;
+    let space = &report.space;
+    let done = env.new_string(report.summary())?;
+    let wasteful = java_file_ids(env, &space.wasteful)?;
+    Ok(env.new_object(
+        RECLAIMED,
+        jni_sig!("(Ljava/lang/String;JJJJ[Lio/holdfast/spark/merged/FileId;)V"),
+        &[
+            JValue::Object(&done),
+            JValue::Long(report.kept.len() as jlong),
+            JValue::Long(report.kept_bytes as jlong),
+            JValue::Long(space.physical_bytes as jlong),
+            JValue::Long(space.pinned_bytes() as jlong),
+            JValue::Object(&wasteful),
+        ],
+    )?)
 }

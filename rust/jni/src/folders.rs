@@ -1,54 +1,42 @@
 //! The folder of a query's state stores as one executor uses it: storage, and the writer of merged
 //! files.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use holdfast_core::format::Compression;
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
-use holdfast_core::state::MergedRun;
+use holdfast_core::state::StoreFolder;
 use holdfast_core::storage::{
     CachedStorage, HandlePool, LocalCache, LocalStorage, NearbyStorage, PooledStorage, Storage,
 };
-use holdfast_core::{Error, OwnerTag, Term};
-use jni::objects::{JClass, JLongArray, JObject, JObjectArray, JString};
+use holdfast_core::{Error, Term};
+use jni::objects::{JLongArray, JObject, JString};
 use jni::sys::{jboolean, jint, jlong};
-use jni::{Env, EnvUnowned, jni_sig, jni_str};
-use parking_lot::Mutex;
+use jni::{Env, jni_sig, jni_str};
 use rustix::process::{Resource, getrlimit};
 
-use crate::convert::{LongRecord, file_id, java_longs, java_strings, longs};
-use crate::guard::{Failure, primitive, with_env};
+use crate::convert::{JStrings, LongRecord, file_id, java_longs, java_string, java_strings, longs};
+use crate::guard::{Result, natives};
 use crate::hadoop::HadoopStorage;
 use crate::handles::Handles;
 
 pub(crate) struct SegmentFolder {
-    pub(crate) storage: Arc<dyn Storage>,
-    /// The same, on object stores.
+    /// Shared by the stores in it. Java closes a folder that no store uses for a minute.
+    pub(crate) stores: Arc<StoreFolder>,
+    /// Its storage, if that is an object store.
     nearby: Option<Arc<NearbyStorage>>,
-    /// Of all files that the writer makes; 0 in a folder that is only read.
+    /// The term of all files that the writer makes; 0 in a folder that is only read.
     term: Term,
-    /// Absent in a folder that is only read.
-    writer: Option<SegmentWriter>,
-    /// Runs of stores that were closed before commits could build on them, as they are after
-    /// every batch with Spark's `unloadOnCommit`: the next store of the owner goes on with them. At
-    /// most one per store of the query, of references only: about 1 KiB after ten changelogs, so
-    /// 1 MiB for a thousand stores. Java closes a folder that no store uses for a minute.
-    pub(crate) runs: Mutex<HashMap<OwnerTag, MergedRun>>,
 }
 
 impl SegmentFolder {
-    pub(crate) fn writer(&self) -> Result<&SegmentWriter, Failure> {
-        self.writer.as_ref().ok_or_else(|| {
-            Failure::Core(Error::invalid_input(format!(
-                "{} was opened for reading only",
-                self.storage.location()
-            )))
-        })
+    fn writer(&self) -> Result<&SegmentWriter> {
+        Ok(self.stores.writer()?)
     }
 
-    /// Gives up the memory for what others might have read as well.
+    /// Frees the memory of objects that several stores read.
     fn forget_nearby(&self) {
         if let Some(nearby) = &self.nearby {
             nearby.forget();
@@ -58,26 +46,37 @@ impl SegmentFolder {
 
 pub(crate) static FOLDERS: Handles<SegmentFolder> = Handles::new("folder of state stores");
 
+natives! {
+    env fn keep_locally(dir: JString, bytes: jlong);
+    env fn local_cache() -> [jlong];
+    env fn take_cache_failure() -> JString;
+    env fn open_folder(
+        dir: JString, files: "io.holdfast.spark.merged.HadoopFolder", term: jlong,
+        max_file_bytes: jlong, compression_code: jint
+    ) -> jlong;
+    raw fn leave_deleted_file(folder: jlong);
+    raw fn seal(folder: jlong);
+    raw fn has_pending_runs(folder: jlong) -> jboolean;
+    raw fn seal_pending_runs(folder: jlong);
+    raw fn close_folder(folder: jlong);
+    env fn sync_files(folder: jlong, numbers: [jlong]);
+    env fn writer_stats(folder: jlong) -> "io.holdfast.spark.merged.WriterStats";
+    env fn take_warnings(folder: jlong) -> [JString];
+    env fn lost_files(folder: jlong) -> [jlong];
+}
+
 /// Java's `Compression.code`.
-pub(crate) fn compression(code: jint) -> Result<Compression, Failure> {
+pub(crate) fn compression(code: jint) -> Result<Compression> {
     let known = u32::try_from(code).ok().and_then(Compression::from_tag);
-    known.ok_or_else(|| {
-        let message = format!("unknown compression code {code}");
-        Failure::Core(Error::invalid_input(message))
-    })
+    known.ok_or_else(|| Error::invalid_input(format!("unknown compression code {code}")).into())
 }
 
-/// Inverse of [`compression`].
-pub(crate) fn compression_code(compression: Compression) -> jint {
-    compression.tag() as jint
-}
-
-/// The folder `dir`: local, or reached through `files`, a `HadoopFiles`, unless that is null.
+/// The folder `dir`. `files` is a `HadoopFolder` that reaches it, or null if it is local.
 pub(crate) fn storage(
     env: &Env<'_>,
     dir: &JString<'_>,
     files: &JObject<'_>,
-) -> Result<Arc<dyn Storage>, Failure> {
+) -> Result<Arc<dyn Storage>> {
     let dir = dir.try_to_string(env)?;
     Ok(if files.is_null() {
         Arc::new(LocalStorage::new(dir))
@@ -86,254 +85,144 @@ pub(crate) fn storage(
     })
 }
 
-/// Most handles with which files of state stores are read, where the process may have that many
-/// descriptors: 64 tasks that read four runs each. On S3A a handle may have a connection, of 500 by default.
+/// Bound on open handles for reading files of state stores: 64 tasks that read four runs each. On
+/// S3A a handle may hold a connection, and S3A has 500 of them by default.
 const MAX_HANDLES: u64 = 256;
 
-/// Handles take an eighth of the descriptors that the process may have, 128 of 1,024: a JVM with Spark's
-/// jars has 340, and for a moment 100 more.
+/// Handles take at most an eighth of the descriptors that the process may have, so 128 of 1,024. A
+/// JVM with Spark's jars has 340 open, and for a moment 100 more.
 fn max_handles() -> usize {
     let descriptors = getrlimit(Resource::Nofile).current;
     descriptors.map_or(MAX_HANDLES, |all| MAX_HANDLES.min(all / 8)) as usize
 }
 
-/// Handles with which files are read, of all folders of state stores of this process.
+/// Handles for reading files, shared by all folders of state stores of this process.
 static HANDLES: LazyLock<Arc<HandlePool>> =
     LazyLock::new(|| Arc::new(HandlePool::new(max_handles())));
 
-/// Pages of remote files, of all folders of state stores of this process.
+/// Pages of remote files, shared by all folders of state stores of this process.
 static CACHE: LazyLock<Arc<LocalCache>> = LazyLock::new(Arc::default);
 
-/// `Native.keepLocally(String dir, long bytes)`: bounds the local cache and says where it is; less than a
-/// page turns it off.
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_keepLocally<'local>(
-    env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    dir: JString<'local>,
-    bytes: jlong,
-) {
-    with_env(env, |env| {
-        let dir = dir.try_to_string(env)?;
-        let bytes = u64::try_from(bytes).unwrap_or(0);
-        Ok(CACHE.keep_in(Path::new(&dir), bytes)?)
-    });
+fn keep_locally(env: &mut Env<'_>, dir: JString<'_>, bytes: jlong) -> Result<()> {
+    let dir = dir.try_to_string(env)?;
+    let bytes = u64::try_from(bytes).unwrap_or(0);
+    Ok(CACHE.keep_in(Path::new(&dir), bytes)?)
 }
 
-/// `Native.localCache(): long[]`: bytes in the local cache, its hits and its misses.
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_localCache<'local>(
-    env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-) -> JLongArray<'local> {
-    with_env(env, |env| {
-        let counts = [CACHE.used_bytes(), CACHE.hits(), CACHE.misses()];
-        java_longs(env, &counts.map(|count| count as jlong))
-    })
+fn local_cache<'local>(env: &mut Env<'local>) -> Result<JLongArray<'local>> {
+    let counts = [CACHE.used_bytes(), CACHE.hits(), CACHE.misses()];
+    java_longs(env, &counts.map(|count| count as jlong))
 }
 
-/// `Native.takeCacheFailure(): String`: why the local cache is off although it was on, since this was
-/// last asked; null when it is not.
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_takeCacheFailure<'local>(
-    env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-) -> JString<'local> {
-    with_env(env, |env| match CACHE.take_failure() {
-        Some(failure) => Ok(env.new_string(failure.to_string())?),
-        None => Ok(JString::null()),
-    })
+fn take_cache_failure<'local>(env: &mut Env<'local>) -> Result<JString<'local>> {
+    java_string(env, CACHE.take_failure().map(|failure| failure.to_string()))
 }
 
-/// What stores have in memory, while they are opened, of objects that others read as well.
+/// Memory for parts of objects that several stores read while they are opened.
 pub(crate) const NEARBY_BYTES: u64 = 64 << 20;
 
-/// Whether files are seen before they are finished, as they are but on object stores.
-pub(crate) fn seen_while_written(env: &mut Env<'_>, files: &JObject<'_>) -> Result<bool, Failure> {
+/// Returns whether readers see files before they are finished. Only object stores hide them.
+pub(crate) fn seen_while_written(env: &mut Env<'_>, files: &JObject<'_>) -> Result<bool> {
     let seen = env.call_method(files, jni_str!("seenWhileWritten"), jni_sig!("()Z"), &[])?;
     Ok(seen.z()?)
 }
 
-/// `Native.openFolder(String dir, HadoopFiles files, long term, long maxFileBytes, int
-/// compression): long`. Term 0 opens for reading only.
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_openFolder<'local>(
-    env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    dir: JString<'local>,
-    files: JObject<'local>,
+fn open_folder(
+    env: &mut Env<'_>,
+    dir: JString<'_>,
+    files: JObject<'_>,
     term: jlong,
     max_file_bytes: jlong,
     compression_code: jint,
-) -> jlong {
-    with_env(env, |env| {
-        let handles = Arc::clone(&HANDLES);
-        let mut storage: Arc<dyn Storage> =
-            Arc::new(PooledStorage::new(storage(env, &dir, &files)?, handles));
-        if !files.is_null() {
-            storage = Arc::new(CachedStorage::new(storage, Arc::clone(&CACHE)));
-        }
-        let nearby = if files.is_null() || seen_while_written(env, &files)? {
-            None
-        } else {
-            Some(Arc::new(NearbyStorage::new(storage.clone(), NEARBY_BYTES)))
+) -> Result<jlong> {
+    let handles = Arc::clone(&HANDLES);
+    let mut storage: Arc<dyn Storage> =
+        Arc::new(PooledStorage::new(storage(env, &dir, &files)?, handles));
+    if !files.is_null() {
+        storage = Arc::new(CachedStorage::new(storage, Arc::clone(&CACHE)));
+    }
+    let mut nearby = None;
+    if !files.is_null() && !seen_while_written(env, &files)? {
+        let shared = Arc::new(NearbyStorage::new(storage, NEARBY_BYTES));
+        storage = Arc::clone(&shared) as _;
+        nearby = Some(shared);
+    }
+    let term = Term(u64::try_from(term).unwrap_or(0));
+    let writer = if term == Term(0) {
+        None
+    } else {
+        let options = WriterOptions {
+            max_file_bytes: max_file_bytes.max(1) as u64,
+            compression: compression(compression_code)?,
         };
-        if let Some(nearby) = &nearby {
-            storage = nearby.clone();
-        }
-        let term = Term(u64::try_from(term).unwrap_or(0));
-        let writer = if term == Term(0) {
-            None
-        } else {
-            let options = WriterOptions {
-                max_file_bytes: max_file_bytes.max(1) as u64,
-                compression: compression(compression_code)?,
-            };
-            Some(SegmentWriter::open(Arc::clone(&storage), term, options))
-        };
-        Ok(FOLDERS.insert(SegmentFolder {
-            storage,
-            nearby,
-            term,
-            writer,
-            runs: Mutex::default(),
-        }))
-    })
+        Some(SegmentWriter::open(Arc::clone(&storage), term, options))
+    };
+    Ok(FOLDERS.insert(SegmentFolder {
+        stores: StoreFolder::new(storage, writer),
+        nearby,
+        term,
+    }))
 }
 
-/// `Native.leaveDeletedFile(long folder)`: closes the open file if it was deleted from outside.
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_leaveDeletedFile<'local>(
-    env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    folder: jlong,
-) {
-    primitive(env, || {
-        Ok(FOLDERS.get(folder)?.writer()?.leave_deleted()?)
-    });
+fn leave_deleted_file(folder: jlong) -> Result<()> {
+    Ok(FOLDERS.get(folder)?.writer()?.leave_deleted()?)
 }
 
-/// `Native.seal(long folder)`: seals the open file.
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_seal<'local>(
-    env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    folder: jlong,
-) {
-    primitive(env, || Ok(FOLDERS.get(folder)?.writer()?.seal()?));
+fn seal(folder: jlong) -> Result<()> {
+    Ok(FOLDERS.get(folder)?.writer()?.seal()?)
 }
 
-/// `Native.hasPendingRuns(long folder): boolean`: see [`SegmentWriter::has_pending_runs`].
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_hasPendingRuns<'local>(
-    env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    folder: jlong,
-) -> jboolean {
-    primitive(env, || {
-        Ok(FOLDERS.get(folder)?.writer()?.has_pending_runs())
-    })
+/// See [`SegmentWriter::has_pending_runs`].
+fn has_pending_runs(folder: jlong) -> Result<jboolean> {
+    Ok(FOLDERS.get(folder)?.writer()?.has_pending_runs())
 }
 
-/// `Native.sealPendingRuns(long folder)`: see [`SegmentWriter::seal_pending_runs`].
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_sealPendingRuns<'local>(
-    env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    folder: jlong,
-) {
-    primitive(env, || {
-        let folder = FOLDERS.get(folder)?;
-        // Maintenance is over, which read what it merged.
-        folder.forget_nearby();
-        Ok(folder.writer()?.seal_pending_runs()?)
-    });
+/// See [`SegmentWriter::seal_pending_runs`].
+fn seal_pending_runs(folder: jlong) -> Result<()> {
+    let folder = FOLDERS.get(folder)?;
+    // Maintenance is over, so nobody reads its inputs again.
+    folder.forget_nearby();
+    Ok(folder.writer()?.seal_pending_runs()?)
 }
 
-/// `Native.closeFolder(long folder)`. Closing twice does nothing.
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_closeFolder<'local>(
-    env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    folder: jlong,
-) {
-    primitive(env, || {
-        FOLDERS.remove(folder);
-        Ok(())
-    });
+/// Closing twice does nothing.
+fn close_folder(folder: jlong) -> Result<()> {
+    FOLDERS.remove(folder);
+    Ok(())
 }
 
-/// `Native.syncFiles(long folder, long[] numbers)`: makes files of this writer, which have its
-/// term, survive a machine crash; on object stores this seals them.
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_syncFiles<'local>(
-    env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    folder: jlong,
-    numbers: JLongArray<'local>,
-) {
-    with_env(env, |env| {
-        let folder = FOLDERS.get(folder)?;
-        let files = longs(env, &numbers)?
-            .into_iter()
-            .map(|number| file_id(folder.term, number))
-            .collect::<Result<BTreeSet<_>, _>>()?;
-        // The batch ends: stores were opened at its beginning.
-        folder.forget_nearby();
-        Ok(folder.writer()?.sync_files(&files)?)
-    });
+fn sync_files(env: &mut Env<'_>, folder: jlong, numbers: JLongArray<'_>) -> Result<()> {
+    let folder = FOLDERS.get(folder)?;
+    let files = longs(env, &numbers)?
+        .into_iter()
+        .map(|number| file_id(folder.term, number))
+        .collect::<Result<BTreeSet<_>, _>>()?;
+    // The batch ends. Stores are opened at its beginning, so none needs these pages any more.
+    folder.forget_nearby();
+    Ok(folder.writer()?.sync_files(&files)?)
 }
 
 /// `record WriterStats(long filesCreated, long filesSealed, long segments, long storedBytes)`.
-const WRITER_STATS: LongRecord = LongRecord {
-    class: jni_str!("io/holdfast/spark/files/WriterStats"),
-    constructor: jni_sig!("(JJJJ)V"),
-};
+const WRITER_STATS: LongRecord = LongRecord(jni_str!("io/holdfast/spark/merged/WriterStats"));
 
-/// `Native.writerStats(long folder): WriterStats`.
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_writerStats<'local>(
-    env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    folder: jlong,
-) -> JObject<'local> {
-    with_env(env, |env| {
-        let stats = FOLDERS.get(folder)?.writer()?.stats();
-        let values = [
-            stats.files_created,
-            stats.files_sealed,
-            stats.segments,
-            stats.bytes,
-        ];
-        WRITER_STATS.object(env, &values)
-    })
+fn writer_stats<'local>(env: &mut Env<'local>, folder: jlong) -> Result<JObject<'local>> {
+    let stats = FOLDERS.get(folder)?.writer()?.stats();
+    let values = [
+        stats.files_created,
+        stats.files_sealed,
+        stats.segments,
+        stats.bytes,
+    ];
+    WRITER_STATS.object(env, &values)
 }
 
-/// `Native.takeWarnings(long folder): String[]`: what went wrong with files and failed no call, for
-/// the log. Each warning is returned once.
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_takeWarnings<'local>(
-    env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    folder: jlong,
-) -> JObjectArray<'local, JString<'local>> {
-    with_env(env, |env| {
-        let warnings = FOLDERS.get(folder)?.writer()?.take_warnings();
-        Ok(java_strings(env, &warnings)?)
-    })
+fn take_warnings<'local>(env: &mut Env<'local>, folder: jlong) -> Result<JStrings<'local>> {
+    let warnings = FOLDERS.get(folder)?.writer()?.take_warnings();
+    java_strings(env, &warnings)
 }
 
-/// `Native.lostFiles(long folder): long[]`: numbers of the files that could not be made durable;
-/// they have the term of the writer.
-#[unsafe(no_mangle)]
-extern "system" fn Java_io_holdfast_spark_Native_lostFiles<'local>(
-    env: EnvUnowned<'local>,
-    _class: JClass<'local>,
-    folder: jlong,
-) -> JLongArray<'local> {
-    with_env(env, |env| {
-        let lost = FOLDERS.get(folder)?.writer()?.lost_files();
-        let numbers: Vec<_> = lost.iter().map(|file| jlong::from(file.seq)).collect();
-        java_longs(env, &numbers)
-    })
+fn lost_files<'local>(env: &mut Env<'local>, folder: jlong) -> Result<JLongArray<'local>> {
+    let lost = FOLDERS.get(folder)?.writer()?.lost_files();
+    let numbers: Vec<_> = lost.iter().map(|file| jlong::from(file.seq)).collect();
+    java_longs(env, &numbers)
 }

@@ -19,6 +19,8 @@ pub(crate) enum Failure {
     Jni(jni::errors::Error),
 }
 
+pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::Core(error)
@@ -49,6 +51,7 @@ fn java_exception(failure: &Failure) -> (&'static JNIStr, String) {
         ErrorKind::NotFound => jni_str!("io/holdfast/spark/MissingStateException"),
         ErrorKind::Corrupt => jni_str!("io/holdfast/spark/DamagedStateException"),
         ErrorKind::Unsupported => jni_str!("io/holdfast/spark/UnsupportedStateException"),
+        ErrorKind::Newer => jni_str!("io/holdfast/spark/NewerFormatException"),
         ErrorKind::Fenced => jni_str!("io/holdfast/spark/FencedException"),
         ErrorKind::InvalidInput => jni_str!("java/lang/IllegalArgumentException"),
         ErrorKind::LimitExceeded => {
@@ -61,7 +64,7 @@ fn java_exception(failure: &Failure) -> (&'static JNIStr, String) {
     (class, error.to_string())
 }
 
-struct Throw;
+pub(crate) struct Throw;
 
 impl<T: Default> ErrorPolicy<T, Failure> for Throw {
     type Captures<'local: 'method, 'method> = ();
@@ -90,8 +93,7 @@ impl<T: Default> ErrorPolicy<T, Failure> for Throw {
             .or_else(|| panic.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "no message".to_owned());
         let message = format!("bug in Holdfast, please report it: {said}");
-        let class = jni_str!("io/holdfast/spark/HoldfastException");
-        let _ = env.throw_new(class, JNIString::new(message));
+        let _ = env.throw_new(HOLDFAST_EXCEPTION, JNIString::new(message));
         Ok(T::default())
     }
 }
@@ -99,24 +101,67 @@ impl<T: Default> ErrorPolicy<T, Failure> for Throw {
 /// Runs a native method that talks to the JVM.
 pub(crate) fn with_env<'local, T: Default>(
     mut unowned: EnvUnowned<'local>,
-    call: impl FnOnce(&mut Env<'local>) -> Result<T, Failure>,
+    call: impl FnOnce(&mut Env<'local>) -> Result<T>,
 ) -> T {
     unowned.with_env(call).resolve::<Throw>()
 }
 
-/// Runs a native method that touches only primitives; the JVM is asked for nothing unless it
-/// fails. These are the calls made for every row.
+/// Runs a native method that touches only primitives. It calls the JVM only if the method fails,
+/// because rows take this way.
 pub(crate) fn primitive<T: Default>(
     mut unowned: EnvUnowned<'_>,
-    call: impl FnOnce() -> Result<T, Failure>,
+    call: impl FnOnce() -> Result<T>,
 ) -> T {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => value,
         Ok(Err(failure)) => unowned
-            .with_env(|_| Err::<T, Failure>(failure))
+            .with_env(|_| Result::<T>::Err(failure))
             .resolve::<Throw>(),
         Err(panic) => unowned
-            .with_env(|_| -> Result<T, Failure> { std::panic::resume_unwind(panic) })
+            .with_env(|_| -> Result<T> { std::panic::resume_unwind(panic) })
             .resolve::<Throw>(),
     }
 }
+
+/// Exports functions as the native methods of `io.holdfast.spark.Native` with the same names. The
+/// compiler compares the functions with the signatures here. The JVM compares these signatures with
+/// its own when it links a method. A `raw` method touches only primitives, see [`primitive`].
+macro_rules! natives {
+    ($($guard:ident fn $name:ident($($arg:ident: $type:tt),*) $(-> $returns:tt)?;)*) => {$(
+        const _: jni::NativeMethod = {
+            fn guarded<'local>(
+                env: jni::EnvUnowned<'local>,
+                _: jni::objects::JClass<'local>,
+                $($arg: $crate::guard::java!('local $type)),*
+            ) $(-> $crate::guard::java!('local $returns))? {
+                $crate::guard::guard!($guard env $name($($arg),*))
+            }
+            jni::native_method! {
+                java_type = "io.holdfast.spark.Native",
+                static raw extern fn $name($($arg: $type),*) $(-> $returns)?,
+                fn = guarded,
+            }
+        };
+    )*};
+}
+
+macro_rules! guard {
+    (raw $env:ident $name:ident($($arg:ident),*)) => {
+        $crate::guard::primitive($env, || $name($($arg),*))
+    };
+    (env $env:ident $name:ident($($arg:ident),*)) => {
+        $crate::guard::with_env($env, |env| $name(env, $($arg),*))
+    };
+}
+
+/// The Rust type of a value in a signature.
+macro_rules! java {
+    ($local:lifetime JString) => { jni::objects::JString<$local> };
+    ($local:lifetime [JString]) => { $crate::convert::JStrings<$local> };
+    ($local:lifetime [jlong]) => { jni::objects::JLongArray<$local> };
+    ($local:lifetime [jbyte]) => { jni::objects::JByteArray<$local> };
+    ($local:lifetime $class:literal) => { jni::objects::JObject<$local> };
+    ($local:lifetime [$class:literal]) => { jni::objects::JObjectArray<$local> };
+    ($local:lifetime $primitive:ident) => { $primitive };
+}
+pub(crate) use {guard, java, natives};

@@ -1,5 +1,6 @@
-//! Every scheme but `file:`: Hadoop's file systems, reached by calling up into
-//! `io.holdfast.spark.files.HadoopFiles`, so that credentials and schemes are those of the user's Spark.
+//! Hadoop's file systems, for every scheme but `file:`. This module calls up into
+//! `io.holdfast.spark.merged.HadoopFolder`, so credentials and schemes are those of the user's
+//! Spark.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -10,21 +11,22 @@ use holdfast_core::storage::{
 use holdfast_core::{Error, ErrorKind, Result};
 use jni::errors::Error as JniError;
 use jni::objects::{JByteArray, JObject, JString};
-use jni::refs::Global;
 use jni::signature::MethodSignature;
 use jni::strings::JNIStr;
 use jni::sys::{jint, jlong};
-use jni::{Env, JValue, JavaVM, jni_sig, jni_str};
+use jni::{Env, JValue, jni_sig, jni_str};
 
-/// Bound on what crosses at once, and so on the memory that a read takes on the Java heap.
+use crate::convert::{JavaObject, call_up};
+
+/// Bound on the bytes of one call, and so on the memory that a read takes on the Java heap.
 const MAX_READ_BYTES: u64 = 8 << 20;
 
 /// A direct buffer of Java has at most 2 GiB; segments may be larger.
 const MAX_APPEND_BYTES: usize = 1 << 30;
 
-/// A Java object and what it is called in errors.
+/// A Java object and its name in errors.
 struct Remote {
-    object: Global<JObject<'static>>,
+    object: JavaObject,
     location: String,
 }
 
@@ -35,26 +37,40 @@ impl fmt::Debug for Remote {
 }
 
 impl Remote {
-    /// Calls up; `what` says what failed when it does.
+    /// Calls up into Java; `what` names the call in its error.
     fn call<T>(
         &self,
         what: impl FnOnce() -> String,
         call: impl for<'a> FnOnce(&mut Env<'a>, &JObject<'static>) -> jni::errors::Result<T>,
     ) -> Result<T> {
-        // Java called this library, so its machine is known.
-        JavaVM::singleton()
-            .and_then(|vm| vm.attach_current_thread(|env| call(env, &self.object)))
-            .map_err(|error| core_error(&what(), &error))
+        call_up(&self.object, call).map_err(|error| core_error(&what(), &error))
     }
 
     fn call_void(&self, name: &'static JNIStr, what: &str) -> Result<()> {
-        self.call(
-            || format!("{what} {}", self.location),
-            |env, object| {
-                env.call_method(object, name, jni_sig!("()V"), &[])?;
-                Ok(())
-            },
-        )
+        let what = || format!("{what} {}", self.location);
+        self.call(what, |env, object| {
+            env.call_method(object, name, jni_sig!("()V"), &[])?;
+            Ok(())
+        })
+    }
+
+    /// The path of a file in this folder.
+    fn path(&self, name: &str) -> Result<String> {
+        check_name(name).map_err(|e| e.context(&self.location))?;
+        Ok(format!("{}/{name}", self.location))
+    }
+
+    /// The length of a file in this folder, in bytes.
+    fn len_of(&self, name: &str) -> Result<u64> {
+        let path = self.path(name)?;
+        let what = || format!("looking at {path}");
+        self.call(what, |env, files| {
+            let name = env.new_string(name)?;
+            let signature = jni_sig!("(Ljava/lang/String;)J");
+            let arguments = [JValue::Object(&name)];
+            let len = env.call_method(files, jni_str!("length"), signature, &arguments)?;
+            Ok(len.j()?.max(0) as u64)
+        })
     }
 }
 
@@ -82,7 +98,7 @@ pub(crate) struct HadoopStorage {
 }
 
 impl HadoopStorage {
-    /// `files` is a `HadoopFiles`, `location` its URI.
+    /// `files` is a `HadoopFolder`, `location` its URI.
     pub(crate) fn new(
         env: &Env<'_>,
         files: &JObject<'_>,
@@ -97,82 +113,41 @@ impl HadoopStorage {
         })
     }
 
-    fn path(&self, name: &str) -> Result<String> {
-        path(&self.files, name)
-    }
-
-    /// Calls a method of a name, and a number where one is given, that returns an object.
+    /// Calls a method that returns an object: its arguments are a name, and the length if known.
     fn opened(
         &self,
         name: &str,
-        number: Option<u64>,
+        len: Option<u64>,
         method: &'static JNIStr,
         signature: MethodSignature<'static, 'static>,
         what: &str,
     ) -> Result<Remote> {
-        let path = self.path(name)?;
-        let object = self.files.call(
-            || format!("{what} {path}"),
-            |env, files| {
-                let name = env.new_string(name)?;
-                let name = JValue::Object(&name);
-                let object = match number {
-                    Some(number) => {
-                        let number = JValue::Long(number as jlong);
-                        env.call_method(files, method, signature, &[name, number])?
-                    }
-                    None => env.call_method(files, method, signature, &[name])?,
-                };
-                env.new_global_ref(object.l()?)
-            },
-        )?;
-        Ok(Remote {
-            object,
-            location: path,
-        })
+        let location = self.files.path(name)?;
+        let what = || format!("{what} {location}");
+        let object = self.files.call(what, |env, files| {
+            let name = env.new_string(name)?;
+            let mut arguments = vec![JValue::Object(&name)];
+            arguments.extend(len.map(|len| JValue::Long(len as jlong)));
+            let object = env.call_method(files, method, signature, &arguments)?;
+            env.new_global_ref(object.l()?)
+        })?;
+        Ok(Remote { object, location })
     }
 
     fn delete_at_once(&self, names: &[String]) -> Result<()> {
         let paths: Vec<_> = names
             .iter()
-            .map(|name| self.path(name))
+            .map(|name| self.files.path(name))
             .collect::<Result<_>>()?;
-        self.files.call(
-            || format!("deleting {}", paths.join(", ")),
-            |env, files| {
-                let names = env.new_string(names.join("/"))?;
-                env.call_method(
-                    files,
-                    jni_str!("delete"),
-                    jni_sig!("(Ljava/lang/String;)V"),
-                    &[JValue::Object(&names)],
-                )?;
-                Ok(())
-            },
-        )
+        let what = || format!("deleting {}", paths.join(", "));
+        self.files.call(what, |env, files| {
+            let names = env.new_string(names.join("/"))?;
+            let signature = jni_sig!("(Ljava/lang/String;)V");
+            let arguments = [JValue::Object(&names)];
+            env.call_method(files, jni_str!("delete"), signature, &arguments)?;
+            Ok(())
+        })
     }
-}
-
-fn path(files: &Remote, name: &str) -> Result<String> {
-    check_name(name).map_err(|e| e.context(&files.location))?;
-    Ok(format!("{}/{name}", files.location))
-}
-
-fn len(files: &Remote, name: &str) -> Result<u64> {
-    let path = path(files, name)?;
-    files.call(
-        || format!("looking at {path}"),
-        |env, files| {
-            let name = env.new_string(name)?;
-            let len = env.call_method(
-                files,
-                jni_str!("length"),
-                jni_sig!("(Ljava/lang/String;)J"),
-                &[JValue::Object(&name)],
-            )?;
-            Ok(len.j()?.max(0) as u64)
-        },
-    )
 }
 
 impl Storage for HadoopStorage {
@@ -192,16 +167,14 @@ impl Storage for HadoopStorage {
             name,
             None,
             jni_str!("create"),
-            jni_sig!("(Ljava/lang/String;)Lio/holdfast/spark/files/HadoopOutput;"),
+            jni_sig!("(Ljava/lang/String;)Lio/holdfast/spark/merged/HadoopOutput;"),
             "creating",
         )?;
-        let durable = output.call(
-            || format!("looking at {}", output.location),
-            |env, object| {
-                env.call_method(object, jni_str!("durableAppend"), jni_sig!("()Z"), &[])?
-                    .z()
-            },
-        )?;
+        let what = || format!("looking at {}", output.location);
+        let durable = output.call(what, |env, object| {
+            env.call_method(object, jni_str!("durableAppend"), jni_sig!("()Z"), &[])?
+                .z()
+        })?;
         self.durable_append.get_or_init(|| durable);
         Ok(Box::new(HadoopFile {
             output,
@@ -215,7 +188,7 @@ impl Storage for HadoopStorage {
             name,
             None,
             jni_str!("open"),
-            jni_sig!("(Ljava/lang/String;)Lio/holdfast/spark/files/HadoopInput;"),
+            jni_sig!("(Ljava/lang/String;)Lio/holdfast/spark/merged/HadoopInput;"),
             "opening",
         )?;
         Ok(Box::new(HadoopReader::new(input)?))
@@ -226,7 +199,7 @@ impl Storage for HadoopStorage {
             name,
             Some(len),
             jni_str!("openKnown"),
-            jni_sig!("(Ljava/lang/String;J)Lio/holdfast/spark/files/HadoopInput;"),
+            jni_sig!("(Ljava/lang/String;J)Lio/holdfast/spark/merged/HadoopInput;"),
             "opening",
         )?;
         Ok(Box::new(KnownReader {
@@ -237,11 +210,11 @@ impl Storage for HadoopStorage {
     }
 
     fn len(&self, name: &str) -> Result<u64> {
-        len(&self.files, name)
+        self.files.len_of(name)
     }
 
     fn sync(&self, name: &str) -> Result<()> {
-        // Its writer synced a finished object, and no other process can sync an unfinished one.
+        // The writer synced a finished object, and no other process can sync an unfinished one.
         self.len(name).map(|_| ())
     }
 
@@ -256,7 +229,7 @@ impl Storage for HadoopStorage {
         match self.delete_at_once(names) {
             Ok(()) => names.iter().map(|_| Ok(())).collect(),
             Err(e) if names.len() == 1 => vec![Err(e)],
-            // Whichever failed, and why: what was deleted is not in the way.
+            // The error does not say which files were refused, so delete them one by one.
             Err(_) => names.iter().map(|name| self.delete(name)).collect(),
         }
     }
@@ -264,15 +237,10 @@ impl Storage for HadoopStorage {
     fn list(&self) -> Result<Vec<ObjectMeta>> {
         let what = || format!("listing {}", self.files.location);
         let lines = self.files.call(what, |env, files| {
-            let lines = env
-                .call_method(
-                    files,
-                    jni_str!("list"),
-                    jni_sig!("()Ljava/lang/String;"),
-                    &[],
-                )?
-                .l()?;
-            env.cast_local::<JString<'_>>(lines)?.try_to_string(env)
+            let signature = jni_sig!("()Ljava/lang/String;");
+            let lines = env.call_method(files, jni_str!("list"), signature, &[])?;
+            env.cast_local::<JString<'_>>(lines.l()?)?
+                .try_to_string(env)
         })?;
         let mut objects = Vec::new();
         for line in lines.lines() {
@@ -300,17 +268,16 @@ struct HadoopReader {
 
 impl HadoopReader {
     fn new(input: Remote) -> Result<Self> {
+        // Dropping the reader closes the input, also if the next call fails.
         let mut reader = Self {
             input,
             size_bytes: 0,
         };
-        reader.size_bytes = reader.input.call(
-            || format!("looking at {}", reader.input.location),
-            |env, object| {
-                let len = env.call_method(object, jni_str!("length"), jni_sig!("()J"), &[])?;
-                Ok(len.j()?.max(0) as u64)
-            },
-        )?;
+        let what = || format!("looking at {}", reader.input.location);
+        reader.size_bytes = reader.input.call(what, |env, object| {
+            let len = env.call_method(object, jni_str!("length"), jni_sig!("()J"), &[])?;
+            Ok(len.j()?.max(0) as u64)
+        })?;
         Ok(reader)
     }
 }
@@ -338,12 +305,12 @@ impl ReadFile for HadoopReader {
 
 impl Drop for HadoopReader {
     fn drop(&mut self) {
-        // What was read is right whether or not closing works.
+        // The bytes that were read are right, whether or not closing works.
         let _ = self.input.call_void(jni_str!("close"), "closing");
     }
 }
 
-/// A file that was opened without a look at how long it is.
+/// A file that was opened without asking for its length.
 #[derive(Debug)]
 struct KnownReader {
     reader: HadoopReader,
@@ -358,14 +325,10 @@ impl ReadFile for KnownReader {
 
     fn read(&self, offset: u64, bytes: u64) -> Result<Vec<u8>> {
         self.reader.read(offset, bytes).or_else(|failure| {
-            // Java has no one word for what is missing or shorter than it was said to be.
-            let found = len(&self.files, &self.name)?;
-            check_range(
-                &format!("reading {}", self.reader.input.location),
-                found,
-                offset,
-                bytes,
-            )?;
+            // Java's exceptions do not tell whether the file is missing or too short.
+            let found = self.files.len_of(&self.name)?;
+            let what = format!("reading {}", self.reader.input.location);
+            check_range(&what, found, offset, bytes)?;
             Err(failure)
         })
     }
@@ -377,18 +340,12 @@ fn read_chunk(
     position: u64,
     chunk: &mut [u8],
 ) -> jni::errors::Result<()> {
-    let array = env
-        .call_method(
-            input,
-            jni_str!("read"),
-            jni_sig!("(JI)[B"),
-            &[
-                JValue::Long(position as jlong),
-                JValue::Int(chunk.len() as jint),
-            ],
-        )?
-        .l()?;
-    let array = env.cast_local::<JByteArray<'_>>(array)?;
+    let arguments = [
+        JValue::Long(position as jlong),
+        JValue::Int(chunk.len() as jint),
+    ];
+    let array = env.call_method(input, jni_str!("read"), jni_sig!("(JI)[B"), &arguments)?;
+    let array = env.cast_local::<JByteArray<'_>>(array.l()?)?;
     // SAFETY: i8 and u8 have the same layout, and the slice is borrowed for the call only.
     let signed =
         unsafe { std::slice::from_raw_parts_mut(chunk.as_mut_ptr().cast::<i8>(), chunk.len()) };
@@ -406,22 +363,16 @@ struct HadoopFile {
 impl AppendFile for HadoopFile {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
         for part in bytes.chunks(MAX_APPEND_BYTES) {
-            self.output.call(
-                || format!("appending {} bytes to {}", part.len(), self.output.location),
-                |env, object| {
-                    // SAFETY: Java only reads the buffer, and lets go of it before it returns.
-                    let buffer = unsafe {
-                        env.new_direct_byte_buffer(part.as_ptr().cast_mut(), part.len())?
-                    };
-                    env.call_method(
-                        object,
-                        jni_str!("append"),
-                        jni_sig!("(Ljava/nio/ByteBuffer;)V"),
-                        &[JValue::Object(&buffer)],
-                    )?;
-                    Ok(())
-                },
-            )?;
+            let what = || format!("appending {} bytes to {}", part.len(), self.output.location);
+            self.output.call(what, |env, object| {
+                // SAFETY: Java only reads the buffer, and lets go of it before it returns.
+                let buffer =
+                    unsafe { env.new_direct_byte_buffer(part.as_ptr().cast_mut(), part.len())? };
+                let signature = jni_sig!("(Ljava/nio/ByteBuffer;)V");
+                let arguments = [JValue::Object(&buffer)];
+                env.call_method(object, jni_str!("append"), signature, &arguments)?;
+                Ok(())
+            })?;
         }
         Ok(())
     }
@@ -445,7 +396,7 @@ impl AppendFile for HadoopFile {
 impl Drop for HadoopFile {
     fn drop(&mut self) {
         if !self.finished {
-            // The caller that drops a file has given it up; nothing depends on how this ends.
+            // The caller that drops an unfinished file has given it up.
             let _ = self.output.call_void(jni_str!("abandon"), "abandoning");
         }
     }

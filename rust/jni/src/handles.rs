@@ -1,11 +1,11 @@
-//! Handles: index in the low half, generation in the high half. A stale handle finds another
-//! generation and is refused.
+//! Handles of objects: the low half is the index of a slot, the high half its generation. A closed
+//! handle has an older generation than its slot, so it is refused.
 
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use crate::guard::Failure;
+use crate::guard::{Failure, Result};
 
 struct Slot<T> {
     generation: u32,
@@ -14,19 +14,15 @@ struct Slot<T> {
 
 struct Inner<T> {
     slots: Vec<Slot<T>>,
-    free: Vec<u32>,
+    free: Vec<usize>,
 }
 
-/// With a larger generation a handle would be negative, and its generation not the one it was made of.
+/// A larger generation would make the handle negative.
 const LAST_GENERATION: u32 = u32::MAX >> 1;
 
-/// Begins again after 2 billion uses of one slot, with 1: handle 0 stands for none.
+/// Starts again with 1 after 2 billion uses of one slot, because handle 0 stands for none.
 fn next_generation(generation: u32) -> u32 {
-    if generation >= LAST_GENERATION {
-        1
-    } else {
-        generation + 1
-    }
+    generation % LAST_GENERATION + 1
 }
 
 /// All objects of one kind that Java holds.
@@ -38,40 +34,37 @@ pub(crate) struct Handles<T> {
 impl<T> Handles<T> {
     /// No objects yet; `what` names the kind in errors.
     pub(crate) const fn new(what: &'static str) -> Self {
-        let inner = Inner {
-            slots: Vec::new(),
-            free: Vec::new(),
-        };
         Self {
             what,
-            inner: RwLock::new(inner),
+            inner: RwLock::new(Inner {
+                slots: Vec::new(),
+                free: Vec::new(),
+            }),
         }
     }
 
     /// Takes an object and returns its handle, never 0.
     pub(crate) fn insert(&self, value: T) -> i64 {
         let mut inner = self.inner.write();
-        let index = match inner.free.pop() {
-            Some(index) => index,
+        let index = inner.free.pop().unwrap_or(inner.slots.len());
+        let value = Some(Arc::new(value));
+        let generation = match inner.slots.get_mut(index) {
+            Some(slot) => {
+                slot.generation = next_generation(slot.generation);
+                slot.value = value;
+                slot.generation
+            }
             None => {
-                inner.slots.push(Slot {
-                    generation: 0,
-                    value: None,
-                });
-                (inner.slots.len() - 1) as u32
+                let generation = 1;
+                inner.slots.push(Slot { generation, value });
+                generation
             }
         };
-        let mut generation = 0;
-        if let Some(slot) = inner.slots.get_mut(index as usize) {
-            slot.generation = next_generation(slot.generation);
-            slot.value = Some(Arc::new(value));
-            generation = slot.generation;
-        }
-        (i64::from(generation) << 32) | i64::from(index)
+        (i64::from(generation) << 32) | index as i64
     }
 
     /// The object, kept alive for as long as the result lives.
-    pub(crate) fn get(&self, handle: i64) -> Result<Arc<T>, Failure> {
+    pub(crate) fn get(&self, handle: i64) -> Result<Arc<T>> {
         self.with(handle, |value| Ok(Arc::clone(value)))
     }
 
@@ -79,8 +72,8 @@ impl<T> Handles<T> {
     pub(crate) fn with<R>(
         &self,
         handle: i64,
-        call: impl FnOnce(&Arc<T>) -> Result<R, Failure>,
-    ) -> Result<R, Failure> {
+        call: impl FnOnce(&Arc<T>) -> Result<R>,
+    ) -> Result<R> {
         let inner = self.inner.read();
         let value = inner
             .slots
@@ -94,10 +87,10 @@ impl<T> Handles<T> {
     /// Closes the handle; closing it again does nothing.
     pub(crate) fn remove(&self, handle: i64) -> Option<Arc<T>> {
         let mut inner = self.inner.write();
-        let index = (handle & 0xffff_ffff) as u32;
+        let index = (handle & 0xffff_ffff) as usize;
         let slot = inner
             .slots
-            .get_mut(index as usize)
+            .get_mut(index)
             .filter(|slot| i64::from(slot.generation) == handle >> 32)?;
         let value = slot.value.take()?;
         inner.free.push(index);

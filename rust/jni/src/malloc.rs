@@ -1,16 +1,18 @@
-//! Memory that stores gave up and that malloc keeps.
+//! Memory that stores freed but malloc keeps.
 
 use std::sync::Once;
 
 use holdfast_core::state::MemoryBudget;
 
-/// Where stores come close to what memory they may take, has malloc give back to the kernel what it keeps:
-/// large blocks at once, and what else there is each time that stores took, gave up or copied much. Stores
-/// that only grow leave holes as well: with state from 0.2 to 0.97 of its target, malloc kept 0.19 of it.
+/// Lets malloc return free memory to the kernel if stores come close to their memory target. Large
+/// blocks go back when they are freed. The rest goes back each time that stores took, freed or
+/// copied much. Stores that only grow leave holes as well: while state grew from 0.2 to 0.97 of its
+/// target, malloc kept 0.19 of the target.
 ///
-/// Left alone, glibc's malloc gives back the end of a heap, and blocks of 128 KiB or more at first: once one
-/// of 1 MiB was freed, such blocks lie in heaps as well, between others that stay. State that kept to
-/// 64 MiB had 130 MiB resident after 30 batches so. Another malloc, preloaded, does as it does.
+/// By itself, glibc's malloc returns only the end of a heap, and blocks of 128 KiB or more. Once a
+/// block of 1 MiB was freed, it raises that bound, and such blocks lie between others in heaps.
+/// State of 64 MiB then had 130 MiB resident after 30 batches. A preloaded malloc of another kind
+/// is left alone.
 pub(crate) fn give_back(memory: &MemoryBudget) {
     static LARGE_BLOCKS: Once = Once::new();
     if !memory.is_tight() {
@@ -22,36 +24,32 @@ pub(crate) fn give_back(memory: &MemoryBudget) {
     }
 }
 
-/// Gives the memory behind `bytes` back to the kernel, but for its ends: malloc keeps of what is freed what
-/// was not a mapping of its own. That is most of a store that grew before memory was short.
-#[cfg(target_os = "linux")]
+/// Returns the whole pages of `bytes` to the kernel before `bytes` is freed. Malloc keeps freed
+/// blocks that have no mapping of their own, and a store that grew before memory was short has many
+/// of them.
 pub(crate) fn release(bytes: &mut [u8]) {
     let page = rustix::param::page_size();
     let front = bytes.as_ptr().align_offset(page);
     let whole = bytes.get_mut(front..).unwrap_or_default();
     let len = whole.len() / page * page;
     if len > 0 {
-        // SAFETY: the range is of whole pages and exclusively borrowed, and bytes stay valid as zeros. What
-        // the kernel refuses stays as it is.
+        // SAFETY: the range has whole pages and is exclusively borrowed, and bytes stay valid as
+        // zeros. If the kernel refuses, the bytes stay as they are.
         unsafe { libc::madvise(whole.as_mut_ptr().cast(), len, libc::MADV_DONTNEED) };
     }
 }
 
-/// Elsewhere it is not known what the call does.
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn release(_: &mut [u8]) {}
-
 #[cfg(target_env = "gnu")]
 fn trim() {
-    // SAFETY: it takes malloc's own locks, and touches no block in use.
+    // SAFETY: the call takes malloc's own locks, and touches no block in use.
     unsafe { libc::malloc_trim(0) };
 }
 
-/// Gives blocks of 96 KiB or more a mapping of their own from now on, which goes back to the kernel with
-/// them. A scan takes a buffer of 64 KiB for each of its batches: such a one is not worth a mapping.
+/// Gives blocks of 96 KiB or more a mapping of their own from now on, which goes back to the kernel
+/// with the block. A scan takes a buffer of 64 KiB for each batch, which is not worth a mapping.
 #[cfg(target_env = "gnu")]
 fn map_large_blocks() {
-    /// What the user has set stays.
+    /// Keeps a value that the user has set.
     fn set(parameter: i32, value: i32, variable: &str, tunable: &str) {
         let tunables = std::env::var("GLIBC_TUNABLES").unwrap_or_default();
         if std::env::var_os(variable).is_none() && !tunables.contains(tunable) {
@@ -65,8 +63,8 @@ fn map_large_blocks() {
         "MALLOC_MMAP_THRESHOLD_",
         "glibc.malloc.mmap_threshold",
     );
-    // Half of the mappings that the kernel lets a process have (`vm.max_map_count`, 65,530): the JVM needs
-    // some as well. What comes beyond lies in heaps.
+    // Half of the mappings that the kernel allows a process (`vm.max_map_count`, 65,530), because
+    // the JVM needs some as well. Further blocks lie in heaps.
     set(
         libc::M_MMAP_MAX,
         32 << 10,
@@ -75,7 +73,7 @@ fn map_large_blocks() {
     );
 }
 
-/// Others have no such calls.
+// Other C libraries have no such calls.
 #[cfg(not(target_env = "gnu"))]
 fn trim() {}
 
@@ -102,7 +100,8 @@ mod tests {
         kib.parse::<usize>().unwrap() << 10
     }
 
-    /// Bytes that stay resident of pages of so many bytes that are freed, with small blocks between them.
+    /// Bytes that stay resident of pages of so many bytes that are freed, with small blocks between
+    /// them.
     fn left_of_pages(bytes: usize, and_then: impl Fn()) -> usize {
         let before = resident_bytes();
         let number = PAGES * PAGE / bytes;

@@ -9,7 +9,7 @@ use holdfast_core::segment::{self, WriterOptions};
 use holdfast_wire::Released;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyMapping, PyTuple};
+use pyo3::types::PyMapping;
 
 use crate::values::{Owner, SegmentRef, core_refs};
 
@@ -25,25 +25,31 @@ pub(crate) fn not_allowed(option: &str, value: impl std::fmt::Display, expected:
     ))
 }
 
+/// A count, a size or an id. Signed arguments give a ValueError, where PyO3 would give another
+/// error.
+pub(crate) fn natural(option: &str, value: i64) -> PyResult<u64> {
+    u64::try_from(value).map_err(|_| not_allowed(option, value, "at least 0"))
+}
+
+/// The value that has the name `found`.
+pub(crate) fn one_of<T: Copy>(option: &str, found: &str, known: &[(&str, T)]) -> PyResult<T> {
+    let named = known.iter().find(|(name, _)| *name == found);
+    named.map(|(_, value)| *value).ok_or_else(|| {
+        let names: Vec<_> = known.iter().map(|(name, _)| *name).collect();
+        let expected = format!("one of {}", names.join(", "));
+        not_allowed(option, format!("'{found}'"), &expected)
+    })
+}
+
 pub(crate) fn writer_options(max_file_bytes: i64, compression: &str) -> PyResult<WriterOptions> {
     let max_file_bytes = u64::try_from(max_file_bytes)
         .ok()
         .filter(|bytes| *bytes > 0)
         .ok_or_else(|| not_allowed("max_file_bytes", max_file_bytes, "at least 1 byte"))?;
-    let compression = match compression {
-        "lz4" => Compression::Lz4,
-        "none" => Compression::None,
-        other => {
-            return Err(not_allowed(
-                "compression",
-                format!("'{other}'"),
-                "one of lz4, none",
-            ));
-        }
-    };
+    let known = [("lz4", Compression::Lz4), ("none", Compression::None)];
     Ok(WriterOptions {
         max_file_bytes,
-        compression,
+        compression: one_of("compression", compression, &known)?,
     })
 }
 
@@ -55,15 +61,11 @@ pub(crate) fn manager_options(
 ) -> PyResult<ManagerOptions> {
     let writer = writer_options(max_file_bytes, compression)?;
     let max_space_amplification = match max_space_amplification {
-        // The core's word for "no bound".
-        None => 0.0,
+        None => 0.0, // the core's word for "no bound"
         Some(bound) if bound >= 1.0 => bound,
         Some(bound) => {
-            return Err(not_allowed(
-                "max_space_amplification",
-                bound,
-                "at least 1.0, or None",
-            ));
+            let expected = "at least 1.0, or None";
+            return Err(not_allowed("max_space_amplification", bound, expected));
         }
     };
     Ok(ManagerOptions {
@@ -74,32 +76,20 @@ pub(crate) fn manager_options(
     })
 }
 
-pub(crate) fn segment_kind(name: &str) -> PyResult<SegmentKind> {
-    Ok(match name {
-        "snapshot" => SegmentKind::Snapshot,
-        "changelog" => SegmentKind::Changelog,
-        "base_image" => SegmentKind::BaseImage,
-        "in_flight" => SegmentKind::InFlight,
-        other => {
-            let expected = "one of snapshot, changelog, base_image, in_flight";
-            return Err(not_allowed("kind", format!("'{other}'"), expected));
-        }
-    })
-}
+/// Kinds of segments that a manager writes.
+pub(crate) const SEGMENT_KINDS: [(&str, SegmentKind); 4] = [
+    ("snapshot", SegmentKind::Snapshot),
+    ("changelog", SegmentKind::Changelog),
+    ("base_image", SegmentKind::BaseImage),
+    ("in_flight", SegmentKind::InFlight),
+];
 
 /// Items of any mapping, `dict` or not.
 pub(crate) fn items<'py>(
     mapping: &Bound<'py, PyAny>,
 ) -> PyResult<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
-    mapping
-        .cast::<PyMapping>()?
-        .items()?
-        .iter()
-        .map(|item| {
-            let item = item.cast_into::<PyTuple>()?;
-            Ok((item.get_item(0)?, item.get_item(1)?))
-        })
-        .collect()
+    let items = mapping.cast::<PyMapping>()?.items()?;
+    items.iter().map(|item| item.extract()).collect()
 }
 
 /// `{owner: origin}`.
@@ -162,12 +152,7 @@ impl RetainedArgument {
     /// newest id that it names.
     pub(crate) fn at(self, checkpoint: u64, decided: Option<u64>) -> (CheckpointId, Retained) {
         let id = CheckpointId(checkpoint);
-        let newest = self
-            .0
-            .keys()
-            .next_back()
-            .copied()
-            .map_or(id, |newest| newest.max(id));
+        let newest = self.0.keys().next_back().map_or(id, |last| id.max(*last));
         let retained = Retained {
             decided: decided.map_or(newest, CheckpointId),
             checkpoints: self.0,

@@ -1,37 +1,35 @@
-//! Managers of other processes: the worker's client, and the executor's socket.
+//! Managers of other processes: the worker's client.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use holdfast_wire::{self as wire, Client, Hello};
+use holdfast_core::segment::WriterOptions;
+use holdfast_wire::{Address, Client, Hello};
 use pyo3::prelude::*;
 
-use crate::arguments::{self, DEFAULT_MAX_FILE_BYTES};
+use crate::arguments::{DEFAULT_MAX_FILE_BYTES, writer_options};
 use crate::errors::to_py;
-use crate::segment_store::SegmentStore;
+use crate::segment_store::{Place, SegmentStore};
 use crate::shared::Shared;
 
 /// A snapshot manager in another process of the same user, reached through a Unix socket.
 ///
-/// In a Python worker of Spark that is the manager of the worker's executor, which all workers there
-/// share: their segments go into the same few files. `executor_socket` says where it listens. Without
-/// Spark it is what `SnapshotManager.serve` serves.
+/// The workers of an executor share its manager, so their segments go into the same few files.
+/// `ManagerClient.of_executor` connects a Python worker of Spark to it.
 ///
-/// All methods may be called from several threads; their requests wait for each other, with the GIL
-/// released. A connection that broke fails the call it was used for; the next call connects again. A
-/// forked child gets a connection of its own.
+/// All methods may be called from several threads. Their requests wait for each other, with the GIL
+/// released. If the connection breaks, the call fails, and the next call connects again. A forked
+/// child gets a connection of its own.
 ///
 /// Parameters
 /// ----------
-/// socket : str or os.PathLike
-///     Path of the socket.
 /// pipeline : str
 ///     Pipeline that this process works for. The driver must have opened it.
 /// folder : str
 ///     Folder of the pipeline's segments: a path, or the URI of a folder on another file system.
 /// max_file_bytes : int, default 32 MiB
-///     Size in bytes at which a file is sealed and the next one is begun. Of this and of
-///     `compression`, what the first client of a manager says holds for all.
+///     Size in bytes at which a file is sealed and the next one is begun. The first client of a
+///     manager decides on this and on `compression` for all.
 /// compression : {"lz4", "none"}, default "lz4"
 ///     How payloads are compressed on disk.
 ///
@@ -50,8 +48,7 @@ use crate::shared::Shared;
 ///
 /// Examples
 /// --------
-/// >>> socket = holdfast._core.executor_socket()
-/// >>> with ManagerClient(socket, pipeline="sales", folder="/data/ckpt/segments") as client:
+/// >>> with ManagerClient.of_executor(pipeline="sales", folder="/data/ckpt/segments") as client:
 /// ...     ref = client.append(owner, 1, b"state of shard 7")
 /// ...     client.persist_segments(1, owner, [ref])
 /// ...     client.send(b"acknowledgement")
@@ -81,37 +78,49 @@ impl ManagerClient {
         max_file_bytes: i64,
         compression: &str,
     ) -> PyResult<PyClassInitializer<Self>> {
-        let writer = arguments::writer_options(max_file_bytes, compression)?;
-        let hello = Hello {
-            pipeline: pipeline.clone(),
-            folder: folder.clone(),
-            writer,
-        };
-        let client = py
-            .detach(|| Client::connect(&socket, hello))
-            .map_err(to_py)?;
-        let client = Shared::new("client", socket, client);
-        let base = PyClassInitializer::from(SegmentStore::behind_socket(Arc::clone(&client)));
-        Ok(base.add_subclass(Self {
-            client,
-            pipeline,
-            folder,
-        }))
+        let writer = writer_options(max_file_bytes, compression)?;
+        connect(py, Address::Path(socket), pipeline, folder, writer)
     }
 
-    /// Path of the socket.
+    /// Connect to the manager of the executor that this Python worker belongs to.
+    ///
+    /// Raises
+    /// ------
+    /// FileNotFoundError
+    ///     If this process is no Python worker of Spark, or its executor does not listen.
+    /// ValueError, NotImplementedError, OSError
+    ///     As from `ManagerClient`.
+    #[staticmethod]
+    #[pyo3(signature = (
+        *,
+        pipeline,
+        folder,
+        max_file_bytes = DEFAULT_MAX_FILE_BYTES,
+        compression = "lz4",
+    ), text_signature = "(*, pipeline, folder, max_file_bytes=33554432, compression=\"lz4\")")]
+    fn of_executor(
+        py: Python<'_>,
+        pipeline: String,
+        folder: String,
+        max_file_bytes: i64,
+        compression: &str,
+    ) -> PyResult<Py<Self>> {
+        let writer = writer_options(max_file_bytes, compression)?;
+        let address = Address::of_this_worker().map_err(to_py)?;
+        Py::new(py, connect(py, address, pipeline, folder, writer)?)
+    }
+
+    /// Path of the socket; of an executor its name, after `@`.
     #[getter]
     fn socket(&self) -> &Path {
         self.client.path()
     }
 
-    /// Pipeline that this process works for.
     #[getter]
     fn pipeline(&self) -> &str {
         &self.pipeline
     }
 
-    /// Folder of the pipeline's segments.
     #[getter]
     fn folder(&self) -> &str {
         &self.folder
@@ -119,7 +128,7 @@ impl ManagerClient {
 
     /// Hand bytes on to the driver while the job still runs.
     ///
-    /// Returns once the driver has them. As long as the driver has no room, the call waits.
+    /// Returns once the driver has them. Waits as long as the driver has no room.
     ///
     /// Parameters
     /// ----------
@@ -141,14 +150,14 @@ impl ManagerClient {
 
     /// Let the executor make the content of a local file ready to be published.
     ///
-    /// Returns once it is durable. Nothing can be seen under the final name before it is published.
+    /// Returns once it is durable. Nobody sees it under the final name before it is published.
     ///
     /// Parameters
     /// ----------
     /// local_path : str
     ///     The file, on the machine of both processes.
     /// staged : str
-    ///     URI on any file system that the executor reaches, which no other task uses.
+    ///     URI on any file system that the executor reaches. No other task may use it.
     /// target : str
     ///     URI of the final name, on the same file system.
     ///
@@ -177,19 +186,26 @@ impl ManagerClient {
     }
 }
 
-/// Find the socket of the executor that this Python worker belongs to.
-///
-/// It is looked for among the parents of this process: worker, daemon, JVM.
-///
-/// Returns
-/// -------
-/// pathlib.Path
-///
-/// Raises
-/// ------
-/// FileNotFoundError
-///     If none of them has one, because the Holdfast plugin is not running there.
-#[pyfunction]
-pub(crate) fn executor_socket(py: Python<'_>) -> PyResult<PathBuf> {
-    py.detach(wire::executor_socket).map_err(to_py)
+fn connect(
+    py: Python<'_>,
+    address: Address,
+    pipeline: String,
+    folder: String,
+    writer: WriterOptions,
+) -> PyResult<PyClassInitializer<ManagerClient>> {
+    let socket = match &address {
+        Address::Path(path) => path.clone(),
+        Address::Executor { .. } => PathBuf::from(address.to_string()),
+    };
+    let hello = Hello::new(&pipeline, &folder, &writer);
+    let client = py
+        .detach(|| Client::connect(address, hello))
+        .map_err(to_py)?;
+    let client = Shared::new("client", socket, client);
+    let base = PyClassInitializer::from(SegmentStore(Place::BehindSocket(Arc::clone(&client))));
+    Ok(base.add_subclass(ManagerClient {
+        client,
+        pipeline,
+        folder,
+    }))
 }

@@ -33,6 +33,14 @@ create_exception!(
      application, or open a new manager to take over again."
 );
 
+create_exception!(
+    holdfast,
+    NewerFormatError,
+    PyRuntimeError,
+    "A newer Holdfast wrote this file, and it is intact: upgrade Holdfast to read it.\n\nDo not go \
+     back to an older checkpoint: that gives up what the newer Holdfast wrote."
+);
+
 /// The exception for an error of the core.
 pub(crate) fn to_py(error: Error) -> PyErr {
     let message = error.to_string();
@@ -44,28 +52,11 @@ pub(crate) fn to_py(error: Error) -> PyErr {
         ErrorKind::AttemptEnded => AttemptEndedError::new_err(message),
         ErrorKind::Fenced => FencedError::new_err(message),
         ErrorKind::LimitExceeded => PyMemoryError::new_err(message),
-        // As `zipfile` has it: the file may be sound, this build cannot read it.
+        // The file may be sound, but this build cannot read it.
+        ErrorKind::Newer => NewerFormatError::new_err(message),
         ErrorKind::Unsupported => PyNotImplementedError::new_err(message),
         _ => os_error(&error, message),
     }
-}
-
-/// What a client gets when Python code that serves it raises; `what` was called.
-pub(crate) fn from_py(what: &str, error: &PyErr) -> Error {
-    Python::attach(|py| {
-        let kind = if error.is_instance_of::<AttemptEndedError>(py) {
-            ErrorKind::AttemptEnded
-        } else if error.is_instance_of::<FencedError>(py) {
-            ErrorKind::Fenced
-        } else if error.is_instance_of::<PyFileNotFoundError>(py) {
-            ErrorKind::NotFound
-        } else if error.is_instance_of::<PyValueError>(py) {
-            ErrorKind::InvalidInput
-        } else {
-            ErrorKind::Storage
-        };
-        Error::new(kind, format!("{what}: {error}"))
-    })
 }
 
 /// With an `errno`, Python picks the subclass: `PermissionError`, for example.

@@ -1,17 +1,17 @@
-//! What the state of an ordinary query consists of, for inspection.
+//! Segments of the state of an ordinary query, for inspection.
 
 use std::path::PathBuf;
 
-use holdfast_core::format::SegmentKind;
 use holdfast_core::state::{self, CommitId as CoreId, SegmentReport as CoreReport};
 use holdfast_core::storage::LocalStorage;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
+use crate::arguments::SEGMENT_KINDS;
 use crate::errors::to_py;
 use crate::values::{Owner, SegmentRef};
 
-/// The state of one store at one version, as Spark's commit log has it.
+/// The state of one store at one version, as Spark's commit log names it.
 ///
 /// Instances come from `CommitId.parse`.
 #[pyclass(frozen, eq, hash, get_all, module = "holdfast")]
@@ -21,7 +21,7 @@ pub(crate) struct CommitId {
     version: u64,
     /// The newest segment of the version; None for a store that was never written.
     r#ref: Option<SegmentRef>,
-    /// Where that is a base image: the newest segment that the image stands for.
+    /// If `ref` is a base image, the newest segment that the image stands for.
     replaced: Option<SegmentRef>,
 }
 
@@ -34,16 +34,14 @@ impl CommitId {
     /// text : str
     ///     The id, from ``stateUniqueIds`` in an entry of Spark's commit log.
     ///
-    /// Returns
-    /// -------
-    /// CommitId
-    ///
     /// Raises
     /// ------
     /// CorruptSegmentError
-    ///     If it is not as it was written.
+    ///     If it was damaged.
     /// NotImplementedError
-    ///     If another provider, or a newer version of Holdfast, wrote it.
+    ///     If another provider wrote it.
+    /// NewerFormatError
+    ///     If a newer version of Holdfast wrote it.
     #[classmethod]
     fn parse(_: &Bound<'_, PyType>, text: &str) -> PyResult<Self> {
         let id: CoreId = text.parse().map_err(to_py)?;
@@ -55,7 +53,7 @@ impl CommitId {
     }
 }
 
-/// What a segment of a state store holds, after all of it was verified.
+/// Content of a segment of a state store, after all of it was verified.
 ///
 /// Instances come from `inspect_segment` and `SegmentReport.from_bytes`.
 #[pyclass(frozen, eq, get_all, module = "holdfast")]
@@ -63,7 +61,7 @@ impl CommitId {
 pub(crate) struct SegmentReport {
     /// Whose state it is.
     owner: Owner,
-    /// Checkpoint it was written for: for a state store a version, which is a batch id + 1.
+    /// Checkpoint it was written for. In a state store that is a version, the batch id + 1.
     created: u64,
     /// Either "changelog", "base_image", "snapshot", "in_flight" or "run".
     kind: &'static str,
@@ -73,7 +71,7 @@ pub(crate) struct SegmentReport {
     entries: u64,
     /// Size of its entries in bytes, uncompressed.
     payload_bytes: u64,
-    /// Groups of blocks; 0 in all kinds but a run, as what follows.
+    /// Groups of blocks. This and all numbers below are 0 unless it is a run.
     groups: u64,
     /// Blocks of entries.
     blocks: u64,
@@ -87,16 +85,12 @@ pub(crate) struct SegmentReport {
 
 #[pymethods]
 impl SegmentReport {
-    /// Decode what another process found.
+    /// Decode a report of another process.
     ///
     /// Parameters
     /// ----------
     /// data : bytes
-    ///     As ``StoredSegments.inspect`` returns it.
-    ///
-    /// Returns
-    /// -------
-    /// SegmentReport
+    ///     Return value of ``StoredSegments.inspect``.
     ///
     /// Raises
     /// ------
@@ -115,7 +109,10 @@ impl From<CoreReport> for SegmentReport {
         Self {
             owner: Owner(head.owner),
             created: head.created.0,
-            kind: name_of(head.kind),
+            kind: SEGMENT_KINDS
+                .iter()
+                .find(|(_, kind)| *kind == head.kind)
+                .map_or("run", |(name, _)| *name),
             lineage: head.lineage.into_iter().map(SegmentRef).collect(),
             entries: head.entries,
             payload_bytes: head.payload_bytes,
@@ -128,33 +125,12 @@ impl From<CoreReport> for SegmentReport {
     }
 }
 
-fn name_of(kind: SegmentKind) -> &'static str {
-    match kind {
-        SegmentKind::Changelog => "changelog",
-        SegmentKind::BaseImage => "base_image",
-        SegmentKind::Snapshot => "snapshot",
-        SegmentKind::InFlight => "in_flight",
-        SegmentKind::Run => "run",
-    }
-}
-
 /// Read a segment of a state store and verify all of it: digests, checksums and the order of the
-/// entries, and of a run that its separators and filters lead to every key.
-///
-/// Parameters
-/// ----------
-/// folder : str or os.PathLike
-///     Folder of the physical files.
-/// ref : SegmentRef
-///     The segment.
-///
-/// Returns
-/// -------
-/// SegmentReport
+/// entries. In a run, the separators and filters must lead to every key.
 ///
 /// Raises
 /// ------
-/// FileNotFoundError, CorruptSegmentError, NotImplementedError, OSError
+/// FileNotFoundError, CorruptSegmentError, NewerFormatError, OSError
 ///     As `read_segment`.
 #[pyfunction]
 #[pyo3(signature = (folder, r#ref))]

@@ -1,7 +1,7 @@
 //! Python extension module `holdfast._core`: a thin face of `holdfast-core`.
 //!
-//! Every call into the core runs with the GIL released, and every error of the core becomes the
-//! builtin Python exception that says what to do (see `errors`).
+//! Every call into the core runs with the GIL released. Every error of the core becomes the builtin
+//! Python exception that says what to do (see `errors`).
 
 mod arguments;
 mod buffer;
@@ -11,13 +11,19 @@ mod digest;
 mod errors;
 mod inspect;
 mod manager;
+mod manager_message;
+mod modes;
 mod orphans;
+mod parts;
 mod segment_store;
 mod segments;
-mod server;
 mod shared;
 mod status;
 mod values;
+
+#[cfg(feature = "testing")]
+#[path = "tests/server.rs"]
+mod server;
 
 use pyo3::prelude::*;
 
@@ -33,15 +39,19 @@ mod _core {
         CheckpointMetadata, InFlight, OperatorEntry, Piece, RegionEntry, Staged, StateEntry,
     };
     #[pymodule_export]
-    use crate::client::{ManagerClient, executor_socket};
+    use crate::client::ManagerClient;
     #[pymodule_export]
     use crate::digest::chunk_digests;
     #[pymodule_export]
-    use crate::errors::{AttemptEndedError, CorruptSegmentError, FencedError};
+    use crate::errors::{AttemptEndedError, CorruptSegmentError, FencedError, NewerFormatError};
     #[pymodule_export]
     use crate::inspect::{CommitId, SegmentReport, inspect_segment};
     #[pymodule_export]
     use crate::manager::SnapshotManager;
+    #[pymodule_export]
+    use crate::manager_message::manager_message;
+    #[pymodule_export]
+    use crate::modes::set_local_umask;
     #[pymodule_export]
     use crate::orphans::OrphanReclaimer;
     #[pymodule_export]
@@ -49,9 +59,11 @@ mod _core {
     #[pymodule_export]
     use crate::segments::read_segment;
     #[pymodule_export]
-    use crate::server::{ManagerServer, manager_message};
-    #[pymodule_export]
     use crate::status::{FileStatus, Stats};
     #[pymodule_export]
     use crate::values::{Owner, SegmentRef};
+
+    #[cfg(feature = "testing")]
+    #[pymodule_export]
+    use crate::server::{ManagerServer, serve};
 }

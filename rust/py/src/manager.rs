@@ -1,5 +1,5 @@
-//! The snapshot manager of this process: opening it, and what it is told about checkpoints. What it
-//! does with segments is in `segment_store`.
+//! The snapshot manager of this process: opening it, and messages about checkpoints. The module
+//! `segment_store` has its methods for segments.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,8 +13,7 @@ use pyo3::prelude::*;
 
 use crate::arguments::{self, DEFAULT_MAX_FILE_BYTES, FallbacksArgument, RetainedArgument};
 use crate::errors::to_py;
-use crate::segment_store::SegmentStore;
-use crate::server::{self, ManagerServer};
+use crate::segment_store::{Place, SegmentStore};
 use crate::shared::Shared;
 use crate::status::{FileStatus, Stats};
 use crate::values::{Owner, SegmentRef};
@@ -22,18 +21,17 @@ use crate::values::{Owner, SegmentRef};
 /// Packs the state of many owners into a few files, and deletes each file as soon as no retained
 /// checkpoint and no open attempt needs it.
 ///
-/// One manager owns one folder. Restarting is opening a new manager on the same folder: it writes
-/// under a new term, so nothing of an earlier incarnation is ever overwritten. Then call `restore`
-/// with the retained checkpoints, and `sweep`. The first change that the new manager makes takes the
-/// folder over: every change of an older one raises `FencedError` from then on. A manager that only
-/// reads takes nothing over.
+/// One manager owns one folder. To restart, open a new manager on the same folder. It writes under
+/// a new term, so it never overwrites files of an earlier incarnation. Then call `restore` with the
+/// retained checkpoints, and `sweep`. The first change that the new manager makes takes the folder
+/// over: every change of an older one raises `FencedError` from then on. A manager that only reads
+/// takes nothing over.
 ///
-/// A child that was forked can read with the manager of its parent; every other call is a
-/// ValueError.
+/// A forked child can read with the manager of its parent. Every other call is a ValueError.
 ///
 /// The messages `started`, `completed`, `partially_completed`, `aborted` and `subsumed` may be
 /// lost, repeated and reordered. Each carries everything that is retained at its moment, so the
-/// next message repairs what a lost one left. The design follows Apache Flink's FLIP-306 (unified
+/// next message makes up for a lost one. The design follows Apache Flink's FLIP-306 (unified
 /// file merging) and FLIP-600 (regional checkpoints).
 ///
 /// All methods may be called from several threads; the GIL is released around work and I/O.
@@ -41,20 +39,20 @@ use crate::values::{Owner, SegmentRef};
 /// Parameters
 /// ----------
 /// path : str or os.PathLike
-///     Folder of the physical files. It is made if it is missing. A relative path is meant as seen
-///     from the working directory of this moment.
+///     Folder of the physical files. It is made if it is missing. A relative path starts at the
+///     working directory of this moment.
 /// max_file_bytes : int, default 32 MiB
 ///     Size in bytes at which a file is sealed and the next one is begun. A soft bound: the segment
 ///     that crosses it is still written whole.
 /// across_checkpoints : bool, optional
-///     Whether a file takes segments of several checkpoints. By default it does where the storage
-///     can append durably, which local files can.
+///     Whether a file takes segments of several checkpoints. By default it does if the storage can
+///     append durably, as local files can.
 /// compression : {"lz4", "none"}, default "lz4"
 ///     How payloads are compressed on disk. Both are always readable.
 /// max_space_amplification : float or None, default 2.0
-///     Bound on physical bytes divided by live bytes, at least 1: beyond it, segments in the most
-///     wasteful files are not offered for reuse (`lease`), and a file that wastes more than 64 KiB
-///     takes no further segments as soon as it could break the bound. None: no bound.
+///     Bound on physical bytes divided by live bytes, at least 1, or None for no bound. Beyond it,
+///     segments in the most wasteful files are not offered for reuse (`lease`). A file that wastes
+///     more than 64 KiB takes no further segments as soon as it could break the bound.
 ///
 /// Raises
 /// ------
@@ -89,6 +87,13 @@ impl SnapshotManager {
     fn open(&self) -> PyResult<Arc<Core>> {
         self.0.open().map_err(to_py)
     }
+
+    /// The manager, which is open, for a server.
+    #[cfg(feature = "testing")]
+    pub(crate) fn shared(&self) -> PyResult<Arc<Shared<Core>>> {
+        self.open()?;
+        Ok(Arc::clone(&self.0))
+    }
 }
 
 #[pymethods]
@@ -118,8 +123,8 @@ impl SnapshotManager {
         )?;
         let storage = LocalStorage::new(&path);
         let path = storage.root().to_path_buf();
-        // A term names the files of one incarnation for ever, also after its files are deleted and
-        // listing shows nothing of it any more: so it is never before the time in milliseconds.
+        // A term must never come back, even after all its files were deleted and no listing shows
+        // it any more. So it is at least the time in milliseconds.
         #[expect(clippy::disallowed_methods, reason = "the one look at a clock")]
         let now_ms = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -128,7 +133,7 @@ impl SnapshotManager {
             .detach(|| Core::open_next_term(Arc::new(storage), options, now_ms))
             .map_err(to_py)?;
         let shared = Shared::new("manager", path, core);
-        let base = PyClassInitializer::from(SegmentStore::here(Arc::clone(&shared)));
+        let base = PyClassInitializer::from(SegmentStore(Place::Here(Arc::clone(&shared))));
         Ok(base.add_subclass(Self(shared)))
     }
 
@@ -144,7 +149,7 @@ impl SnapshotManager {
         Ok(self.open()?.term().0)
     }
 
-    /// Whether files take segments of several checkpoints.
+    /// Returns whether files take segments of several checkpoints.
     #[getter]
     fn across_checkpoints(&self) -> PyResult<bool> {
         Ok(self.open()?.across_checkpoints())
@@ -152,7 +157,7 @@ impl SnapshotManager {
 
     /// Make everything that the attempt wrote or leased survive a machine crash.
     ///
-    /// Call it before the acknowledgement that depends on it. It never waits for an owner that is
+    /// Call it before the acknowledgement that depends on it. It does not wait for owners that are
     /// still writing, and files go on taking segments.
     ///
     /// Parameters
@@ -167,18 +172,12 @@ impl SnapshotManager {
     /// FencedError
     ///     If a newer manager took the folder over.
     /// OSError
-    ///     If storage failed, or a segment was lost by an earlier failure: release it and write it
-    ///     again.
+    ///     If storage failed, or an earlier failure lost a segment: release it and write it again.
     fn persist(&self, py: Python<'_>, checkpoint: u64) -> PyResult<()> {
         self.detached(py, |core| core.persist(CheckpointId(checkpoint)))
     }
 
     /// Tell that an attempt started.
-    ///
-    /// Parameters
-    /// ----------
-    /// checkpoint : int
-    ///     Id of the attempt.
     fn started(&self, py: Python<'_>, checkpoint: u64) -> PyResult<()> {
         self.detached(py, |core| {
             core.started(CheckpointId(checkpoint));
@@ -203,7 +202,7 @@ impl SnapshotManager {
     /// Raises
     /// ------
     /// ValueError
-    ///     If `retained` cannot be the truth of that moment. Nothing is changed then.
+    ///     If `retained` cannot be true. Nothing is changed then.
     /// FencedError
     ///     If a newer manager took the folder over. Nothing is changed then.
     #[pyo3(signature = (checkpoint, retained, *, decided = None))]
@@ -220,8 +219,8 @@ impl SnapshotManager {
 
     /// Tell that a checkpoint completed with an older state of some owners.
     ///
-    /// What these owners wrote for `checkpoint` is dead at once, acknowledged or not. The segments
-    /// of their origin stay for as long as a retained checkpoint refers to that origin.
+    /// All segments that these owners wrote for `checkpoint` die at once, acknowledged or not. The
+    /// segments of their origin stay for as long as a retained checkpoint refers to that origin.
     ///
     /// Parameters
     /// ----------
@@ -229,17 +228,16 @@ impl SnapshotManager {
     ///     Id of the checkpoint.
     /// fallbacks : mapping of Owner to int
     ///     The owners that fell back, and the origin of the state the checkpoint has for them: the
-    ///     id whose snapshot really produced it, followed through earlier fallbacks.
+    ///     checkpoint whose snapshot really produced it, through any chain of fallbacks.
     /// retained, decided
     ///     As for `completed`. The entry of `checkpoint` equals `fallbacks`.
     ///
     /// Raises
     /// ------
     /// ValueError
-    ///     If `retained` cannot be the truth of that moment, for example because it lacks
-    ///     `checkpoint`, names an origin that is not older than its checkpoint or in which the owner
-    ///     fell back itself, or contradicts an earlier message about the same checkpoint. Nothing is
-    ///     changed then.
+    ///     If `retained` cannot be true. For example, it lacks `checkpoint`, names an origin that
+    ///     is not older than its checkpoint, or in which the owner fell back itself, or contradicts
+    ///     an earlier message about the same checkpoint. Nothing is changed then.
     /// FencedError
     ///     If a newer manager took the folder over. Nothing is changed then.
     #[pyo3(signature = (checkpoint, fallbacks, retained, *, decided = None))]
@@ -268,10 +266,8 @@ impl SnapshotManager {
     ///
     /// Raises
     /// ------
-    /// ValueError
-    ///     If `retained` cannot be the truth of that moment. Nothing is changed then.
-    /// FencedError
-    ///     If a newer manager took the folder over. Nothing is changed then.
+    /// ValueError, FencedError
+    ///     As from `completed`.
     #[pyo3(signature = (checkpoint, retained, *, decided = None))]
     fn aborted(
         &self,
@@ -295,10 +291,8 @@ impl SnapshotManager {
     ///
     /// Raises
     /// ------
-    /// ValueError
-    ///     If `retained` cannot be the truth of that moment. Nothing is changed then.
-    /// FencedError
-    ///     If a newer manager took the folder over. Nothing is changed then.
+    /// ValueError, FencedError
+    ///     As from `completed`.
     #[pyo3(signature = (checkpoint, retained, *, decided = None))]
     fn subsumed(
         &self,
@@ -317,18 +311,19 @@ impl SnapshotManager {
     /// ----------
     /// checkpoints : dict of int to sequence of (Owner, int, SegmentRef)
     ///     Per retained checkpoint every segment it needs: owner, origin of that owner's state,
-    ///     reference. Any number of calls; each adds.
+    ///     reference. Each further call adds to these.
     ///
     /// Raises
     /// ------
     /// ValueError
     ///     If a segment is named as the state of another owner than the one it was written for, or
-    ///     an owner has two origins in one checkpoint or one that is newer. Nothing is changed then.
+    ///     an owner has two origins in one checkpoint or one that is newer. Nothing is changed
+    ///     then.
     /// FileNotFoundError
-    ///     If segments are missing. All others are known then nevertheless: they can be read, and
-    ///     are not swept.
+    ///     If segments are missing. All others are known nevertheless and can be read. A file stays
+    ///     until no checkpoint needs it, even if it is damaged.
     /// OSError
-    ///     If storage failed.
+    ///     If storage failed. Nothing is changed then.
     fn restore(
         &self,
         py: Python<'_>,
@@ -352,13 +347,13 @@ impl SnapshotManager {
     /// Returns
     /// -------
     /// int
-    ///     Number of files found. One that cannot be deleted now is tried again at the next
-    ///     message.
+    ///     Number of files found. The next message retries files that cannot be deleted now.
     ///
     /// Raises
     /// ------
     /// ValueError
-    ///     Before `restore` was called, if only with ``{}``: nothing would be known to be needed.
+    ///     Before `restore`, or after one that changed nothing: the manager does not know which
+    ///     files are needed. Call ``restore({})`` if no checkpoint is retained.
     /// OSError
     ///     If the folder cannot be listed.
     fn sweep(&self, py: Python<'_>) -> PyResult<u64> {
@@ -367,8 +362,8 @@ impl SnapshotManager {
 
     /// Wait until every file that is due was deleted.
     ///
-    /// Messages only decide which files go; a thread of the manager deletes and seals them behind. A
-    /// file that cannot be deleted is tried again at the next message, not before.
+    /// Messages only decide which files go. A thread of the manager deletes and seals them later.
+    /// The next message retries files that could not be deleted.
     fn wait_for_deletes(&self, py: Python<'_>) -> PyResult<()> {
         self.detached(py, |core| {
             core.wait_for_deletes();
@@ -377,10 +372,6 @@ impl SnapshotManager {
     }
 
     /// Return counts and sizes.
-    ///
-    /// Returns
-    /// -------
-    /// Stats
     fn stats(&self, py: Python<'_>) -> PyResult<Stats> {
         self.detached(py, |core| Ok(Stats::from(core.stats())))
     }
@@ -393,44 +384,6 @@ impl SnapshotManager {
     fn files(&self, py: Python<'_>) -> PyResult<Vec<FileStatus>> {
         let files = self.detached(py, |core| Ok(core.files()))?;
         Ok(files.into_iter().map(FileStatus::from).collect())
-    }
-
-    /// Let other processes of the same user work with this manager through a Unix socket.
-    ///
-    /// Parameters
-    /// ----------
-    /// socket_path : str or os.PathLike
-    ///     Where to listen, at most 107 bytes. Its folder must be private to this user (mode 700);
-    ///     it is made if it is missing. The socket has mode 600.
-    /// on_message : callable
-    ///     Called with the bytes of every `ManagerClient.send`, on threads of the server, one per
-    ///     client. The server ignores what it returns, and raises its exceptions at the client.
-    ///
-    /// Returns
-    /// -------
-    /// ManagerServer
-    ///     Serves until it is closed; a ``with`` statement does that. Once the manager is closed,
-    ///     clients get a ValueError.
-    ///
-    /// Raises
-    /// ------
-    /// ValueError
-    ///     If the path is too long, the folder is not private, or the manager is closed.
-    /// OSError
-    ///     If the socket cannot be made, for example because another process listens there.
-    ///
-    /// Examples
-    /// --------
-    /// >>> with manager.serve("/run/user/1000/sales/manager.sock", print) as server:
-    /// ...     client = ManagerClient(server.path, pipeline="sales", folder=str(manager.path))
-    fn serve(
-        &self,
-        py: Python<'_>,
-        socket_path: PathBuf,
-        on_message: Py<PyAny>,
-    ) -> PyResult<ManagerServer> {
-        self.open()?;
-        server::serve(py, Arc::clone(&self.0), socket_path, on_message).map_err(to_py)
     }
 
     fn __repr__(&self) -> String {

@@ -1,4 +1,4 @@
-//! The clean-up of a pipeline's driver: files whose managers are gone.
+//! The clean-up by a pipeline's driver of files whose managers are gone.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -13,20 +13,8 @@ use crate::errors::to_py;
 
 /// Deletes the physical files of managers that are gone, once no retained checkpoint needs them.
 ///
-/// For the driver of a pipeline whose managers are on executors: each of these deletes its own
-/// files. The terms of all files that are there when this is made count as known.
-///
-/// Parameters
-/// ----------
-/// folder : str or os.PathLike
-///     Folder of the physical files.
-/// pipeline : str
-///     Name of the pipeline.
-///
-/// Raises
-/// ------
-/// OSError
-///     If the folder cannot be listed.
+/// For the driver of a pipeline whose managers are on executors, where each manager deletes its own
+/// files. The terms of all files in the folder at its construction count as known.
 #[pyclass(frozen, module = "holdfast._core")]
 pub(crate) struct OrphanReclaimer {
     storage: LocalStorage,
@@ -49,22 +37,20 @@ impl OrphanReclaimer {
         })
     }
 
-    /// Delete what no retained checkpoint needs. No attempt may be under way.
+    /// Delete files that no retained checkpoint needs. No attempt may be under way.
     ///
     /// Parameters
     /// ----------
-    /// retained : sequence of CheckpointMetadata
-    ///     All retained checkpoints.
     /// live_terms : set of int
     ///     Terms whose managers may still be at work. Their files are left alone.
     /// newest_term : int
-    ///     The newest term that the application has given to a manager, 0 if none; read before
+    ///     The newest term that the application has given to a manager, 0 if none. Read it before
     ///     `live_terms`.
     ///
     /// Returns
     /// -------
     /// str
-    ///     What was done, for the log; empty if there was nothing to do.
+    ///     A summary for the log; empty if there was nothing to do.
     ///
     /// Raises
     /// ------
@@ -74,7 +60,7 @@ impl OrphanReclaimer {
     /// FileNotFoundError
     ///     If segments that a checkpoint needs are missing. Nothing is deleted.
     /// ValueError
-    ///     If a checkpoint cannot be what it says. Nothing is deleted.
+    ///     If a checkpoint contradicts itself. Nothing is deleted.
     /// OSError
     ///     If the folder cannot be listed.
     #[pyo3(signature = (retained, *, live_terms, newest_term))]
@@ -89,9 +75,9 @@ impl OrphanReclaimer {
             let report = reclaim_orphans(
                 &self.storage,
                 || {
-                    let checkpoints = retained.iter();
+                    let checkpoints = retained.iter().map(Py::get);
                     checkpoints
-                        .map(|checkpoint| checkpoint.get().restored(&self.pipeline))
+                        .map(|checkpoint| checkpoint.0.restored(&self.pipeline))
                         .collect()
                 },
                 &|term| live_terms.contains(&term.0),

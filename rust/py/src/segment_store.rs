@@ -1,121 +1,52 @@
-//! Writing and reading segments through a manager, whether it is in this process or in another one.
+//! Writing and reading segments through a manager in this process or in another one.
 
 use std::sync::Arc;
 
 use holdfast_core::format::NewSegment;
 use holdfast_core::manager::SnapshotManager;
-use holdfast_core::{CheckpointId, Error, Owner as CoreOwner, SegmentRef as CoreRef};
+use holdfast_core::{CheckpointId, Error};
 use holdfast_wire::Client;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::arguments;
+use crate::arguments::{SEGMENT_KINDS, one_of};
 use crate::buffer::Payload;
 use crate::errors::to_py;
 use crate::shared::Shared;
 use crate::values::{Owner, SegmentRef, core_refs};
 
-/// Where a program puts segments: a `SnapshotManager`, or a `ManagerClient` of one in another process.
+/// A place for segments: a `SnapshotManager`, or a `ManagerClient` of a manager in another process.
 ///
 /// All methods may be called from several threads; the GIL is released around work and I/O.
 #[pyclass(frozen, subclass, module = "holdfast._core")]
-pub(crate) struct SegmentStore(Place);
+pub(crate) struct SegmentStore(pub(crate) Place);
 
-/// Where the manager is.
-enum Place {
+pub(crate) enum Place {
     Here(Arc<Shared<SnapshotManager>>),
     BehindSocket(Arc<Shared<Client>>),
 }
 
-/// A manager for one call.
-enum Opened {
-    Here(Arc<SnapshotManager>),
-    BehindSocket(Arc<Client>),
-}
-
-impl Opened {
-    fn append(&self, new: &NewSegment<'_>, payload: &[u8]) -> Result<CoreRef, Error> {
-        match self {
-            Self::Here(manager) => manager.append(new, payload),
-            Self::BehindSocket(client) => client.append(new, payload),
-        }
-    }
-
-    fn read(
-        &self,
-        segment: &CoreRef,
-        owner: &CoreOwner,
-        known_bytes: u64,
-    ) -> Result<Vec<u8>, Error> {
-        match self {
-            Self::Here(manager) => {
-                let segment = manager.read_known(segment, owner, known_bytes)?;
-                Ok(segment.payload)
-            }
-            Self::BehindSocket(client) => client.read_known(segment, owner, known_bytes),
-        }
-    }
-
-    fn persist_segments(
-        &self,
-        id: CheckpointId,
-        owner: &CoreOwner,
-        refs: &[CoreRef],
-    ) -> Result<(), Error> {
-        match self {
-            Self::Here(manager) => manager.persist_segments(id, owner, refs),
-            Self::BehindSocket(client) => client.persist_segments(id, owner, refs),
-        }
-    }
-
-    fn lease(
-        &self,
-        owner: &CoreOwner,
-        id: CheckpointId,
-        refs: &[CoreRef],
-    ) -> Result<Vec<bool>, Error> {
-        match self {
-            Self::Here(manager) => manager.lease(owner, id, refs),
-            Self::BehindSocket(client) => client.lease(owner, id, refs),
-        }
-    }
-
-    fn release(&self, owner: &CoreOwner, refs: &[CoreRef]) -> Result<(), Error> {
-        match self {
-            Self::Here(manager) => {
-                manager.release(owner, refs);
-                Ok(())
-            }
-            Self::BehindSocket(client) => client.release(owner, refs),
-        }
-    }
-}
-
 impl SegmentStore {
-    pub(crate) fn here(manager: Arc<Shared<SnapshotManager>>) -> Self {
-        Self(Place::Here(manager))
-    }
-
-    pub(crate) fn behind_socket(client: Arc<Shared<Client>>) -> Self {
-        Self(Place::BehindSocket(client))
-    }
-
-    fn open(&self) -> PyResult<Opened> {
+    /// Calls the manager here, or the client of the one behind the socket.
+    fn call<T>(
+        &self,
+        here: impl FnOnce(&SnapshotManager) -> Result<T, Error>,
+        behind_socket: impl FnOnce(&Client) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         match &self.0 {
-            Place::Here(manager) => manager.open().map(Opened::Here),
-            Place::BehindSocket(client) => client.open().map(Opened::BehindSocket),
+            Place::Here(manager) => here(&*manager.open()?),
+            Place::BehindSocket(client) => behind_socket(&*client.open()?),
         }
-        .map_err(to_py)
     }
 
-    /// Runs `work` with the GIL released.
+    /// Like `call`, with the GIL released.
     fn detached<T: Send>(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(&Opened) -> Result<T, Error> + Send,
+        here: impl FnOnce(&SnapshotManager) -> Result<T, Error> + Send,
+        behind_socket: impl FnOnce(&Client) -> Result<T, Error> + Send,
     ) -> PyResult<T> {
-        let manager = self.open()?;
-        py.detach(|| work(&manager)).map_err(to_py)
+        py.detach(|| self.call(here, behind_socket)).map_err(to_py)
     }
 }
 
@@ -123,8 +54,8 @@ impl SegmentStore {
 impl SegmentStore {
     /// Append a segment for an open checkpoint attempt.
     ///
-    /// Once this returns, the bytes survive the death of this process; `persist` and
-    /// `persist_segments` make them survive the machine.
+    /// Once this returns, the bytes survive the death of this process. `persist` and
+    /// `persist_segments` make them survive a crash of the machine.
     ///
     /// Parameters
     /// ----------
@@ -134,11 +65,11 @@ impl SegmentStore {
     ///     Id of the attempt.
     /// data : buffer
     ///     Any object with the buffer protocol: bytes, bytearray, memoryview, NumPy array, Arrow
-    ///     buffer. It is not copied when it is C-contiguous; it must not be changed by another
-    ///     thread during the call. To another process, data of more than 64 KiB cross in memory
-    ///     that both processes see, not through the socket.
+    ///     buffer. C-contiguous data is not copied. No other thread may change it during the call.
+    ///     Data of more than 64 KiB reaches another process through shared memory, not through the
+    ///     socket.
     /// kind : {"snapshot", "changelog", "base_image", "in_flight"}, default "snapshot"
-    ///     What the segment holds.
+    ///     Content of the segment.
     /// lineage : sequence of SegmentRef, default ()
     ///     Segments it builds on, oldest first.
     /// entries : int, default 0
@@ -147,7 +78,7 @@ impl SegmentStore {
     /// Returns
     /// -------
     /// SegmentRef
-    ///     Keep it in the checkpoint's metadata: without it the segment cannot be read.
+    ///     Keep it in the checkpoint's metadata: a read of the segment needs it.
     ///
     /// Raises
     /// ------
@@ -161,7 +92,7 @@ impl SegmentStore {
     ///     If the connection to another process broke. The segment may have been written, but no
     ///     checkpoint refers to it.
     /// OSError
-    ///     If storage failed. Nothing was appended, and other owners are not affected; a retry
+    ///     If storage failed. Nothing was appended, and other owners are not affected. A retry
     ///     goes to a new file.
     #[pyo3(signature = (owner, checkpoint, data, *, kind = "snapshot", lineage = Vec::new(), entries = 0))]
     #[pyo3(
@@ -178,24 +109,17 @@ impl SegmentStore {
         lineage: Vec<SegmentRef>,
         entries: u64,
     ) -> PyResult<SegmentRef> {
-        let manager = self.open()?;
-        let kind = arguments::segment_kind(kind)?;
+        let kind = one_of("kind", kind, &SEGMENT_KINDS)?;
         let lineage = core_refs(&lineage);
-        let payload = Payload::of(data)?;
         let new = NewSegment {
-            owner: &owner.0,
-            created: CheckpointId(checkpoint),
-            kind,
             lineage: &lineage,
-            replaced: None,
             entries,
-            tables: &[],
-            runs: 0,
+            ..NewSegment::of(&owner.0, CheckpointId(checkpoint), kind)
         };
-        payload
-            .with_bytes(py, |bytes| manager.append(&new, bytes))
-            .map(SegmentRef)
-            .map_err(to_py)
+        let appended = Payload::of(data)?.with_bytes(py, |bytes| {
+            self.call(|m| m.append(&new, bytes), |c| c.append(&new, bytes))
+        });
+        appended.map(SegmentRef).map_err(to_py)
     }
 
     /// Read a segment and verify all of it: digest, checksums, owner.
@@ -203,12 +127,12 @@ impl SegmentStore {
     /// Parameters
     /// ----------
     /// ref : SegmentRef
-    ///     What `append` returned, in this or in an earlier incarnation.
+    ///     Return value of `append`, in this or in an earlier incarnation.
     /// owner : Owner
     ///     Whose state it is.
     /// known_bytes : int, default 0
-    ///     Bytes that the physical file is known to have, at least. On object stores that saves the
-    ///     request for how many it has.
+    ///     Lower bound on the size of the physical file in bytes. On object stores it saves the
+    ///     request for the size.
     ///
     /// Returns
     /// -------
@@ -222,7 +146,7 @@ impl SegmentStore {
     /// CorruptSegmentError
     ///     If the stored bytes differ from what was written, or belong to another owner. The
     ///     message names file, offset, owner, expected and found values.
-    /// NotImplementedError
+    /// NewerFormatError
     ///     If a newer version of Holdfast wrote the segment.
     /// OSError
     ///     If storage failed, or the connection to another process broke.
@@ -234,7 +158,11 @@ impl SegmentStore {
         owner: Owner,
         known_bytes: u64,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let payload = self.detached(py, |manager| manager.read(&r#ref.0, &owner.0, known_bytes))?;
+        let payload = self.detached(
+            py,
+            |manager| Ok(manager.read_known(&r#ref.0, &owner.0, known_bytes)?.payload),
+            |client| client.read(&r#ref.0, &owner.0, known_bytes),
+        )?;
         Ok(PyBytes::new(py, &payload))
     }
 
@@ -258,8 +186,8 @@ impl SegmentStore {
     /// FileNotFoundError
     ///     If a segment is not live any more, or its file is gone.
     /// OSError
-    ///     If storage failed, or a segment was lost by an earlier failure: release it and write it
-    ///     again. Or the connection to another process broke.
+    ///     If storage failed, or an earlier failure lost a segment: release it and write it again.
+    ///     Or if the connection to another process broke.
     fn persist_segments(
         &self,
         py: Python<'_>,
@@ -268,7 +196,11 @@ impl SegmentStore {
         refs: Vec<SegmentRef>,
     ) -> PyResult<()> {
         let (id, refs) = (CheckpointId(checkpoint), core_refs(&refs));
-        self.detached(py, |manager| manager.persist_segments(id, &owner.0, &refs))
+        self.detached(
+            py,
+            |manager| manager.persist_segments(id, &owner.0, &refs),
+            |client| client.persist_segments(id, &owner.0, &refs),
+        )
     }
 
     /// Ask to reuse segments in an open attempt instead of writing them again.
@@ -285,9 +217,9 @@ impl SegmentStore {
     /// Returns
     /// -------
     /// list of bool
-    ///     Per segment: True when it is kept until the attempt is decided, and longer if its
-    ///     checkpoint contains it; False when it must be written again. Segments that the manager
-    ///     of another executor wrote always must.
+    ///     Per segment: True if it is kept until the attempt is decided, and longer if the
+    ///     checkpoint contains it. False if it must be written again, as must every segment that
+    ///     the manager of another executor wrote.
     ///
     /// Raises
     /// ------
@@ -305,12 +237,16 @@ impl SegmentStore {
         refs: Vec<SegmentRef>,
     ) -> PyResult<Vec<bool>> {
         let (id, refs) = (CheckpointId(checkpoint), core_refs(&refs));
-        self.detached(py, |manager| manager.lease(&owner.0, id, &refs))
+        self.detached(
+            py,
+            |manager| manager.lease(&owner.0, id, &refs),
+            |client| client.lease(&owner.0, id, &refs),
+        )
     }
 
     /// Give up segments whose acknowledgement was refused.
     ///
-    /// What was written for it dies at once; segments that it only reused are left alone.
+    /// Segments written for it die at once. Segments that it only reused stay.
     ///
     /// Parameters
     /// ----------
@@ -325,23 +261,30 @@ impl SegmentStore {
     ///     If the connection to another process broke.
     fn release(&self, py: Python<'_>, owner: Owner, refs: Vec<SegmentRef>) -> PyResult<()> {
         let refs = core_refs(&refs);
-        self.detached(py, |manager| manager.release(&owner.0, &refs))
+        self.detached(
+            py,
+            |manager| {
+                manager.release(&owner.0, &refs);
+                Ok(())
+            },
+            |client| client.release(&owner.0, &refs),
+        )
     }
 
     /// Close a manager of this process, or the connection to one of another process. Closing twice
     /// does nothing.
     ///
-    /// A manager of this process seals its open files and deletes what is due.
+    /// A manager of this process seals its open files and deletes the files that are due.
     ///
     /// Raises
     /// ------
     /// OSError
-    ///     If a file could not be sealed. The manager is closed nevertheless, and what was persisted
-    ///     remains readable.
+    ///     If a file could not be sealed. The manager is closed nevertheless, and everything
+    ///     persisted remains readable.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         match &self.0 {
             Place::Here(manager) => {
-                // In a child the files are those of its parent, which closes them itself.
+                // In a forked child the files belong to its parent, which closes them itself.
                 let own = manager.take().filter(|manager| !manager.is_inherited());
                 py.detach(|| own.map_or(Ok(()), |manager| manager.seal()))
                     .map_err(to_py)

@@ -12,15 +12,6 @@ use crate::values::{Owner, SegmentRef};
 
 /// Read a segment and verify all of it, without a manager.
 ///
-/// Parameters
-/// ----------
-/// folder : str or os.PathLike
-///     Folder of the physical files.
-/// ref : SegmentRef
-///     The segment.
-/// owner : Owner
-///     Whose state it is.
-///
 /// Returns
 /// -------
 /// bytes
@@ -33,7 +24,7 @@ use crate::values::{Owner, SegmentRef};
 /// CorruptSegmentError
 ///     If the stored bytes differ from what was written, or belong to another owner. The message
 ///     names file, offset, owner, expected and found values.
-/// NotImplementedError
+/// NewerFormatError
 ///     If a newer version of Holdfast wrote the segment.
 /// OSError
 ///     If storage failed.

@@ -1,4 +1,4 @@
-//! What Python objects and threads of the core share until one of them closes it.
+//! A value that Python objects and threads of the core share until one of them closes it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use holdfast_core::Error;
 use parking_lot::Mutex;
 
-/// A manager, client or server, and the folder or socket that messages name it by.
+/// A manager, client or server, and the folder or socket that names it in messages.
 pub(crate) struct Shared<T> {
     what: &'static str,
     path: PathBuf,
@@ -43,16 +43,17 @@ impl<T> Shared<T> {
         self.opened.lock().clone()
     }
 
-    /// Marks it closed. The first caller gets what there is to close.
+    /// Marks it closed. The first caller gets the value.
     pub(crate) fn take(&self) -> Option<Arc<T>> {
         self.opened.lock().take()
     }
 
     /// `<ManagerClient at /run/m.sock>`, for one `class` of Python objects.
     pub(crate) fn repr(&self, class: &str) -> String {
-        let closed = match self.while_open() {
-            Some(_) => "",
-            None => "closed ",
+        let closed = if self.while_open().is_some() {
+            ""
+        } else {
+            "closed "
         };
         format!("<{closed}{class} at {}>", self.path.display())
     }

@@ -1,7 +1,9 @@
-//! What a manager tells about itself.
+//! Status of a manager and of its files.
 
 use holdfast_core::manager::{FileStatus as CoreFile, ManagerStats};
 use pyo3::prelude::*;
+
+use crate::parts::{constructed, parts};
 
 /// Counts and sizes of a manager, at one moment.
 #[pyclass(frozen, eq, get_all, module = "holdfast")]
@@ -15,7 +17,7 @@ pub(crate) struct Stats {
     live_segments: u64,
     /// Their size in bytes, as stored.
     live_bytes: u64,
-    /// Size in bytes of the files that only owners who fell back keep alive.
+    /// Size in bytes of the files that only owners that fell back keep alive.
     pinned_bytes: u64,
     /// Files sealed.
     seals: u64,
@@ -51,23 +53,10 @@ impl From<ManagerStats> for Stats {
 
 #[pymethods]
 impl Stats {
-    fn __repr__(&self) -> String {
-        format!(
-            "Stats(physical_files={}, physical_bytes={}, live_segments={}, live_bytes={}, \
-             pinned_bytes={}, seals={}, syncs={}, appends={}, deletes={}, delete_failures={}, \
-             space_amplification={:?})",
-            self.physical_files,
-            self.physical_bytes,
-            self.live_segments,
-            self.live_bytes,
-            self.pinned_bytes,
-            self.seals,
-            self.syncs,
-            self.appends,
-            self.deletes,
-            self.delete_failures,
-            self.space_amplification,
-        )
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let names = "physical_files physical_bytes live_segments live_bytes pinned_bytes seals \
+                     syncs appends deletes delete_failures space_amplification";
+        constructed(slf, parts(slf, "", names)?)
     }
 }
 
@@ -77,7 +66,7 @@ impl Stats {
 pub(crate) struct FileStatus {
     /// Name of the file inside the storage root.
     file: String,
-    /// Whether it takes appends, or its writer is still closing it.
+    /// Whether it takes appends, or its writer is closing it.
     open: bool,
     /// Size in bytes: segments, live or not, and footer.
     physical_bytes: u64,
@@ -87,7 +76,7 @@ pub(crate) struct FileStatus {
     live_bytes: u64,
     /// Whether only owners that fell back keep it alive.
     pinned: bool,
-    /// Whether its segments are not offered for reuse any more, so that it can go.
+    /// Whether its segments are no longer offered for reuse, so that it can be deleted.
     wasteful: bool,
 }
 
@@ -107,18 +96,8 @@ impl From<CoreFile> for FileStatus {
 
 #[pymethods]
 impl FileStatus {
-    fn __repr__(&self) -> String {
-        let word = |flag: bool| if flag { "True" } else { "False" };
-        format!(
-            "FileStatus(file='{}', open={}, physical_bytes={}, live_segments={}, live_bytes={}, \
-             pinned={}, wasteful={})",
-            self.file,
-            word(self.open),
-            self.physical_bytes,
-            self.live_segments,
-            self.live_bytes,
-            word(self.pinned),
-            word(self.wasteful),
-        )
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let names = "file open physical_bytes live_segments live_bytes pinned wasteful";
+        constructed(slf, parts(slf, "", names)?)
     }
 }

@@ -1,17 +1,18 @@
 //! Value classes: they compare, hash, print and pickle by content.
 
-use holdfast_core::{FileId, Owner as CoreOwner, SegmentRef as CoreRef};
+use holdfast_core::{Owner as CoreOwner, SegmentRef as CoreRef};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyType};
 
 use crate::errors::to_py;
+use crate::parts::{Reduced, as_bytes, constructed, parts};
 
 /// One unit of state: who a segment belongs to.
 ///
 /// Parameters
 /// ----------
 /// pipeline : str
-///     Query or pipeline. Empty where a storage root belongs to one query.
+///     Query or pipeline. Empty if a storage root belongs to one query.
 /// operator : str
 ///     Operator inside the pipeline.
 /// region : str
@@ -68,15 +69,8 @@ impl Owner {
         )
     }
 
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let quoted = |text: &str| Ok::<_, PyErr>(text.into_pyobject(py)?.repr()?.to_string());
-        Ok(format!(
-            "Owner(pipeline={}, operator={}, region={}, store={})",
-            quoted(self.pipeline())?,
-            quoted(self.operator())?,
-            quoted(self.region())?,
-            quoted(self.store())?,
-        ))
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        constructed(slf, parts(slf, "", "pipeline operator region store")?)
     }
 
     fn __str__(&self) -> String {
@@ -86,7 +80,7 @@ impl Owner {
 
 /// Reference to a segment: a byte range of a physical file and the digest of those bytes.
 ///
-/// The digest is kept here and not in the file, so a file that was altered is noticed. Store the
+/// The reference and not the file holds the digest, so an altered file is noticed. Store the
 /// reference (`to_bytes`, 44 bytes, or `pickle`) in the metadata of the checkpoint.
 ///
 /// Instances come from `SnapshotManager.append` and `SegmentRef.from_bytes`.
@@ -103,10 +97,6 @@ impl SegmentRef {
     /// data : bytes
     ///     Exactly 44 bytes.
     ///
-    /// Returns
-    /// -------
-    /// SegmentRef
-    ///
     /// Raises
     /// ------
     /// ValueError
@@ -118,10 +108,6 @@ impl SegmentRef {
 
     /// Encode in 44 bytes, little-endian: term 8, number of the file 4, offset 8, length 8,
     /// digest 16.
-    ///
-    /// Returns
-    /// -------
-    /// bytes
     fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.0.to_bytes())
     }
@@ -135,8 +121,7 @@ impl SegmentRef {
     /// Name of the physical file inside the storage root.
     #[getter]
     fn file(&self) -> String {
-        let file: FileId = self.0.file;
-        file.file_name()
+        self.0.file.file_name()
     }
 
     /// First byte of the segment in the file.
@@ -157,12 +142,8 @@ impl SegmentRef {
         PyBytes::new(py, &self.0.digest.to_be_bytes())
     }
 
-    fn __reduce__<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {
-        let decode = py.get_type::<Self>().getattr("from_bytes")?;
-        Ok((decode, (self.to_bytes(py),)))
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
+        as_bytes(slf)
     }
 
     fn __repr__(&self) -> String {

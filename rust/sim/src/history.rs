@@ -9,7 +9,7 @@ use crate::task::{Answer, Task};
 use crate::truth::OwnerState;
 use crate::world::World;
 
-/// What happened in a history that went well.
+/// The events of a history that went well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Checkpoints to which every region contributed.
@@ -44,7 +44,7 @@ impl Summary {
 /// Runs the history of `seed`.
 ///
 /// # Errors
-/// What went wrong; with `trace` also everything that happened before.
+/// The failure; with `trace` also everything that happened before.
 pub fn run(seed: u64, trace: bool) -> Result<Summary, String> {
     let mut world = World::new(seed, trace)?;
     let mut summary = Summary::default();

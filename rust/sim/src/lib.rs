@@ -1,4 +1,5 @@
-//! Seeded simulation of the snapshot manager.
+//! Seeded simulation of the snapshot manager. Beside it what tests of other crates share: storage whose
+//! failures can be scripted, and the suite that every storage passes.
 //!
 //! A history is a random sequence of checkpoint attempts (global, partial, aborted) of several
 //! owners in several regions, with messages that are lost, repeated and reordered, storage that
@@ -6,6 +7,8 @@
 //! every segment of every retained checkpoint must be readable with the right bytes; once the last
 //! message has arrived nothing else may be kept. Everything follows from the seed.
 
+pub mod conformance;
+mod faulty;
 mod history;
 mod network;
 mod rng;
@@ -14,6 +17,7 @@ mod task;
 mod truth;
 mod world;
 
+pub use faulty::{FaultyStorage, Operation};
 pub use history::{Summary, run};
 pub use network::{Message, Network};
 pub use rng::Rng;

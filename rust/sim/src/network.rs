@@ -28,7 +28,7 @@ impl Message {
     /// Hands it to the manager.
     ///
     /// # Errors
-    /// Those of the manager.
+    /// Errors of the manager.
     pub fn deliver(&self, manager: &SnapshotManager) -> Result<()> {
         match self {
             Self::Started(id) => manager.started(*id),

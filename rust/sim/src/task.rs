@@ -13,7 +13,7 @@ enum Phase {
     Answer,
 }
 
-/// What a task answered the coordinator.
+/// The answer of a task to the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     Acknowledged(Vec<SegmentRef>),

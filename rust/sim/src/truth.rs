@@ -1,4 +1,4 @@
-//! What the coordinator knows for certain: the model the manager is compared with.
+//! The certain knowledge of the coordinator: the model that the manager is compared with.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -120,7 +120,7 @@ impl Truth {
         self.retained.iter().map(restored).collect()
     }
 
-    /// What the owner builds on: its state in the newest checkpoint.
+    /// The state of the owner in the newest checkpoint, on which it builds.
     pub fn base(&self, owner: usize) -> Option<&OwnerState> {
         self.retained.last_key_value()?.1.get(owner)
     }

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::{FaultyStorage, Operation};
 use holdfast_core::format::{Compression, read_segment};
 use holdfast_core::manager::{ManagerOptions, SnapshotManager};
 use holdfast_core::segment::WriterOptions;
-use holdfast_core::storage::{FaultyStorage, Operation, Storage};
+use holdfast_core::storage::Storage;
 use holdfast_core::{FileId, Owner};
 
 use crate::network::Network;
@@ -286,7 +287,7 @@ fn open(faulty: &Arc<FaultyStorage>, params: &Params) -> Result<SnapshotManager,
         across_checkpoints: Some(params.across_checkpoints),
         max_space_amplification: params.max_space_amplification,
         background: false,
-        // What is read is what storage has.
+        // Reads return the bytes that storage has.
         recent_bytes: 0,
     };
     // Listing may fail now and then: a scripted failure is gone once it happened.

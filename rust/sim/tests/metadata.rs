@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use holdfast_core::checkpoint::{CheckpointKind, Metadata, NewMetadata, list, read, write};
-use holdfast_core::storage::{FaultyStorage, Operation};
 use holdfast_core::{CheckpointId, ErrorKind};
+use holdfast_sim::{FaultyStorage, Operation};
 use holdfast_sim::{Rng, SimStorage};
 
 const ID: CheckpointId = CheckpointId(7);

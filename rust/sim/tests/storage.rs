@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use holdfast_core::ErrorKind;
-use holdfast_core::storage::{Storage, conformance};
+use holdfast_core::storage::Storage;
+use holdfast_sim::conformance;
 use holdfast_sim::{Rng, SimStorage};
 
 #[test]

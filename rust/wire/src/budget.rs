@@ -2,19 +2,20 @@
 
 use parking_lot::{Condvar, Mutex};
 
-/// Bound on the payloads that are held at once. Each is held as it came and, while it is written, as
-/// it is stored: with 1 GiB an executor takes at most 2 GiB for them, whatever its number of workers.
+/// Bound on the payloads that are held at once. Each is held as it came and, while it is written,
+/// as it is stored: with 1 GiB an executor takes at most 2 GiB for them, whatever its number of
+/// workers.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// Payloads beyond this size wait for each other and for no smaller one: reading one of 12 GiB takes
-/// longer than a checkpoint may.
+/// Payloads beyond this size wait for each other and for no smaller one: reading one of 12 GiB
+/// takes longer than a checkpoint may.
 const LARGE_BYTES: u64 = 64 << 20;
 
 /// Part of the bound for payloads that are not large.
 const SMALL_BYTES: u64 = 256 << 20;
 
-/// Lets payloads in as long as they fit together, large and small ones apart. One that is larger than
-/// all there is goes alone.
+/// Lets payloads in as long as they fit together, large and small ones apart. One that is larger
+/// than all there is goes alone.
 #[derive(Debug)]
 pub(super) struct Budget {
     small: Room,

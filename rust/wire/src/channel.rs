@@ -110,7 +110,7 @@ impl Channel {
         };
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-                // One is expected; others are closed here.
+                // A peer sends one descriptor. Others are closed here.
                 *passed = descriptors.map(File::from).next().or(passed.take());
             }
         }
@@ -156,44 +156,32 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    /// A message without a payload.
+    /// A message that announces this payload, see [`announce`]. An empty payload needs no
+    /// announcement.
     ///
     /// # Errors
-    /// `InvalidInput` when it is too long.
-    pub fn new(message: &impl Message) -> Result<Self> {
+    /// `InvalidInput` when it is too long, `LimitExceeded` when the payload is; those of the
+    /// system.
+    pub fn new(message: &impl Message, payload: &[u8]) -> Result<Self> {
+        check_payload_bytes(payload.len() as u64)?;
         let length = message.encoded_len();
-        let prefix = u32::try_from(length)
-            .ok()
-            .filter(|_| length <= MAX_MESSAGE_BYTES);
-        let prefix = prefix.ok_or_else(|| {
-            Error::invalid_input(format!(
+        if length > MAX_MESSAGE_BYTES {
+            return Err(Error::invalid_input(format!(
                 "a message has at most {MAX_MESSAGE_BYTES} bytes, found {length}"
-            ))
-        })?;
+            )));
+        }
         let mut bytes = Vec::with_capacity(LENGTH_BYTES + length);
-        bytes.extend_from_slice(&prefix.to_le_bytes());
+        bytes.extend_from_slice(&(length as u32).to_le_bytes());
         message
             .encode(&mut bytes)
             .map_err(|e| Error::invalid_input(format!("a message cannot be encoded: {e}")))?;
-        Ok(Self {
-            bytes,
-            passed: None,
-        })
-    }
-
-    /// A message that announces this payload, see [`announce`].
-    ///
-    /// # Errors
-    /// `InvalidInput` when it is too long, `LimitExceeded` when the payload is; those of the system.
-    pub fn with_payload(message: &impl Message, payload: &[u8]) -> Result<Self> {
-        check_payload_bytes(payload.len() as u64)?;
-        let mut made = Self::new(message)?;
+        let mut passed = None;
         if announce(payload).by_descriptor {
-            made.passed = Some(memory_file(payload)?);
+            passed = Some(memory_file(payload)?);
         } else {
-            made.bytes.extend_from_slice(payload);
+            bytes.extend_from_slice(payload);
         }
-        Ok(made)
+        Ok(Self { bytes, passed })
     }
 }
 
@@ -205,8 +193,7 @@ pub(super) fn announce(payload: &[u8]) -> PayloadMessage {
     }
 }
 
-/// The connection is of no use any more. An end in the middle of a message is what the system calls
-/// a reset.
+/// The error of a connection that broke. An end in the middle of a message counts as a reset.
 pub(super) fn broken(error: std::io::Error) -> Error {
     let error = match error.kind() {
         IoKind::UnexpectedEof => rustix::io::Errno::CONNRESET.into(),

@@ -1,7 +1,7 @@
-//! Errors on their way through a socket: the kind stays, and so does the system's error number.
+//! Errors on their way through a socket. They keep their kind and the system's error number.
 
 use holdfast_core::{Error, ErrorKind};
-use prost::Message;
+use prost::{Enumeration, Message};
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct FailureMessage {
@@ -9,27 +9,28 @@ pub(super) struct FailureMessage {
     kind: u32,
     #[prost(string, tag = "2")]
     message: String,
-    /// Number of the system's error behind it, where there is one.
+    /// Number of the system's error behind it, if there is one.
     #[prost(int32, optional, tag = "3")]
     errno: Option<i32>,
-    /// What becomes of the connection: a [`Fate`].
-    #[prost(uint32, tag = "4")]
-    fate: u32,
+    /// A [`Fate`].
+    #[prost(int32, tag = "4")]
+    fate: i32,
 }
 
-/// What becomes of a connection after a failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Future of a connection after a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
+#[repr(i32)]
 pub(super) enum Fate {
-    /// It can be used on.
-    Stays,
+    /// The client can go on using it.
+    Stays = 0,
     /// The server closes it.
-    Closes,
-    /// The server closes it and did nothing: connecting again helps.
-    Over,
+    Closes = 1,
+    /// The server closes it and did nothing, so the client should connect again.
+    Over = 2,
 }
 
-/// Stable number of a kind. 0 is no kind, so that a field that is missing is noticed.
-const KINDS: [(u32, ErrorKind); 10] = [
+/// Stable number of a kind. No kind has 0, so a missing field is noticed.
+const KINDS: [(u32, ErrorKind); 11] = [
     (1, ErrorKind::NotFound),
     (2, ErrorKind::AlreadyExists),
     (3, ErrorKind::Corrupt),
@@ -40,9 +41,10 @@ const KINDS: [(u32, ErrorKind); 10] = [
     (8, ErrorKind::Poisoned),
     (9, ErrorKind::LimitExceeded),
     (10, ErrorKind::Unsupported),
+    (11, ErrorKind::Newer),
 ];
 
-/// A text longer than this is cut: a message with it must fit the bound of messages.
+/// Longer texts are cut, because a message has a bound.
 const MAX_TEXT_BYTES: usize = 64 << 10;
 
 impl FailureMessage {
@@ -56,21 +58,13 @@ impl FailureMessage {
             kind: number.map_or(0, |(number, _)| *number),
             message,
             errno,
-            fate: match fate {
-                Fate::Stays => 0,
-                Fate::Closes => 1,
-                Fate::Over => 2,
-            },
+            fate: fate.into(),
         }
     }
 
-    /// A value that is not known is one of a later version: a closed connection is always right.
+    /// An unknown value comes from a later version: to close the connection is always right.
     pub fn fate(&self) -> Fate {
-        match self.fate {
-            0 => Fate::Stays,
-            2 => Fate::Over,
-            _ => Fate::Closes,
-        }
+        Fate::try_from(self.fate).unwrap_or(Fate::Closes)
     }
 
     pub fn into_error(self) -> Error {

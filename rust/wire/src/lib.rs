@@ -1,32 +1,33 @@
 //! The executor's manager for other processes of the same user: a Unix socket, length-prefixed
 //! messages both ways, large payloads by passed file descriptor.
 //!
-//! Python workers hand their segments to the one [`SnapshotManager`](holdfast_core::manager) of their
-//! executor this way, so that merging crosses processes. What a worker says to the driver travels
-//! the same way as opaque bytes; the [`Host`] carries it further.
+//! Python workers hand their segments to the one [`SnapshotManager`](holdfast_core::manager) of
+//! their executor this way, so that merging crosses processes. What a worker says to the driver
+//! travels the same way as opaque bytes; the [`Host`] carries it further.
 //!
-//! Every length is checked against a limit before memory is taken. A client that breaks the protocol
-//! gets an error and loses its connection; a client that dies leaves its neighbours intact.
+//! Every length is checked against a limit before memory is taken. A client that breaks the
+//! protocol gets an error and loses its connection; a client that dies leaves its neighbours
+//! intact.
 #![forbid(unsafe_code)]
 
+mod address;
 mod budget;
 mod channel;
 mod client;
 mod connection;
 mod failure;
 mod listener;
-mod locate;
 mod manager_message;
 mod payload;
 mod protocol;
-mod server;
 
+pub use address::Address;
 pub use client::Client;
 pub use connection::{Host, Session};
 pub use listener::{Connection, Listener};
-pub use locate::{executor_socket, socket_paths};
 pub use manager_message::{ManagerMessage, MessageKind, Released};
 pub use protocol::Hello;
+#[cfg(feature = "testing")]
 pub use server::Server;
 
 /// Version of the protocol. Both ends come from the same installation as a rule; where they do not,
@@ -46,5 +47,8 @@ const MAX_INLINE_BYTES: usize = 64 << 10;
 /// Bound on the payload of a segment: 16 GiB, four times the largest state that is planned for.
 const MAX_PAYLOAD_BYTES: u64 = 16 << 30;
 
+#[cfg(feature = "testing")]
+#[path = "tests/server.rs"]
+mod server;
 #[cfg(test)]
 mod tests;

@@ -14,57 +14,54 @@ const MAGIC: u32 = u32::from_le_bytes(*b"HFWP");
 /// Bound on the names in the first message, in bytes.
 const MAX_NAME_BYTES: usize = 4096;
 
-/// How a client introduces itself.
-#[derive(Clone, Debug)]
+/// How a client introduces itself: the first message.
+#[derive(Clone, PartialEq, Message)]
 pub struct Hello {
+    #[prost(fixed32, tag = "1")]
+    pub(super) magic: u32,
+    #[prost(uint32, tag = "2")]
+    pub(super) version: u32,
     /// Pipeline that it works for.
+    #[prost(string, tag = "3")]
     pub pipeline: String,
     /// Folder of the segments: a path, or the URI of a folder on another file system.
-    pub folder: String,
-    /// How files are written. The first client of a manager decides.
-    pub writer: WriterOptions,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct HelloMessage {
-    #[prost(fixed32, tag = "1")]
-    magic: u32,
-    #[prost(uint32, tag = "2")]
-    version: u32,
-    #[prost(string, tag = "3")]
-    pipeline: String,
     #[prost(string, tag = "4")]
-    folder: String,
+    pub folder: String,
+    /// Size in bytes at which a file is sealed. The first client of a manager decides on it.
     #[prost(uint64, tag = "5")]
-    max_file_bytes: u64,
+    pub max_file_bytes: u64,
+    /// Tag of the [`Compression`]. The first client of a manager decides on it.
     #[prost(uint32, tag = "6")]
-    compression: u32,
+    pub compression: u32,
+    /// Key of the server's address.
+    #[prost(string, tag = "7")]
+    pub(super) key: String,
 }
 
-impl From<&Hello> for HelloMessage {
-    fn from(hello: &Hello) -> Self {
+impl Hello {
+    /// A client that works for `pipeline` and whose segments are in `folder`.
+    pub fn new(pipeline: &str, folder: &str, writer: &WriterOptions) -> Self {
         Self {
             magic: MAGIC,
             version: PROTOCOL_VERSION,
-            pipeline: hello.pipeline.clone(),
-            folder: hello.folder.clone(),
-            max_file_bytes: hello.writer.max_file_bytes,
-            compression: hello.writer.compression.tag(),
+            pipeline: pipeline.to_owned(),
+            folder: folder.to_owned(),
+            max_file_bytes: writer.max_file_bytes,
+            compression: writer.compression.tag(),
+            key: String::new(),
         }
     }
-}
 
-impl TryFrom<HelloMessage> for Hello {
-    type Error = Error;
-
-    fn try_from(message: HelloMessage) -> Result<Self> {
-        if message.magic != MAGIC {
+    /// # Errors
+    /// `InvalidInput` for the message of a stranger, `Unsupported` for one of another version.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.magic != MAGIC {
             return Err(Error::invalid_input(
                 "the first message is not one of a Holdfast client",
             ));
         }
-        check_version("client", message.version)?;
-        for (what, name) in [("pipeline", &message.pipeline), ("folder", &message.folder)] {
+        check_version("client", self.version)?;
+        for (what, name) in [("pipeline", &self.pipeline), ("folder", &self.folder)] {
             if name.len() > MAX_NAME_BYTES {
                 return Err(Error::invalid_input(format!(
                     "the name of a {what} has at most {MAX_NAME_BYTES} bytes, found {}",
@@ -72,20 +69,13 @@ impl TryFrom<HelloMessage> for Hello {
                 )));
             }
         }
-        let compression = Compression::from_tag(message.compression).ok_or_else(|| {
-            Error::invalid_input(format!(
+        if Compression::from_tag(self.compression).is_none() {
+            return Err(Error::invalid_input(format!(
                 "compression: expected 0 or 1, found {}",
-                message.compression
-            ))
-        })?;
-        Ok(Self {
-            pipeline: message.pipeline,
-            folder: message.folder,
-            writer: WriterOptions {
-                max_file_bytes: message.max_file_bytes.max(1),
-                compression,
-            },
-        })
+                self.compression
+            )));
+        }
+        Ok(())
     }
 }
 

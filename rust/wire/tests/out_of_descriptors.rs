@@ -43,11 +43,12 @@ impl Host for Refusing {
 #[test]
 fn a_server_accepts_clients_again_once_a_descriptor_is_free() {
     let dir = tempfile::tempdir().unwrap();
-    let server = Server::start(dir.path().join("private/1.sock"), Arc::new(Refusing)).unwrap();
+    let path = dir.path().join("private/1.sock");
+    let server = Server::start(&path, Arc::new(Refusing)).unwrap();
     // The client takes the last descriptor.
     let last = std::fs::File::open("/dev/null").unwrap().as_raw_fd();
     let exhausted = exhaust(last as u64 + 1);
-    let mut client = UnixStream::connect(server.path()).unwrap();
+    let mut client = UnixStream::connect(&path).unwrap();
     client
         .set_read_timeout(Some(Duration::from_millis(300)))
         .unwrap();

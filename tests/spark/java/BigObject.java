@@ -1,4 +1,4 @@
-package io.holdfast.spark.files;
+package io.holdfast.spark.merged;
 
 import io.holdfast.spark.Native;
 import java.io.IOException;
@@ -36,12 +36,12 @@ public final class BigObject {
 
   private final Path folder;
   private final FileSystem fileSystem;
-  private final HadoopFiles files;
+  private final HadoopFolder files;
 
   private BigObject(String uri, Configuration configuration) throws IOException {
     folder = new Path(uri);
     fileSystem = folder.getFileSystem(configuration);
-    files = new HadoopFiles(folder, configuration);
+    files = new HadoopFolder(folder, configuration);
   }
 
   private long openManager(long term) {

@@ -1,4 +1,4 @@
-import io.holdfast.spark.driver.SparkProbe;
+import io.holdfast.spark.minor.SparkProbe;
 import java.lang.reflect.Method;
 import java.util.Arrays;
 import java.util.List;

@@ -1,4 +1,4 @@
-package io.holdfast.spark.files;
+package io.holdfast.spark.merged;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
@@ -12,14 +12,14 @@ public final class StorageConformance {
   private StorageConformance() {}
 
   /** A fresh folder for one check of the suite, which calls this. */
-  static HadoopFiles fresh(String parent, int number) throws IOException {
-    return new HadoopFiles(new Path(parent, Integer.toString(number)), configuration);
+  static HadoopFolder fresh(String parent, int number) throws IOException {
+    return new HadoopFolder(new Path(parent, Integer.toString(number)), configuration);
   }
 
   private static native void run(String parent);
 
   /** The thread of a cancelled task is interrupted: the file it writes to must not notice. */
-  private static void writeInterrupted(HadoopFiles files) throws IOException {
+  private static void writeInterrupted(HadoopFolder files) throws IOException {
     Thread.currentThread().interrupt();
     HadoopOutput out = files.create("object");
     for (byte i = 0; i < 100; i++) {
@@ -57,7 +57,7 @@ public final class StorageConformance {
       configuration.set(setting[0], setting[1]);
     }
     run(args[1]);
-    writeInterrupted(new HadoopFiles(new Path(args[1], "interrupted"), configuration));
+    writeInterrupted(new HadoopFolder(new Path(args[1], "interrupted"), configuration));
     System.out.println("conforms");
     System.exit(0);
   }

@@ -1,7 +1,6 @@
-package io.holdfast.spark.files;
+package io.holdfast.spark.storage;
 
 import io.holdfast.spark.HoldfastCheckpointFileManager;
-import io.holdfast.spark.minor.AtomicStream;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
@@ -66,10 +65,10 @@ public final class TakenNames {
       String[] setting = args[n].split("=", 2);
       conf.set(setting[0], setting[1]);
     }
-    ReachedFiles files = new ReachedFiles(conf);
     Path file = new Path(args[0], "file");
-    files.write(file, bytes("first"), false);
-    say("file", outcome(() -> files.write(file, bytes("second"), false)));
+    Storage files = new Storages(conf).at(file);
+    files.write(file, out -> out.write(bytes("first")), false);
+    say("file", outcome(() -> files.write(file, out -> out.write(bytes("second")), false)));
     say("file.content", content(file, conf));
 
     Path folder = new Path(args[0], "offsets");

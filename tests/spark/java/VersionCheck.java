@@ -1,4 +1,4 @@
-package io.holdfast.spark.driver;
+package io.holdfast.spark.minor;
 
 import io.holdfast.spark.UnsupportedStateException;
 

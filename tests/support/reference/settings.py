@@ -16,6 +16,7 @@ from typing import Any
 import holdfast
 from holdfast import _spark
 from holdfast._checks import Allowed
+from holdfast._options import OPTIONS
 from holdfast.regions import PipelineOptions, RegionalWriter
 from holdfast.regions.api import options
 from support import TESTS
@@ -100,21 +101,19 @@ def bounds(allowed: Allowed) -> str:
 def of_stores() -> Iterator[str]:
     """Options of `configure`, and the keys of Spark that they set."""
     said = meanings(holdfast.spark_conf)
-    signature = inspect.signature(holdfast.spark_conf).parameters
     written = holdfast.spark_conf()
     yield from table(
         ["option", "key", "default", "unit", "bounds of the option", "meaning"],
         [
             [
-                f"`{option}`",
-                f"`{key}`",
-                f"{default(signature[option].default, allowed.unit)} (`{written[key]}`)",
-                allowed.unit,
-                bounds(allowed),
-                said[option],
+                f"`{name}`",
+                f"`{option.key}`",
+                f"{default(option.default, option.allowed.unit)} (`{written[option.key]}`)",
+                option.allowed.unit,
+                bounds(option.allowed),
+                said[name],
             ]
-            for option, allowed in _spark.ALLOWED.items()
-            for key in [_spark.OPTION_KEYS[option]]
+            for name, option in OPTIONS.items()
         ],
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -74,6 +75,7 @@ class ArrayCheckpoints:
         self._asked = 0
         self.retained: list[Checkpoint] = []
         self.appended_bytes = 0
+        self._counting = Lock()
         self.refused: Refusal = lambda number: False
         self.manager = self._opened()
         self._open_registry()
@@ -132,7 +134,8 @@ class ArrayCheckpoints:
     # --- what `write_operator` needs of a store -------------------------------------------------
 
     def append(self, owner: Owner, checkpoint: int, data: Any, **more: Any) -> SegmentRef:
-        self.appended_bytes += memoryview(data).nbytes
+        with self._counting:  # segments of an array come from several threads
+            self.appended_bytes += memoryview(data).nbytes
         return self.manager.append(owner, checkpoint, data, **more)
 
     def read(self, ref: SegmentRef, owner: Owner) -> bytes:

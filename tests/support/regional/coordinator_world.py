@@ -18,15 +18,16 @@ from holdfast import SegmentRef, SnapshotManager
 from holdfast._core import CheckpointMetadata, Staged
 from holdfast.regions.base.clock import Clock
 from holdfast.regions.base.errors import RegionalQueryError
-from holdfast.regions.base.folders import CheckpointFolders
+from holdfast.regions.checkpoint.history import HistoryLog
 from holdfast.regions.coordinator import (
     INITIAL_BATCH,
     CoordinatorOptions,
     Topology,
 )
 from holdfast.regions.driver.coordinator_host import CoordinatorHost
-from holdfast.regions.driver.history_log import HistoryLog
 from holdfast.regions.driver.pipeline_driver import PipelineDriver
+from holdfast.regions.files.folders import CheckpointFolders
+from holdfast.regions.files.mounted import MountedPath
 from holdfast.regions.protocol.orders import PipelinePlan, StagePlan
 from support.regional.coordinator_enumerator import SPLITS, Enumerator
 from support.regional.coordinator_oracle import Content, Oracle, Told
@@ -483,8 +484,8 @@ def names(count: int) -> Iterable[str]:
 
 
 @contextmanager
-def memory_folder() -> Iterator[Path]:
+def memory_folder() -> Iterator[MountedPath]:
     """A folder for a history, in memory where the system has such a place: disks are slow."""
     memory = Path("/dev/shm")  # noqa: S108
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
-        yield Path(folder)
+        yield MountedPath(folder)

@@ -16,7 +16,6 @@ from typing import Any
 from deltalake import DeltaTable
 
 import holdfast as hf
-from holdfast.regions.sinks import publish
 from holdfast.regions.sinks.delta import DeltaSink
 from support.regional.hooks import Hooks
 from support.regional.pipelines import COUNTED, Troubled, partitions_of, rows_of
@@ -64,7 +63,7 @@ def main(table: Path, checkpoint: Path, point: str) -> None:
     links = len(REGIONS)
     places: dict[str, tuple[Any, str, int, bool]] = {
         "staged": (DeltaSink, "commit", 2, False),
-        "second-link": (publish.os, "link", links + 3, False),
+        "second-link": (os, "link", links + 3, False),
         # The first commit creates the table.
         "published": (DeltaTable, "create_write_transaction", 1, False),
         "added": (DeltaTable, "create_write_transaction", 1, True),

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 import pyarrow as pa
 
 from holdfast.regions.graph import (
-    AlignmentMode,
     ChannelData,
     Progress,
     RegionGraph,
@@ -68,13 +67,13 @@ class Seen:
 def graph_of(
     *stages: StageSpec,
     capacity: int = 10,
-    mode: AlignmentMode | None = None,
+    timeout_ms: int | None = None,
     max_in_flight_bytes: int = 1 << 30,
 ) -> RegionGraph:
     return RegionGraph(
         stages,
         capacity_batches=capacity,
-        mode=mode or AlignmentMode(None),
+        timeout_ms=timeout_ms,
         max_in_flight_bytes=max_in_flight_bytes,
     )
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from holdfast.regions.graph import (
-    AlignmentMode,
     InstanceKey,
     Output,
     Progress,
@@ -41,7 +40,7 @@ class Layout:
 
     stages: tuple[tuple[int, str | None], ...]
     capacity: int
-    mode: AlignmentMode
+    timeout_ms: int | None
     max_in_flight_bytes: int
 
 
@@ -131,7 +130,7 @@ def build(layout: Layout) -> tuple[RegionGraph, dict[InstanceKey, Worker]]:
     graph = RegionGraph(
         stages,
         capacity_batches=layout.capacity,
-        mode=layout.mode,
+        timeout_ms=layout.timeout_ms,
         max_in_flight_bytes=layout.max_in_flight_bytes,
     )
     return graph, workers
@@ -273,7 +272,7 @@ class History:
             assert snapshot.finished == (frozenset(self.workers) if ended else frozenset())
             assert Counter(self._outputs_before(checkpoint)) == expected.outputs
         else:
-            assert self.layout.mode.timeout_ms is not None
+            assert self.layout.timeout_ms is not None
             # It overtook after its time, and from then on no instance saw a row.
             assert self.frozen == self._seen()
         self.completed.append(

@@ -2,6 +2,7 @@
 // blocks follow one another.
 
 #include <barrier>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -34,8 +35,8 @@ static void atomicAdd(unsigned long long* at, unsigned long long value) {
 #include "device_chunks.cu"
 
 template <typename Kernel> static void run(unsigned int blocks, Kernel kernel) {
-    std::barrier<> barrier(THREADS);
-    block_barrier = &barrier;
+    const auto barrier = std::make_unique<std::barrier<>>(THREADS);
+    block_barrier = barrier.get();
     std::vector<std::thread> threads;
     for (unsigned int number = 0; number < THREADS; number++) {
         threads.emplace_back([=] {
@@ -61,6 +62,11 @@ extern "C" void run_digest_chunks(unsigned int blocks, const Byte* data, Long nb
 }
 
 extern "C" void run_copy_chunks(unsigned int blocks, const Byte* data, Long nbytes,
-                                Long chunk_bytes, Word parts, const Word* chunks, Byte* out) {
-    run(blocks, [=] { copy_chunks(data, nbytes, chunk_bytes, parts, chunks, out); });
+                                Long chunk_bytes, Word parts, const Word* numbers, Byte* out) {
+    run(blocks, [=] { copy_chunks(data, nbytes, chunk_bytes, parts, numbers, out); });
+}
+
+extern "C" void run_number_changed(const Long* digests, const Long* before, Word chunks, Word room,
+                                   Word* numbers) {
+    run(1, [=] { number_changed(digests, before, chunks, room, numbers); });
 }

@@ -1,4 +1,4 @@
-"""The sink of docs/regional-pipelines.md, as its readers paste it."""
+"""The sink of docs/regional/own-sink.md, as its readers paste it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from support.spark.readme import blocks
 def _documented() -> types.ModuleType:
     (block,) = (
         block
-        for block in blocks(TESTS.parent / "docs" / "regional-pipelines.md")
+        for block in blocks(TESTS.parent / "docs" / "regional" / "own-sink.md")
         if "class SqliteSink(" in block.text
     )
     classes, query, _ = block.text.partition("\nquery = ")
     assert query, "behind the classes comes the pipeline"
     module = types.ModuleType("documented_sink")
     sys.modules[module.__name__] = module
-    exec(compile(classes, "docs/regional-pipelines.md", "exec"), module.__dict__)  # noqa: S102
+    exec(compile(classes, "docs/regional/own-sink.md", "exec"), module.__dict__)  # noqa: S102
     return module
 
 

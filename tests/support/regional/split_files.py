@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import holdfast
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.splits import FileSplit, SplitReader
-from holdfast.regions.splits.file_splits import SOURCE_OPERATOR
-from support.regional.hooks import Hooked
+from holdfast.regions.splits.assignment import SOURCE_OPERATOR
+from support.regional.hooks import Hooked, Hooks
 
 IDS = pa.schema([("id", pa.int64())])
 PLACED = pa.schema([("id", pa.int64()), ("region", pa.string()), ("seen", pa.int64())])
@@ -64,10 +64,41 @@ def splits_of(path: Path, **options: Any) -> holdfast.FileSplits:
     )
 
 
+def open_pipeline(
+    path: Path,
+    source: dict[str, Any] | None = None,
+    *,
+    hooks: Hooks | None = None,
+    **options: Any,
+) -> holdfast.LocalQuery:
+    """Open a pipeline over `splits_of(path)`, with its checkpoint and output beside the input."""
+    return (
+        holdfast.regional(splits_of(path, **(source or {})))
+        .apply(Placed(hooks), schema=PLACED, name="placed")
+        .write_parquet(path / "out")
+        .open_local(path / "ckpt", **options)
+    )
+
+
+def fail_on(hooks: Hooks, value: int) -> None:
+    """Let every region fail that is given this id."""
+
+    def trouble(region: str, ids: Sequence[int]) -> None:
+        if value in ids:
+            raise RuntimeError(f"{value} is poison")
+
+    hooks.on_rows = trouble
+
+
 def output_of(path: Path) -> list[dict[str, Any]]:
     """All rows that a reader of the output sees."""
     rows: list[dict[str, Any]] = ds.dataset(path / "out", format="parquet").to_table().to_pylist()
     return rows
+
+
+def read_ids(path: Path) -> list[int]:
+    """All ids that a reader of the output sees."""
+    return sorted(row["id"] for row in output_of(path))
 
 
 def pool_of(metadata: CheckpointMetadata) -> list[FileSplit]:
@@ -85,7 +116,7 @@ def ids_in(path: Path, splits: Sequence[FileSplit]) -> Counter[int]:
     return Counter(
         value
         for split in splits
-        for batch in reader.read(split)
+        for _, batch in reader.read(split)
         for value in batch.column(0).to_pylist()
     )
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from holdfast.regions.state.arrays import bytes_of
 from holdfast.regions.state.chunks import Layout, Run
+from holdfast.regions.state.device import BUFFERS
 from holdfast.regions.state.device_digests import DigestKey, Digests
 from support.regional.digest_reference import digests_of
 
@@ -61,8 +62,15 @@ class StandInDevice:
     def view(self, array: Any) -> Any:
         return bytes_of(array)
 
-    def digests(self, array: Any, chunk_bytes: int) -> Digests:
-        return self.digests_of(bytes_of(array), chunk_bytes)
+    def digests(
+        self, array: Any, chunk_bytes: int, *, before: Digests | None = None, room: Any = None
+    ) -> Computed:
+        found = self.digests_of(bytes_of(array), chunk_bytes)
+        if before is not None and room is not None:
+            self.allocate("before", before.nbytes)
+            changed = (found != before).any(axis=1).nonzero()[0]
+            self._copy(array, changed[: room.nbytes // chunk_bytes], chunk_bytes, room)
+        return Computed(found)
 
     def digests_of(self, data: npt.NDArray[np.uint8], chunk_bytes: int) -> Digests:
         self.allocate("digests", 32 * -(-data.nbytes // chunk_bytes))
@@ -76,7 +84,10 @@ class StandInDevice:
     def set_aside(
         self, array: Any, chunks: npt.NDArray[np.uint32], chunk_bytes: int, room: Any
     ) -> None:
-        self.allocate("numbers", chunks.nbytes)
+        self._copy(array, chunks, chunk_bytes, room)
+
+    def _copy(self, array: Any, chunks: npt.NDArray[Any], chunk_bytes: int, room: Any) -> None:
+        self.allocate("numbers", 4 + 4 * chunks.size)
         data, end = bytes_of(array), 0
         for chunk in chunks.tolist():
             part = data[chunk * chunk_bytes : (chunk + 1) * chunk_bytes]
@@ -94,12 +105,26 @@ class StandInDevice:
         self.used_bytes -= nbytes
 
 
+class Computed:
+    """Digests that are there at once."""
+
+    def __init__(self, digests: Digests) -> None:
+        self._digests = digests
+
+    def wait(self) -> Digests:
+        return self._digests
+
+    def end(self) -> None:
+        pass
+
+
 class StandInLane:
-    """Two buffers in turn."""
+    """Buffers in turn."""
 
     def __init__(self, device: StandInDevice) -> None:
         self._device = device
         self._buffers: list[npt.NDArray[np.uint8]] = []
+        self._turn = 0
         self.fetched: list[Run] = []
 
     def digests(self, image: Any, chunk_bytes: int) -> Digests:
@@ -111,8 +136,9 @@ class StandInLane:
 
     def fetch(self, image: Any, run: Run) -> Copy:
         if not self._buffers:
-            self._buffers = [np.empty(self._device.buffer_bytes, np.uint8) for _ in range(2)]
-        buffer = self._buffers[len(self.fetched) % 2][: run.stop - run.start]
+            self._buffers = [np.empty(self._device.buffer_bytes, np.uint8) for _ in range(BUFFERS)]
+        buffer = self._buffers[self._turn % BUFFERS][: run.stop - run.start]
+        self._turn += 1
         self.fetched.append(run)
         return Copy(image[run.start : run.stop], buffer)
 

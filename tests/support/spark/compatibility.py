@@ -9,9 +9,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
+
+from packaging.requirements import Requirement
 
 from holdfast._jars import SPARK_MINORS
+from holdfast.cli.doctor import KNOWN_TO_FAIL
 from support import TESTS
 from support.markdown import table, with_tables
 from support.spark.cases import CASES
@@ -22,10 +25,18 @@ DOCUMENT = TESTS.parent / "docs" / "compatibility.md"
 
 PARTITIONS = (1, 20, 200)
 
-OPERATORS_FILE = "tests/spark/test_operators.py"
+OPERATORS_FILE = "tests/spark/stores/test_operators.py"
 OPERATORS_TEST = "test_rows_equal_those_of_rocksdb_after_every_batch"
-UPGRADES_FILE = "tests/spark/test_upgrades.py"
+UPGRADES_FILE = "tests/spark/stores/test_upgrades.py"
 UPGRADES_TEST = "test_a_query_begun_on_an_older_minor_continues_on_a_newer_one"
+
+REQUIREMENTS = TESTS.parent / "requirements"
+
+#: That of `make test-versions`.
+TESTED_PYTHON = {"python_version": "3.11", "python_full_version": "3.11.0"}
+
+#: Packages that PySpark needs for operators in Python, as people call them.
+NAMES = {"pyarrow": "PyArrow", "pandas": "pandas", "numpy": "NumPy"}
 
 NOT_RUN, FAILS = "not run", "**fails**"
 
@@ -111,7 +122,7 @@ def subject_cell(begins: list[str], files: dict[str, dict[str, str]], notes: Not
         outcome
         for file, tests in files.items()
         for test, outcome in tests.items()
-        if f"{file.removeprefix('tests/spark/')}::{test}".startswith(tuple(begins))
+        if f"{PurePath(file).name}::{test}".startswith(tuple(begins))
     ]
     if not outcomes:
         return NOT_RUN
@@ -156,8 +167,48 @@ def upgrades(results: Results) -> Iterator[str]:
     yield from table(["", *(f"to {minor}" for minor in SPARK_MINORS[1:])], rows)
 
 
+def pinned(minor: str) -> dict[str, str]:
+    """Versions of the packages that tests of a minor run with, on the Python of those tests."""
+    found: dict[str, str] = {}
+    of_minor = REQUIREMENTS / "spark" / f"{minor}.txt"
+    # In front of the locked packages, where the minor has a file.
+    for file in filter(Path.exists, [REQUIREMENTS / "dev.txt", of_minor]):
+        for line in file.read_text().splitlines():
+            if line[:1].isalpha():
+                requirement = Requirement(line.rstrip("\\ "))
+                if requirement.marker is None or requirement.marker.evaluate(TESTED_PYTHON):
+                    (version,) = requirement.specifier
+                    found[requirement.name] = version.version
+    return found
+
+
+def packages(results: Results) -> Iterator[str]:
+    """With which versions of what operators in Python need each minor was tested."""
+    notes = Notes()
+
+    def cell(package: str, minor: str) -> str:
+        version, fails = pinned(minor)[package], KNOWN_TO_FAIL.get(minor)
+        if fails is None or fails.package != package:
+            return version
+        newer = f"{NAMES[package]} {fails.from_major} or newer"
+        advice = f"Install `{package}<{fails.from_major}`"
+        return f"{version} {notes.mark(f'PySpark {minor} with {newer}: {fails.what}. {advice}')}"
+
+    rows = [
+        [name, *(cell(package, minor) for minor in SPARK_MINORS)] for package, name in NAMES.items()
+    ]
+    yield from table(["package", *versions(results)], rows)
+    yield ""
+    yield from notes.lines()
+
+
 #: By the name in the comment that begins each.
-TABLES = {"operators": operators, "subjects": subjects, "upgrades": upgrades}
+TABLES = {
+    "operators": operators,
+    "packages": packages,
+    "subjects": subjects,
+    "upgrades": upgrades,
+}
 
 
 def rendered(text: str, results: Results) -> str:

@@ -176,7 +176,7 @@ def check_conformance(path: str, folder: str, *settings: str) -> None:
     build += ["--lib", "--tests", "--features", "holdfast-jni/conformance", "--locked"]
     subprocess.run(build, cwd=ROOT, check=True, timeout=280)
     library = ROOT / "target" / "debug" / "libholdfast_jni.so"
-    program = ["io.holdfast.spark.files.StorageConformance", str(library), folder, *settings]
+    program = ["io.holdfast.spark.merged.StorageConformance", str(library), folder, *settings]
     done = subprocess.run(
         [tool("java"), *QUICK_START, "-cp", path, *program],
         capture_output=True,

@@ -1,6 +1,6 @@
 """Runs pytest on a Spark minor, which may be another than that of the virtual environment.
 
-``python -m support.spark.other_spark 4.0 tests/spark/test_crash.py``: the PySpark of
+``python -m support.spark.other_spark 4.0 tests/spark/stores/test_crash.py``: the PySpark of
 ``requirements/spark/4.0.txt`` is installed once (450 MB) into a folder of the user's cache, with
 what else is in that file, and goes in front of the packages of this environment, Holdfast among
 them. All else is the same.
@@ -19,8 +19,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from holdfast._jars import SPARK_MINORS
 from support import TESTS
-from support.spark.minors import NEWEST
 
 PINS = TESTS.parent / "requirements" / "spark"
 
@@ -103,7 +103,7 @@ def _unpack(archive: Path, into: Path) -> None:
 def environment_of(minor: str, own: Mapping[str, str] = os.environ) -> dict[str, str]:
     """An environment, that of this process by default, for a process on a minor."""
     inherited = own.get("PYTHONPATH")
-    path = [] if minor == NEWEST else [str(pyspark_of(minor))]
+    path = [] if minor == SPARK_MINORS[-1] else [str(pyspark_of(minor))]
     path += [inherited] if inherited else []
     return {
         **{name: value for name, value in own.items() if name != "SPARK_HOME"},
@@ -120,7 +120,7 @@ def main() -> int:
         print(f"usage: other_spark {known} [pytest's arguments]", file=sys.stderr)
         return 2
     command = [sys.executable, "-m", "pytest", *sys.argv[2:]]
-    env = environment_of(NEWEST if minor == "newest" else minor)
+    env = environment_of(SPARK_MINORS[-1] if minor == "newest" else minor)
     return subprocess.run(command, env=env, check=False).returncode
 
 

@@ -117,19 +117,22 @@ class Reader:
         if self._session is not None:
             self._session.communicate()
 
-    def shell(self, command: str, *, folder: Path | None = None) -> list[str]:
-        """Run lines of a shell, and return the lines that a terminal would show."""
+    def shell(
+        self, command: str, *, folder: Path | None = None, with_errors: bool = True
+    ) -> list[str]:
+        """Run lines of a shell, and return the lines that a terminal would show: those of stderr,
+        where Spark has its log, only ``with_errors``."""
         done = subprocess.run(
             ["bash", "-euc", command],
             cwd=folder or self.folder,
             env=self._environment,
             check=False,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.STDOUT if with_errors else subprocess.PIPE,
             text=True,
             timeout=_COMMAND_S,
         )
-        assert done.returncode == 0, f"{command}\n{done.stdout}"
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr or ''}"
         return done.stdout.splitlines()
 
     def paste(self, program: str) -> list[str]:

@@ -26,12 +26,12 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 import holdfast
-from holdfast.regions.base import folders
-from holdfast.regions.base.hadoop_path import HadoopPath
 from holdfast.regions.coordinator import CheckpointCoordinator, RegionStarted, TasksEnded
 from holdfast.regions.driver import pipeline_driver as driver
 from holdfast.regions.driver.attempt_watch import AttemptWatch
 from holdfast.regions.driver.attempts import Attempts
+from holdfast.regions.files import folders
+from holdfast.regions.files.reached import HadoopPath
 from holdfast.regions.protocol import answers
 from holdfast.regions.runners.spark.runner import SparkRunner
 from support.regional import pipelines
@@ -63,7 +63,7 @@ REGIONS = [f"r{number:02}" for number in range(6)]
 DRAINING = -1
 #: The point of each batch at which an executor or a worker dies; the first batch starts them.
 DEATHS_OF_OTHERS = {**dict(enumerate(POINTS_OF_OTHERS, start=1)), DRAINING: "metadata"}
-Files = Sequence[tuple[HadoopPath, HadoopPath, int]]
+Files = Sequence[tuple[str, str, int]]
 #: More than fits into the metadata, so that there are segments.
 BALLAST = 300
 #: In which there must be an executor or a worker to kill.

@@ -21,7 +21,8 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 import holdfast
-from holdfast.regions.base.folders import CheckpointFolders
+from holdfast.regions.files.folders import CheckpointFolders
+from holdfast.regions.files.mounted import MountedPath
 from support.regional import pipelines
 from support.regional.pipelines import COUNTED, RunningCount
 from support.spark.queries import builder
@@ -119,7 +120,7 @@ def main() -> None:
     )
     spark = holdfast.configure(settings).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    before = CheckpointFolders(folder / "ckpt").read_last_attempt()
+    before = CheckpointFolders(MountedPath(folder / "ckpt")).read_last_attempt()
     query = (
         holdfast.regional(regional_source(spark, folder / "in"), region_by="region")
         .apply(Soaked(folder / "marks", args.seed), schema=COUNTED, name="count")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import stat
 import sys
 import time
 import uuid
@@ -26,7 +25,7 @@ from pyspark.sql import SparkSession
 
 import holdfast
 from holdfast import Owner, SegmentRef, SnapshotManager
-from holdfast._core import ManagerClient, executor_socket, manager_message
+from holdfast._core import ManagerClient, manager_message
 from holdfast.regions.protocol.answers import messages_of
 from support.spark.queries import builder
 
@@ -58,6 +57,12 @@ def region_of(batches: Iterator[pa.RecordBatch]) -> int:
     return region
 
 
+def executor() -> int:
+    """Process of the executor that this worker belongs to: the parent of its daemon."""
+    status = Path(f"/proc/{os.getppid()}/status").read_text()
+    return int(status.split("PPid:")[1].split()[0])
+
+
 def may_end(folder: str, worker: str) -> Path:
     """The file by which the driver lets a worker's task end."""
     return Path(folder).with_name(f"{worker}.ends")
@@ -68,8 +73,7 @@ def snapshots(folder: str, checkpoint: int) -> Callable[..., Iterator[pa.RecordB
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         region = region_of(batches)
-        socket = executor_socket()
-        with ManagerClient(socket, pipeline=PIPELINE, folder=folder) as client:
+        with ManagerClient.of_executor(pipeline=PIPELINE, folder=folder) as client:
             ref = client.append(owner(region), checkpoint, state(region))
             client.persist_segments(checkpoint, owner(region), [ref])
             # Every attempt its own: Spark uses workers again.
@@ -77,9 +81,10 @@ def snapshots(folder: str, checkpoint: int) -> Callable[..., Iterator[pa.RecordB
             facts = {
                 "region": region,
                 "ref": ref.to_bytes().hex(),
-                "socket": str(socket),
+                "socket": str(client.socket),
                 "worker": worker,
                 "pid": os.getpid(),
+                "executor": executor(),
             }
             client.send(json.dumps(facts).encode())
             while not may_end(folder, worker).exists():
@@ -96,7 +101,7 @@ def speaks(folder: str) -> Callable[..., Iterator[pa.RecordBatch]]:
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         region_of(batches)
         try:
-            ManagerClient(executor_socket(), pipeline=PIPELINE, folder=folder)
+            ManagerClient.of_executor(pipeline=PIPELINE, folder=folder)
             said = "connected"
         except OSError as refused:
             said = f"{type(refused).__name__}: {refused}"
@@ -111,8 +116,8 @@ def floods(folder: str) -> Callable[..., Iterator[pa.RecordBatch]]:
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         region_of(batches)
         with (
-            ManagerClient(executor_socket(), pipeline=PIPELINE, folder=folder) as client,
-            ManagerClient(executor_socket(), pipeline=PIPELINE, folder=folder) as other,
+            ManagerClient.of_executor(pipeline=PIPELINE, folder=folder) as client,
+            ManagerClient.of_executor(pipeline=PIPELINE, folder=folder) as other,
         ):
             for number in range(LARGE_MESSAGES):
                 client.send(bytes([number]) * LARGE_BYTES)
@@ -140,7 +145,7 @@ def stages(folder: str) -> Callable[..., Iterator[pa.RecordBatch]]:
         local.write_bytes(b"rows of a region")
         staged, target = f"file:{out}/staged/a", f"file:{out}/rows"
         said = []
-        with ManagerClient(executor_socket(), pipeline=PIPELINE, folder=folder) as client:
+        with ManagerClient.of_executor(pipeline=PIPELINE, folder=folder) as client:
             client.stage(str(local), staged, target)
             for path, name in ((f"{local}-none", f"{staged}-none"), (str(local), staged)):
                 try:
@@ -230,10 +235,6 @@ def killed_worker(driver: Driver) -> dict[str, Any]:
     victim = next(facts for facts in first if facts["region"] == 0)
     os.kill(victim["pid"], signal.SIGKILL)
     (again,) = driver.acknowledged(job, 1)
-    modes = [
-        [stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)]
-        for path in {Path(facts["socket"]) for facts in first}
-    ]
     driver.let_end([*first, again])
     results = job.result(WAIT_SECONDS)
     refs = [SegmentRef.from_bytes(bytes.fromhex(facts["ref"])) for facts in [*first, again]]
@@ -247,7 +248,6 @@ def killed_worker(driver: Driver) -> dict[str, Any]:
         "again": again,
         "results": results,
         "sockets": sorted({facts["socket"] for facts in first}),
-        "modes": modes,
         "referenced_files": sorted({ref.file for ref in refs}),
         "files": driver.files(),
         "intact": intact,
@@ -351,8 +351,7 @@ def lost_executor(driver: Driver) -> dict[str, Any]:
     job = driver.start(snapshots(driver.segments, 2))
     facts = driver.acknowledged(job, 2)
     before = driver.terms()
-    victim = int(Path(facts[0]["socket"]).stem)
-    os.kill(victim, signal.SIGKILL)
+    os.kill(facts[0]["executor"], signal.SIGKILL)
     gone = SegmentRef.from_bytes(bytes.fromhex(facts[0]["ref"])).term
     driver.wait_until(lambda: gone not in driver.terms())
     (again,) = driver.acknowledged(job, 1)

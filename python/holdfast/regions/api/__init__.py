@@ -1,65 +1,53 @@
-"""What users of regional pipelines call."""
+"""The public API of regional pipelines. ``holdfast.regions`` lists the names."""
 
-from holdfast.regions.api.begin import regional
-from holdfast.regions.api.options import PipelineOptions
-from holdfast.regions.api.pipeline import RegionalPipeline
-from holdfast.regions.api.writer import RegionalWriter
+# ruff: noqa: I001  (a name that is imported as itself is one for others, too)
+
+from holdfast.regions.api.begin import regional as regional
+from holdfast.regions.api.options import PipelineOptions as PipelineOptions
+from holdfast.regions.api.pipeline import RegionalPipeline as RegionalPipeline
+from holdfast.regions.api.writer import RegionalWriter as RegionalWriter
 from holdfast.regions.base.errors import (
-    FolderInUseError,
-    LayoutChangedError,
-    RegionalQueryError,
-    RegionFinishedError,
-    RegionInTwoTasksError,
-    SavepointError,
-    SinkFailedError,
-    SinkFencedError,
+    FolderInUseError as FolderInUseError,
+    FolderLostError as FolderLostError,
+    JvmLostError as JvmLostError,
+    LayoutChangedError as LayoutChangedError,
+    OperatorFailedError as OperatorFailedError,
+    RegionalQueryError as RegionalQueryError,
+    RegionFinishedError as RegionFinishedError,
+    RegionInTwoTasksError as RegionInTwoTasksError,
+    SavepointError as SavepointError,
+    SinkFailedError as SinkFailedError,
+    SinkFencedError as SinkFencedError,
+    StoppedError as StoppedError,
 )
-from holdfast.regions.checkpoint.begin_from import Restore, restore
-from holdfast.regions.checkpoint.verify import DamagedCheckpointError
-from holdfast.regions.coordinator import CheckpointInfo
-from holdfast.regions.driver.metrics import PipelineMetrics
-from holdfast.regions.runners.local import LocalQuery
-from holdfast.regions.runners.spark.query import RegionalQuery
-from holdfast.regions.sinks import CheckpointId, Stage, Staged, TwoPhaseSink
-from holdfast.regions.splits import FileSplits
-from holdfast.regions.state.keyed_map import MapState
-from holdfast.regions.state.registry import ListState, ValueState
-from holdfast.regions.state.saved import StateError
-from holdfast.regions.task.metrics import Counter, Gauge, MetricGroup
-from holdfast.regions.task.operators import Operator, OperatorContext
-
-__all__ = [
-    "CheckpointId",
-    "CheckpointInfo",
-    "Counter",
-    "DamagedCheckpointError",
-    "FileSplits",
-    "FolderInUseError",
-    "Gauge",
-    "LayoutChangedError",
-    "ListState",
-    "LocalQuery",
-    "MapState",
-    "MetricGroup",
-    "Operator",
-    "OperatorContext",
-    "PipelineMetrics",
-    "PipelineOptions",
-    "RegionFinishedError",
-    "RegionInTwoTasksError",
-    "RegionalPipeline",
-    "RegionalQuery",
-    "RegionalQueryError",
-    "RegionalWriter",
-    "Restore",
-    "SavepointError",
-    "SinkFailedError",
-    "SinkFencedError",
-    "Stage",
-    "Staged",
-    "StateError",
-    "TwoPhaseSink",
-    "ValueState",
-    "regional",
-    "restore",
-]
+from holdfast.regions.checkpoint.begin_from import (
+    Restore as Restore,
+    restore as restore,
+)
+from holdfast.regions.checkpoint.verify import DamagedCheckpointError as DamagedCheckpointError
+from holdfast.regions.coordinator import CheckpointInfo as CheckpointInfo
+from holdfast.regions.driver.metrics import PipelineMetrics as PipelineMetrics
+from holdfast.regions.runners.local import LocalQuery as LocalQuery
+from holdfast.regions.runners.spark.query import RegionalQuery as RegionalQuery
+from holdfast.regions.sinks import (
+    CheckpointId as CheckpointId,
+    Stage as Stage,
+    Staged as Staged,
+    TwoPhaseSink as TwoPhaseSink,
+)
+from holdfast.regions.splits import FileSplits as FileSplits
+from holdfast.regions.state.keyed_map import MapState as MapState
+from holdfast.regions.state.registry import (
+    ListState as ListState,
+    ValueState as ValueState,
+)
+from holdfast.regions.state.saved import StateError as StateError
+from holdfast.regions.task.metrics import (
+    Counter as Counter,
+    Gauge as Gauge,
+    MetricGroup as MetricGroup,
+)
+from holdfast.regions.task.operators import (
+    Operator as Operator,
+    OperatorContext as OperatorContext,
+)

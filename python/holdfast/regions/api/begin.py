@@ -1,4 +1,4 @@
-"""Beginning a regional pipeline."""
+"""The beginning of a regional pipeline."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from holdfast._sessions import require_classic_session
 from holdfast.regions.api.chain import Chain
 from holdfast.regions.api.pipeline import RegionalPipeline
+from holdfast.regions.base.schemas import schema_of_columns
+from holdfast.regions.base.splitting import column_names, require_keys
 from holdfast.regions.splits import FileSplits
 from holdfast.regions.splits.file_splits import REGION_COLUMN
 
@@ -23,22 +25,20 @@ def regional(
     Parameters
     ----------
     source : pyspark.sql.DataFrame or FileSplits, optional
-        A streaming DataFrame, or files that are handed to regions. None for a pipeline that is
-        given rows without Spark, see ``RegionalWriter.open_local``.
+        A streaming DataFrame, or files that are handed to regions. None for a pipeline that gets
+        its rows without Spark, see ``RegionalWriter.open_local``.
     region_by : str or sequence of str
         Column(s) whose values identify the region of a row: strings, integers, decimals, booleans,
         dates or timestamps. All rows of a region must arrive in one task of a batch. None for
         `FileSplits`, where a region is a reader.
 
-    Returns
-    -------
-    RegionalPipeline
-
     Raises
     ------
     ValueError
-        If no column is named, or the DataFrame has no such column or is not streaming, or
-        columns are named for `FileSplits`.
+        If no column is named, or one is named twice, or the DataFrame does not have such a column
+        once or is not streaming, or columns are named for `FileSplits`.
+    TypeError
+        If a column has a type that cannot identify a region.
     NotImplementedError
         If the DataFrame is one of Spark Connect.
 
@@ -51,7 +51,7 @@ def regional(
     ...     .start(checkpoint="checkpoint")
     ... )
     """
-    columns = (region_by,) if isinstance(region_by, str) else tuple(region_by)
+    columns = column_names(region_by, of="region_by")
     if isinstance(source, FileSplits):
         if columns:
             raise ValueError("region_by is not for FileSplits: a region is a reader of splits")
@@ -71,4 +71,5 @@ def regional(
                 "the DataFrame is not streaming: read it with spark.readStream, for example with "
                 "the trigger availableNow=True to process what is there and stop"
             )
+        require_keys(schema_of_columns(source, columns, of="region_by"), columns, of="region_by")
     return RegionalPipeline(Chain(source, columns))

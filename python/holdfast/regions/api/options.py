@@ -8,9 +8,10 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Final, Self
 
-from holdfast._checks import Allowed, not_allowed, require_allowed
-from holdfast._spark import DEFAULT_MAX_FILE_BYTES
+from holdfast._checks import Allowed, not_allowed, require_allowed, whole_number
+from holdfast._options import DEFAULT_MAX_FILE_BYTES
 from holdfast.regions.coordinator import CoordinatorOptions, Staleness
+from holdfast.regions.files import modes
 from holdfast.regions.protocol.orders import DEFAULT_CAPACITY_BATCHES, DEFAULT_THREADS, TaskOptions
 
 DEFAULT_NAME = "pipeline"
@@ -38,6 +39,7 @@ ALLOWED: Final[Mapping[str, Allowed]] = {
     "max_file_bytes": Allowed("integer", unit="bytes", least=1),
     "bounded": Allowed("flag"),
     "verify_state": Allowed("flag"),
+    "drop_undeclared_state": Allowed("flag"),
     "region_threads": Allowed("integer", unit="regions", least=1),
     "channel_batches": Allowed("integer", unit="batches", least=1),
 }
@@ -65,8 +67,8 @@ class PipelineOptions:
     region_timeout : timedelta, default 10 minutes
         Time after which a region without an answer counts as failed.
     task_grace : timedelta, default 5 s
-        Time after that at which a task is ended that could not even say so, because an operator
-        stopped its whole process. The rows of its regions are stored by another one.
+        Further time for a task that is silent because an operator stopped its whole process. Then
+        the task is ended, and another one stores the rows of its regions.
     aligned_timeout : timedelta, optional
         Time after which the barrier of a batch overtakes rows that still wait: they become
         in-flight data, and the batch ends without them. By default it never does.
@@ -80,10 +82,10 @@ class PipelineOptions:
         pause, which grows from 0.1 s to 10 s.
     global_timeout : timedelta, default 2 minutes
         Time for which attempts that need every region are repeated, whatever fails in them: at the
-        end of data, when the pipeline stops, for a savepoint, and where regions depend on each
-        other. Then the pipeline ends; without the savepoint, it goes on.
+        end of data, when the pipeline stops, for a savepoint, and if regions depend on each
+        other. Then the pipeline ends; if only a savepoint failed, it goes on.
     history_days : int, default 7
-        Days for which the checkpoint folder keeps what became of attempts, 1 to 3,650.
+        Days for which the checkpoint folder keeps the history of attempts, 1 to 3,650.
     max_file_bytes : int, default 32 MiB
         Size at which a merged file is sealed.
     bounded : bool, default False
@@ -96,6 +98,9 @@ class PipelineOptions:
         Whether everything that the restored checkpoint needs is read at the start, so that damage
         is found before the first batch. False: only that it is there; damage makes its region
         fail when the region is next run.
+    drop_undeclared_state : bool, default False
+        Drop state of the checkpoint that no operator declares any more, from the next checkpoint
+        on. Otherwise the start refuses it.
     region_threads : int, default 4
         The most regions of one task that make progress at the same time. One, unless that takes
         long: Python computes in one thread at a time, and threads that wait for each other cost
@@ -125,6 +130,7 @@ class PipelineOptions:
     max_file_bytes: int = DEFAULT_MAX_FILE_BYTES
     bounded: bool = False
     verify_state: bool = True
+    drop_undeclared_state: bool = False
     region_threads: int = DEFAULT_THREADS
     channel_batches: int = DEFAULT_CAPACITY_BATCHES
 
@@ -132,7 +138,8 @@ class PipelineOptions:
         if not isinstance(self.name, str) or not 1 <= len(self.name.encode()) <= _MAX_NAME_BYTES:
             raise not_allowed("name", self.name, f"a string of 1 to {_MAX_NAME_BYTES:,} bytes")
         for option, allowed in ALLOWED.items():
-            require_allowed(option, getattr(self, option), allowed)
+            found = require_allowed(option, getattr(self, option), allowed)
+            object.__setattr__(self, option, found)
         if self.aligned_timeout is not None and self.aligned_timeout >= self.region_timeout:
             raise not_allowed(
                 "aligned_timeout",
@@ -141,15 +148,15 @@ class PipelineOptions:
                 "failed",
             )
         match self.max_region_staleness:
-            case (int(), timedelta()):
-                pass
+            case (fallbacks, timedelta() as age) if whole_number(fallbacks) is not None:
+                staleness = whole_number(fallbacks), age
+                object.__setattr__(self, "max_region_staleness", staleness)
             case other:
                 expected = (
                     "a number of checkpoints and a timedelta, as in (10, timedelta(minutes=10))"
                 )
                 raise not_allowed("max_region_staleness", other, expected)
-        # The share of failures it checks itself.
-        self.coordinator()
+        self.coordinator()  # checks the share of failures
 
     @classmethod
     def given(cls, options: Mapping[str, Any]) -> Self:
@@ -171,7 +178,7 @@ class PipelineOptions:
         return cls(**options)
 
     def coordinator(self, *, dropped_together: int = 1) -> CoordinatorOptions:
-        """Return what the coordinator goes by; of older checkpoints so many go at once."""
+        """Return the coordinator's settings; so many older checkpoints go at once."""
         fallbacks, age = self.max_region_staleness
         return CoordinatorOptions(
             regional=self.regional,
@@ -186,7 +193,7 @@ class PipelineOptions:
         )
 
     def tasks(self, *, gpu: bool, gather_ms: int = 0) -> TaskOptions:
-        """Return what region tasks go by; they gather answers for so many milliseconds."""
+        """Return the settings of region tasks; they gather answers for so many milliseconds."""
         return TaskOptions(
             aligned_timeout_ms=None if self.aligned_timeout is None else _ms(self.aligned_timeout),
             region_timeout_ms=_ms(self.region_timeout),
@@ -196,6 +203,8 @@ class PipelineOptions:
             threads=self.region_threads,
             gather_ms=gather_ms,
             gpu=gpu,
+            drop_undeclared_state=self.drop_undeclared_state,
+            umask=modes.followed(),
         )
 
 

@@ -10,42 +10,44 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from holdfast._checks import optional_int, require_bool, require_int
 from holdfast._sessions import require_classic_session
 from holdfast.regions.api.chain import Chain
 from holdfast.regions.api.options import PipelineOptions
-from holdfast.regions.base.folders import SEGMENTS_FOLDER, CheckpointFolders
-from holdfast.regions.base.metadata_files import list_metadata
-from holdfast.regions.base.paths import any_folder, local_folder
 from holdfast.regions.checkpoint.begin_from import Restore, begin_from, finish_claim
 from holdfast.regions.checkpoint.claim import held
+from holdfast.regions.checkpoint.declared import RunCompare, run_here
+from holdfast.regions.checkpoint.history import HistoryLog
 from holdfast.regions.checkpoint.layout import Layout
 from holdfast.regions.checkpoint.ownership import own_folders
 from holdfast.regions.checkpoint.read import choose
 from holdfast.regions.checkpoint.stream_log import settle_stream
 from holdfast.regions.coordinator import Topology
 from holdfast.regions.driver.coordinator_host import CoordinatorHost
-from holdfast.regions.driver.history_log import HistoryLog
 from holdfast.regions.driver.pipeline_driver import PipelineDriver
 from holdfast.regions.driver.task_runner import TaskRunner
+from holdfast.regions.files import modes
+from holdfast.regions.files.folders import SEGMENTS_FOLDER, CheckpointFolders
+from holdfast.regions.files.paths import any_folder, local_folder, require_nameable
 from holdfast.regions.protocol.orders import PipelinePlan, TaskOptions
 from holdfast.regions.runners.local import LocalQuery, LocalRunner
 from holdfast.regions.runners.spark.plan import planned_exchanges
 from holdfast.regions.runners.spark.preflight import (
+    hadoop_umask,
     require_application,
     require_source_of_splits,
     require_trigger,
 )
 from holdfast.regions.runners.spark.query import RegionalQuery
-from holdfast.regions.runners.spark.runner import SparkRunner
+from holdfast.regions.runners.spark.runner import SparkRunner, run_on_a_worker
 from holdfast.regions.sinks import (
-    GuardedPublisher,
     TwoPhaseSink,
     local_delivery,
     spark_delivery,
 )
 from holdfast.regions.sinks.destination import Delivery, Destination
 from holdfast.regions.splits import FileSplits, SplitEnumerator
-from holdfast.regions.splits.file_splits import SOURCE_OPERATOR
+from holdfast.regions.splits.assignment import SOURCE_OPERATOR
 from holdfast.regions.task import array_modules
 
 if TYPE_CHECKING:
@@ -99,27 +101,18 @@ class RegionalWriter:
         **options
             See `holdfast.regions.api.options.PipelineOptions`.
 
-        Returns
-        -------
-        LocalQuery
-
         Raises
         ------
-        DamagedCheckpointError
-            If the checkpoint to go on from, or something that it needs, is damaged; it says which
-            older one is intact.
-        FileNotFoundError, FileExistsError
-            If there is no such checkpoint, or a folder that must be new is in use, or the output
-            folder belongs to another pipeline.
-        FolderInUseError
-            If a pipeline runs in one of the folders.
-        ValueError
-            If the checkpoint is that of a pipeline with another name or layout, or an option has a
-            value that is not allowed.
+        DamagedCheckpointError, FileNotFoundError, FileExistsError, FolderInUseError
+            As from `start`.
+        LayoutChangedError, ValueError
+            As from `start`.
         RuntimeError
             If there is no CuPy, or it finds no CUDA device, with `gpu`.
         """
         settings = PipelineOptions.given(options)
+        gpu, tasks = require_bool("gpu", gpu), require_int("tasks", tasks, at_least=1)
+        checkpoint_id = optional_int("checkpoint_id", checkpoint_id, at_least=0)
         if gpu and (lacking := array_modules.missing_gpu()):
             raise RuntimeError(f"gpu=True: {lacking}")
         if settings.bounded:
@@ -147,6 +140,7 @@ class RegionalWriter:
                 settings,
                 opened,
                 runner_of=runner_of,
+                compare=run_here,
                 delivery=local_delivery,
                 enumerator=enumerator,
                 restore=restore,
@@ -195,10 +189,6 @@ class RegionalWriter:
         **options
             See `holdfast.regions.api.options.PipelineOptions`.
 
-        Returns
-        -------
-        RegionalQuery
-
         Raises
         ------
         DamagedCheckpointError
@@ -209,10 +199,12 @@ class RegionalWriter:
             folder belongs to another pipeline.
         FolderInUseError
             If a pipeline runs in one of the folders.
+        LayoutChangedError
+            If the checkpoint is that of a pipeline with another layout, or with other state than
+            the operators declare.
         ValueError
-            If the checkpoint is that of a pipeline with another name or layout, or an option has a
-            value that is not allowed, or the pipeline was made without a
-            DataFrame.
+            If the checkpoint is that of a pipeline with another name, or an option has a value that
+            is not allowed, or the pipeline was made without a DataFrame.
         TypeError
             If there is no such option.
         NotImplementedError
@@ -223,6 +215,8 @@ class RegionalWriter:
             a Python worker has no CuPy or finds no CUDA device.
         """
         settings = PipelineOptions.given(options)
+        gpu = require_bool("gpu", gpu)
+        checkpoint_id = optional_int("checkpoint_id", checkpoint_id, at_least=0)
         require_trigger(trigger or {})
         if settings.bounded:
             _require_end(trigger)
@@ -231,6 +225,7 @@ class RegionalWriter:
             source = self._rows(enumerator, opened)
             session = source.sparkSession
             require_application(session, settings.name, gpu=gpu)
+            modes.follow(hadoop_umask(session))
             self._output.require_place()
             if settings.regional and (found := planned_exchanges(source)):
                 warnings.warn(
@@ -240,6 +235,7 @@ class RegionalWriter:
                 )
                 settings = replace(settings, regional=False)
             folders = CheckpointFolders(any_folder(checkpoint))
+            require_nameable(folders.root, session.sparkContext._jvm)
 
             def runner_of(plan: PipelinePlan) -> SparkRunner:
                 return SparkRunner(session, plan, folders, max_file_bytes=settings.max_file_bytes)
@@ -249,6 +245,7 @@ class RegionalWriter:
                 settings,
                 opened,
                 runner_of=runner_of,
+                compare=partial(run_on_a_worker, session),
                 delivery=partial(spark_delivery, session),
                 enumerator=enumerator,
                 restore=restore,
@@ -275,13 +272,14 @@ class RegionalWriter:
         opened: ExitStack,
         *,
         runner_of: Callable[[PipelinePlan], Runner],
+        compare: RunCompare,
         delivery: Delivery,
         enumerator: SplitEnumerator | None,
         restore: Restore | None,
         checkpoint_id: int | None,
         gpu: bool,
     ) -> tuple[PipelineDriver, Runner]:
-        """Return the driver, with its checkpoint restored; `opened` takes what is to be closed."""
+        """Return the driver, with its checkpoint restored; `opened` takes the objects to close."""
         _require_own_folder(folders)
         begun = self._output.begin(folders, delivery, opened)
         publisher, output = begun.publisher, begun.ownership
@@ -301,21 +299,20 @@ class RegionalWriter:
                     folders,
                     output,
                     max_file_bytes=settings.max_file_bytes,
+                    compare=compare,
                 )
             if checkpoint_id is not None:
-                ids = list_metadata(folders.metadata)
+                ids = folders.ids()
                 choose(ids, checkpoint_id, folders.root)
                 self._warn_of_rows_again(checkpoint_id, [id for id in ids if id > checkpoint_id])
             owner, folders = own_folders(folders, plan, output, opened)
             if restore is not None:
                 finish_claim(restore, folders)
-        if output is not None:
-            publisher = GuardedPublisher(publisher, partial(output.require_still, owner))
         marks = {
-            "checkpoint": folders.identity,
+            "checkpoint": folders.identity.local,
             "output": None if output is None else output.mounted_file,
         }
-        plan = replace(plan, marks={of: at for of, at in marks.items() if isinstance(at, Path)})
+        plan = replace(plan, marks={of: at for of, at in marks.items() if at is not None})
         runner = runner_of(plan)
         opened.callback(runner.close)
         history = HistoryLog(folders, run=plan.run, days=settings.history_days)
@@ -329,8 +326,9 @@ class RegionalWriter:
             publisher,
             host,
             history=history,
+            may_publish=None if output is None else partial(output.require_still, owner),
         )
-        driver.start(checkpoint_id=checkpoint_id, verify=settings.verify_state)
+        driver.start(checkpoint_id=checkpoint_id, verify=settings.verify_state, compare=compare)
         return driver, runner
 
     def _enumerator(self) -> SplitEnumerator | None:
@@ -339,7 +337,7 @@ class RegionalWriter:
         return source.enumerator() if isinstance(source, FileSplits) else None
 
     def _rows(self, enumerator: SplitEnumerator | None, opened: ExitStack) -> DataFrame:
-        """Return what Spark reads."""
+        """Return the rows that Spark reads."""
         source = self._chain.source
         if source is None:
             raise ValueError(
@@ -358,7 +356,7 @@ class RegionalWriter:
             ) from e
         require_classic_session(session)
         require_source_of_splits()
-        # What it imports of PySpark is not in every version.
+        # It imports parts of PySpark that not every version has.
         from holdfast.regions.runners.spark.split_stream import SplitStream
 
         stream = SplitStream(enumerator)
@@ -366,7 +364,7 @@ class RegionalWriter:
         return stream.rows(session, source.region_names)
 
     def _warn_of_rows_again(self, checkpoint: int, given_up: Sequence[int]) -> None:
-        """Warn where output of checkpoints that are given up cannot be taken back."""
+        """Warn if output of checkpoints that are given up cannot be taken back."""
         if given_up and (stays := self._output.stays):
             warnings.warn(
                 f"going back to checkpoint {checkpoint} gives up {len(given_up)} newer ones, and "
@@ -381,7 +379,8 @@ class RegionalWriter:
         host: CoordinatorHost,
         tasks: TaskOptions,
     ) -> tuple[PipelinePlan, Topology]:
-        unsafe = self._chain.unsafe_operators
+        operators = self._chain.operators
+        unsafe = [stage.name for stage in operators if not stage.given.region_safe]
         if settings.regional and unsafe:
             raise ValueError(
                 f"operators {', '.join(unsafe)} do not declare region_safe: set "
@@ -389,28 +388,24 @@ class RegionalWriter:
                 "its region, or start with regional=False, which lets no checkpoint complete "
                 "without every region"
             )
-        if not self._chain.operators:
+        if not operators:
             raise ValueError("the pipeline has no operator: call apply(...) first")
-        self._output.require_fit(self._chain.operators[-1].schema)
+        self._output.require_fit(operators[-1].schema)
         plan = self._chain.plan(settings.name, sink, tasks)
         coordinators = host.supports_fallback()
-        instances = (
-            stage.instance_name(index)
-            for stage in plan.stages
-            for index in range(stage.parallelism)
-        )
+        layout = Layout.of(plan)
+        instances = [name for stage in layout.stages for name in stage.instances]
         topology = Topology(
             pipeline=settings.name,
             operators=(*coordinators, *instances),
             coordinators=coordinators,
-            fingerprint=Layout.of(plan).fingerprint,
-            regional=settings.regional,
+            fingerprint=layout.fingerprint,
         )
         return plan, topology
 
 
 def _require_own_folder(folders: CheckpointFolders) -> None:
-    """Check that a checkpoint folder is none of an ordinary query, nor a file."""
+    """Check that a checkpoint folder is no file, and does not belong to an ordinary query."""
     root = folders.root
     if root.exists() and not root.is_dir():
         raise NotADirectoryError(f"the checkpoint folder {root} is a file: name a folder")

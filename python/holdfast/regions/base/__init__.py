@@ -1,1 +1,1 @@
-"""What the rest of regional pipelines stands on: errors, folders, durable files, splitting."""
+"""The base of regional pipelines: errors, clocks, turns, splitting."""

@@ -1,4 +1,4 @@
-"""The clock that attempts are dated by, and the pauses between them."""
+"""The clocks of a driver: one dates attempts, one measures time; and pauses between attempts."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ import time
 
 
 def now_ms() -> int:
-    """Milliseconds since the epoch: attempts are dated by the driver's clock."""
+    """Milliseconds since the epoch, by the clock that dates attempts."""
     return time.time_ns() // 1_000_000
+
+
+def elapsed_ms() -> int:
+    """Milliseconds since some moment; to measure with, on one machine.
+
+    The time of day may jump: when it is set, or when a laptop resumes.
+    """
+    return time.monotonic_ns() // 1_000_000
 
 
 class Clock:
@@ -16,30 +24,24 @@ class Clock:
 
     def __init__(self) -> None:
         self._interrupted = threading.Event()
+        self.adjust()
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
-        return now_ms()
+        """Milliseconds since the epoch, which go by like those of a clock that nobody sets."""
+        return elapsed_ms() + self._ahead_ms
+
+    def adjust(self) -> None:
+        """Follow the time of day after a jump. Callers must not measure time across this call."""
+        self._ahead_ms = now_ms() - elapsed_ms()
 
     def pause(self, ms: int) -> bool:
-        """Wait.
-
-        Parameters
-        ----------
-        ms : int
-            Milliseconds.
-
-        Returns
-        -------
-        bool
-            False if `interrupt` was called meanwhile, or before; then there is no need to wait.
-        """
+        """Wait; returns False at once if `interrupt` was called before or is called meanwhile."""
         return not self._interrupted.wait(ms / 1000)
 
     def interrupt(self) -> None:
-        """End the pause under way, and all that follow, until `resume`."""
+        """End the pause under way, and all later ones until `resume`."""
         self._interrupted.set()
 
     def resume(self) -> None:
-        """Let pauses be pauses again."""
+        """Let pauses last again."""
         self._interrupted.clear()

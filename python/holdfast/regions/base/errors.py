@@ -2,50 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, Literal
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Final, Literal, ParamSpec, TypeVar
+
+from holdfast.regions.base.problem import in_words
 
 #: Regions that a message names.
 _SHOWN_REGIONS: Final = 5
 
-
-#: What the driver asks a sink to do.
+#: The driver's calls of a sink.
 Step = Literal["commit", "recover", "withdraw"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class RegionalQueryError(RuntimeError):
     """A regional pipeline ended because it could not go on.
 
-    Everything that a completed checkpoint holds is intact; starting the pipeline again goes on from
-    there.
+    Completed checkpoints are intact. The next start goes on from the latest one.
     """
 
 
 class OperatorFailedError(RegionalQueryError):
-    """A regional pipeline ended because of what an operator, a source or a sink raised in a region.
+    """An operator, a source or a sink raised an exception in a region, and the pipeline ended.
 
-    The message begins with operator, region, checkpoint and place. The cause is an exception of the
-    class that was raised, with the trace in a note: ``except RegionalQueryError as e`` finds it in
-    ``e.__cause__``.
+    The message begins and ends with operator, region, checkpoint, place and the exception. The
+    cause, ``e.__cause__``, says the same. It has the class and the ``args`` of that exception,
+    those of its attributes that are numbers, strings or lists of these, and the trace in a note. It
+    is a RuntimeError if the driver has not imported the class, or cannot make an instance from
+    these.
     """
+
+    def __repr__(self) -> str:
+        # Not as a literal, which would escape the quotes of code and messages.
+        return f"<{type(self).__name__}: {self}>"
 
 
 class SinkFailedError(RegionalQueryError):
-    """A sink could not commit a completed checkpoint; the cause is what it raised.
-
-    Parameters
-    ----------
-    sink : str
-        The sink and where it writes.
-    step : {"commit", "recover", "withdraw"}
-        What it was asked to do.
-    checkpoint : int
-        The checkpoint.
-    cause : Exception
-        What it raised.
-    regions : sequence of str, optional
-        Regions whose output it was to commit, as far as is known.
-    """
+    """A sink could not commit a completed checkpoint; the cause is the exception that it raised."""
 
     def __init__(
         self, sink: str, step: Step, checkpoint: int, cause: Exception, regions: Sequence[str] = ()
@@ -63,7 +59,7 @@ class SinkFailedError(RegionalQueryError):
                 "The checkpoint is complete and its output is kept: start the pipeline again, and "
                 "it is committed first"
             )
-        super().__init__(f"sink {sink} could not {what}: {type(cause).__name__}: {cause}. {then}")
+        super().__init__(f"sink {sink} could not {what}: {in_words(cause)}. {then}")
 
     def of_regions(self, regions: Sequence[str]) -> SinkFailedError:
         """Return the same error with the regions that it concerns."""
@@ -71,15 +67,7 @@ class SinkFailedError(RegionalQueryError):
 
 
 class SinkFencedError(RegionalQueryError):
-    """Another producer has begun with the transactional id of this pipeline.
-
-    Parameters
-    ----------
-    transactional_id : str
-        The id.
-    topic : str
-        The topic that the pipeline writes to.
-    """
+    """Another producer has begun with the transactional id of this pipeline."""
 
     def __init__(self, transactional_id: str, topic: str) -> None:
         super().__init__(
@@ -91,15 +79,7 @@ class SinkFencedError(RegionalQueryError):
 
 
 class JvmLostError(RegionalQueryError):
-    """The JVM of the driver is gone: it crashed, ran out of memory, or was killed.
-
-    Parameters
-    ----------
-    pipeline : str
-        Name of the pipeline.
-    checkpoint : int
-        The latest completed checkpoint.
-    """
+    """The JVM of the driver is gone: it crashed, ran out of memory, or was killed."""
 
     def __init__(self, pipeline: str, checkpoint: int) -> None:
         super().__init__(
@@ -110,15 +90,7 @@ class JvmLostError(RegionalQueryError):
 
 
 class StoppedError(RegionalQueryError):
-    """The pipeline was stopped between two attempts at the same batch.
-
-    Parameters
-    ----------
-    batch : int
-        Number of the batch.
-    reason : str
-        Why the last attempt was aborted.
-    """
+    """The pipeline was stopped between two attempts at the same batch."""
 
     def __init__(self, batch: int, reason: str) -> None:
         super().__init__(
@@ -132,17 +104,7 @@ class LayoutChangedError(ValueError):
 
 
 class SavepointError(RegionalQueryError):
-    """No savepoint could be taken, because some region keeps failing. The pipeline goes on.
-
-    Parameters
-    ----------
-    path : Path or HadoopPath
-        Where it was to be written; nothing is there.
-    attempts : int
-        Attempts that were made.
-    cause : str
-        Why the last one was aborted.
-    """
+    """No savepoint could be taken, because some region keeps failing. The pipeline goes on."""
 
     def __init__(self, path: object, attempts: int, cause: str) -> None:
         super().__init__(
@@ -152,15 +114,7 @@ class SavepointError(RegionalQueryError):
 
 
 class RegionInTwoTasksError(RegionalQueryError):
-    """Rows of one region arrived in two tasks of a batch.
-
-    Parameters
-    ----------
-    region : str
-        Name of the region.
-    first, second : int
-        Partitions of the tasks.
-    """
+    """Rows of one region arrived in two tasks of a batch."""
 
     def __init__(self, region: str, first: int, second: int) -> None:
         super().__init__(
@@ -173,17 +127,7 @@ class RegionInTwoTasksError(RegionalQueryError):
 
 
 class RegionFinishedError(RegionalQueryError):
-    """Rows arrived for a region after its data had ended.
-
-    Parameters
-    ----------
-    region : str
-        Name of the region.
-    finished : int
-        The checkpoint in which it finished.
-    older : int or None
-        The newest retained checkpoint before that; None: there is none.
-    """
+    """Rows arrived for a region after its data had ended."""
 
     def __init__(self, region: str, finished: int, older: int | None) -> None:
         back = (
@@ -200,15 +144,7 @@ class RegionFinishedError(RegionalQueryError):
 
 
 class FolderInUseError(RegionalQueryError):
-    """A running pipeline uses the folder.
-
-    Parameters
-    ----------
-    folder : Path or HadoopPath
-        The folder.
-    holder : str
-        Who holds its lock, as far as is known.
-    """
+    """A running pipeline uses the folder."""
 
     def __init__(self, folder: object, holder: str) -> None:
         super().__init__(
@@ -218,18 +154,26 @@ class FolderInUseError(RegionalQueryError):
 
 
 class FolderLostError(RegionalQueryError):
-    """Another process has taken the folder over, because this one seemed to be dead.
-
-    Parameters
-    ----------
-    folder : HadoopPath
-        The folder.
-    holder : str
-        Who holds it now, as far as is known.
-    """
+    """Another process has taken the folder over, because this one seemed to be dead."""
 
     def __init__(self, folder: object, holder: str) -> None:
         super().__init__(
             f"{folder} was taken over by another process while this one stood still: "
             f"{holder or 'a pipeline is open there'}. This one publishes nothing any more"
         )
+
+
+def traced_from_the_call(function: Callable[P, T]) -> Callable[P, T]:
+    """Let the trace of a RegionalQueryError end where a user has called Holdfast.
+
+    Its message and its cause are enough; callers have no use for the driver's own frames.
+    """
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except RegionalQueryError as error:
+            raise error.with_traceback(None) from error.__cause__
+
+    return call

@@ -7,21 +7,16 @@ from typing import Final
 
 from holdfast._core import Owner
 
-#: Stands for an operator in the owners of in-flight data: no operator has this name.
+#: Takes the operator's place in owners of in-flight data. No operator may have this name.
 IN_FLIGHT_OPERATOR: Final = "in-flight"
+
+#: The format's limit on each part of an owner's name, in UTF-8.
+MAX_NAME_BYTES: Final = 1024
 
 
 @dataclass(frozen=True)
 class RegionOwners:
-    """Owners of a region's segments.
-
-    Parameters
-    ----------
-    pipeline : str
-        Name of the pipeline.
-    region : str
-        Name of the region.
-    """
+    """Owners of a region's segments."""
 
     pipeline: str
     region: str
@@ -33,7 +28,7 @@ class RegionOwners:
     def in_flight(self, created: int) -> Owner:
         """Owner of the in-flight data that attempt `created` stored.
 
-        It has an origin of its own: a region that keeps failing has state of one old checkpoint
-        and in-flight data of several later ones.
+        Each attempt is an owner of its own: a region that keeps failing has state of one old
+        checkpoint and in-flight data of several later ones.
         """
         return Owner(self.pipeline, IN_FLIGHT_OPERATOR, self.region, str(created))

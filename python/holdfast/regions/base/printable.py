@@ -4,5 +4,5 @@ from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """One line, without control characters: names come from data, causes from anywhere."""
+    """One line without control characters: names come from data, and causes from anywhere."""
     return "".join(character if character.isprintable() else " " for character in text)

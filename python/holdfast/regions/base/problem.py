@@ -1,4 +1,4 @@
-"""What went wrong in a region, on its way from the worker to the caller of the pipeline."""
+"""An exception in a region, on its way from the worker to the caller of the pipeline."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ import json
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
-# Longer ones are of no use in a message, and the connection to the driver has a bound.
+# Longer texts do not help in a message, and the connection to the driver has a bound.
 TEXT_MAX: Final = 2_000
 TRACE_MAX: Final = 20_000
 INTEGER_BITS_MAX: Final = 1_024
+ATTRIBUTES_MAX: Final = 50
+ITEMS_MAX: Final = 100
+#: Members of a group of exceptions that its message shows.
+MEMBERS_MAX: Final = 3
 
 _PACKAGE: Final = str(Path(__file__).resolve().parents[2])
 _LIBRARIES: Final = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"))
@@ -25,14 +31,12 @@ _Plain = str | int | float | bool | None
 
 
 class AtWork:
-    """What a frame belongs to while an operator or a sink runs: base class of what runs them.
+    """Base class of those objects that run an operator or a sink: frames of their methods name it.
 
     Attributes
     ----------
     operator_name : str
         Name of the operator, as the pipeline gives it; or of the sink.
-    kind_at_work : {"operator", "sink"}
-        Which of them it is.
     """
 
     operator_name: str
@@ -46,19 +50,19 @@ class Problem:
     Parameters
     ----------
     operator : str
-        Name of the operator or sink that raised it; empty if none did.
-    module, name : str
-        Of its class.
-    arguments : tuple of str, int, float, bool or None
-        What it was made with.
+        Operator or sink that raised it; empty if none did.
+    module, name, arguments
+        Class and ``args`` of the exception.
     text : str
         Class and message.
     place : str
         File, line and function of the user's code that was at work; empty if none was.
     trace : str
-        Its trace, from the user's code on.
-    at_work : {"operator", "sink"}
-        What raised it, if `operator` says so.
+        Trace from the user's code on, without its first line.
+    attributes : mapping of str to JSON
+        Attributes of the exception, as far as JSON has them and they are short.
+    rows : str
+        Rows of the source that were under way, as far as it knows them.
     """
 
     operator: str
@@ -69,34 +73,41 @@ class Problem:
     place: str
     trace: str
     at_work: Literal["operator", "sink"] = "operator"
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    rows: str = ""
 
     @classmethod
-    def of(cls, error: BaseException) -> Problem:
+    def of(cls, error: BaseException, *, rows: str = "") -> Problem:
         """Describe an exception where it was caught."""
-        frames = list(_frames(error.__traceback__))
+        raised = _as_python_keeps(error, "__traceback__")
+        frames = list(_frames(raised))
         working = _working(frames)
         own = [frame for frame in frames if _is_users(frame)]
-        message = message_of(error)
-        arguments = error.args
+        # The trace of a group ends where its members met, so take the trace of a member.
+        first = next(_members(error))
+        there = _frames(_as_python_keeps(first, "__traceback__"))
+        origin = [frame for frame in there if _is_users(frame)] or own
+        arguments = _as_python_keeps(error, "args")
         if not all(_is_plain(value) for value in arguments):
-            arguments = (message,)
-        shown = traceback.TracebackException(
-            type(error), error, own[0] if own else error.__traceback__
-        )
+            arguments = (message_of(error),)
         return cls(
             operator=working.operator_name if working is not None else "",
             module=type(error).__module__,
             name=type(error).__qualname__,
-            arguments=tuple(_short(value) for value in arguments),
-            text=_cut(f"{type(error).__name__}: {message}", TEXT_MAX),
-            place=_place(own[-1]) if own else "",
-            trace=_cut("".join(shown.format()), TRACE_MAX),
+            arguments=tuple(
+                _cut(one, TEXT_MAX) if isinstance(one, str) else one for one in arguments
+            ),
+            text=_cut(in_words(error), TEXT_MAX),
+            place=_place(origin[-1]) if origin else "",
+            trace=_trace(error, own[0] if own else raised),
             at_work=working.kind_at_work if working is not None else "operator",
+            attributes=_attributes(error),
+            rows=rows,
         )
 
     @property
     def kind(self) -> tuple[str, str, str, str]:
-        """Equal for the same mistake at the same place."""
+        """Equal for the same exception at the same place."""
         return self.operator, self.module, self.name, self.place
 
     def headline(self, region: str, checkpoint: int) -> str:
@@ -104,23 +115,37 @@ class Problem:
         what = f"{self.at_work} {self.operator!r} failed in region" if self.operator else "region"
         failed = "" if self.operator else " failed"
         at = f" at {self.place}" if self.place else ""
+        at += f", with {self.rows}" if self.rows else ""
         return f"{what} {region!r}{failed} for checkpoint {checkpoint}{at}: {self.text}"
 
-    def error(self) -> BaseException:
+    def error(self, headline: str = "") -> BaseException:
         """Make an exception of the same class, with the trace of the one that was raised.
 
-        Of a class that this process does not know, it is a RuntimeError which names that.
+        It is a RuntimeError if this process does not know the class, or cannot make an instance
+        from these arguments. A headline replaces the message that the class makes of its arguments,
+        because many classes need for it what only their ``__init__`` sets.
         """
         kind = _class(self.module, self.name)
-        error: BaseException
+        note = "In the task of the region:\n" + self.trace.rstrip()
         try:
             if kind is None:
                 raise TypeError
-            error = kind.__new__(kind, *self.arguments)
-            error.args = self.arguments
+            error = self._made(_saying(kind, headline) if headline else kind)
+            # add_note asks classes for attributes that they may not have yet.
+            error.__dict__["__notes__"] = [note]
+            shown = [str(error), repr(error), "".join(traceback.format_exception(error))]
+            if not all(headline in text for text in shown):
+                raise TypeError
         except Exception:
-            error = RuntimeError(self.text)
-        error.add_note("In the task of the region:\n" + self.trace.rstrip())
+            said = headline or self.text
+            error = (_saying(RuntimeError, said) if headline else RuntimeError)(said)
+            error.add_note(note)
+        return error
+
+    def _made(self, kind: type[BaseException]) -> BaseException:
+        error: BaseException = kind.__new__(kind, *self.arguments)
+        BaseException.args.__set__(error, self.arguments)  # type: ignore[attr-defined]
+        error.__dict__.update(self.attributes)
         return error
 
     def to_bytes(self) -> bytes:
@@ -135,15 +160,101 @@ class Problem:
 
 
 def message_of(error: BaseException) -> str:
-    """Return the message of an exception, also of one that fails to say it.
+    """Return the message of an exception in valid UTF-8, also if its class fails to make one.
 
-    Such as a KeyError with an integer of thousands of digits, or a class whose ``__str__`` has a
-    mistake. The region has to answer all the same.
+    A KeyError with an integer of thousands of digits fails, and so does a ``__str__`` with a
+    mistake. The region has to answer all the same. The message of a group ends with those of its
+    members.
     """
     try:
-        return str(error)
-    except Exception as e:
-        return f"<its message cannot be shown: {type(e).__name__}>"
+        message = str(error)
+    except BaseException as e:
+        message = f"<its message cannot be shown: {type(e).__name__}>"
+        with suppress(Exception):
+            message = f"{message} {BaseException.__str__(error)}".rstrip()
+    if issubclass(type(error), BaseExceptionGroup):
+        members = map(in_words, islice(_members(error), MEMBERS_MAX))
+        message = f"{message}: {'; '.join(members)}"
+    return message.encode(errors="backslashreplace").decode()
+
+
+def presentable(error: BaseException) -> BaseException:
+    """Return the exception; a stand-in if it, or one in its chain, cannot be shown."""
+    seen: list[BaseException] = []
+    found: BaseException | None = error
+    try:
+        while found is not None and not any(found is one for one in seen):
+            seen.append(found)
+            str(found), repr(found)
+            found = found.__context__ if found.__cause__ is None else found.__cause__
+        traceback.format_exception(error)
+    except BaseException:
+        shown = Problem.of(error)
+        return shown.error(shown.text)
+    return error
+
+
+def _as_python_keeps(error: BaseException, name: str) -> Any:
+    """Return an attribute that every exception has, even if its class hides the name."""
+    return getattr(BaseException, name).__get__(error)
+
+
+def _members(error: BaseException) -> Iterator[BaseException]:
+    """Yield the exceptions in a group and in groups within it; a plain exception yields itself."""
+    waiting = [error]
+    while waiting:
+        one = waiting.pop()
+        if issubclass(type(one), BaseExceptionGroup):
+            waiting += reversed(cast("BaseExceptionGroup[BaseException]", one).exceptions)
+        else:
+            yield one
+
+
+def in_words(error: BaseException) -> str:
+    """Return the class and the message of an exception, see `message_of`."""
+    return f"{type(error).__name__}: {message_of(error)}"
+
+
+def _trace(error: BaseException, since: TracebackType | None) -> str:
+    """Return a trace; without its chain if that cannot be shown."""
+    try:
+        lines = list(traceback.TracebackException(type(error), error, since).format())
+    except Exception:
+        lines = [*traceback.format_tb(since), in_words(error)]
+    if lines[0] == "Traceback (most recent call last):\n":
+        del lines[0]
+    trace = "".join(lines)
+    # Keep both ends: the first call is at the top, the message at the bottom.
+    half = TRACE_MAX // 2
+    return trace if len(trace) <= TRACE_MAX else f"{trace[:half]}\n ...\n{trace[-half:]}"
+
+
+def _attributes(error: BaseException) -> dict[str, Any]:
+    found: Mapping[str, Any] = {}
+    with suppress(Exception):
+        found = vars(error)
+    kept = ((name, value) for name, value in found.items() if name[:2] != "__" and _is_sent(value))
+    return dict(islice(kept, ATTRIBUTES_MAX))
+
+
+def _saying(kind: type[BaseException], text: str) -> type[BaseException]:
+    """Derive a class of exceptions with a fixed text, which needs no arguments."""
+    derived: Any = type(kind)
+    return cast(
+        "type[BaseException]",
+        derived(
+            kind.__name__,
+            (kind,),
+            {
+                "__module__": kind.__module__,
+                "__qualname__": kind.__qualname__,
+                "__str__": lambda self: text,
+                "__repr__": lambda self: f"<{kind.__name__}: {text}>",
+                # No module has this class, so it cannot be unpickled.
+                "__reduce__": lambda self: (RuntimeError, (text,)),
+            },
+        ),
+    )
 
 
 def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
@@ -164,16 +275,17 @@ def _place(trace: TracebackType) -> str:
 
 
 def _working(frames: list[TracebackType]) -> AtWork | None:
-    """Find what was at work: the innermost instance that a frame belongs to."""
+    """Find the innermost operator or sink that a frame belongs to."""
     for trace in reversed(frames):
         instance = trace.tb_frame.f_locals.get("self")
-        if isinstance(instance, AtWork):
-            return instance
+        # isinstance would ask a proxy for the class that it stands for, which may fail.
+        if issubclass(type(instance), AtWork):
+            return cast("AtWork", instance)
     return None
 
 
 def _class(module: str, name: str) -> type[BaseException] | None:
-    """Find a class of exceptions among what is imported; nothing is imported for it."""
+    """Find a class of exceptions among the imported modules; nothing is imported for it."""
     found: Any = builtins if module == "builtins" else sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)
@@ -181,14 +293,19 @@ def _class(module: str, name: str) -> type[BaseException] | None:
 
 
 def _is_plain(value: object) -> bool:
-    """Say whether JSON has it; Python writes no integer of more than some thousand digits."""
-    if isinstance(value, int):
-        return value.bit_length() <= INTEGER_BITS_MAX
-    return isinstance(value, _Plain)
+    """Return whether JSON has the value; Python writes no integer of thousands of digits."""
+    if issubclass(type(value), int):
+        return cast("int", value).bit_length() <= INTEGER_BITS_MAX
+    return issubclass(type(value), _Plain)
 
 
-def _short(value: _Plain) -> _Plain:
-    return _cut(value, TEXT_MAX) if isinstance(value, str) else value
+def _is_sent(value: object) -> bool:
+    """Return whether JSON has the value, or a list of such values, and its text is short."""
+    if issubclass(type(value), str):
+        return len(cast("str", value)) <= TEXT_MAX
+    values = cast("list[object]", value) if type(value) in (list, tuple) else [value]
+    plain = len(values) <= ITEMS_MAX and all(map(_is_plain, values))
+    return plain and len(json.dumps(values)) <= TEXT_MAX
 
 
 def _cut(text: str, length: int) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
 
 def arrow_schema(schema: Any) -> pa.Schema:
@@ -15,28 +17,34 @@ def arrow_schema(schema: Any) -> pa.Schema:
     Parameters
     ----------
     schema : pyarrow.Schema, pyspark.sql.types.StructType or str
-        A str is in Spark's DDL form, such as ``"carrier string, mean double"``.
-
-    Returns
-    -------
-    pyarrow.Schema
-        Of a schema of Spark's, the one in which Spark exchanges such rows with Python.
+        A str is in Spark's DDL form, such as ``"carrier string, mean double"``. A schema of Spark's
+        becomes the one in which Spark exchanges such rows with Python.
 
     Raises
     ------
     TypeError
-        If it is something else.
+        If it is something else, or Arrow does not have the type of a column.
     ValueError
-        If it is in DDL form and there is no SparkSession, which parses it; or if two columns have
-        one name.
+        If it is in DDL form and there is no SparkSession to parse it, or two columns have one name.
     """
     found = _arrow_schema(schema)
-    # Rows of such a schema can be written, and then no reader tells one column from the other.
+    # Such rows could be written, but no reader could tell one column from the other.
     if twice := [name for name in dict.fromkeys(found.names) if found.names.count(name) > 1]:
         raise ValueError(
             f"a schema has each column once, and this one has {twice[0]!r} several times"
         )
     return found
+
+
+def schema_of_columns(frame: DataFrame, names: Collection[str], *, of: str) -> pa.Schema:
+    """Return the columns of a DataFrame that have one of these names, in Arrow's form.
+
+    Raises
+    ------
+    TypeError
+        If Arrow does not have the type of a column; the message names the option `of`.
+    """
+    return _of_fields([field for field in frame.schema.fields if field.name in names], of)
 
 
 def _arrow_schema(schema: Any) -> pa.Schema:
@@ -45,7 +53,6 @@ def _arrow_schema(schema: Any) -> pa.Schema:
     if isinstance(schema, pa.Schema):
         return schema
     try:
-        from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import StructType
     except ImportError:
         raise TypeError(
@@ -58,9 +65,29 @@ def _arrow_schema(schema: Any) -> pa.Schema:
             "a schema is a pyarrow.Schema, a pyspark StructType or a str in Spark's DDL form, not "
             f"{type(schema).__name__}"
         )
-    # Only newer versions of PySpark want a time zone; that of the older ones is UTC.
+    return _of_fields(schema.fields, "schema")
+
+
+def _of_fields(fields: Sequence[Any], of: str) -> pa.Schema:
+    import pyarrow as pa
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    # Newer versions of PySpark ask for a time zone; older ones use UTC.
     wanted = inspect.signature(to_arrow_schema).parameters
-    return to_arrow_schema(schema, **({"timezone": "UTC"} if "timezone" in wanted else {}))
+    zone = {"timezone": "UTC"} if "timezone" in wanted else {}
+    found = []
+    for field in fields:
+        try:
+            found += to_arrow_schema(StructType([field]), **zone)
+        except PySparkException as error:
+            kind = field.dataType.simpleString()
+            raise TypeError(
+                f"{of}: the column {field.name!r} has type {kind}, which Arrow does not have: use "
+                "a string"
+            ) from error
+    return pa.schema(found)
 
 
 def _parsed(ddl: str) -> Any:

@@ -1,8 +1,9 @@
-"""Warnings of what may go wrong with every batch, and ends no query."""
+"""Warnings that may come with every batch, and end no query."""
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import Final
@@ -12,32 +13,23 @@ PAUSE_S: Final = 60.0
 
 
 class SparingLog:
-    """Writes a warning of each kind at most once a minute, and how many it left out.
-
-    Parameters
-    ----------
-    log : logging.Logger
-        Takes the warnings.
-    seconds : callable, optional
-        A clock in seconds that never goes back.
-    """
+    """Writes a warning of each kind at most once a minute, and how many it left out."""
 
     def __init__(
         self, log: logging.Logger, *, seconds: Callable[[], float] = time.monotonic
     ) -> None:
         self._log = log
         self._seconds = seconds
-        self._warned_s: dict[str, float] = {}
-        self._left_out: dict[str, int] = {}
+        #: By kind: the time of the last warning, and how many were left out since.
+        self._warned: dict[str, tuple[float, int]] = {}
 
     def warn(self, kind: str, text: str) -> None:
         """Warn, unless a warning of this kind was written less than a minute ago."""
         now_s = self._seconds()
-        warned_s = self._warned_s.get(kind)
-        if warned_s is not None and now_s - warned_s < PAUSE_S:
-            self._left_out[kind] = self._left_out.get(kind, 0) + 1
+        warned_s, left_out = self._warned.get(kind, (-math.inf, 0))
+        if now_s - warned_s < PAUSE_S:
+            self._warned[kind] = warned_s, left_out + 1
             return
-        self._warned_s[kind] = now_s
-        left_out = self._left_out.pop(kind, 0)
+        self._warned[kind] = now_s, 0
         more = f" ({left_out} more warnings of this kind since the last one)" if left_out else ""
         self._log.warning("%s%s", text, more)

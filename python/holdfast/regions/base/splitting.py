@@ -1,82 +1,84 @@
 """Split the rows of a batch by the region that they belong to, and name the regions.
 
-A region is named by a string that depends on the values of the region columns alone: not on the
-batch, not on the width of a type, not on the time zone of a session. Equal names mean equal
-values, so the name is what state is stored under.
+The name of a region depends on the values of the region columns alone: not on the batch, not on
+the width of a type, not on the time zone of a session. Equal names mean equal values, so state is
+stored under the name.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pat
 
-# The format's limit on each part of an owner's name.
-MAX_REGION_BYTES: Final = 1024
+from holdfast.regions.base.normal_form import normal_array, take_rows
+from holdfast.regions.base.owners import MAX_NAME_BYTES
+
+#: Characters that are left of a name that is too long.
+_SHOWN: Final = 64
 
 _UNITS_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _ALLOWED: Final = "strings, integers, decimals, booleans, dates and timestamps"
 
-Texts = Callable[[pa.Array], list[str]]
+#: Types of values that `_texts` writes.
+_HAVE_TEXTS: Final = (
+    pat.is_string,
+    pat.is_large_string,
+    pat.is_integer,
+    pat.is_boolean,
+    pat.is_null,
+    pat.is_decimal,
+    pat.is_date32,
+    pat.is_timestamp,
+)
 
-
-@dataclass(frozen=True, kw_only=True)
-class _Key:
-    """One region column of a batch.
-
-    Attributes
-    ----------
-    values
-        Array of a type in which equal values, and no others, have equal texts.
-    texts
-        Writes values of that type as JSON.
-    """
-
-    name: str
-    values: pa.Array
-    texts: Texts
+#: A byte that is not UTF-8 is read as one of these: those that end in 80 to ff.
+_SURROGATES: Final = re.compile("[\ud800-\udfff]")
 
 
 def split_by_region(
     batch: pa.RecordBatch, *, region_by: str | Sequence[str]
 ) -> list[tuple[str, pa.RecordBatch]]:
-    """Split a batch into one batch per region.
+    r"""Split a batch into one batch per region.
 
-    The name of a region is the value itself where there is one column and it holds strings, else
-    JSON text: of the value for one column, of the list of values for several. In that text
-    numbers have no trailing zeros, dates and timestamps are ISO 8601 strings (with ``Z`` where
-    the column has a time zone, whichever that is), and a missing value is ``null``. Two strings
-    would be ambiguous as names and are written as JSON text too: ``null``, and every string that
-    begins with a quotation mark. So is the empty string, which would be no name at all.
+    The name of a region is the value itself if there is one column and it holds strings. Otherwise
+    it is JSON text: of the value for one column, of the list of values for several. In that text
+    numbers have no trailing zeros, dates and timestamps are ISO 8601 strings (with ``Z`` if the
+    column has a time zone, whichever that is), and a missing value is ``null``. Strings that would
+    be ambiguous as names are written as JSON text too: ``null``, every string that begins with a
+    quotation mark, the empty string, and strings that are not valid UTF-8, with ``\xff`` for such a
+    byte.
+
+    A name that would be longer than 1 KiB in UTF-8 is a quotation mark, the first 64 characters of
+    that name, and its SHA-256. No other name has this form: JSON text that begins with a quotation
+    mark ends with one.
 
     Parameters
     ----------
-    batch : pyarrow.RecordBatch
-        Rows of any number of regions.
     region_by : str or sequence of str
-        Name(s) of the column(s) whose values identify the region of a row. Their types:
-        strings, integers, decimals, booleans, dates, timestamps, and dictionaries of those.
+        Column(s) whose values identify the region of a row. Their types: strings, integers,
+        decimals, booleans, dates, timestamps, and dictionaries and extension types of those.
 
     Returns
     -------
     list of tuple of (str, pyarrow.RecordBatch)
-        Name and rows of each region, regions in the order in which they first appear in the
-        batch, rows in the order of the batch. No batch is empty; a batch without rows gives an
-        empty list. The batches may share the buffers of one sorted copy: a caller that keeps a
-        small one for long should copy it.
+        Name and rows of each region, regions in the order in which they first appear in the batch,
+        rows in the order of the batch. No batch is empty. The batches may share the buffers of one
+        sorted copy: a caller that keeps a small one for long should copy it.
 
     Raises
     ------
     ValueError
-        If no column is named, one is named twice, is not there, or is there twice; or if the
-        name of a region is longer than 1 KiB in UTF-8.
+        If no column is named, one is named twice, is not there, or is there twice.
     TypeError
         If a column has a type that cannot identify a region. Floating-point numbers cannot:
         they have no stable equality.
@@ -89,86 +91,102 @@ def split_by_region(
     >>> [name for name, _ in split_by_region(rows, region_by=["origin", "month"])]
     ['["JFK",1]', '["LGA",1]']
     """
-    keys = _keys(batch, region_by)
+    keys = _keys(batch, region_by, of="region_by")
     if batch.num_rows == 0:
         return []
     codes, regions = _codes(keys)
     if regions == 1:
-        return [(_region_names(keys, np.zeros(1, np.int64))[0], batch)]
+        return [(_bounded(_names(keys, np.zeros(1, np.int64))[0]), batch)]
     order = _stable_order(codes, regions)
     rows = np.bincount(codes, minlength=regions)
     starts = np.cumsum(rows) - rows
-    found = _region_names(keys, order[starts])
-    # A region's rows usually arrive together: then they are in this order and nothing is copied.
-    ordered = batch if _is_sorted(codes) else batch.take(pa.array(order))
+    found = map(_bounded, _names(keys, order[starts]))
+    # Nothing is copied if the rows of each region arrive together, as they usually do.
+    is_sorted = bool(np.all(codes[1:] >= codes[:-1]))
+    ordered = batch if is_sorted else take_rows(batch, order)
     return [
         (name, ordered.slice(start, count))
         for name, start, count in zip(found, starts.tolist(), rows.tolist(), strict=True)
     ]
 
 
-def region_codes(
-    batch: pa.RecordBatch, *, region_by: str | Sequence[str]
+def route_codes(
+    batch: pa.RecordBatch, *, route_by: str | Sequence[str], of: str = "route_by"
 ) -> tuple[npt.NDArray[Any], list[str]]:
-    """Say of every row to which region it belongs.
+    """Return which key each row has.
 
     Parameters
     ----------
-    batch, region_by
-        As for `split_by_region`.
+    route_by : str or sequence of str
+        Column(s) that make a key; their types as for `split_by_region`.
+    of : str
+        Names the option in messages.
 
     Returns
     -------
     tuple of (numpy.ndarray of shape (rows,), list of str)
-        Number of each row's region, and the names of the regions by these numbers, which rise in
-        the order in which the regions first appear. Both are empty for a batch without rows.
+        Number of each row's key, and the names of the keys by number. Numbers rise in the order in
+        which the keys first appear. Names are as those of regions, but of any length.
 
     Raises
     ------
     ValueError, TypeError
         As for `split_by_region`.
     """
-    keys = _keys(batch, region_by)
+    keys = _keys(batch, route_by, of=of)
     if batch.num_rows == 0:
         return np.empty(0, np.int64), []
-    codes, regions = _codes(keys)
-    first = np.empty(regions, np.int64)
-    # Written last to first, so that what stays of a region is its first row.
+    codes, count = _codes(keys)
+    first = np.empty(count, np.int64)
+    # The last assignment of a key stays, so rows are written last to first.
     first[codes[::-1]] = np.arange(batch.num_rows - 1, -1, -1)
-    return codes, _region_names(keys, first)
+    return codes, _names(keys, first)
 
 
-def _keys(batch: pa.RecordBatch, region_by: str | Sequence[str]) -> list[_Key]:
-    names = [region_by] if isinstance(region_by, str) else list(region_by)
-    return [_key(batch, name) for name in _checked(names)]
+def require_keys(schema: pa.Schema, names: str | Sequence[str], *, of: str) -> None:
+    """Check that columns can identify regions, or keys, before there are rows.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As for `split_by_region`.
+    """
+    wanted = column_names(names, of=of)
+    fields = pa.schema([field for field in schema if field.name in wanted])
+    columns = [pa.nulls(0, field.type) for field in fields]
+    _keys(pa.RecordBatch.from_arrays(columns, schema=fields), wanted, of=of)
 
 
-def _checked(names: list[str]) -> list[str]:
-    if not names:
-        raise ValueError("region_by names no column: expected at least one")
-    for position, name in enumerate(names):
-        if name in names[:position]:
-            raise ValueError(f"region_by names the column {name!r} twice")
-    return names
+def column_names(names: str | Sequence[str], *, of: str) -> tuple[str, ...]:
+    """Return the names of the columns of an option, each once."""
+    wanted = (names,) if isinstance(names, str) else tuple(names)
+    for position, name in enumerate(wanted):
+        if not isinstance(name, str):
+            raise TypeError(f"{of} names columns: expected strings, found {name!r}")
+        if name in wanted[:position]:
+            raise ValueError(f"{of} names the column {name!r} twice")
+    return wanted
 
 
-def _key(batch: pa.RecordBatch, name: str) -> _Key:
+def _keys(batch: pa.RecordBatch, names: str | Sequence[str], *, of: str) -> list[pa.Array]:
+    """Return the columns in types in which equal values, and no others, have equal texts."""
+    wanted = column_names(names, of=of)
+    if not wanted:
+        raise ValueError(f"{of} names no column: expected at least one")
+    return [_key(batch, name, of) for name in wanted]
+
+
+def _key(batch: pa.RecordBatch, name: str, of: str) -> pa.Array:
     found = batch.schema.get_all_field_indices(name)
     if len(found) != 1:
         problem = "is not in the batch" if not found else f"is there {len(found)} times"
         there = ", ".join(map(repr, batch.schema.names)) or "none"
         raise ValueError(
-            f"the region column {name!r} {problem}: expected it once among the columns {there}"
+            f"{of}: the column {name!r} {problem}: expected it once among the columns {there}"
         )
-    values = batch.column(found[0])
-    if pat.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    if pat.is_date64(values.type):
-        values = values.cast(pa.date32())
-    if pat.is_string_view(values.type):
-        values = values.cast(pa.string())  # Arrow cannot take rows of a view
-    texts = _texts(values.type)
-    if texts is None:
+    column = batch.column(found[0])
+    values = _plain(column)
+    if not any(is_of_kind(values.type) for is_of_kind in _HAVE_TEXTS):
         why = (
             ": floating-point numbers have no stable equality; cast it to an integer, a decimal or "
             "a string"
@@ -176,12 +194,29 @@ def _key(batch: pa.RecordBatch, name: str) -> _Key:
             else f": expected {_ALLOWED}"
         )
         raise TypeError(
-            f"the region column {name!r} has type {values.type}, which cannot name a region{why}"
+            f"{of}: the column {name!r} has type {column.type}, which cannot "
+            f"{'name a region' if of == 'region_by' else 'say where a row goes'}{why}"
         )
-    return _Key(name=name, values=values, texts=texts)
+    return values
 
 
-def _codes(keys: Sequence[_Key]) -> tuple[npt.NDArray[Any], int]:
+def _plain(column: Any) -> pa.Array:
+    """Return the same values in a type in which equal values are equal for Arrow."""
+    values: Any = normal_array(column)
+    kind = values.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return _plain(values.storage)
+    if pat.is_dictionary(kind):
+        return _plain(values.dictionary).take(values.indices)
+    if pat.is_date64(kind):
+        # Nothing ensures that its milliseconds are whole days.
+        return pc.floor_temporal(values, unit="day").cast(pa.date32())
+    if pat.is_decimal(kind) and kind.bit_width < 128:
+        return values.cast(pa.decimal128(kind.precision, kind.scale))
+    return values
+
+
+def _codes(keys: Sequence[pa.Array]) -> tuple[npt.NDArray[Any], int]:
     """Give every region a number from 0, in the order in which the regions first appear.
 
     Returns
@@ -189,9 +224,9 @@ def _codes(keys: Sequence[_Key]) -> tuple[npt.NDArray[Any], int]:
     tuple of (numpy.ndarray of shape (rows,), int)
         Number of each row's region, and how many regions there are.
     """
-    codes, count = _encode(keys[0].values)
+    codes, count = _encode(keys[0])
     for key in keys[1:]:
-        more, distinct = _encode(key.values)
+        more, distinct = _encode(key)
         # Both factors are below 2^31, the most rows a batch of this size can have: no overflow.
         codes, count = _encode(pa.array(codes.astype(np.int64) * distinct + more))
     return codes, count
@@ -208,65 +243,74 @@ def _stable_order(codes: npt.NDArray[Any], regions: int) -> npt.NDArray[np.int64
     return np.argsort(narrow, kind="stable")
 
 
-def _is_sorted(codes: npt.NDArray[Any]) -> bool:
-    return bool(np.all(codes[1:] >= codes[:-1]))
-
-
-def _region_names(keys: Sequence[_Key], rows: npt.NDArray[np.int64]) -> list[str]:
-    """Return the names of the regions that the given rows belong to."""
-    picked = [key.values.take(pa.array(rows)) for key in keys]
+def _names(keys: Sequence[pa.Array], rows: npt.NDArray[np.int64]) -> list[str]:
+    """Return the names of the regions of the given rows, of any length."""
+    picked = [key.take(pa.array(rows)) for key in keys]
     if len(keys) > 1:
-        texts = [key.texts(values) for key, values in zip(keys, picked, strict=True)]
-        found = [f"[{','.join(parts)}]" for parts in zip(*texts, strict=True)]
-    elif _is_text(picked[0].type):
-        found = [name_of_text(text) for text in picked[0].to_pylist()]
-    else:
-        found = keys[0].texts(picked[0])
-    for region in found:
-        size = len(region.encode())
-        if size > MAX_REGION_BYTES:
-            columns = ", ".join(repr(key.name) for key in keys)
-            raise ValueError(
-                f"region_by ({columns}) names a region with {size} bytes of UTF-8, which begins "
-                f"with {region[:40]!r}: at most {MAX_REGION_BYTES} bytes are allowed"
-            )
-    return found
+        return [f"[{','.join(parts)}]" for parts in zip(*map(_texts, picked), strict=True)]
+    if _is_text(picked[0].type):
+        return [name_of_text(text) for text in _strings(picked[0])]
+    return _texts(picked[0])
+
+
+def _bounded(name: str) -> str:
+    """Return the name, or the shorter form of a long one that `split_by_region` describes."""
+    encoded = name.encode()
+    if len(encoded) <= MAX_NAME_BYTES:
+        return name
+    shown = name.removeprefix('"')[:_SHOWN]
+    return f'"{shown}... sha256:{hashlib.sha256(encoded).hexdigest()}'
 
 
 def name_of_text(text: str | None) -> str:
-    """Return the text itself unless it could be taken for the JSON text of another value."""
-    if text is None or text in ("", "null") or text.startswith('"'):
-        return _json(text)
+    """Return the text itself, or its JSON text where the text itself would be ambiguous."""
+    if text is None or text in ("", "null") or text.startswith('"') or _SURROGATES.search(text):
+        return json_text(text)
     return text
+
+
+def json_text(value: str | int | bool | None) -> str:
+    r"""Return a value as JSON, and in it any byte that is not UTF-8 as ``\xff``.
+
+    JSON itself has no such escape, so no other value has this text.
+    """
+    return _SURROGATES.sub(_escaped, json.dumps(value, ensure_ascii=False))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
+
+
+def _strings(values: pa.Array) -> list[str | None]:
+    """Return strings, with a surrogate for each byte that is not UTF-8."""
+    kind = pa.binary() if pat.is_string(values.type) else pa.large_binary()
+    found: list[bytes | None] = values.view(kind).to_pylist()
+    return [None if text is None else text.decode("utf-8", "surrogateescape") for text in found]
 
 
 def _is_text(kind: pa.DataType) -> bool:
     return bool(pat.is_string(kind) or pat.is_large_string(kind))
 
 
-def _texts(kind: pa.DataType) -> Texts | None:
-    """Return the function that writes values of a type as JSON; None if there is none."""
-    if _is_text(kind) or pat.is_integer(kind) or pat.is_boolean(kind) or pat.is_null(kind):
-        return lambda values: [_json(value) for value in values.to_pylist()]
+def _texts(values: pa.Array) -> list[str]:
+    """Return values of a type of `_HAVE_TEXTS` as JSON."""
+    kind = values.type
+    if _is_text(kind):
+        return [json_text(text) for text in _strings(values)]
     if pat.is_decimal(kind):
-        return lambda values: [_decimal(value) for value in values.to_pylist()]
+        return [_decimal(value) for value in values.to_pylist()]
     if pat.is_date32(kind):
-        return lambda values: [_date(days) for days in values.view(pa.int32()).to_pylist()]
+        return [_date(days) for days in values.view(pa.int32()).to_pylist()]
     if pat.is_timestamp(kind):
-        zone = "Z" if kind.tz is not None else ""
-        return lambda values: [
-            _timestamp(ticks, _UNITS_PER_SECOND[kind.unit], zone)
-            for ticks in values.view(pa.int64()).to_pylist()
-        ]
-    return None
-
-
-def _json(value: str | int | bool | None) -> str:
-    return json.dumps(value, ensure_ascii=False)
+        per_second, zone = _UNITS_PER_SECOND[kind.unit], "Z" if kind.tz is not None else ""
+        all_ticks = values.view(pa.int64()).to_pylist()
+        return [_timestamp(ticks, per_second, zone) for ticks in all_ticks]
+    return [json_text(value) for value in values.to_pylist()]
 
 
 def _decimal(value: Decimal | None) -> str:
-    # Not Decimal.normalize(), which rounds to the precision of the current context.
+    # Decimal.normalize() would round to the precision of the current context.
     if value is None:
         return "null"
     text = format(value, "f")
@@ -274,7 +318,7 @@ def _decimal(value: Decimal | None) -> str:
 
 
 def _date(days: int | None) -> str:
-    # Not datetime.date, which ends with the year 9999 where Arrow goes on.
+    # datetime.date ends with the year 9999, Arrow does not.
     return "null" if days is None else f'"{np.datetime64(days, "D")}"'
 
 

@@ -15,19 +15,25 @@ def aligned(
 
     Parameters
     ----------
-    columns : sequence of str
-        What the head says.
     rows : sequence of sequence of str
         A cell for each column, without line breaks.
     words : collection of str
-        Columns to align to the left; figures go to the right.
+        Columns to align to the left; all others hold figures and go to the right.
     """
+    lines = padded(columns, rows, words=words)
+    return [GAP.join(cells).rstrip() for cells in lines]
+
+
+def padded(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, words: Collection[str]
+) -> list[list[str]]:
+    """Return the cells of `aligned`, each as wide as its column."""
     lines = [columns, *rows]
-    widths = [max(len(line[number]) for line in lines) for number in range(len(columns))]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
     return [
-        GAP.join(
+        [
             cell.ljust(width) if column in words else cell.rjust(width)
             for column, width, cell in zip(columns, widths, line, strict=True)
-        ).rstrip()
+        ]
         for line in lines
     ]

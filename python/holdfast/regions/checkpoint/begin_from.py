@@ -5,13 +5,27 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 from urllib.parse import urlsplit
 
+from holdfast._checks import optional_int
 from holdfast._core import CheckpointMetadata
-from holdfast.regions.base.folders import (
+from holdfast.regions.checkpoint.claim import delete_claimed
+from holdfast.regions.checkpoint.copy import Adapt, copy_region, require_free, write_image
+from holdfast.regions.checkpoint.declared import RunCompare, changed_regions
+from holdfast.regions.checkpoint.delivered_again import delivered_again
+from holdfast.regions.checkpoint.layout import LAYOUT_PROPERTY, Layout
+from holdfast.regions.checkpoint.ownership import (
+    discard_unstarted,
+    new_identity,
+    newest_properties,
+    successor,
+)
+from holdfast.regions.checkpoint.read import choose
+from holdfast.regions.checkpoint.rescale import Rescaling
+from holdfast.regions.checkpoint.verify import require_intact
+from holdfast.regions.files.folders import (
     IDENTITY_PROPERTY,
     OUTPUT_PROPERTY,
     RESTORE_MODE_PROPERTY,
@@ -21,21 +35,12 @@ from holdfast.regions.base.folders import (
     RESTORED_IDENTITY_PROPERTY,
     CheckpointFolders,
 )
-from holdfast.regions.base.hadoop_path import HadoopPath
-from holdfast.regions.base.metadata_files import list_metadata
-from holdfast.regions.base.paths import AnyPath, any_folder
-from holdfast.regions.checkpoint.claim import delete_claimed
-from holdfast.regions.checkpoint.copy import copy_region, require_free, write_image
-from holdfast.regions.checkpoint.delivered_again import delivered_again
-from holdfast.regions.checkpoint.layout import LAYOUT_PROPERTY, Layout
-from holdfast.regions.checkpoint.ownership import discard_unstarted, new_identity, successor
-from holdfast.regions.checkpoint.read import choose, read_metadata
-from holdfast.regions.checkpoint.rescale import Rescaling
-from holdfast.regions.checkpoint.verify import require_intact
+from holdfast.regions.files.paths import AnyPath, any_folder
 from holdfast.regions.protocol.orders import PipelinePlan
 from holdfast.regions.sinks import CheckpointId, Publisher, TwoPhaseSink
 from holdfast.regions.sinks.owner import Ownership
 from holdfast.regions.sinks.publisher import named
+from holdfast.regions.sinks.sink import sink_name
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -64,23 +69,23 @@ class Restore:
 def restore(
     path: str | os.PathLike[str], *, mode: Mode = "no_claim", checkpoint_id: int | None = None
 ) -> Restore:
-    """Say where a pipeline begins: give the result to ``start(restore=...)``.
+    """Return where a pipeline begins, for ``start(restore=...)``.
 
-    All that the checkpoint needs is copied into the new checkpoint folder before the first batch,
-    together with Spark's position in the stream. So the new pipeline never refers to the old
-    folder: with ``no_claim`` it may be deleted as soon as the pipeline has started, with ``claim``
-    it is. A savepoint may be restored any number of times.
+    The checkpoint, with all that it needs and Spark's position in the stream, is copied into the
+    new checkpoint folder before the first batch. So the new pipeline never refers to the old
+    folder. With ``no_claim`` you may delete the old folder as soon as the pipeline has started,
+    with ``claim`` the pipeline does. A savepoint may be restored any number of times.
 
-    The pipeline may have another name. Its operators are found by their names; their parallelism
-    and `route_by` may differ where they have no array and value state: lists are divided, the
+    The pipeline may have another name. Its operators are found by their names. Their parallelism
+    and `route_by` may differ if they have no array and value state: lists are divided, the
     entries of maps follow the rows of their keys, union and broadcast state goes to all instances,
-    and rows that wait between operators go to the instances that the routes say now. Operators may
+    and rows that wait between operators go to the instances of the new routes. Operators may
     be added, but not where rows wait.
 
-    Where the old pipeline wrote its output, the new one may go on writing: the folder is its own
+    The new pipeline may go on writing to the output folder of the old one. The folder is its own
     from then on, and the old pipeline is refused there.
 
-    Starting again with the same `path` goes on from the new folder's own latest checkpoint.
+    A later start with the same `path` goes on from the new folder's own latest checkpoint.
 
     Parameters
     ----------
@@ -89,15 +94,11 @@ def restore(
         that is mounted, or as a string the URI of a folder on a file system that Spark reaches, or
         a path of Spark's default one.
     mode : {"no_claim", "claim"}, default "no_claim"
-        With ``claim``, the new pipeline owns the old folder and deletes its checkpoints, all of
-        them, as soon as it has its own first one. Files that no pipeline made stay. The folder of
+        With ``claim``, the new pipeline owns the old folder and deletes all of its checkpoints as
+        soon as it has its own first one. Files that no pipeline made stay. The folder of
         a pipeline that runs is refused.
     checkpoint_id : int, optional
         A retained checkpoint; by default the latest.
-
-    Returns
-    -------
-    Restore
 
     Raises
     ------
@@ -113,7 +114,8 @@ def restore(
         raise ValueError(
             f"mode={mode!r} is not allowed: expected one of {', '.join(get_args(Mode))}"
         )
-    return Restore(any_folder(path), mode, checkpoint_id)
+    chosen = optional_int("checkpoint_id", checkpoint_id, at_least=0)
+    return Restore(any_folder(path), mode, chosen)
 
 
 def begin_from(
@@ -124,87 +126,61 @@ def begin_from(
     output: Ownership | None,
     *,
     max_file_bytes: int,
+    compare: RunCompare,
 ) -> None:
     """Create a pipeline's checkpoint folder from another one.
 
-    Parameters
-    ----------
-    origin : Restore
-        What to begin from.
-    plan : PipelinePlan
-        The pipeline.
-    publisher : Publisher
-        The driver's half of its sink.
-    folders : CheckpointFolders
-        Its checkpoint folder: new, or begun from `origin` before.
-    output : Ownership or None
-        Where it writes; None if that is not outside of its checkpoint folder.
-    max_file_bytes : int
-        Size in bytes at which a merged file is sealed.
-
-    Raises
-    ------
-    FileExistsError
-        If the folder is in use for something else, or the output folder belongs to another
-        pipeline than that of `origin`, or holds output of checkpoints that are not restored.
-    FolderInUseError
-        If a pipeline runs that writes into the output folder.
-    FileNotFoundError
-        If there is no such checkpoint.
-    DamagedCheckpointError
-        If it, or something that it needs, is damaged.
-    LayoutChangedError
-        If the pipeline cannot continue its state.
-    ValueError
-        If one folder lies in the other.
+    `folders` is its checkpoint folder: new, or begun from `origin` before. It raises the errors of
+    `RegionalWriter.start` that concern folders and checkpoints; and a ValueError if one folder lies
+    in the other. See `own_folders` and `PipelineDriver.start` for the other parameters.
     """
     _require_apart(origin.path, folders.root)
-    if not _begun_before(origin, folders):
-        discard_unstarted(folders.root)
-        require_free(folders.root)
-        metadata = _chosen(origin)
-        identity = new_identity()
-        if output is not None:
-            output.require_free_for(successor(metadata, folders, plan, identity))
-        _publish_pending(plan.sink, publisher, CheckpointFolders(origin.path), metadata)
-        _require_no_later_output(plan.sink, metadata)
-        old, new = Layout.recorded(metadata), Layout.of(plan)
-        write_image(
-            CheckpointFolders(origin.path),
-            metadata,
-            folders.root,
-            kind="checkpoint",
-            pipeline=plan.pipeline,
-            properties={
-                LAYOUT_PROPERTY: new.to_json(),
-                OUTPUT_PROPERTY: plan.sink.location,
-                IDENTITY_PROPERTY: identity,
-                RESTORED_FROM_PROPERTY: str(origin.path),
-                RESTORED_IDENTITY_PROPERTY: metadata.properties.get(IDENTITY_PROPERTY, ""),
-                RESTORED_CHECKPOINT_PROPERTY: str(metadata.id),
-                RESTORED_CREATED_PROPERTY: str(metadata.created_ms),
-                RESTORE_MODE_PROPERTY: origin.mode,
-            },
-            max_file_bytes=max_file_bytes,
-            adapt=copy_region if old is None else Rescaling(old, new, metadata.regions),
-        )
-        LOG.info("began with checkpoint %d of %s", metadata.id, origin.path)
-        again = delivered_again(CheckpointFolders(origin.path), metadata.id)
-        if again and plan.sink.location == str(folders.output):
-            LOG.warning("beginning with checkpoint %d of %s: %s", metadata.id, origin.path, again)
+    if _begun_before(origin, folders):
+        return
+    discard_unstarted(folders.root)
+    require_free(folders.root)
+    source = CheckpointFolders(origin.path)
+    metadata = _chosen(origin, source)
+    old, new = Layout.recorded(metadata), Layout.of(plan)
+    adapt: Adapt = copy_region
+    if old is not None:
+        drop = plan.options.drop_undeclared_state
+        adapt = Rescaling(old, new, metadata.regions, drop=drop)
+        changed_regions(source, metadata, plan, old=old, run=compare)
+    identity = new_identity()
+    if output is not None:
+        output.require_free_for(successor(metadata, folders, plan, identity))
+    _publish_pending(plan.sink, publisher, source, metadata)
+    _require_no_later_output(plan.sink, metadata)
+    write_image(
+        source,
+        metadata,
+        folders.root,
+        kind="checkpoint",
+        pipeline=plan.pipeline,
+        properties={
+            LAYOUT_PROPERTY: new.to_json(),
+            OUTPUT_PROPERTY: plan.sink.location,
+            IDENTITY_PROPERTY: identity,
+            RESTORED_FROM_PROPERTY: str(origin.path),
+            RESTORED_IDENTITY_PROPERTY: metadata.properties.get(IDENTITY_PROPERTY, ""),
+            RESTORED_CHECKPOINT_PROPERTY: str(metadata.id),
+            RESTORED_CREATED_PROPERTY: str(metadata.created_ms),
+            RESTORE_MODE_PROPERTY: origin.mode,
+        },
+        max_file_bytes=max_file_bytes,
+        adapt=adapt,
+    )
+    LOG.info("began with checkpoint %d of %s", metadata.id, origin.path)
+    again = delivered_again(source, metadata.id)
+    if again and plan.sink.location == str(folders.output):
+        LOG.warning("beginning with checkpoint %d of %s: %s", metadata.id, origin.path, again)
 
 
 def finish_claim(origin: Restore, folders: CheckpointFolders) -> None:
-    """Delete the folder that a pipeline began from, if it was claimed; it is locked.
-
-    Parameters
-    ----------
-    origin : Restore
-        What the pipeline began from.
-    folders : CheckpointFolders
-        Its own checkpoint folder.
-    """
-    began = _first_of(folders)
+    """Delete the folder that a pipeline began from, if it was claimed; it is locked."""
+    # A damaged checkpoint is reported when it is restored.
+    began = newest_properties(folders, OSError)
     if origin.mode == "claim" and began is not None:
         try:
             delete_claimed(origin.path, began)
@@ -218,9 +194,7 @@ def finish_claim(origin: Restore, folders: CheckpointFolders) -> None:
 
 
 def _require_apart(one: AnyPath, other: AnyPath) -> None:
-    if isinstance(one, HadoopPath) != isinstance(other, HadoopPath):
-        return
-    if one.is_relative_to(other) or other.is_relative_to(one):  # type: ignore[arg-type]
+    if one.lies_in(other) or other.lies_in(one):
         raise ValueError(
             f"a pipeline cannot begin in {other} from {one}: expected two folders of which none "
             "lies in the other; to go back in a pipeline's own folder, give checkpoint_id="
@@ -228,8 +202,8 @@ def _require_apart(one: AnyPath, other: AnyPath) -> None:
 
 
 def _begun_before(origin: Restore, folders: CheckpointFolders) -> bool:
-    """Whether the folder holds checkpoints of a pipeline that began from there."""
-    found = _first_of(folders)
+    """Return whether the folder holds checkpoints of a pipeline that began from there."""
+    found = newest_properties(folders, OSError)
     if found is None:
         return False
     asked = found.get(RESTORED_CHECKPOINT_PROPERTY, "")
@@ -245,21 +219,8 @@ def _begun_before(origin: Restore, folders: CheckpointFolders) -> bool:
     )
 
 
-def _first_of(folders: CheckpointFolders) -> dict[str, str] | None:
-    """Return what the checkpoints of a folder say about where they began; None if there are none.
-
-    A damaged one is reported when it is restored.
-    """
-    with suppress(FileNotFoundError):
-        for id in reversed(list_metadata(folders.metadata)):
-            with suppress(OSError):
-                return read_metadata(folders.root, id).properties
-    return None
-
-
-def _chosen(origin: Restore) -> CheckpointMetadata:
-    """Return the checkpoint to restore, after all that it needs was read once."""
-    folders = CheckpointFolders(origin.path)
+def _chosen(origin: Restore, folders: CheckpointFolders) -> CheckpointMetadata:
+    """Return the checkpoint to restore, after everything that it needs was read once."""
     if not folders.metadata.is_dir():
         raise FileNotFoundError(
             errno.ENOENT,
@@ -273,20 +234,20 @@ def _chosen(origin: Restore) -> CheckpointMetadata:
             "pipeline once more, so that it gets there",
             str(folders.rewind),
         )
-    ids = list_metadata(folders.metadata)
+    ids = folders.ids()
     chosen = choose(ids, origin.checkpoint_id, origin.path)
-    require_intact(origin.path, chosen, [id for id in ids if id < chosen])
-    return read_metadata(origin.path, chosen)
+    require_intact(origin.path, chosen, [id for id in ids if id < chosen], restored=True)
+    return folders.read(chosen)
 
 
 def _publish_pending(
     sink: TwoPhaseSink, publisher: Publisher, old: CheckpointFolders, metadata: CheckpointMetadata
 ) -> None:
-    """Publish what the old pipeline staged for the checkpoint, if it did not get to it (R81).
+    """Publish the staged output of the checkpoint, if the old pipeline did not get to it (R81).
 
-    Only in the folder that the new pipeline writes to: where the old one wrote is what metadata
-    says, which may come from anywhere (R92), so that is looked at and left as it is. If the output
-    went to a function, the one of the new pipeline is called.
+    Output is only published in the folder that the new pipeline writes to. The old folder is named
+    by metadata, which may come from anywhere (R92), so it is looked at and left as it is. If the
+    output went to a function, the function of the new pipeline is called.
     """
     staged = [one for entry in metadata.regions.values() for one in entry.staged]
     if old.output.exists():
@@ -295,7 +256,7 @@ def _publish_pending(
     if not staged:
         return
     try:
-        with named(sink, "recover", metadata.id, telling=(OSError, ValueError)):
+        with named(sink_name(sink), "recover", metadata.id, telling=(OSError, ValueError)):
             sink.recover(CheckpointId.of(metadata), staged)
     except FileNotFoundError:
         location = metadata.properties.get(OUTPUT_PROPERTY, sink.location)
@@ -318,9 +279,9 @@ def _publish_pending(
 
 
 def _is_known(location: str, sink: TwoPhaseSink, old: CheckpointFolders) -> bool:
-    """Whether a place is mounted, or on a server that the user has named, too.
+    """Return whether a place is mounted, or on a server that the user has named, too.
 
-    A name of a server in metadata, which may come from anywhere, is not connected to (R92).
+    Metadata may come from anywhere, so a server that only metadata names is not connected to (R92).
     """
     server = urlsplit(location)[:2]
     named = (sink.location, str(old.root))
@@ -328,7 +289,7 @@ def _is_known(location: str, sink: TwoPhaseSink, old: CheckpointFolders) -> bool
 
 
 def _require_no_later_output(sink: TwoPhaseSink, metadata: CheckpointMetadata) -> None:
-    """Rows since the checkpoint come again: output that has them already would have them twice."""
+    """Check that the output has no rows since the checkpoint, which come again."""
     later = sink.published_after(metadata.id)
     if later and not sink.can_withdraw:
         LOG.warning(

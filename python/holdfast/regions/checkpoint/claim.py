@@ -1,4 +1,4 @@
-"""Deleting a folder that was claimed: what a pipeline made there, and nothing else (R72, R92)."""
+"""Deletes the files that a pipeline made in a claimed folder, and nothing else (R72, R92)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
-from holdfast.regions.base.folder_lease import remove_leases
-from holdfast.regions.base.folder_lock import lock_folder
-from holdfast.regions.base.folders import (
+from holdfast.regions.checkpoint.history import PAGE_NAME
+from holdfast.regions.files.folders import (
     RESTORED_CHECKPOINT_PROPERTY,
     RESTORED_CREATED_PROPERTY,
     CheckpointFolders,
 )
-from holdfast.regions.base.hadoop_path import HadoopPath
-from holdfast.regions.base.metadata_files import delete_metadata, list_metadata
-from holdfast.regions.base.paths import AnyPath, entries
-from holdfast.regions.checkpoint.history_pages import PAGE_NAME
-from holdfast.regions.checkpoint.read import read_metadata
+from holdfast.regions.files.lock import lock_folder, remove_lock
+from holdfast.regions.files.paths import AnyPath, listed
 from holdfast.regions.sinks.delivered import forget_delivered
 from holdfast.regions.sinks.parquet import ParquetSink
 
@@ -29,8 +25,8 @@ LOG: Final = logging.getLogger(__name__)
 #: Names in a folder of segments.
 _SEGMENTS: Final = re.compile(r"[0-9a-f]{16}-[0-9a-f]{8}\.hf", re.ASCII)
 
-#: Paths in Spark's record: entries of logs with their checksums, what is half written, and the
-#: state of Spark's own operators, in folders by their number.
+#: Paths in Spark's record: entries of logs with their checksums, half-written files, and the state
+#: of Spark's own operators, in folders by their number.
 _STREAM: Final = re.compile(
     r"\.?metadata(\.crc)?|(offsets|commits|sources/[^/]+)/\.?\d+(\.compact)?(\.crc)?"
     r"|(.*/)?\.[^/]*\.tmp(\.crc)?|state/\d+/.*",
@@ -40,14 +36,9 @@ _STREAM: Final = re.compile(
 
 @contextmanager
 def held(claimed: AnyPath) -> Iterator[None]:
-    """Lock a folder that is being claimed; nothing if it is not there any more.
+    """Lock a folder that is being claimed; does nothing if it is gone.
 
-    Raises
-    ------
-    FolderInUseError
-        If its pipeline runs.
-    OSError
-        If a part of it is a symbolic link: what that leads to is not the folder's.
+    Files behind a symbolic link do not belong to the folder, so a folder with one is refused.
     """
     folders = CheckpointFolders(claimed)
     with ExitStack() as locked:
@@ -58,47 +49,42 @@ def held(claimed: AnyPath) -> Iterator[None]:
                     raise OSError(
                         errno.ELOOP, "a folder with symbolic links cannot be claimed", str(part)
                     )
-            locked.enter_context(lock_folder(claimed, folders.lock))
+            locked.enter_context(lock_folder(folders.lock))
         yield
 
 
 def delete_claimed(claimed: AnyPath, began: dict[str, str]) -> None:
     """Delete the checkpoints of a claimed folder, if they still are those that were claimed.
 
-    Metadata goes last: as long as it is there, a deletion that was interrupted is repeated.
-
-    Parameters
-    ----------
-    claimed : Path or HadoopPath
-        The folder, locked.
-    began : dict of str to str
-        Properties of the checkpoints of the pipeline that claimed it.
+    Metadata goes last: as long as it is there, an interrupted deletion is repeated. The folder is
+    locked. `began` has the properties of the pipeline that claimed it.
     """
     folders = CheckpointFolders(claimed)
     id = int(began.get(RESTORED_CHECKPOINT_PROPERTY, "0"))
     try:
-        created_ms = read_metadata(claimed, id).created_ms
+        created_ms = folders.read(id).created_ms
     except FileNotFoundError:
         return
     if str(created_ms) != began.get(RESTORED_CREATED_PROPERTY):
         LOG.warning("%s is not deleted: it is not what was claimed any more", claimed)
         return
-    _delete_own(folders.stream, _STREAM)
-    _delete_own(folders.segments, _SEGMENTS)
-    _delete_own(folders.history, PAGE_NAME)
+    for folder, own in (
+        (folders.stream, _STREAM),
+        (folders.segments, _SEGMENTS),
+        (folders.history, PAGE_NAME),
+    ):
+        if folder.is_dir():
+            _delete_own(folder, "", own)
     if folders.output.is_dir():
         _delete_output(folders.output)
     for file in (folders.last_attempt, folders.identity):
         file.unlink(missing_ok=True)
-        file.with_suffix(".new").unlink(missing_ok=True)
-    for other in list_metadata(folders.metadata):
+        (claimed / f"{file.name}.new").unlink(missing_ok=True)
+    for other in folders.ids():
         if other != id:
-            delete_metadata(folders.metadata, other)
-    delete_metadata(folders.metadata, id)
-    if isinstance(folders.lock, HadoopPath):
-        remove_leases(folders.lock)
-    else:
-        folders.lock.unlink(missing_ok=True)
+            folders.drop(other)
+    folders.drop(id)
+    remove_lock(folders.lock)
     with suppress(OSError):
         folders.metadata.rmdir()
     try:
@@ -110,19 +96,14 @@ def delete_claimed(claimed: AnyPath, began: dict[str, str]) -> None:
         LOG.info("the claimed folder %s is deleted", claimed)
 
 
-def _delete_own(folder: AnyPath, own: re.Pattern[str]) -> None:
-    """Delete the files below a folder that have such paths, and the folders that are empty then."""
-    if folder.is_dir():
-        _delete_below(folder, "", own)
-
-
-def _delete_below(folder: AnyPath, path: str, own: re.Pattern[str]) -> None:
-    for entry in entries(folder):
+def _delete_own(folder: AnyPath, path: str, own: re.Pattern[str]) -> None:
+    """Delete the files below a folder that have such paths, and folders that are empty then."""
+    for entry in listed(folder):
         if entry.is_dir() and not entry.is_symlink():
-            _delete_below(entry, f"{path}{entry.name}/", own)
+            _delete_own(entry, f"{path}{entry.name}/", own)
         elif own.fullmatch(path + entry.name):
             entry.unlink(missing_ok=True)
-    # What else is in there is not ours.
+    # A folder that is not empty has files of others.
     with suppress(OSError):
         folder.rmdir()
 

@@ -1,16 +1,14 @@
-"""A checkpoint with all that it needs, copied into a folder of its own.
+"""Copies a checkpoint, with all that it needs, into a folder of its own.
 
-Savepoints are such copies, and so is what a pipeline begins with that is restored in a new folder.
-Copies refer to nothing outside their folder, so that the original may be deleted at once (R72). A
-copy appears under its name by one rename, complete and durable: half a copy is none. On object
-stores, its metadata is what appears last.
+Savepoints are such copies, and so is the first checkpoint of a pipeline that is restored in a new
+folder. Copies refer to nothing outside their folder, so the original may be deleted at once (R72).
+A copy appears under its name by one rename, complete and durable: half a copy is none. On object
+stores, its metadata appears last.
 """
 
 from __future__ import annotations
 
 import errno
-import os
-import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -26,19 +24,17 @@ from holdfast._core import (
     SegmentRef,
     StateEntry,
 )
-from holdfast.regions.base.durable import sync_folder
-from holdfast.regions.base.folders import PIPELINE_PROPERTY, CheckpointFolders
-from holdfast.regions.base.hadoop_path import HadoopPath
-from holdfast.regions.base.metadata_files import write_metadata
 from holdfast.regions.base.owners import RegionOwners
-from holdfast.regions.base.paths import AnyPath
-from holdfast.regions.checkpoint.segment_files import (
-    ImageStore,
+from holdfast.regions.checkpoint.stream_log import copy_stream, rewind_stream
+from holdfast.regions.files.folders import PIPELINE_PROPERTY, CheckpointFolders
+from holdfast.regions.files.paths import AnyPath
+from holdfast.regions.files.segments import (
+    Image,
     StoredSegments,
+    copy_segment,
     new_image,
     stored_segments,
 )
-from holdfast.regions.checkpoint.stream_log import copy_stream, rewind_stream
 from holdfast.regions.graph import ChannelData
 from holdfast.regions.state.saved import SavedState
 from holdfast.regions.state.segments import (
@@ -54,18 +50,11 @@ ImageKind = Literal["checkpoint", "savepoint"]
 class SegmentCopies:
     """Copies segments of one folder into merged files of another.
 
-    Parameters
-    ----------
-    source : StoredSegments
-        The segments of the original.
-    store : ImageStore
-        Image of the other folder.
-    from_pipeline, to_pipeline : str
-        Name of the pipeline in the owners, here and there.
+    `from_pipeline` and `to_pipeline` are the names of the pipeline in the owners, here and there.
     """
 
     def __init__(
-        self, source: StoredSegments, store: ImageStore, *, from_pipeline: str, to_pipeline: str
+        self, source: StoredSegments, store: Image, *, from_pipeline: str, to_pipeline: str
     ) -> None:
         self._source = source
         self._from = from_pipeline
@@ -76,15 +65,11 @@ class SegmentCopies:
 
     def states(self, region: str, entry: OperatorEntry) -> list[SavedState]:
         """Read the states of an operator (instance) in the original."""
-        return list(read_operator(self, self._original_owners(region), entry))
+        return list(read_operator(self._source, RegionOwners(self._from, region), entry))
 
     def rows_owed(self, region: str, data: InFlight) -> tuple[ChannelData, ...]:
         """Read rows that a region owes in the original."""
-        return read_in_flight(self, self._original_owners(region), data)
-
-    def read(self, ref: SegmentRef, owner: Owner) -> bytes:
-        """Read a segment of the original, and verify it."""
-        return self._source.read(ref, owner)
+        return read_in_flight(self._source, RegionOwners(self._from, region), data)
 
     def operator(self, region: str, origin: int, entry: OperatorEntry) -> OperatorEntry:
         """Copy the states of an operator (instance)."""
@@ -95,14 +80,8 @@ class SegmentCopies:
         """Copy rows that a region owes."""
         if data.ref is None:
             return data
-        ref = self._segment(
-            data.ref,
-            self._original_owners(region).in_flight(data.created),
-            self._owners(region).in_flight(data.created),
-            data.created,
-            "in_flight",
-            entries=data.rows,
-        )
+        owner = self._owners(region).in_flight(data.created)
+        ref = self._segment(data.ref, owner, data.created, "in_flight", entries=data.rows)
         return InFlight(data.created, data.channel, data.rows, data.bytes, ref=ref)
 
     def new_in_flight(
@@ -128,24 +107,20 @@ class SegmentCopies:
         return write_operator(self._store, owners, origin, name, states, finished=finished)
 
     def persist(self) -> None:
-        """Make everything that was written durable."""
+        """Make all new segments durable."""
         for created in sorted(self._created):
             self._store.persist(created)
 
     def _owners(self, region: str) -> RegionOwners:
         return RegionOwners(self._to, region)
 
-    def _original_owners(self, region: str) -> RegionOwners:
-        return RegionOwners(self._from, region)
-
     def _state(self, region: str, origin: int, operator: str, state: StateEntry) -> StateEntry:
         if state.inline is not None:
             return state
-        before = self._original_owners(region).state(operator, state.name)
-        after = self._owners(region).state(operator, state.name)
+        owner = self._owners(region).state(operator, state.name)
         pieces = [
             Piece(
-                self._segment(piece.ref, before, after, origin, "snapshot", entries=1),
+                self._segment(piece.ref, owner, origin, "snapshot", entries=1),
                 piece.payload_offset,
                 piece.length,
             )
@@ -156,23 +131,23 @@ class SegmentCopies:
     def _segment(
         self,
         ref: SegmentRef,
-        before: Owner,
-        after: Owner,
+        owner: Owner,
         created: int,
         kind: Literal["snapshot", "in_flight"],
         *,
         entries: int,
     ) -> SegmentRef:
-        if (after, ref) not in self._copied:
+        if (owner, ref) not in self._copied:
             self._created.add(created)
-            self._copied[after, ref] = self._store.copy(
-                self._source, ref, before, after, created, kind=kind, entries=entries
+            before = Owner(self._from, owner.operator, owner.region, owner.store)
+            self._copied[owner, ref] = copy_segment(
+                self._source, self._store, ref, before, owner, created, kind=kind, entries=entries
             )
-        return self._copied[after, ref]
+        return self._copied[owner, ref]
 
 
 Adapt = Callable[[SegmentCopies, RegionEntry], tuple[list[OperatorEntry], list[InFlight]]]
-"""What a region has in the copy, where that is not exactly what it has in the original."""
+"""Copies a region, perhaps into another layout."""
 
 
 def copy_region(
@@ -198,36 +173,20 @@ def write_image(
 ) -> None:
     """Write a checkpoint, and all that it needs, into a new folder.
 
-    Its output has to be published: the copy says nothing of it.
+    Its output has to be published, since the copy does not have it. After an error there is no
+    copy.
 
     The checkpoint keeps its id, and its regions their origins: in the copy, ids go on from there
-    (R2), so that output of the pipeline that is restored has names of its own.
+    (R2), so output of the restored pipeline has names of its own.
 
     Parameters
     ----------
-    source : CheckpointFolders
-        Where the checkpoint lies.
-    metadata : CheckpointMetadata
-        The checkpoint.
     target : Path or HadoopPath
         The new folder, with the layout of `CheckpointFolders`. See `require_free`.
-    kind : {"checkpoint", "savepoint"}
-        What the copy says it is.
-    pipeline : str
-        Name of the pipeline in the owners of the copy.
     properties : mapping of str to str
-        Of the copy, in addition to those of the original.
-    max_file_bytes : int
-        Size in bytes at which a merged file is sealed.
+        Properties of the copy, in addition to those of the original.
     adapt : callable, optional
         Copies a region in another layout.
-
-    Raises
-    ------
-    CorruptSegmentError, FileNotFoundError
-        If a segment is damaged or missing. There is no copy then.
-    OSError
-        If the copy cannot be written, or the target is in use after all. There is no copy then.
     """
     with _appearing(target) as staged:
         folders = CheckpointFolders(staged)
@@ -247,60 +206,33 @@ def write_image(
             )
             regions = [_copied(copies, entry, adapt) for entry in metadata.regions.values()]
             copies.persist()
-        folders.metadata.mkdir()
-        # Last: without metadata a folder is no checkpoint, where it does not appear at once.
-        write_metadata(
-            _relabelled(metadata, regions, kind, {**properties, PIPELINE_PROPERTY: pipeline}),
-            folders.metadata,
-        )
+        folders.metadata.make_folder()
+        # Last: on object stores the folder appears file by file, and is no checkpoint without it.
+        properties = {**properties, PIPELINE_PROPERTY: pipeline}
+        folders.publish(_relabelled(metadata, regions, kind, properties))
 
 
 @contextmanager
 def _appearing(target: AnyPath) -> Iterator[AnyPath]:
-    """Make a folder that has its name once it is complete; nothing is left if that fails.
+    """Make a folder that gets its name once it is complete; nothing is left if that fails.
 
-    On object stores, which cannot rename a folder, it has its name from the start.
+    Object stores cannot rename a folder, so there it has its name from the start.
     """
-    partial = f".{target.name}.{uuid.uuid4().hex[:8]}.partial"
-    if isinstance(target, HadoopPath):
-        staged = target.with_name(partial) if target.parent.renames else target
-        try:
-            staged.mkdir(parents=True, exist_ok=staged == target)
-            yield staged
-            if staged != target:
-                _remove_empty(target)
-                staged.rename_new(target)
-        except BaseException:
-            with suppress(OSError):
-                staged.remove_tree()
-            raise
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    local = target.with_name(partial)
-    local.mkdir()
+    partial = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.partial")
+    staged = partial if target.parent.renames else target
     try:
-        yield local
-        sync_folder(local)
-        os.rename(local, target)
-        sync_folder(target.parent)
+        staged.make_folder(exist_ok=staged == target)
+        yield staged
+        if staged != target:
+            staged.appear_as(target.name)
     except BaseException:
-        shutil.rmtree(local, ignore_errors=True)
+        with suppress(OSError):
+            staged.remove_tree()
         raise
 
 
-def _remove_empty(folder: HadoopPath) -> None:
-    with suppress(FileNotFoundError):
-        folder.rmdir()
-
-
 def require_free(target: AnyPath) -> None:
-    """Check that a folder can be created: it is not there, or empty.
-
-    Raises
-    ------
-    FileExistsError
-        If it holds something.
-    """
+    """Check that a folder can be created: it is not there, or empty."""
     if target.exists() and not (target.is_dir() and next(target.iterdir(), None) is None):
         raise FileExistsError(
             errno.EEXIST, "expected a new or an empty folder, found something", str(target)

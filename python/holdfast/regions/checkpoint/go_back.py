@@ -1,8 +1,8 @@
 """Going back to an older checkpoint in a pipeline's own folder.
 
 Three things have moved on since: newer checkpoints, the output they published, and Spark's record
-of the stream. All three go back, or rows would be lost or doubled. What is to be done is written
-down first, so that a crash at any moment leaves a folder in which the next start finishes it.
+of the stream. All three go back, or rows would be lost or doubled. The decision is written down
+first, so that after a crash at any moment the next start finishes it.
 """
 
 from __future__ import annotations
@@ -10,60 +10,40 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from holdfast.regions.base.durable import sync_folder, write_number
-from holdfast.regions.base.folders import CheckpointFolders
-from holdfast.regions.base.metadata_files import delete_metadata, list_metadata
 from holdfast.regions.checkpoint.delivered_again import delivered_again
-from holdfast.regions.checkpoint.read import read_metadata
 from holdfast.regions.checkpoint.stream_log import rewind_stream
+from holdfast.regions.files.folders import CheckpointFolders
 from holdfast.regions.sinks import TwoPhaseSink
 from holdfast.regions.sinks.publisher import named
+from holdfast.regions.sinks.sink import sink_name
 
 LOG: Final = logging.getLogger(__name__)
 
 
 def begin_rewind(folders: CheckpointFolders, checkpoint: int) -> None:
-    """Decide for good that the pipeline goes back. To be followed by `finish_rewind`.
-
-    Parameters
-    ----------
-    folders : CheckpointFolders
-        The pipeline's folder.
-    checkpoint : int
-        A retained checkpoint that is intact.
-    """
-    write_number(folders.rewind, checkpoint)
+    """Decide for good that the pipeline goes back to a checkpoint that is intact."""
+    folders.rewind.replace_text(str(checkpoint))
 
 
 def finish_rewind(folders: CheckpointFolders, sink: TwoPhaseSink) -> None:
-    """Go back as far as it was decided; nothing if it was not.
+    """Go back to the checkpoint of `begin_rewind`; does nothing without one.
 
-    Parameters
-    ----------
-    folders : CheckpointFolders
-        The pipeline's folder.
-    sink : TwoPhaseSink
-        Where newer checkpoints published output.
-
-    Raises
-    ------
-    OSError
-        If storage refuses. The next start tries again.
+    If storage refuses, the next start tries again.
     """
     try:
         checkpoint = int(folders.rewind.read_text())
     except FileNotFoundError:
         return
-    newer = [id for id in list_metadata(folders.metadata) if id > checkpoint]
+    newer = [id for id in folders.ids() if id > checkpoint]
     LOG.warning("going back to checkpoint %d: checkpoints %s are given up", checkpoint, newer)
     if again := delivered_again(folders, checkpoint):
         LOG.warning("going back to checkpoint %d: %s", checkpoint, again)
-    metadata = read_metadata(folders.root, checkpoint)
+    metadata = folders.read(checkpoint)
     rewind_stream(folders.stream, metadata.batch_id)
     if sink.can_withdraw:
-        with named(sink, "withdraw", checkpoint, telling=(OSError,)):
+        with named(sink_name(sink), "withdraw", checkpoint, telling=(OSError,)):
             sink.withdraw(checkpoint)
     for id in newer:
-        delete_metadata(folders.metadata, id)
+        folders.drop(id)
     folders.rewind.unlink()
-    sync_folder(folders.root)
+    folders.root.sync()

@@ -1,10 +1,10 @@
-"""What a pipeline's state is found by: region columns, operators, their instances (R14)."""
+"""The layout by which a pipeline's state is found: region columns, operators, instances (R14)."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from holdfast._core import CheckpointMetadata
@@ -18,14 +18,8 @@ LAYOUT_PROPERTY: Final = "layout"
 class StageLayout:
     """Instances of one operator.
 
-    Parameters
-    ----------
-    name : str
-        Unique in the pipeline.
-    parallelism : int
-        Instances in each region.
-    route_by : tuple of str
-        Columns by whose values rows go to one of several instances; empty for a single one.
+    `route_by` has the columns by whose values rows go to one of several instances; it is empty for
+    a single one.
     """
 
     name: str
@@ -40,15 +34,7 @@ class StageLayout:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where state of a pipeline belongs.
-
-    Parameters
-    ----------
-    region_by : tuple of str
-        Columns that identify a row's region.
-    stages : tuple of StageLayout
-        The operators, first to last.
-    """
+    """The places of state in a pipeline."""
 
     region_by: tuple[str, ...]
     stages: tuple[StageLayout, ...]
@@ -66,7 +52,7 @@ class Layout:
 
     @classmethod
     def recorded(cls, metadata: CheckpointMetadata) -> Layout | None:
-        """Return the layout a checkpoint was made in; None for one without regions.
+        """Return the layout of a checkpoint; None for one without regions.
 
         Raises
         ------
@@ -87,15 +73,11 @@ class Layout:
 
     def to_json(self) -> str:
         """Return the text for `LAYOUT_PROPERTY`."""
-        stages = [
-            {"name": stage.name, "parallelism": stage.parallelism, "route_by": stage.route_by}
-            for stage in self.stages
-        ]
-        return json.dumps({"region_by": self.region_by, "stages": stages}, sort_keys=True)
+        return json.dumps(asdict(self), sort_keys=True)
 
     @property
     def fingerprint(self) -> bytes:
-        """A digest of all of it."""
+        """A digest of the layout."""
         return hashlib.sha256(self.to_json().encode()).digest()
 
     @property

@@ -1,4 +1,4 @@
-"""Which checkpoints of its own folder a pipeline goes on from."""
+"""Chooses the checkpoints of its own folder that a pipeline goes on from."""
 
 from __future__ import annotations
 
@@ -7,71 +7,64 @@ from collections.abc import Sequence
 from typing import Final
 
 from holdfast._core import CheckpointMetadata
-from holdfast.regions.base.folders import PIPELINE_PROPERTY, CheckpointFolders
-from holdfast.regions.base.metadata_files import list_metadata
+from holdfast.regions.checkpoint.declared import RunCompare, changed_regions
 from holdfast.regions.checkpoint.go_back import begin_rewind, finish_rewind
 from holdfast.regions.checkpoint.layout import Layout
-from holdfast.regions.checkpoint.read import UNREADABLE, choose, read_metadata
+from holdfast.regions.checkpoint.read import UNREADABLE, choose
 from holdfast.regions.checkpoint.rescale import require_in_place
 from holdfast.regions.checkpoint.stream_log import require_planned
 from holdfast.regions.checkpoint.verify import require_intact
+from holdfast.regions.files.folders import PIPELINE_PROPERTY, CheckpointFolders
 from holdfast.regions.protocol.orders import PipelinePlan
 
 LOG: Final = logging.getLogger(__name__)
 
 
 def open_folder(
-    folders: CheckpointFolders, plan: PipelinePlan, *, checkpoint_id: int | None, verify: bool
-) -> list[CheckpointMetadata]:
-    """Make a checkpoint folder ready to go on from.
+    folders: CheckpointFolders,
+    plan: PipelinePlan,
+    *,
+    checkpoint_id: int | None,
+    verify: bool,
+    compare: RunCompare,
+) -> tuple[list[CheckpointMetadata], frozenset[str]]:
+    """Make a checkpoint folder ready to go on from; created if it is not there.
 
-    Parameters
-    ----------
-    folders : CheckpointFolders
-        The pipeline's folder; created if it is not there.
-    plan : PipelinePlan
-        The pipeline.
-    checkpoint_id : int or None
-        Go back to this retained checkpoint: newer ones and their output are given up.
-    verify : bool
-        Read everything that the checkpoint needs, before anything is changed.
+    See `PipelineDriver.start` for the parameters.
 
     Returns
     -------
     list of CheckpointMetadata
         The retained checkpoints, ascending, up to the one to go on from; empty at the first start.
-
-    Raises
-    ------
-    DamagedCheckpointError
-        If that one is damaged (R75).
-    FileNotFoundError
-        If there is no checkpoint `checkpoint_id`, or Spark's record does not reach back to it.
-    ValueError
-        If the checkpoint is that of a pipeline with another name or layout.
+    frozenset of str
+        Regions of that one with a state that is to be converted or dropped (R78).
     """
-    folders.metadata.mkdir(parents=True, exist_ok=True)
+    folders.metadata.make_folder(exist_ok=True)
     finish_rewind(folders, plan.sink)
-    ids = list_metadata(folders.metadata)
+    ids = folders.ids()
     if checkpoint_id is None and not ids:
-        return []
+        return [], frozenset()
     chosen = choose(ids, checkpoint_id, folders.root)
     older = [id for id in ids if id < chosen]
     if verify:
         require_intact(folders.root, chosen, older)
-    metadata = read_metadata(folders.root, chosen)
-    _require_same_pipeline(metadata, folders, plan)
+    metadata = folders.read(chosen)
+    changed = _require_same_pipeline(metadata, folders, plan, compare)
     if checkpoint_id is not None:
-        # Also to the newest: batches that were planned behind it are planned anew.
+        # Even for the newest checkpoint: batches that were planned behind it are planned anew.
         require_planned(folders.stream, metadata.batch_id)
         begin_rewind(folders, chosen)
         finish_rewind(folders, plan.sink)
-    return [*_complete(folders, plan, older), metadata]
+    return [*_complete(folders, plan, older), metadata], changed
 
 
 def _require_same_pipeline(
-    metadata: CheckpointMetadata, folders: CheckpointFolders, plan: PipelinePlan
-) -> None:
+    metadata: CheckpointMetadata,
+    folders: CheckpointFolders,
+    plan: PipelinePlan,
+    compare: RunCompare,
+) -> frozenset[str]:
+    """Return the regions whose state is to be converted or dropped."""
     name = metadata.properties.get(PIPELINE_PROPERTY, plan.pipeline)
     if name != plan.pipeline:
         raise ValueError(
@@ -80,8 +73,10 @@ def _require_same_pipeline(
             "restore=holdfast.restore(...)"
         )
     layout = Layout.recorded(metadata)
-    if layout is not None:
-        require_in_place(metadata, layout, Layout.of(plan))
+    if layout is None:
+        return frozenset()
+    require_in_place(metadata, layout, Layout.of(plan), drop=plan.options.drop_undeclared_state)
+    return changed_regions(folders, metadata, plan, old=layout, run=compare)
 
 
 def _complete(
@@ -89,15 +84,15 @@ def _complete(
 ) -> list[CheckpointMetadata]:
     """Return older checkpoints, without those that cannot be gone back to.
 
-    One that lacks a file must not keep the pipeline from going on from the latest, which has all.
+    An older one that lacks a file must not stop the pipeline: the latest one is complete.
     """
     complete = []
     for id in ids:
         try:
-            metadata = read_metadata(folders.root, id)
+            metadata = folders.read(id)
             files = {ref.file for _, _, ref in metadata.segments(plan.pipeline)}
             for file in files:
-                (folders.segments / file).stat()
+                (folders.segments / file).status()
         except UNREADABLE as error:
             LOG.warning("checkpoint %d is damaged and left alone; delete it: %s", id, error)
         else:

@@ -1,7 +1,7 @@
-"""Folders that are one pipeline's: its checkpoint folder and its output folder.
+"""Folders that belong to one pipeline: its checkpoint folder and its output folder.
 
-A checkpoint folder has an identity, which moves with it. Its output folder names that identity, and
-every checkpoint has it too, so that what goes on from a savepoint may go on with the output.
+A checkpoint folder has an identity, which moves with it. Its output folder names that identity.
+Every checkpoint has it too, so a pipeline that begins from a savepoint may go on with the output.
 """
 
 from __future__ import annotations
@@ -9,24 +9,19 @@ from __future__ import annotations
 import uuid
 from contextlib import ExitStack, suppress
 
-from holdfast._core import CheckpointMetadata
-from holdfast.regions.base.durable import write_text
-from holdfast.regions.base.folder_lease import FolderLease, remove_leases
-from holdfast.regions.base.folder_lock import lock_folder, note_holder
-from holdfast.regions.base.folders import (
+from holdfast._core import CheckpointMetadata, NewerFormatError
+from holdfast.regions.checkpoint.history import list_pages
+from holdfast.regions.checkpoint.read import UNREADABLE
+from holdfast.regions.files.folders import (
     IDENTITY_PROPERTY,
     OUTPUT_PROPERTY,
     RESTORED_IDENTITY_PROPERTY,
     CheckpointFolders,
-    LeasedFolders,
 )
-from holdfast.regions.base.hadoop_path import HadoopPath
-from holdfast.regions.base.metadata_files import list_metadata
-from holdfast.regions.base.paths import AnyPath, is_there
-from holdfast.regions.checkpoint.history_pages import list_pages
-from holdfast.regions.checkpoint.read import UNREADABLE, read_metadata
+from holdfast.regions.files.lock import give_up, lock_folder
+from holdfast.regions.files.paths import AnyPath, listed
 from holdfast.regions.protocol.orders import PipelinePlan
-from holdfast.regions.sinks.owner import Candidate, Owner, Ownership
+from holdfast.regions.sinks.owner import Candidate, OutputOwner, Ownership
 
 
 def new_identity() -> str:
@@ -36,26 +31,22 @@ def new_identity() -> str:
 
 def own_folders(
     folders: CheckpointFolders, plan: PipelinePlan, output: Ownership | None, opened: ExitStack
-) -> tuple[Owner, CheckpointFolders]:
-    """Make the folders of a pipeline its own for as long as it runs.
+) -> tuple[OutputOwner, CheckpointFolders]:
+    """Take the folders of a pipeline for as long as it runs.
 
     Parameters
     ----------
     folders : CheckpointFolders
         Its checkpoint folder; created if it is not there.
-    plan : PipelinePlan
-        The pipeline.
     output : Ownership or None
-        Where it writes; None if that is not outside of its checkpoint folder.
-    opened : ExitStack
-        Takes the locks.
+        Its output folder; None if that is not outside of its checkpoint folder.
 
     Returns
     -------
-    Owner
-        What its output folder says of it from now on.
+    OutputOwner
+        The owner that the output folder names from now on.
     CheckpointFolders
-        Its checkpoint folder, to be used from now on: it refuses to write once it is lost.
+        The checkpoint folder to use from now on: it refuses to write once it is lost.
 
     Raises
     ------
@@ -66,27 +57,25 @@ def own_folders(
         If a pipeline runs in one of the folders.
     """
     if output is not None:
-        # Nothing is created for a pipeline that is refused.
+        # Check first, so that nothing is created for a pipeline that is refused.
         output.require_free_for(_candidate(folders, plan, read_identity(folders) or ""))
-    folders.root.mkdir(parents=True, exist_ok=True)
-    lock = lock_folder(folders.root, folders.lock)
+    folders.root.make_folder(exist_ok=True)
+    lock = lock_folder(folders.lock)
     opened.enter_context(lock)
-    note_holder(lock, plan.pipeline)
+    lock.note_pipeline(plan.pipeline)
     candidate = _candidate(folders, plan, _kept_identity(folders))
     if output is not None:
         opened.enter_context(output.take(candidate))
-    if isinstance(lock, FolderLease) and isinstance(folders.root, HadoopPath):
-        folders = LeasedFolders(folders.root, lock)
-    return candidate.owner, folders
+    return candidate.owner, CheckpointFolders(folders.root, lock)
 
 
 def successor(
     metadata: CheckpointMetadata, folders: CheckpointFolders, plan: PipelinePlan, identity: str
 ) -> Candidate:
-    """Return what a pipeline has to show for itself that begins from another one's checkpoint."""
+    """Return the claim to the output folder of a pipeline that begins from another checkpoint."""
     says_own = metadata.properties.get(OUTPUT_PROPERTY) == plan.sink.location
     return Candidate(
-        Owner(identity, plan.pipeline, str(folders.root)),
+        OutputOwner(identity, plan.pipeline, str(folders.root)),
         before=metadata.properties.get(IDENTITY_PROPERTY, ""),
         latest=metadata.id if says_own else None,
         restored=metadata.id,
@@ -95,11 +84,11 @@ def successor(
 
 def read_identity(folders: CheckpointFolders) -> str | None:
     """Return the identity of a checkpoint folder; None if it has none yet."""
-    return folders.read_identity() or _properties(folders).get(IDENTITY_PROPERTY)
+    return folders.read_identity() or _own_properties(folders).get(IDENTITY_PROPERTY)
 
 
 def discard_unstarted(root: AnyPath) -> None:
-    """Remove what a start left in a checkpoint folder that came to no checkpoint."""
+    """Remove the files of a start that came to no checkpoint."""
     folders = CheckpointFolders(root)
     empty = (folders.metadata, folders.segments)
     ours = {path.name for path in (*empty, folders.history, folders.lock, folders.identity)}
@@ -107,47 +96,51 @@ def discard_unstarted(root: AnyPath) -> None:
         for folder in empty:
             with suppress(OSError):
                 folder.rmdir()
-        if not any(map(is_there, empty)):
-            with ExitStack() as held:
-                held.enter_context(lock_folder(root, folders.lock))
+        if not {path.name for path in listed(root)} & {folder.name for folder in empty}:
+            with lock_folder(folders.lock) as lock:
                 folders.identity.unlink(missing_ok=True)
                 for page in list_pages(folders.history):
-                    page.path.unlink(missing_ok=True)
+                    page.unlink(missing_ok=True)
                 with suppress(OSError):
                     folders.history.rmdir()
-                if not isinstance(folders.lock, HadoopPath):
-                    folders.lock.unlink()
-            if isinstance(folders.lock, HadoopPath):
-                remove_leases(folders.lock)
+                give_up(lock, folders.lock)
 
 
 def _candidate(folders: CheckpointFolders, plan: PipelinePlan, identity: str) -> Candidate:
-    """Return what a pipeline has to show for itself that goes on in its own folder."""
-    properties = _properties(folders)
+    """Return the claim to the output folder of a pipeline that goes on in its own folder."""
+    properties = _own_properties(folders)
     says_own = properties.get(OUTPUT_PROPERTY) == plan.sink.location
-    ids = list_metadata(folders.metadata) if says_own else []
+    ids = folders.ids() if says_own else []
     return Candidate(
-        Owner(identity, plan.pipeline, str(folders.root)),
-        # It may have begun from there just before it could take the output folder over.
+        OutputOwner(identity, plan.pipeline, str(folders.root)),
+        # A start may have ended after its restore, before it could take the output folder.
         before=properties.get(RESTORED_IDENTITY_PROPERTY, "") if says_own else "",
         latest=ids[-1] if ids else None,
     )
 
 
 def _kept_identity(folders: CheckpointFolders) -> str:
-    """Return the identity of a checkpoint folder, which is in a file of its own from now on."""
-    found = folders.read_identity()
-    if found:
-        return found
-    identity = read_identity(folders) or new_identity()
-    write_text(folders.identity, identity)
+    """Return the identity of a checkpoint folder, which has a file of its own from now on."""
+    identity = folders.read_identity()
+    if not identity:
+        identity = read_identity(folders) or new_identity()
+        folders.identity.replace_text(identity)
     return identity
 
 
-def _properties(folders: CheckpointFolders) -> dict[str, str]:
-    """Return the properties of the newest checkpoint that can be read; empty if there is none."""
+def newest_properties(
+    folders: CheckpointFolders, *skipped: type[Exception]
+) -> dict[str, str] | None:
+    """Return the properties of the newest checkpoint; None if there is none.
+
+    Checkpoints whose metadata raises one of the `skipped` errors do not count.
+    """
     with suppress(FileNotFoundError):
-        for id in reversed(list_metadata(folders.metadata)):
-            with suppress(*UNREADABLE):
-                return read_metadata(folders.root, id).properties
-    return {}
+        for id in reversed(folders.ids()):
+            with suppress(*skipped):
+                return folders.read(id).properties
+    return None
+
+
+def _own_properties(folders: CheckpointFolders) -> dict[str, str]:
+    return newest_properties(folders, *UNREADABLE, NewerFormatError) or {}

@@ -1,4 +1,4 @@
-"""The physical files of a folder, and how much of them retained checkpoints or batches need."""
+"""The physical files of a folder, and the parts that retained checkpoints or batches need."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast._core import SegmentRef
-from holdfast.regions.base.hadoop_path import HadoopPath
-from holdfast.regions.base.paths import AnyPath
+from holdfast.regions.files.paths import AnyPath, listed_with_status
 
 _SUFFIX = ".hf"
 
@@ -18,8 +17,6 @@ class PhysicalFile:
 
     Attributes
     ----------
-    name : str
-        Its name, which begins with the term of its manager.
     bytes : int or None
         Its size; None if it is not there, although segments in it are needed.
     live_segments, live_bytes : int
@@ -38,44 +35,18 @@ class PhysicalFile:
 
 
 def file_sizes(folder: AnyPath) -> dict[str, int]:
-    """Return the size in bytes of every physical file by its name; none without the folder.
-
-    Raises
-    ------
-    OSError
-        If the file system does not say.
-    """
-    if not folder.is_dir():
-        return {}
-    if isinstance(folder, HadoopPath):
-        return {
-            path.name: status.st_size
-            for path, status in folder.entries()
-            if path.name.endswith(_SUFFIX)
-        }
-    sizes: dict[str, int] = {}
-    for path in folder.glob(f"*{_SUFFIX}"):
-        try:
-            sizes[path.name] = path.stat().st_size
-        except FileNotFoundError:  # it was needed no more, and deleted meanwhile
-            continue
-    return sizes
+    """Return the size in bytes of every physical file by its name; none without the folder."""
+    return {
+        path.name: status.st_size
+        for path, status in listed_with_status(folder)
+        if path.name.endswith(_SUFFIX)
+    }
 
 
 def physical_files(folder: AnyPath, needed: Iterable[SegmentRef]) -> list[PhysicalFile]:
     """Return the physical files of a folder by name, also those that are needed but missing.
 
-    Parameters
-    ----------
-    folder : Path or HadoopPath
-        Folder of the files.
-    needed : iterable of SegmentRef
-        The segments that are needed; one of several checkpoints may come several times.
-
-    Raises
-    ------
-    OSError
-        If the file system does not say.
+    `needed` are the segments that checkpoints need, with repetitions.
     """
     live: dict[str, dict[int, int]] = {}
     for ref in needed:

@@ -1,4 +1,4 @@
-"""What the checkpoint of an ordinary streaming query says of itself.
+"""Facts that the checkpoint of an ordinary streaming query records about itself.
 
 Spark's offset log, its commit log and its ``metadata`` file are read, nothing is changed.
 """
@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast._spark import STORE
-from holdfast.regions.base.paths import AnyPath
+from holdfast._options import STORE
+from holdfast.regions.checkpoint.physical_files import file_sizes
+from holdfast.regions.files.paths import AnyPath
 
 PROVIDER: str = "io.holdfast.spark.HoldfastStateStoreProvider"
 
@@ -23,7 +24,6 @@ STATE_FILES_FOLDER: str = "state/holdfast"
 _METADATA = "metadata"
 _OFFSETS = "offsets"
 _STATE = "state"
-_STATE_FILE = "*.hf"
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,17 @@ class QueryCheckpoint:
 
     Attributes
     ----------
-    folder : Path or HadoopPath
-        Its folder.
     query : str or None
-        Id of the query; None where Spark's file does not say.
+        Id of the query; None if Spark's file does not say.
     planned, committed : int or None
         Newest batch in Spark's offset log, and in its commit log; None without any.
     provider : str or None
-        Class of the state store provider; None where no batch was planned, or Spark was so old that
-        it noted none.
+        Class of the state store provider; None if no batch was planned, or a very old Spark noted
+        none.
     partitions : int or None
-        Number of partitions of the state, known as `provider` is.
+        Number of partitions of the state, known if `provider` is.
     has_state : bool
-        Whether an operator of it keeps state.
+        Whether one of its operators keeps state.
     files, file_bytes : int
         Number of Holdfast's files with state, and their size in bytes.
     """
@@ -60,7 +58,7 @@ class QueryCheckpoint:
     file_bytes: int
 
     def describe(self) -> str:
-        """Say in one sentence what the folder is."""
+        """Return in one sentence what the folder is."""
         named = "" if self.query is None else f" {self.query}"
         return f"{self.folder} is the checkpoint of the streaming query{named}, {self._state()}"
 
@@ -75,40 +73,31 @@ class QueryCheckpoint:
 
 
 def is_query_checkpoint(folder: AnyPath) -> bool:
-    """Return whether a folder is laid out as Spark lays out the checkpoint of a query."""
-    # A query that has just been created has its metadata file alone.
+    """Return whether a folder has the layout of the checkpoint of a query of Spark."""
+    # A new query has nothing but its metadata file.
     return (folder / _METADATA).is_file() or (folder / _OFFSETS).is_dir()
 
 
 def read_query_checkpoint(folder: AnyPath) -> QueryCheckpoint:
-    """Read what Spark's logs say of a query.
-
-    Parameters
-    ----------
-    folder : Path or HadoopPath
-        For which `is_query_checkpoint` holds.
-
-    Returns
-    -------
-    QueryCheckpoint
+    """Read Spark's logs of a query from a folder for which `is_query_checkpoint` holds.
 
     Raises
     ------
     OSError
         If a file of the logs cannot be read.
     """
-    planned = _newest(folder / _OFFSETS)
+    planned = max(logged_batches(folder / _OFFSETS), default=None)
     conf: Mapping[str, Any] = {}
     if planned is not None:
-        # A version, what holds for the whole batch, then one line for each source.
+        # The lines are a version, facts about the whole batch, then one for each source.
         conf = _object((folder / _OFFSETS / str(planned)).read_text(), line=1).get("conf") or {}
-    files = [file.stat().st_size for file in (folder / STATE_FILES_FOLDER).glob(_STATE_FILE)]
+    files = file_sizes(folder / STATE_FILES_FOLDER).values()
     partitions = conf.get("spark.sql.shuffle.partitions")
     return QueryCheckpoint(
         folder=folder,
         query=_id(folder / _METADATA),
         planned=planned,
-        committed=_newest(folder / COMMITS_FOLDER),
+        committed=max(logged_batches(folder / COMMITS_FOLDER), default=None),
         provider=conf.get(f"{STORE}.providerClass"),
         partitions=None if partitions is None else int(partitions),
         has_state=(folder / _STATE).is_dir(),
@@ -124,15 +113,16 @@ def _id(file: AnyPath) -> str | None:
         return None
 
 
-def _newest(log: AnyPath) -> int | None:
-    """Return the newest batch of a log; names that are no numbers are files on their way."""
+def logged_batches(log: AnyPath) -> list[int]:
+    """Return the batches of a log of Spark, ascending."""
     if not log.is_dir():
-        return None
-    return max((int(file.name) for file in log.iterdir() if file.name.isdecimal()), default=None)
+        return []
+    # Other names belong to files that are being written.
+    return sorted(int(file.name) for file in log.iterdir() if file.name.isdecimal())
 
 
 def _object(text: str, *, line: int) -> Mapping[str, Any]:
-    """Read a JSON object in one line of a file; empty where there is none."""
+    """Read a JSON object in one line of a file; empty if there is none."""
     lines = text.splitlines()
     try:
         found = json.loads(lines[line]) if line < len(lines) else {}

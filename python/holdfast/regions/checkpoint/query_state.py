@@ -10,11 +10,22 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from holdfast._core import CommitId, CorruptSegmentError, SegmentRef, SegmentReport
-from holdfast.regions.base.paths import AnyPath
-from holdfast.regions.checkpoint.query_folder import COMMITS_FOLDER, STATE_FILES_FOLDER
+from holdfast._core import (
+    CommitId,
+    CorruptSegmentError,
+    NewerFormatError,
+    SegmentRef,
+    SegmentReport,
+)
+from holdfast.regions.checkpoint.query_folder import (
+    COMMITS_FOLDER,
+    STATE_FILES_FOLDER,
+    logged_batches,
+)
 from holdfast.regions.checkpoint.read import UNREADABLE
-from holdfast.regions.checkpoint.segment_files import StoredSegments, stored_segments
+from holdfast.regions.checkpoint.verify import Damage, Verdict
+from holdfast.regions.files.paths import AnyPath
+from holdfast.regions.files.segments import StoredSegments, stored_segments
 
 
 @dataclass(frozen=True)
@@ -28,7 +39,7 @@ class StoredSegment:
     ref : SegmentRef
         Where it is.
     report : SegmentReport or str
-        What it holds, or why it cannot be read.
+        Its content, or why it cannot be read.
     """
 
     operator: int
@@ -44,62 +55,18 @@ class StoredSegment:
         return f"{_named(self.operator, self.partition)}: {self.report}"
 
 
-@dataclass(frozen=True)
-class StateDamage:
-    """Something of a batch that cannot be read.
-
-    Attributes
-    ----------
-    partition : str or None
-        Operator and partition; None for the entry of the commit log itself.
-    message : str
-        What is wrong, with file, offset and owner.
-    """
-
-    partition: str | None
-    message: str
-
-
-@dataclass(frozen=True)
-class BatchVerdict:
-    """What can be read of the state of a batch.
-
-    Attributes
-    ----------
-    batch : int
-        The batch.
-    partitions, readable_partitions : int
-        Number of partitions of all operators, and of those with all of their state readable.
-    segments, readable_segments : int
-        Number of segments that are known to be needed, and of those that can be read.
-    damage : tuple of StateDamage
-        Everything that cannot be read.
-    """
-
-    batch: int
-    partitions: int = 0
-    readable_partitions: int = 0
-    segments: int = 0
-    readable_segments: int = 0
-    damage: tuple[StateDamage, ...] = ()
-
-
 def committed_batches(folder: AnyPath) -> list[int]:
     """Return the batches in the commit log of a query, ascending."""
-    log = folder / COMMITS_FOLDER
-    if not log.is_dir():
-        return []
-    # Names that are no numbers are files on their way.
-    return sorted(int(file.name) for file in log.iterdir() if file.name.isdecimal())
+    return logged_batches(folder / COMMITS_FOLDER)
 
 
 def require_committed(folder: AnyPath, batch: int, logged: Sequence[int]) -> None:
-    """Check that a batch is among those of the commit log of a query.
+    """Check that a batch is in the commit log of a query.
 
     Raises
     ------
     FileNotFoundError
-        If it is not; the message says which are.
+        If it is not; the message says which batches are.
     """
     if batch not in logged:
         there = f"{logged[0]} to {logged[-1]}" if logged else "none"
@@ -115,13 +82,7 @@ def entry_of(folder: AnyPath, batch: int) -> AnyPath:
 
 @dataclass
 class StateOfQuery:
-    """Reads the state of the batches of a query. A segment of several batches is read once.
-
-    Parameters
-    ----------
-    folder : Path or HadoopPath
-        The checkpoint folder of the query.
-    """
+    """Reads the state of the batches of a query. A segment of several batches is read once."""
 
     folder: AnyPath
     _reports: dict[SegmentRef, SegmentReport | str] = field(default_factory=dict)
@@ -129,14 +90,9 @@ class StateOfQuery:
     def segments(self, batch: int) -> Iterator[StoredSegment]:
         """Read the segments of a batch, by operator, partition and age, the oldest first.
 
-        Parameters
-        ----------
-        batch : int
-            A committed batch.
-
         Raises
         ------
-        OSError, NotImplementedError
+        OSError, NewerFormatError, NotImplementedError
             If the entry of the commit log cannot be read, or names no state of Holdfast.
         """
         return self._segments(self._ids(batch))
@@ -164,20 +120,8 @@ class StateOfQuery:
         known = newest if is_own else _foreign(id, _named(operator, partition), newest)
         yield StoredSegment(operator, partition, id, known)
 
-    def verify(self, batch: int, progress: Callable[[int, int], None]) -> BatchVerdict:
-        """Verify the state of one batch.
-
-        Parameters
-        ----------
-        batch : int
-            A committed batch.
-        progress : callable
-            Called with the number of stores that are done, and of all.
-
-        Returns
-        -------
-        BatchVerdict
-        """
+    def verify(self, batch: int, progress: Callable[[int, int], None]) -> Verdict:
+        """Verify the state of one batch."""
         try:
             ids = list(self._ids(batch))
             partitions = {(operator, partition) for operator, partition, _ in ids}
@@ -186,21 +130,16 @@ class StateOfQuery:
                 segments.append(segment)
                 progress(len(segments), max(len(partitions), len(segments)))
         except UNREADABLE as error:
-            return BatchVerdict(batch, damage=(StateDamage(None, str(error)),))
-        unreadable = {
-            (segment.operator, segment.partition)
-            for segment in segments
-            if segment.message is not None
-        }
+            return Verdict(batch, damage=(Damage(None, str(error)),))
         damage = tuple(
-            StateDamage(_named(segment.operator, segment.partition), segment.message)
+            Damage(_named(segment.operator, segment.partition), segment.message)
             for segment in segments
             if segment.message is not None
         )
-        return BatchVerdict(
-            batch=batch,
-            partitions=len(partitions),
-            readable_partitions=len(partitions) - len(unreadable),
+        return Verdict(
+            id=batch,
+            parts=len(partitions),
+            readable_parts=len(partitions) - len({one.part for one in damage}),
             segments=len(segments),
             readable_segments=len(segments) - len(damage),
             damage=damage,
@@ -228,7 +167,7 @@ class StateOfQuery:
         for operator, partition, id in ids:
             try:
                 yield operator, partition, CommitId.parse(id)
-            except UNREADABLE as error:
+            except (*UNREADABLE, NewerFormatError) as error:
                 where = f"{entry}, {_named(operator, partition)}"
                 raise type(error)(f"{where}: {error}") from None
 

@@ -1,4 +1,4 @@
-"""Reading the checkpoints in a folder, and what each of them adds up to.
+"""Reading the checkpoints in a folder, and adding up their figures.
 
 Nothing here takes a term or changes a file, so a checkpoint folder can be looked at while its
 pipeline runs.
@@ -11,39 +11,31 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from holdfast._core import CheckpointMetadata, RegionEntry
-from holdfast.regions.base.folders import METADATA_FOLDER
-from holdfast.regions.base.metadata_files import (
-    list_metadata,
-    metadata_name,
-    read_metadata_file,
-)
-from holdfast.regions.base.paths import AnyPath
 from holdfast.regions.checkpoint.query_folder import is_query_checkpoint, read_query_checkpoint
+from holdfast.regions.files.folders import CheckpointFolders
+from holdfast.regions.files.paths import AnyPath
 
-#: A file of a newer version is no damage, but cannot be read either.
+#: Errors of a file that is damaged, or that Holdfast did not write. `NewerFormatError` is not here:
+#: nothing is judged, given up or deleted that a newer Holdfast wrote.
 UNREADABLE = (OSError, NotImplementedError)
 
 
-def metadata_folder(folder: AnyPath) -> AnyPath:
-    """Return the folder of the metadata files.
+def read_metadata(folder: AnyPath, id: int) -> CheckpointMetadata:
+    """Read the metadata of a checkpoint, as `CheckpointMetadata.read`."""
+    return CheckpointFolders(folder).read(id)
 
-    Parameters
-    ----------
-    folder : Path or HadoopPath
-        The checkpoint folder of a pipeline.
 
-    Returns
-    -------
-    Path or HadoopPath
+def checkpoint_ids(folder: AnyPath) -> list[int]:
+    """Return the ids of all checkpoints, ascending.
 
     Raises
     ------
     FileNotFoundError
-        If there is none: the folder is not that of a pipeline.
+        If the folder does not belong to a pipeline.
     """
-    found = folder / METADATA_FOLDER
-    if found.is_dir():
-        return found
+    folders = CheckpointFolders(folder)
+    if folders.metadata.is_dir():
+        return folders.ids()
     if is_query_checkpoint(folder):
         raise FileNotFoundError(
             f"{read_query_checkpoint(folder).describe()}: it holds no checkpoints of a regional "
@@ -52,40 +44,8 @@ def metadata_folder(folder: AnyPath) -> AnyPath:
     if not folder.exists():
         raise FileNotFoundError(f"{folder} does not exist")
     raise FileNotFoundError(
-        f"{found} is missing: {folder} holds no checkpoints of a regional pipeline"
+        f"{folders.metadata} is missing: {folder} holds no checkpoints of a regional pipeline"
     )
-
-
-def metadata_path(folder: AnyPath, id: int) -> AnyPath:
-    """Return the path of a checkpoint's metadata file, see rust/core/FORMAT.md."""
-    return folder / METADATA_FOLDER / metadata_name(id)
-
-
-def read_metadata(folder: AnyPath, id: int) -> CheckpointMetadata:
-    """Read the metadata of a checkpoint.
-
-    Parameters
-    ----------
-    folder : Path or HadoopPath
-        The checkpoint folder of a pipeline.
-    id : int
-        The checkpoint.
-
-    Returns
-    -------
-    CheckpointMetadata
-
-    Raises
-    ------
-    OSError, NotImplementedError
-        If it cannot be read, as `CheckpointMetadata.read` says.
-    """
-    return read_metadata_file(metadata_path(folder, id))
-
-
-def checkpoint_ids(folder: AnyPath) -> list[int]:
-    """Return the ids of all checkpoints, ascending."""
-    return list_metadata(metadata_folder(folder))
 
 
 @dataclass(frozen=True)
@@ -94,8 +54,6 @@ class Summary:
 
     Attributes
     ----------
-    metadata : CheckpointMetadata
-        What it was made from.
     finished_regions : int
         Number of regions whose data has ended.
     in_flight_rows, in_flight_bytes : int
@@ -115,22 +73,7 @@ class Summary:
 
 
 def summarise(folder: AnyPath, id: int) -> Summary:
-    """Read a checkpoint's metadata and add it up.
-
-    Parameters
-    ----------
-    folder, id
-        As for `read_metadata`.
-
-    Returns
-    -------
-    Summary
-
-    Raises
-    ------
-    OSError, NotImplementedError
-        As for `read_metadata`.
-    """
+    """Read a checkpoint's metadata and add it up."""
     metadata = read_metadata(folder, id)
     entries = metadata.regions.values()
     # A segment has one owner, so none is counted twice.
@@ -141,49 +84,32 @@ def summarise(folder: AnyPath, id: int) -> Summary:
         in_flight_rows=sum(in_flight_rows(entry) for entry in entries),
         in_flight_bytes=sum(entry.in_flight_bytes for entry in entries),
         staged_files=sum(len(entry.staged) for entry in entries),
-        stored_bytes=metadata_path(folder, id).stat().st_size + segment_bytes,
+        stored_bytes=CheckpointFolders(folder).metadata_file(id).status().st_size + segment_bytes,
     )
 
 
 def summarise_all(folder: AnyPath, ids: Iterable[int]) -> tuple[list[Summary], list[str]]:
-    """Add up checkpoints, and return beside them what cannot be read, a line each."""
+    """Add up checkpoints; returns beside them what cannot be read, a line each."""
     summaries: list[Summary] = []
     unreadable: list[str] = []
     for id in ids:
         try:
             summaries.append(summarise(folder, id))
         except UNREADABLE as error:
-            # The pipeline may be running, and let go of a checkpoint meanwhile.
-            if metadata_path(folder, id).exists():
+            # The pipeline may be running, and may have deleted the checkpoint meanwhile.
+            if CheckpointFolders(folder).metadata_file(id).exists():
                 unreadable.append(str(error))
     return summaries, unreadable
 
 
-def refuse(unreadable: Sequence[str]) -> None:
-    """Fail if there are checkpoints that cannot be read.
-
-    Raises
-    ------
-    OSError
-        If there are, with a line each.
-    """
-    if unreadable:
-        raise OSError("\n  ".join([f"{len(unreadable)} checkpoints cannot be read:", *unreadable]))
-
-
 def in_flight_rows(entry: RegionEntry) -> int:
     """Return the number of rows that a region owes."""
-    return sum(part.rows for part in entry.in_flight)
+    # It takes time to list the stored rows of many regions.
+    return sum(part.rows for part in entry.in_flight) if entry.in_flight_bytes else 0
 
 
 def choose(ids: Sequence[int], asked: int | None, folder: AnyPath) -> int:
-    """Return the latest of the retained checkpoints, or the one that is asked for.
-
-    Raises
-    ------
-    FileNotFoundError
-        If it is not there.
-    """
+    """Return the checkpoint that is asked for; the latest if none is."""
     if (asked is None and not ids) or (asked is not None and asked not in ids):
         wanted = "a checkpoint" if asked is None else f"checkpoint {asked}"
         there = ", ".join(map(str, ids)) or "none"

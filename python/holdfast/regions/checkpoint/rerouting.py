@@ -1,32 +1,24 @@
-"""Where rows that wait between operators go in another layout (R57)."""
+"""Moves rows that wait between operators into another layout (R57)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from holdfast.regions.base.errors import LayoutChangedError
 from holdfast.regions.checkpoint.layout import Layout, StageLayout
 from holdfast.regions.graph import SOURCE, InstanceKey, channel_name
 from holdfast.regions.state.routing import route_by
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 class Rerouting:
-    """Splits what waits in a channel over the channels of another layout.
+    """Splits the rows that wait in a channel over the channels of another layout.
 
-    A row goes to the instance that its operator's route says now. Which instance of the operator in
-    front put it out does not matter any more: the first one, which every layout has, stands for it.
-
-    Parameters
-    ----------
-    old, new : Layout
-        Layout in which the rows wait, and the one to go on in, which has all its operators.
-    region : str
-        Name of the region, for errors.
+    A row goes to the instance that its operator's route chooses now. The instance of the operator
+    in front that put it out does not matter any more. The first instance, which every layout has,
+    takes its place. The new layout has all operators of the old one.
     """
 
     def __init__(self, old: Layout, new: Layout, region: str) -> None:
@@ -42,8 +34,6 @@ class Rerouting:
         ----------
         channel : str
             A channel of the old layout, or `SOURCE`, whose rows are routed when they are fed.
-        batch : pyarrow.RecordBatch
-            Rows that wait there.
 
         Returns
         -------
@@ -74,7 +64,7 @@ class Rerouting:
         ]
 
     def _same_way(self, channel: str, name: str) -> StageLayout:
-        """Return the operator that rows wait for, if the same ones lie behind and before them."""
+        """Return the operator that rows wait for, if no operator moved past them."""
         old, new = self._old.names, self._new.names
         was, now = old.index(name), new.index(name)
         passed, passed_now = old[:was], new[:now]
@@ -107,7 +97,7 @@ class Rerouting:
 
 
 def _channels(layout: Layout) -> Iterator[tuple[InstanceKey | None, InstanceKey]]:
-    """Return the ends of every channel: each instance is joined with each of the next operator."""
+    """Yield the ends of every channel: each instance is joined with each of the next operator."""
     producers: list[InstanceKey | None] = [None]
     for stage in layout.stages:
         consumers = [(stage.name, number) for number in range(stage.parallelism)]

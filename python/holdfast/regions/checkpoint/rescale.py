@@ -1,11 +1,11 @@
 """A region's state and its in-flight data for another number of instances (R57, R73).
 
-Regions come from the data, so a checkpoint fits any number of them. What can change is the layout
-inside a region: list state is split evenly over the new instances, the entries of a map go where
+Regions come from the data, so a checkpoint fits any number of them. The layout inside a region may
+change: list state is split evenly over the new instances, the entries of a map go where
 the rows of their keys go, union state goes to all, broadcast state is copied. Arrays and values
 belong to the rows that were routed to an instance, and cannot be divided without knowing how. Rows
-that wait between operators go where the new routes say. Union state of an operator whose instances
-change goes to all of them in all regions.
+that wait between operators go where the new routes say. If the instances of an operator change, all
+of them get its union state, in all regions.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from holdfast.regions.state.saved import SavedState, StateError
 from holdfast.regions.task.shared_states import joined, list_state, shared_states
 
 
-def require_no_loss(old: Layout, new: Layout) -> None:
-    """Check what can be known without looking at states.
+def require_no_loss(old: Layout, new: Layout, *, drop: bool) -> None:
+    """Check the layouts without a look at states; `drop` allows to lose those of operators.
 
     Raises
     ------
@@ -40,14 +40,15 @@ def require_no_loss(old: Layout, new: Layout) -> None:
             "regions its rows belong to; keep region_by, or start with a new checkpoint"
         )
     gone = [stage.name for stage in old.stages if new.stage(stage.name) is None]
-    if gone:
+    if gone and not drop:
         raise LayoutChangedError(
             f"the checkpoint has state of operator {gone[0]!r}, which the pipeline does not have: "
-            "it would be lost; keep the operator and its name, or start with a new checkpoint"
+            "it would be lost; keep the operator and its name, start with "
+            "drop_undeclared_state=True, which drops it, or start with a new checkpoint"
         )
 
 
-def require_in_place(metadata: CheckpointMetadata, old: Layout, new: Layout) -> None:
+def require_in_place(metadata: CheckpointMetadata, old: Layout, new: Layout, *, drop: bool) -> None:
     """Check that a checkpoint can be continued as it is, in its own folder.
 
     Raises
@@ -55,8 +56,8 @@ def require_in_place(metadata: CheckpointMetadata, old: Layout, new: Layout) -> 
     LayoutChangedError
         If a state, or rows between operators, would not be found where they are.
     """
-    require_no_loss(old, new)
-    moved = [stage.name for stage in old.stages if new.stage(stage.name) != stage]
+    require_no_loss(old, new, drop=drop)
+    moved = [stage.name for stage in old.stages if new.stage(stage.name) not in (stage, None)]
     if moved:
         raise LayoutChangedError(
             f"parallelism or route_by of operator {moved[0]!r} changed: its state has to be "
@@ -79,8 +80,8 @@ class Rescaling:
     ----------
     old, new : Layout
         Layout of the checkpoint, and of the pipeline that goes on from it.
-    regions : mapping of str to RegionEntry
-        Those of the checkpoint.
+    drop : bool
+        Drop states of operators that are gone.
 
     Raises
     ------
@@ -88,8 +89,10 @@ class Rescaling:
         If no state could follow.
     """
 
-    def __init__(self, old: Layout, new: Layout, regions: Mapping[str, RegionEntry]) -> None:
-        require_no_loss(old, new)
+    def __init__(
+        self, old: Layout, new: Layout, regions: Mapping[str, RegionEntry], *, drop: bool
+    ) -> None:
+        require_no_loss(old, new, drop=drop)
         self._regions = regions
         # By operator: its union and broadcast states, from all regions.
         self._shared: dict[str, dict[str, SavedState]] = {}
@@ -115,7 +118,9 @@ class Rescaling:
         for stage in self._old.stages:
             found = [known[name] for name in stage.instances if name in known]
             now = self._new.stage(stage.name)
-            if now is None or now == stage:
+            if now is None:
+                continue
+            if now == stage:
                 operators += [
                     copies.operator(entry.region, entry.origin, operator) for operator in found
                 ]
@@ -168,7 +173,7 @@ class Rescaling:
 
     def _in_flight(self, copies: SegmentCopies, region: str, data: InFlight) -> InFlight:
         """Copy rows that a region owes into the channels they wait in now."""
-        # Where nothing was routed yet, nothing is read.
+        # Rows that were not routed yet are not read.
         if not self._rewired or data.channel == SOURCE:
             return copies.in_flight(region, data)
         rerouting = Rerouting(self._old, self._new, region)

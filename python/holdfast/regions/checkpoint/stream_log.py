@@ -1,9 +1,10 @@
 """Spark's own record of a stream: copied along with checkpoints, and cut back to one of them.
 
-Spark writes ``offsets/N`` when it plans batch N, after its sources logged what they will read, and
-``commits/N`` when the batch is done. The next batch begins where the newest offsets end. Each line
-of an offsets file behind the first two is the offset of one source; that of the file source is the
-number of an entry in its own log ``sources/I``, where it keeps which files it has seen.
+Spark writes ``offsets/N`` when it plans batch N, after its sources logged the files that they will
+read, and ``commits/N`` when the batch is done. The next batch begins where the newest offsets end.
+Each line of an offsets file behind the first two is the offset of one source. The offset of a file
+source is the number of an entry in its own log ``sources/I``, where it keeps which files it has
+seen.
 
 So a crash may leave entries in a source's log that no offsets refer to. Spark would read their
 files together with those that it finds next, as one batch.
@@ -14,19 +15,15 @@ from __future__ import annotations
 import errno
 import json
 import logging
-import os
-import shutil
-import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from holdfast.regions.base.durable import sync_folder
 from holdfast.regions.base.errors import RegionalQueryError
-from holdfast.regions.base.hadoop_path import HadoopPath
-from holdfast.regions.base.paths import AnyPath, entries, is_there
+from holdfast.regions.files.paths import AnyPath, listed
+from holdfast.regions.files.reached import HadoopPath
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -36,55 +33,48 @@ _SOURCES: Final = "sources"
 
 _COMPACT: Final = ".compact"
 
-#: In the place of the offset of a source that had none yet.
+#: Stands for the offset of a source that had none yet.
 _NO_OFFSET: Final = "-"
 
 
 def copy_stream(source: AnyPath, target: AnyPath) -> None:
     """Copy the record while Spark may be planning the next batch.
 
-    Parameters
-    ----------
-    source, target : Path or HadoopPath
-        Folders; the target is created, durable on return. Without a source, nothing is done.
+    The target is created, and durable on return. Without a source, nothing is done.
 
     Raises
     ------
     OSError
-        If there is something else than files and folders, such as a symbolic link, which Spark
-        writes nowhere; or the file system refuses.
+        If the record has something else than files and folders, such as a symbolic link, which
+        Spark writes nowhere; or the file system refuses.
     """
-    if not is_there(source):
+    try:
+        is_folder = source.status().is_folder
+    except FileNotFoundError:
         return
-    if not _is_folder(source):
+    if not is_folder:
         raise _no_file(source)
-    target.mkdir()
-    # Against the order in which Spark writes: what is copied refers to nothing that is not.
+    target.make_folder()
+    # Against the order in which Spark writes, so that all files that a copied one needs come later.
     for name in (_COMMITS, _OFFSETS):
         _copy_tree(source / name, target / name)
-    for path in _entries(source):
+    for path in listed(source):
         if path.name not in (_COMMITS, _OFFSETS):
             _copy_tree(path, target / path.name)
-    sync_folder(target)
+    target.sync()
 
 
 def settle_stream(folder: AnyPath, batch_id: int) -> None:
     """Make the record agree with itself and with a checkpoint, before Spark goes on from it.
 
-    What sources found and no batch was planned with is found again.
-
-    Parameters
-    ----------
-    folder : Path or HadoopPath
-        Spark's record. Nothing is done if there is none.
-    batch_id : int
-        Batch of the checkpoint that the pipeline goes on from; -1: none.
+    Sources find files again with which no batch was planned. Without a record, nothing is done.
+    Batch -1 stands for a pipeline without batches.
 
     Raises
     ------
     RegionalQueryError
-        If batches that the checkpoint holds were not planned yet, as far as the record says: Spark
-        would plan them anew, and what came since would be taken for done.
+        If the record ends before the batch of the checkpoint. Spark would plan batches anew that
+        the checkpoint holds, and their new rows would be taken for done.
     """
     newest = _newest_planned(folder)
     if newest < batch_id:
@@ -98,13 +88,7 @@ def settle_stream(folder: AnyPath, batch_id: int) -> None:
 
 
 def require_planned(folder: AnyPath, batch_id: int) -> None:
-    """Check that the record can be cut back to a batch.
-
-    Raises
-    ------
-    FileNotFoundError
-        If it does not say any more where the batch ended.
-    """
+    """Raise a FileNotFoundError if the record does not say any more where a batch ended."""
     if -1 < batch_id < _newest_planned(folder):
         _offsets(folder, batch_id)
 
@@ -112,24 +96,18 @@ def require_planned(folder: AnyPath, batch_id: int) -> None:
 def rewind_stream(folder: AnyPath, batch_id: int) -> None:
     """Let the stream go on behind a batch, whatever it did since. May be repeated.
 
-    Newer batches are planned anew from where the batch ended, so their rows come again, if not
-    necessarily in the same batches. The source must be one that can give them out again.
-
-    Parameters
-    ----------
-    folder : Path or HadoopPath
-        Spark's record. Nothing is done if there is none.
-    batch_id : int
-        The newest batch that stays; -1: none.
+    Newer batches are planned anew from where the batch ended. So their rows come again, but not
+    necessarily in the same batches. The source must be able to give them out again. Without a
+    record, nothing is done. Batch -1 stands for the beginning.
 
     Raises
     ------
     FileNotFoundError
         If the record does not say any more where the batch ended.
     """
-    # Sources first: what the newest offsets say of them is needed again after a crash.
+    # Sources first: after a crash, the newest offsets are needed again to cut their logs.
     newest = _newest_planned(folder)
-    # The newest offsets may be what is damaged: then it is all the same who planned what.
+    # The newest offsets may be damaged. Then they do not tell which files were planned.
     with suppress(RegionalQueryError):
         _cut_unplanned(folder, newest)
     for log, entry in _file_logs(folder, min(batch_id, newest)):
@@ -142,7 +120,7 @@ def rewind_stream(folder: AnyPath, batch_id: int) -> None:
 def _cut_unplanned(folder: AnyPath, newest: int) -> None:
     """Cut the logs of file sources back to the newest batch that was planned."""
     for log, entry in _file_logs(folder, newest):
-        if not _behind(log, entry):
+        if all(number <= entry for _, number in _entries(log, with_checksums=True)):
             continue
         if _leaves_whole_log(log, entry) and _can_be_found_again(log, entry, unread=True):
             LOG.warning(
@@ -165,35 +143,33 @@ def _cut_unplanned(folder: AnyPath, newest: int) -> None:
 
 def _newest_planned(folder: AnyPath) -> int:
     """Return the newest batch with offsets; -1: none."""
-    return max(map(_entry_number, _entries(folder / _OFFSETS)), default=-1)
+    return max((number for _, number in _entries(folder / _OFFSETS)), default=-1)
 
 
 def _file_logs(folder: AnyPath, batch_id: int) -> Iterator[tuple[AnyPath, int]]:
     """Yield the log of each file source, and its entry where a batch ended.
 
-    Other sources keep in the same place where they began, which stays for good.
+    Other sources keep their beginning in the same place, which stays for good.
     """
     offsets = {} if batch_id < 0 else _offsets(folder, batch_id)
-    for log in _entries(folder / _SOURCES):
+    for log in listed(folder / _SOURCES):
         entry = _log_offset(offsets.get(log.name, _NO_OFFSET))
         if entry is not None or _lists_files(log):
             yield log, -1 if entry is None else entry
 
 
 def _lists_files(log: AnyPath) -> bool:
-    """Whether what is in a source's folder is the log of a file source."""
-    return any(
-        not _hidden(entry) and any("path" in file and "batchId" in file for file in _files(entry))
-        for entry in _behind(log, -1)
-    )
+    """Return whether a source's folder has the log of a file source."""
+    files = (file for entry, _ in _entries(log) for file in _files(entry))
+    return any("path" in file and "batchId" in file for file in files)
 
 
 def _leaves_whole_log(log: AnyPath, newest: int) -> bool:
-    """Whether Spark can read the log if it ends with an entry.
+    """Return whether Spark can read the log if it ends with an entry.
 
-    It needs all entries from the last one that repeats those before it.
+    Spark needs all entries from the last one that repeats those before it.
     """
-    kept = {path.name for path in _entries(log) if -1 < _entry_number(path) <= newest}
+    kept = {path.name for path, number in _entries(log) if number <= newest}
     for number in range(newest, -1, -1):
         if f"{number}{_COMPACT}" in kept:
             return True
@@ -203,17 +179,15 @@ def _leaves_whole_log(log: AnyPath, newest: int) -> bool:
 
 
 def _can_be_found_again(log: AnyPath, newest: int, *, unread: bool = False) -> bool:
-    """Whether the source finds all files behind an entry again if its log ends there.
+    """Return whether the source finds all files behind an entry again if its log ends there.
 
-    With its log cut, it gives them out in pieces, as its options say. Else, because some are
-    archived or deleted, or lie where this cannot be seen, the log has to stay: then they come as
-    one batch, and Spark fails if it cannot read them, where it would not miss them.
+    With its log cut, it gives the files out in pieces, as its options say. If some are archived or
+    deleted, or lie where this cannot be seen, the log has to stay. Then all come as one batch, and
+    Spark fails if it cannot read them. With its log cut, it would not miss them.
 
     Files that no batch was planned with (`unread`) are not archived yet, wherever they lie.
     """
-    for entry in _behind(log, newest):
-        if _hidden(entry):
-            continue
+    for entry in [entry for entry, number in _entries(log) if number > newest]:
         for file in _files(entry, torn=unread):
             url = urlsplit(file["path"])
             if file["batchId"] > newest and not _exists(url, unknown=unread):
@@ -222,7 +196,7 @@ def _can_be_found_again(log: AnyPath, newest: int, *, unread: bool = False) -> b
 
 
 def _exists(url: SplitResult, *, unknown: bool) -> bool:
-    """Whether there is a file; `unknown` where its file system does not say."""
+    """Return whether there is a file; `unknown` if its file system does not say."""
     path = unquote(url.path)
     if url.scheme == "file":
         return Path(path).exists()
@@ -269,7 +243,7 @@ def _offsets(folder: AnyPath, batch_id: int) -> dict[str, str]:
 
 
 def _log_offset(text: str) -> int | None:
-    """Return the entry that an offset of a file source is; None for any other offset."""
+    """Return the entry that is the offset of a file source; None for any other offset."""
     try:
         offset = json.loads(text)
     except ValueError:
@@ -281,70 +255,38 @@ def _log_offset(text: str) -> int | None:
 
 def _cut(log: AnyPath, newest: int) -> None:
     """Delete the entries of a log behind one of them, and their checksum files."""
-    newer = _behind(log, newest)
+    newer = [path for path, number in _entries(log, with_checksums=True) if number > newest]
     for path in newer:
         path.unlink()
     if newer:
-        sync_folder(log)
+        log.sync()
 
 
-def _behind(log: AnyPath, newest: int) -> list[AnyPath]:
-    """Return the entries of a log behind one of them, and their checksum files."""
-    numbered = ((path, _number_of(path.name)) for path in _entries(log))
-    return [path for path, number in numbered if number is not None and number > newest]
-
-
-def _number_of(name: str) -> int | None:
-    """Return the number of a log's entry, or of the one that a checksum file belongs to."""
-    stem = name.removeprefix(".").removesuffix(".crc").removesuffix(_COMPACT)
-    return int(stem) if stem.isascii() and stem.isdecimal() else None
-
-
-def _entry_number(path: AnyPath) -> int:
-    """Return the number of a log's entry; -1 for anything else."""
-    number = None if _hidden(path) else _number_of(path.name)
-    return -1 if number is None else number
-
-
-def _hidden(path: AnyPath) -> bool:
-    """Whether it is a checksum file, or being written."""
-    return path.name.startswith(".") or path.name.endswith(".crc")
-
-
-def _entries(folder: AnyPath) -> Iterator[AnyPath]:
-    with suppress(FileNotFoundError, NotADirectoryError):
-        yield from entries(folder)
+def _entries(log: AnyPath, *, with_checksums: bool = False) -> list[tuple[AnyPath, int]]:
+    """Return the entries of a log with their numbers; their checksum files, too, if asked."""
+    found = []
+    for path in listed(log):
+        is_entry = not path.name.startswith(".") and not path.name.endswith(".crc")
+        stem = path.name.removeprefix(".").removesuffix(".crc").removesuffix(_COMPACT)
+        if stem.isascii() and stem.isdecimal() and (is_entry or with_checksums):
+            found.append((path, int(stem)))
+    return found
 
 
 def _copy_tree(source: AnyPath, target: AnyPath) -> None:
     # Spark deletes entries of batches that are long done.
     with suppress(FileNotFoundError):
-        if _is_folder(source):
-            target.mkdir()
-            for path in _entries(source):
+        status = source.status()
+        if status.is_folder:
+            target.make_folder()
+            for path in listed(source):
                 _copy_tree(path, target / path.name)
-            sync_folder(target)
+            target.sync()
         elif not source.name.endswith(".tmp"):
-            _copy_file(source, target)
-
-
-def _copy_file(source: AnyPath, target: AnyPath) -> None:
-    # What is copied may come from anywhere: no link is followed, and no pipe waited for.
-    if not isinstance(source, HadoopPath) and not stat.S_ISREG(source.lstat().st_mode):
-        raise _no_file(source)
-    if isinstance(target, HadoopPath):
-        target.create(source.read_bytes())
-        return
-    with source.open("rb") as original, target.open("xb") as copy:
-        shutil.copyfileobj(original, copy)
-        copy.flush()
-        os.fsync(copy.fileno())
-
-
-def _is_folder(path: AnyPath) -> bool:
-    if isinstance(path, HadoopPath):
-        return path.stat().is_folder
-    return stat.S_ISDIR(path.lstat().st_mode)
+            # The files may come from anywhere: follow no link, and wait for no pipe.
+            if not status.is_file:
+                raise _no_file(source)
+            target.create(source.read_bytes())
 
 
 def _no_file(path: AnyPath) -> OSError:

@@ -1,4 +1,4 @@
-"""Whether all of a checkpoint can be read, and which one can be restored instead (R75).
+"""Verifies that a checkpoint can be read, and finds one to restore instead (R75).
 
 Nothing here takes a term or changes a file, so a checkpoint folder can be verified while its
 pipeline runs.
@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from holdfast._core import Owner, RegionEntry, SegmentRef
 from holdfast.regions.base.errors import RegionalQueryError
-from holdfast.regions.base.folders import PIPELINE_PROPERTY, SEGMENTS_FOLDER
-from holdfast.regions.base.paths import AnyPath
 from holdfast.regions.checkpoint.read import UNREADABLE, read_metadata
-from holdfast.regions.checkpoint.segment_files import StoredSegments, stored_segments
+from holdfast.regions.files.folders import PIPELINE_PROPERTY, SEGMENTS_FOLDER
+from holdfast.regions.files.paths import AnyPath
+from holdfast.regions.files.segments import StoredSegments, stored_segments
 
 
 @dataclass(frozen=True)
@@ -23,39 +23,37 @@ class Damage:
 
     Attributes
     ----------
-    checkpoint : int
-        The checkpoint that needs it.
-    region : str or None
-        The region whose state it belongs to; None for the metadata itself.
+    part : str or None
+        The region, or the partition of an operator, whose state it belongs to. None for the
+        metadata of a checkpoint, or a batch's entry in the commit log.
     message : str
-        What is wrong, with file, offset and owner.
+        The problem, with file, offset and owner.
     """
 
-    checkpoint: int
-    region: str | None
+    part: str | None
     message: str
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What can be read of one checkpoint.
+    """The readable part of one checkpoint, or of the state of one batch of a query.
 
     Attributes
     ----------
-    checkpoint : int
-        The checkpoint.
-    regions, readable_regions : int
-        Number of regions, and of those with all of their state and in-flight data readable. Both
-        are 0 when the metadata itself cannot be read.
+    id : int
+        The checkpoint or the batch.
+    parts, readable_parts : int
+        Number of regions or partitions, and of those with all of their state and in-flight data
+        readable. Both are 0 if the list of them cannot be read.
     segments, readable_segments : int
         Number of segments it needs, and of those that can be read.
     damage : tuple of Damage
         Everything that cannot be read.
     """
 
-    checkpoint: int
-    regions: int = 0
-    readable_regions: int = 0
+    id: int
+    parts: int = 0
+    readable_parts: int = 0
     segments: int = 0
     readable_segments: int = 0
     damage: tuple[Damage, ...] = ()
@@ -65,32 +63,15 @@ class Verdict:
 class Verification:
     """Reads everything that checkpoints need. A segment of several checkpoints is read once.
 
-    Parameters
-    ----------
-    folder : Path or HadoopPath
-        The checkpoint folder of a pipeline.
-    pipeline : str, optional
-        Name of the pipeline in the owners of its segments; by default what the metadata says.
+    `pipeline` is the name in the owners of its segments; by default that of the metadata.
     """
 
     folder: AnyPath
     pipeline: str | None = None
     _payload_bytes: dict[tuple[Owner, SegmentRef], int | str] = field(default_factory=dict)
 
-    def verify(self, id: int, progress: Callable[[int, int], None]) -> Verdict:
-        """Verify one checkpoint.
-
-        Parameters
-        ----------
-        id : int
-            The checkpoint.
-        progress : callable
-            Called with the number of segments that are done, and of all.
-
-        Returns
-        -------
-        Verdict
-        """
+    def verify(self, id: int, progress: Callable[[int, int], None] | None = None) -> Verdict:
+        """Verify one checkpoint; `progress` takes the number of finished segments, and of all."""
         try:
             metadata = read_metadata(self.folder, id)
             pipeline = self.pipeline
@@ -98,26 +79,27 @@ class Verification:
                 pipeline = metadata.properties.get(PIPELINE_PROPERTY, "")
             segments = metadata.segments(pipeline)
         except UNREADABLE as error:
-            return Verdict(id, damage=(Damage(id, None, str(error)),))
+            return Verdict(id, damage=(Damage(None, str(error)),))
         with stored_segments(self.folder / SEGMENTS_FOLDER) as stored:
-            # In the order in which they lie.
+            # In the order of their places, which takes few requests.
             ordered = sorted(segments, key=lambda one: (one[2].file, one[2].offset))
             for done, (owner, _, ref) in enumerate(ordered, start=1):
                 self._read(stored, owner, ref)
-                progress(done, len(segments))
+                if progress is not None:
+                    progress(done, len(segments))
         damage = []
         for owner, _, ref in segments:
             found = self._payload_bytes[owner, ref]
             if isinstance(found, str):
-                damage.append(Damage(id, owner.region, found))
+                damage.append(Damage(owner.region, found))
         unreadable_segments = len(damage)
         for entry in metadata.regions.values():
-            damage += [Damage(id, entry.region, text) for text in self._outside(pipeline, entry)]
-        unreadable = {part.region for part in damage}
+            damage += [Damage(entry.region, text) for text in self._outside(pipeline, entry)]
+        unreadable = {one.part for one in damage}
         return Verdict(
-            checkpoint=id,
-            regions=len(metadata.regions),
-            readable_regions=len(metadata.regions) - len(unreadable),
+            id=id,
+            parts=len(metadata.regions),
+            readable_parts=len(metadata.regions) - len(unreadable),
             segments=len(segments),
             readable_segments=len(segments) - unreadable_segments,
             damage=tuple(damage),
@@ -154,53 +136,61 @@ class DamagedCheckpointError(RegionalQueryError):
 
     Attributes
     ----------
-    checkpoint : int
-        Its id.
     intact : int or None
         Id of the newest older checkpoint that is intact.
     """
 
-    def __init__(self, verdict: Verdict, intact: int | None) -> None:
+    def __init__(
+        self, verdict: Verdict, intact: int | None, *, restored_from: AnyPath | None = None
+    ) -> None:
         damage = verdict.damage[0]
-        what = "its metadata" if damage.region is None else f"state of region {damage.region!r}"
+        what = "its metadata" if damage.part is None else f"state of region {damage.part!r}"
         more = f" ({len(verdict.damage) - 1} more are unreadable)" if verdict.damage[1:] else ""
-        way_out = (
-            f"checkpoint {intact} is intact: with checkpoint_id={intact}, the pipeline goes back "
-            "to it, and rows since then are processed again"
-            if intact is not None
-            else "no older checkpoint is intact"
-        )
+        if intact is None:
+            way_out = (
+                "no older checkpoint is intact: put the damaged files back from a copy, or begin "
+                "with a new checkpoint folder and a new output folder"
+            )
+        elif restored_from is None:
+            way_out = (
+                f"checkpoint {intact} is intact: with checkpoint_id={intact}, the pipeline goes "
+                "back to it, and rows since then are processed again"
+            )
+        else:
+            way_out = (
+                f"checkpoint {intact} is intact: begin from it with restore="
+                f"holdfast.restore({str(restored_from)!r}, checkpoint_id={intact})"
+            )
         super().__init__(
-            f"checkpoint {verdict.checkpoint} cannot be restored: {what}: {damage.message}{more}. "
+            f"checkpoint {verdict.id} cannot be restored: {what}: {damage.message}{more}. "
             f"`holdfast verify` names everything that is damaged. {way_out}"
         )
-        self.checkpoint = verdict.checkpoint
+        self.checkpoint = verdict.id
         self.intact = intact
 
 
-def require_intact(root: AnyPath, checkpoint: int, older: Sequence[int]) -> None:
+def require_intact(
+    root: AnyPath, checkpoint: int, older: Sequence[int], *, restored: bool = False
+) -> None:
     """Read everything that a checkpoint needs, and fail if anything is damaged.
 
     Parameters
     ----------
-    root : Path or HadoopPath
-        The checkpoint folder.
-    checkpoint : int
-        Id of the checkpoint.
     older : sequence of int
         Ids of the retained checkpoints before it, ascending, to offer instead.
+    restored : bool, default False
+        Another pipeline begins from it with ``restore=``.
 
     Raises
     ------
     DamagedCheckpointError
-        Naming checkpoint, owner, file and offset, and what to do.
+        Names checkpoint, owner, file and offset, and the way out.
+    NewerFormatError
+        If a newer Holdfast wrote it.
     """
     verification = Verification(root)
-    verdict = verification.verify(checkpoint, _unseen)
+    verdict = verification.verify(checkpoint)
     if verdict.damage:
-        intact = (id for id in reversed(older) if not verification.verify(id, _unseen).damage)
-        raise DamagedCheckpointError(verdict, next(intact, None))
-
-
-def _unseen(done: int, total: int) -> None:
-    """Show no progress: a pipeline that starts has no screen for it."""
+        intact = (id for id in reversed(older) if not verification.verify(id).damage)
+        origin = root if restored else None
+        raise DamagedCheckpointError(verdict, next(intact, None), restored_from=origin)

@@ -1,6 +1,6 @@
-"""What a `CheckpointCoordinator` wants done.
+"""The actions that a `CheckpointCoordinator` asks for.
 
-The driver carries out every action, in the order it gets them. Where an action fails that is not
+The driver carries out every action, in the order it gets them. If an action fails that is not
 best effort, the driver must not carry out those behind it: the query fails, and a restart finds
 what is published.
 """
@@ -13,14 +13,14 @@ from typing import Literal
 
 from holdfast._core import CheckpointMetadata, Owner, RegionEntry, SegmentRef
 from holdfast.regions.base.problem import Problem
-from holdfast.regions.coordinator.entries import CheckpointKind
 
+CheckpointKind = Literal["checkpoint", "savepoint", "final"]
 Outcome = Literal["global", "regional", "aborted"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointInfo:
-    """Which regions fell back in a checkpoint.
+    """Regions that fell back in a checkpoint.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class CheckpointInfo:
 
     @property
     def is_global(self) -> bool:
-        """Whether no region fell back."""
+        """True if no region fell back."""
         return not self.fallbacks
 
 
@@ -40,7 +40,7 @@ class CheckpointInfo:
 class ResetCoordinator:
     """Call ``reset`` of an operator's coordinator: all regions go back to the checkpoint (R33).
 
-    At a start, and when an attempt is aborted after its tasks began: what they got is lost.
+    At a start, and if an attempt is aborted after its tasks began: their events are lost.
     """
 
     operator: str
@@ -49,9 +49,9 @@ class ResetCoordinator:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResetRegion:
-    """Call ``region_reset`` of an operator's coordinator, before its next snapshot (R33).
+    """Call ``region_reset`` of an operator's coordinator before its next snapshot (R33).
 
-    The region failed, so that it goes on from its origin.
+    The region failed, so it goes on from its origin.
     """
 
     operator: str
@@ -74,17 +74,17 @@ class RunAttempt:
     Attributes
     ----------
     global_required : bool
-        Whether a decline aborts the attempt: a region that fails stores no rows then.
+        A decline aborts the attempt, so a region that fails stores no rows.
     restart : frozenset of str
         Regions past their staleness bound: give them a fresh instance at their origin (R22).
     owed : mapping of str to RegionEntry
-        Regions that must run and answer even if they get no new rows, with their entries: those
-        with in-flight data, those that failed, those that finished and have not heard of their
-        commit (R62), and for a final checkpoint every region that has not finished (R61).
+        Regions that must run and answer even without new rows, with their entries: those with
+        in-flight data, those that failed, those that finished and have not heard of their commit
+        (R62), and for a final checkpoint every region that has not finished (R61).
     new_rows : bool
-        False where the latest checkpoint covers the batch: only what is owed is processed.
+        False if the latest checkpoint covers the batch: only owed rows are processed.
     end_of_data : bool
-        No row will ever follow: behind what they are owed, the regions flush (R61).
+        No row will ever follow: after their owed rows, the regions flush (R61).
     finished : mapping of str to int
         Regions that have finished, and in which checkpoint. Rows for one of them are an error of
         the query: their operators never run again (R60).
@@ -103,11 +103,19 @@ class RunAttempt:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AskFallback:
-    """Call ``checkpoint_fallback`` of an operator's coordinator (R32)."""
+    """Call ``checkpoint_fallback`` of an operator's coordinator (R32).
+
+    Attributes
+    ----------
+    refused : mapping of str to sequence of (bytes, str)
+        Events that the states of healthy regions do not reflect, and why: call ``refused`` with
+        each first.
+    """
 
     attempt: int
     operator: str
     origins: Mapping[str, int]
+    refused: Mapping[str, Sequence[tuple[bytes, str]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,13 +128,13 @@ class Publish:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DropMetadata:
-    """Delete the metadata of these checkpoints; what is gone already is no error.
+    """Delete the metadata of these checkpoints, as far as it is there.
 
     Attributes
     ----------
     required : bool
-        Whether a restart must not find them. If not, they are only too old: answer with
-        `MetadataDropped`, and say there what is gone.
+        A restart must not find them. If False, they are only too old: answer with
+        `MetadataDropped`, which says what is gone.
     """
 
     ids: tuple[int, ...]
@@ -140,9 +148,9 @@ class NotifyManagers:
     Attributes
     ----------
     message : {"completed", "partially_completed", "aborted"}
-        The method of `holdfast.SnapshotManager`. A global checkpoint completes partially too
-        where idle regions keep the state of an earlier one. No message of its own tells what was
-        subsumed: the view does, per owner (R44).
+        The method of `holdfast.SnapshotManager`. A global checkpoint also completes partially if
+        idle regions keep the state of an earlier one. Managers derive what is subsumed from the
+        view, per owner (R44).
     fallbacks : mapping of Owner to int
         Origins that differ from ``checkpoint``; empty unless it completed partially.
     retained : mapping of int to mapping of Owner to int
@@ -150,9 +158,10 @@ class NotifyManagers:
     decided : int
         The last attempt that is decided.
     released : mapping of Owner to sequence of SegmentRef
-        What refused answers wrote for ``checkpoint``, which does not hold it (R3). By their owners
-        and ids, these segments would live as long as it. A manager gives them up before it takes
-        in the rest; what it does not know, or knows from an earlier attempt, it leaves alone.
+        Segments that refused answers wrote for ``checkpoint``, which does not hold them (R3). By
+        their owners and ids, they would live as long as it. A manager gives them up before it takes
+        in the rest. It leaves alone segments that it does not know, or knows from an earlier
+        attempt.
     """
 
     message: Literal["completed", "partially_completed", "aborted"]
@@ -171,7 +180,7 @@ class NotifyCoordinator:
     ----------
     effective : mapping of str to int
         Per region of the checkpoint the id up to which it is covered: the origin of a failed
-        region, else the checkpoint's id. Empty where the attempt was aborted.
+        region, else the checkpoint's id. Empty after an abort.
     """
 
     operator: str
@@ -182,7 +191,7 @@ class NotifyCoordinator:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommitSinks:
-    """Commit what these regions staged for the checkpoint, once more after a restart (R80, R81)."""
+    """Commit what these regions staged for the checkpoint; repeated after a restart (R80, R81)."""
 
     attempt: int
     regions: frozenset[str]
@@ -202,13 +211,7 @@ class Ended:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retry:
-    """Trigger the same batch again, after a pause; it gets a new id.
-
-    Attributes
-    ----------
-    pause_ms : int
-        Milliseconds to wait first (R24).
-    """
+    """Trigger the same batch again after a pause in milliseconds (R24); it gets a new id."""
 
     batch_id: int
     kind: CheckpointKind
@@ -218,7 +221,7 @@ class Retry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GiveUp:
-    """Go on without what the trigger asked for: it was optional, and did not come about in time."""
+    """Go on without an optional checkpoint, which did not come about in time."""
 
     attempts: int
 
@@ -229,11 +232,14 @@ class FailQuery:
 
     Attributes
     ----------
+    headline : str
+        Sentence that says what failed where, if that is known. It begins and ends `error`, too.
     problem : Problem or None
-        The exception that a region raised, if that is to blame.
+        The exception of a region, if that is to blame.
     """
 
     error: str
+    headline: str = ""
     problem: Problem | None = None
 
 

@@ -1,4 +1,4 @@
-"""What follows an attempt without a checkpoint: another one, or the end of the query."""
+"""The action after an attempt without a checkpoint: another attempt, or the end of the query."""
 
 from __future__ import annotations
 
@@ -23,20 +23,8 @@ def choose(
 ) -> Retry | GiveUp | FailQuery:
     """Choose between another attempt and the end of the query (R21, R22, R24).
 
-    Parameters
-    ----------
-    attempt : PendingAttempt
-        The one that was aborted.
-    rejection : Rejection
-        Why.
-    base : mapping of str to RegionEntry
-        Regions of the latest completed checkpoint.
-    origin : callable
-        Returns the origin of the state that a region goes on from.
-    limits : Limits
-        Counts the abort.
-    options : CoordinatorOptions
-        Bounds.
+    `base` has the regions of the latest completed checkpoint; `origin` returns the origin of the
+    state that a region goes on from.
     """
     failed = attempt.failed()
     if rejection.reason is Reason.NOT_DRAINED:
@@ -47,9 +35,10 @@ def choose(
             region, base.get(region), failed[region], origin(region), attempt.now_ms
         )
         return _fail(attempt, error, region)
-    last = f"the last one, {attempt.id} of batch {attempt.batch_id}: {rejection}"
+    batch_id, kind = attempt.trigger.batch_id, attempt.trigger.kind
+    last = f"the last one, {attempt.id} of batch {batch_id}: {rejection}"
     declined = rejection.reason in (Reason.DECLINED, Reason.NOT_DRAINED)
-    if attempt.kind != "checkpoint" or (attempt.mandatory and declined):
+    if kind != "checkpoint" or (attempt.mandatory and declined):
         if rejection.reason is Reason.DECLINED and not attempt.fail_fast:  # R10
             limits.forced_attempt_declined()
         if not attempt.forced and not limits.must_be_repeated(attempt.now_ms):
@@ -62,21 +51,16 @@ def choose(
             f"{many if aborts > 1 else 'a checkpoint attempt was aborted'}, "
             f"tolerable_failed_checkpoints={tolerable}; {last}",
         )
-    return Retry(
-        batch_id=attempt.batch_id,
-        kind=attempt.kind,
-        reason=str(rejection),
-        pause_ms=limits.pause_ms(attempt.now_ms),
-    )
+    pause_ms = limits.pause_ms(attempt.now_ms)
+    return Retry(batch_id=batch_id, kind=kind, reason=str(rejection), pause_ms=pause_ms)
 
 
 def _give_up(
     attempt: PendingAttempt, last: str, limits: Limits, options: CoordinatorOptions
 ) -> GiveUp | FailQuery:
-    """End what must succeed, and has not for too long (R25)."""
-    attempts = 0 if limits.repeated is None else limits.repeated.attempts
-    limits.give_up()
-    if attempt.optional:
+    """End the attempts at a checkpoint that must succeed, and has not for too long (R25)."""
+    attempts, limits.repeated = limits.repeated, 0
+    if attempt.trigger.optional:
         return GiveUp(attempts=attempts)
     return _fail(
         attempt,
@@ -86,9 +70,13 @@ def _give_up(
 
 
 def _fail(attempt: PendingAttempt, error: str, region: str | None = None) -> FailQuery:
-    """End the query; begin with what the region to blame has raised."""
+    """End the query; the error begins and ends with the exception of the region to blame."""
     blamed = region if region is not None else min(attempt.failed(), default="")
-    problem = attempt.problem_of(blamed)
-    if problem is not None:
-        error = f"{problem.headline(blamed, attempt.id)}\n{error}"
-    return FailQuery(error=error, problem=problem)
+    answer = attempt.regions.get(blamed)
+    if answer is None or (problem := answer.problem) is None:
+        return FailQuery(error=error)
+    headline = problem.headline(blamed, attempt.id)
+    # Logs show the beginning of a message, and terminals its end.
+    why = error.removesuffix(f"; {blamed!r}: {problem.text}")
+    error = f"{headline}\n{why}: {headline.splitlines()[0]}"
+    return FailQuery(error=error, headline=headline, problem=problem)

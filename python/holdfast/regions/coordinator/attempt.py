@@ -1,19 +1,19 @@
-"""One pending attempt: which regions take part, and what they answered, until that is frozen."""
+"""The pending attempt: the regions that take part, and their answers until these are frozen."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from holdfast._core import CheckpointMetadata, InFlight, Owner, RegionEntry, SegmentRef
+from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.base.problem import Problem
-from holdfast.regions.coordinator.entries import CheckpointKind, entry_segments, in_flight_segments
-from holdfast.regions.coordinator.events import Acked, Declined
+from holdfast.regions.coordinator.events import Acked, Declined, Trigger
 
 
 class Phase(Enum):
-    """What the attempt waits for."""
+    """The answer that the attempt waits for."""
 
     SNAPSHOT = auto()
     RUNNING = auto()
@@ -23,12 +23,10 @@ class Phase(Enum):
 
 @dataclass(slots=True)
 class RegionAnswer:
-    """What is known of one region; a region without an answer is one that started.
+    """The answer of one region; one without any fields set has only started.
 
     Attributes
     ----------
-    acked : RegionEntry or None
-        What it acknowledged.
     cause : str or None
         Why it declined, or that it was silent when the answers were frozen.
     in_flight : tuple of InFlight
@@ -37,8 +35,8 @@ class RegionAnswer:
         Some decline left rows behind that it did not store, or may have.
     task : str or None
         The lost task that alone is to blame.
-    problem : Problem or None
-        The first exception that was raised.
+    refused : sequence of (bytes, str)
+        Events that the acknowledged state does not reflect, and why.
     """
 
     acked: RegionEntry | None = None
@@ -47,11 +45,7 @@ class RegionAnswer:
     unsaved: bool = False
     task: str | None = None
     problem: Problem | None = None
-
-    @property
-    def composable(self) -> bool:
-        """Whether the failed region's rows are stored, or it had none."""
-        return bool(self.in_flight) or not self.unsaved
+    refused: Sequence[tuple[bytes, str]] = ()
 
 
 @dataclass(kw_only=True)
@@ -60,50 +54,40 @@ class PendingAttempt:
 
     Attributes
     ----------
-    pipeline : str
-        First part of every owner.
     now_ms : int
         The latest time in an event.
     mandatory : bool
         The attempt must be global though the pipeline is regional (R10, R25).
     forced : bool
         It is mandatory only because too many checkpoints in a row were regional (R21).
-    optional : bool
-        The query goes on without its checkpoint if that does not come about in time.
     fail_fast : bool
         The first decline aborts (R8).
     end_of_data : bool
-        The sources are exhausted, so that every region flushes (R61).
-    restart : frozenset of str
-        Regions past their staleness bound.
+        The sources are exhausted, so every region flushes (R61).
     owed : dict of str to RegionEntry
         Regions that must answer.
     snapshots : dict of str to bytes
-        By operator; what a fallback corrected replaces what was taken at the trigger (R32).
+        By operator; a corrected snapshot replaces the one of the trigger (R32).
     awaited : set of str
         Operators whose coordinator has not answered in this phase.
     frozen : mapping of str to str or None
         Causes of the failed regions, once no answer can change them (R4).
     composed : dict of str to RegionEntry
-        What is being published, by region.
+        Regions of the checkpoint that is being published.
     metadata : CheckpointMetadata or None
-        The same as a whole, once it is complete.
+        The whole of that checkpoint.
     """
 
     id: int
     pipeline: str
-    batch_id: int
-    kind: CheckpointKind
-    started_ms: int
+    trigger: Trigger
     now_ms: int
     mandatory: bool
     forced: bool
-    optional: bool
     fail_fast: bool
     end_of_data: bool
     restart: frozenset[str]
     owed: dict[str, RegionEntry]
-    properties: Mapping[str, str]
     phase: Phase = Phase.RUNNING
     regions: dict[str, RegionAnswer] = field(default_factory=dict)
     snapshots: dict[str, bytes] = field(default_factory=dict)
@@ -125,32 +109,24 @@ class PendingAttempt:
         tasks = [answer.task for answer in self.regions.values() if answer.cause is not None]
         return tasks.count(None) + len({task for task in tasks if task is not None})
 
-    def problem_of(self, region: str) -> Problem | None:
-        """Return the exception that made a region fail, if one did."""
-        answer = self.regions.get(region)
-        return None if answer is None else answer.problem
+    def refused(self) -> dict[str, Sequence[tuple[bytes, str]]]:
+        """Return the events that acknowledged states do not reflect, by region."""
+        return {region: answer.refused for region, answer in self.regions.items() if answer.refused}
 
     def started(self, region: str) -> None:
         """Expect an answer."""
         self.regions.setdefault(region, RegionAnswer())
 
-    def wrong_with(self, event: Acked) -> str | None:
-        """Say why the acknowledgement cannot be part of this attempt's checkpoint (R16)."""
-        entry = event.entry
-        if entry.origin != self.id or entry.failed:
-            return f"acknowledged the state of checkpoint {entry.origin}"
-        return None
-
     def acked(self, event: Acked) -> None:
         """Store an acknowledgement, unless there is an answer already (R3)."""
         answer = self.regions.setdefault(event.region, RegionAnswer())
         if answer.acked is None and answer.cause is None:
-            answer.acked = event.entry
+            answer.acked, answer.refused = event.entry, event.refused
         else:
             self.refuse(event)
 
     def declined(self, event: Declined) -> None:
-        """Store a decline, unless the region acknowledged: that is durable (R7)."""
+        """Store a decline, unless the region acknowledged: an acknowledgement is durable (R7)."""
         answer = self.regions.setdefault(event.region, RegionAnswer())
         if answer.acked is not None:
             self.refuse(event)
@@ -167,12 +143,16 @@ class PendingAttempt:
         answer.unsaved |= event.had_rows and not event.in_flight
 
     def refuse(self, event: Acked | Declined) -> None:
-        """Note what an answer wrote that is not part of the checkpoint (R3, R4)."""
+        """Note the segments of an answer that is not part of the checkpoint (R3, R4)."""
         if isinstance(event, Acked):
-            self._refused.extend(entry_segments(self.pipeline, event.entry))
+            for operator, store, ref in event.entry.refs():
+                owner = Owner(self.pipeline, operator, event.entry.region, store)
+                self._refused.append((owner, ref))
         else:
-            segments = in_flight_segments(self.pipeline, event.region, event.in_flight)
-            self._refused.extend(segments)
+            owners = RegionOwners(self.pipeline, event.region)
+            for stored in event.in_flight:
+                if stored.ref is not None:
+                    self._refused.append((owners.in_flight(stored.created), stored.ref))
 
     def released(self) -> dict[Owner, tuple[SegmentRef, ...]]:
         """Return the segments of refused answers, less those that the checkpoint refers to (R3)."""
@@ -186,7 +166,7 @@ class PendingAttempt:
         return released
 
     def freeze(self, cause: str) -> None:
-        """Decline for every region that is silent: from here on, no answer counts (R4)."""
+        """Decline for every silent region: from here on, no answer counts (R4)."""
         for region in self.owed:
             self.started(region)
         for answer in self.regions.values():

@@ -1,4 +1,4 @@
-"""Whether an attempt completes, and of what its checkpoint consists: pure functions (B)."""
+"""Evaluates an attempt and composes its checkpoint: pure functions (B)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Rejection:
     Attributes
     ----------
     detail : str
-        What made it so: names, counts, causes.
+        Names, counts and causes.
     regions : frozenset of str
         The regions that are to blame.
     """
@@ -51,11 +51,10 @@ class Rejection:
         return f"{self.reason.value}: {self.detail}"
 
 
-def names(regions: Collection[str], *, at_most: int = 3) -> str:
-    """List the first few regions, for a message."""
-    first = ", ".join(repr(region) for region in sorted(regions)[:at_most])
-    more = len(regions) - at_most
-    return f"{first} and {more} more" if more > 0 else first
+def names(regions: Collection[str]) -> str:
+    """List the first three regions, for a message."""
+    first = ", ".join(map(repr, sorted(regions)[:3]))
+    return f"{first} and {len(regions) - 3} more" if len(regions) > 3 else first
 
 
 def reject(
@@ -66,20 +65,15 @@ def reject(
     options: CoordinatorOptions,
     topology: Topology,
 ) -> Rejection | None:
-    """Evaluate frozen answers in the order of the semantics, without what composition adds.
+    """Evaluate frozen answers in the order of the semantics; None if the attempt may complete.
 
     Parameters
     ----------
     base : mapping of str to RegionEntry or None
-        Regions of the latest completed checkpoint; None where there is none. A region that it does
+        Regions of the latest completed checkpoint; None if there is none. A region that it does
         not know has the empty state in it (R26).
     must_ack : collection of str
         Finished regions that have not heard of their last commit (R62).
-
-    Returns
-    -------
-    Rejection or None
-        None when the attempt completes as far as the answers go.
     """
     failed = attempt.failed()
     if not failed:
@@ -96,7 +90,7 @@ def reject(
     regions = len(base.keys() | attempt.regions.keys() if base else attempt.regions)
     if regions <= 1:  # R11
         return because(Reason.ONE_REGION, causes)
-    # Of those that were asked: others have no rows, and cannot fail (R12).
+    # Regions that were not asked have no rows and cannot fail (R12).
     active, failures = len(attempt.regions), attempt.failures()
     allowed = options.failures_allowed(active)
     if len(failed) == active > 1 and _made_one_mistake(attempt):
@@ -108,7 +102,8 @@ def reject(
         )
     if base is None:  # R13
         return because(Reason.NO_BASE, causes)
-    if lost := [region for region in failed if not attempt.regions[region].composable]:
+    answers = attempt.regions
+    if lost := [name for name in failed if answers[name].unsaved and not answers[name].in_flight]:
         return because(Reason.NOT_STORED, f"{names(lost)}; {lost[0]!r}: {failed[lost[0]]}", lost)
     if finished := [region for region in failed if region in must_ack]:  # R62
         return because(Reason.MUST_ACK, f"{names(finished)}: {failed[finished[0]]}", finished)
@@ -119,29 +114,24 @@ def reject(
 
 
 def _made_one_mistake(attempt: PendingAttempt) -> bool:
-    """Say whether the same place of the program raised the same exception in all regions."""
-    kinds = {answers.problem and answers.problem.kind for answers in attempt.regions.values()}
+    """Return whether the same place of the program raised the same exception in all regions."""
+    kinds = {answer.problem and answer.problem.kind for answer in attempt.regions.values()}
     return len(kinds) == 1 and None not in kinds
 
 
 def compose(
-    attempt: PendingAttempt,
-    *,
-    base: Mapping[str, RegionEntry],
-    base_id: int,
+    attempt: PendingAttempt, *, base: Mapping[str, RegionEntry], base_id: int
 ) -> dict[str, RegionEntry]:
     """Return the regions of the checkpoint: acknowledged, fallen back, or idle (R16).
 
-    A failed region falls back as a whole to what the latest checkpoint has for it, with its origin
+    A failed region falls back as a whole to its entry in the latest checkpoint, with the origin
     there: no region ever mixes two origins.
     """
     answers, failed = attempt.regions, attempt.failed()
     composed = {region: entry.carried() for region, entry in base.items() if region not in answers}
     for region, answer in answers.items():
         if region in failed:
-            before = base.get(region)
-            if before is None:
-                before = RegionEntry(region, origin=base_id)
+            before = base.get(region) or RegionEntry(region, origin=base_id)
             composed[region] = before.fell_back(failed[region], attempt.now_ms, answer.in_flight)
         elif answer.acked is not None:
             composed[region] = answer.acked
@@ -149,9 +139,9 @@ def compose(
 
 
 def incomplete(attempt: PendingAttempt) -> Rejection | None:
-    """Evaluate what is composed: what must not be left to a later checkpoint (R25, R63)."""
+    """Evaluate the composed regions: some things cannot wait for a later checkpoint (R25, R63)."""
     composed = attempt.composed
-    if attempt.kind != "checkpoint":
+    if attempt.trigger.kind != "checkpoint":
         left = frozenset(
             region for region, entry in composed.items() if entry.failed or entry.in_flight_bytes
         )
@@ -192,8 +182,8 @@ def metadata_of(attempt: PendingAttempt, limits: Limits, topology: Topology) -> 
     all_finished = bool(entries) and all(entry.finished for entry in entries.values())
     return CheckpointMetadata(
         attempt.id,
-        attempt.batch_id,
-        attempt.kind,
+        attempt.trigger.batch_id,
+        attempt.trigger.kind,
         attempt.now_ms,
         topology.fingerprint,
         entries,
@@ -201,7 +191,7 @@ def metadata_of(attempt: PendingAttempt, limits: Limits, topology: Topology) -> 
         consecutive_regional=consecutive,
         force_global=force_global,
         finished_operators=topology.operators if all_finished else (),
-        properties=attempt.properties,
+        properties=attempt.trigger.properties,
     )
 
 

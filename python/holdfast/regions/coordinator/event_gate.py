@@ -16,14 +16,14 @@ class Deliver:
 class EventGate:
     """Keeps events to regions on the right side of a checkpoint.
 
-    The moment a coordinator's ``checkpoint`` returns divides its events: earlier ones belong to the
-    checkpoint, so its regions must have them before they take their snapshots; later ones do not,
-    so they are held back until the region has taken its own snapshot. The idea is that of Flink's
-    gateways of subtasks (FLINK-21996, FLINK-28606).
+    The moment at which a coordinator's ``checkpoint`` returns divides its events. Earlier ones
+    belong to the checkpoint, so its regions must have them before they take their snapshots. Later
+    ones do not, so they are held back until the region has taken its own snapshot. The idea is that
+    of Flink's gateways of subtasks (FLINK-21996, FLINK-28606).
 
-    What passes the gate travels with the order of an attempt, which is the barrier, too. So no
-    event is on its way when a snapshot is taken, none is lost or repeated alone, and there is
-    nothing to confirm or to number.
+    Events that pass the gate travel with the order of an attempt, which is the barrier, too. So no
+    event is on its way while a snapshot is taken, none is lost or repeated alone, and none needs a
+    number or a confirmation.
 
     One gate serves one coordinator. It is pure: it does no I/O and waits for nothing.
 
@@ -45,13 +45,7 @@ class EventGate:
         self._passed: set[str] = set()
 
     def send(self, region: str, event: bytes) -> list[Deliver]:
-        """Send an event to a region.
-
-        Returns
-        -------
-        list of Deliver
-            What is to be delivered now; empty while the region's gate is closed.
-        """
+        """Send an event; returns what to deliver now: nothing while the region's gate is closed."""
         deliver = Deliver(region=region, event=event)
         if self._attempt is not None and region not in self._passed:
             self._held.setdefault(region, []).append(deliver)
@@ -82,7 +76,7 @@ class EventGate:
         return self._held.pop(region, [])
 
     def ended(self, attempt: int) -> list[Deliver]:
-        """Open all gates: the attempt completed or was aborted. An older attempt is no news."""
+        """Open all gates: the attempt completed or was aborted. Ignores an older attempt."""
         if attempt != self._attempt:
             return []
         self._attempt = None
@@ -90,12 +84,12 @@ class EventGate:
         return [deliver for events in held.values() for deliver in events]
 
     def reset(self, region: str) -> None:
-        """Drop what is held back from a region that starts again.
+        """Drop the held events of a region that starts again.
 
         Its coordinator sends again what belongs to the region after its origin (R33).
         """
         self._held.pop(region, None)
 
     def reset_all(self) -> None:
-        """Drop what is held back from any region: all of them go back to a checkpoint."""
+        """Drop the held events of all regions, which go back to a checkpoint."""
         self._held.clear()

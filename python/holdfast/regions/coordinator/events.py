@@ -1,4 +1,4 @@
-"""What happens to a `CheckpointCoordinator`. Times are milliseconds since the epoch."""
+"""The events that a `CheckpointCoordinator` takes. Times are milliseconds since the epoch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from holdfast._core import InFlight, RegionEntry
 from holdfast.regions.base.problem import Problem
-from holdfast.regions.coordinator.entries import CheckpointKind
+from holdfast.regions.coordinator.actions import CheckpointKind
 
 #: The batch of the checkpoint of empty states that precedes every batch (R26).
 INITIAL_BATCH = -1
@@ -17,8 +17,8 @@ INITIAL_BATCH = -1
 class Start:
     """The driver is up.
 
-    Without a restored checkpoint that of empty states is published (R26); with one, what followed
-    its publication is repeated (R74).
+    Without a restored checkpoint, one of empty states is published (R26). With one, the actions
+    that followed its publication are repeated (R74).
     """
 
     now_ms: int
@@ -36,14 +36,14 @@ class Trigger:
     kind : {"checkpoint", "savepoint", "final"}
         ``final`` when all sources are exhausted or the query stops.
     properties : mapping of str to str
-        Goes into the metadata as it is.
+        Properties of the metadata.
     end_of_data : bool, default True
-        Of a final checkpoint: the sources are exhausted, so that every region flushes (R61). False
-        where the pipeline only stops: regions that owe nothing keep their state as it is.
+        For a final checkpoint: the sources are exhausted, so every region flushes (R61). False if
+        the pipeline only stops: regions that owe nothing keep their state as it is.
     global_only : bool, default False
         No region may fail, because in this batch rows of different regions met.
     optional : bool, default False
-        Of a final checkpoint: the query goes on without it if it does not come about in time.
+        For a final checkpoint: the query goes on without it if it does not come about in time.
     """
 
     batch_id: int
@@ -83,11 +83,19 @@ class RegionStarted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Acked:
-    """A region's snapshot is durable (R3)."""
+    """A region's snapshot is durable (R3).
+
+    Attributes
+    ----------
+    refused : sequence of (bytes, str)
+        Events of coordinators that its state does not reflect, since it cannot follow them, and
+        why.
+    """
 
     attempt: int
     region: str
     entry: RegionEntry
+    refused: Sequence[tuple[bytes, str]] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,11 +108,11 @@ class Declined:
         Where *all* rows are stored that the region's source gave it in this batch. The first
         decline that brings some counts; a second one can only be a copy of the same rows.
     had_rows : bool
-        Whether there were such rows. With rows, none of them stored, the attempt cannot complete.
+        Whether there were such rows. If none of them is stored, the attempt cannot complete.
     task : str, optional
-        The task that was lost, if that is why. All its regions are one failure (R12).
+        The lost task, if that is the reason. All its regions are one failure (R12).
     problem : Problem, optional
-        The exception that was raised, if that is why.
+        The exception, if that is the reason.
     """
 
     attempt: int
@@ -120,8 +128,8 @@ class Declined:
 class TasksEnded:
     """No task of the attempt runs any more; a region that started and has not answered is lost.
 
-    Every region that got rows has started or answered by now: of others the coordinator cannot
-    know, and takes them for idle. Where that is not certain, `TasksFailed` is what happened.
+    Every region that got rows has started or answered by now. The coordinator cannot know of
+    others, and takes them for idle. If the driver is not certain of that, it sends `TasksFailed`.
     """
 
     attempt: int
@@ -132,7 +140,7 @@ class TasksEnded:
 class TasksFailed:
     """Tasks were lost, and it is not known which regions had rows in them: the attempt is aborted.
 
-    Without that, rows of regions that are not known would count as processed.
+    Otherwise rows of regions that are not known would count as processed.
     """
 
     attempt: int
@@ -182,7 +190,7 @@ class MetadataDropped:
     Attributes
     ----------
     ids : tuple of int
-        The checkpoints whose metadata is gone. The others stay retained, and so do their segments:
+        The checkpoints whose metadata is gone. The others stay retained with their segments, since
         a restart finds them. The next checkpoint asks for them again.
     """
 

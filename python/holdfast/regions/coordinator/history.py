@@ -1,4 +1,4 @@
-"""What is remembered of attempts, for people."""
+"""Records of ended attempts, for people."""
 
 from __future__ import annotations
 
@@ -16,13 +16,8 @@ class FailedRegion:
 
     Attributes
     ----------
-    region : str
-        Name of the region.
     origin : int or None
-        Id of the checkpoint whose state of the region holds instead; None if none does, because
-        the attempt was aborted.
-    cause : str
-        Why it failed.
+        Id of the checkpoint whose state of the region holds instead; None after an abort.
     """
 
     region: str
@@ -37,30 +32,35 @@ class HistoryRecord:
     Attributes
     ----------
     failed : tuple of FailedRegion
-        By name; of very many, the first ones.
+        By name; only the first ones if there are very many.
     unnamed : int
         How many further regions failed.
     in_flight_rows : int
-        Rows that the checkpoint stores as in-flight data, over all regions; 0 where aborted.
+        Rows that the checkpoint stores as in-flight data, over all regions; 0 after an abort.
     cause : str
         Why it was aborted; empty otherwise.
     started_ms, ended_ms : int
         Milliseconds since the epoch by the driver's clock, as far as events said the time.
     run : str
-        Start of the pipeline that made the attempt; empty where the coordinator has no name for it.
+        Start of the pipeline that made the attempt; empty inside the coordinator.
     """
 
     id: int
     batch_id: int
     kind: str
     outcome: Outcome
-    failed: tuple[FailedRegion, ...]
-    in_flight_rows: int
-    cause: str
+    failed: tuple[FailedRegion, ...] = ()
+    in_flight_rows: int = 0
+    cause: str = ""
     started_ms: int
     ended_ms: int
     unnamed: int = 0
     run: str = ""
+
+    @property
+    def ms(self) -> int:
+        """Time from the trigger to the end, in milliseconds."""
+        return self.ended_ms - self.started_ms
 
     @classmethod
     def of(cls, attempt: PendingAttempt, outcome: Outcome, cause: str = "") -> HistoryRecord:
@@ -68,8 +68,8 @@ class HistoryRecord:
         completed: Mapping[str, RegionEntry] = {} if outcome == "aborted" else attempt.composed
         return cls(
             id=attempt.id,
-            batch_id=attempt.batch_id,
-            kind=attempt.kind,
+            batch_id=attempt.trigger.batch_id,
+            kind=attempt.trigger.kind,
             outcome=outcome,
             failed=tuple(
                 FailedRegion(
@@ -86,6 +86,6 @@ class HistoryRecord:
                 for stored in entry.in_flight
             ),
             cause=cause,
-            started_ms=attempt.started_ms,
+            started_ms=attempt.trigger.now_ms,
             ended_ms=attempt.now_ms,
         )

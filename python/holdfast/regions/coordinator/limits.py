@@ -14,29 +14,13 @@ FIRST_PAUSE_MS: Final = 100
 LONGEST_PAUSE_MS: Final = 10_000
 
 
-@dataclass(frozen=True)
-class Repeated:
-    """Attempts that must succeed, and have not.
-
-    Attributes
-    ----------
-    attempts : int
-        Since the last completed checkpoint.
-    since_ms : int
-        When the first of them ended.
-    """
-
-    attempts: int
-    since_ms: int
-
-
 @dataclass(kw_only=True)
 class Limits:
     """Counters of the job.
 
-    What falls back is counted in the metadata, so a restart changes nothing (R23). Attempts that
-    end without a checkpoint leave nothing behind that could be read again: a restart forgets them,
-    and state drifts no further meanwhile.
+    Fallbacks are counted in the metadata, so a restart changes nothing (R23). Attempts that end
+    without a checkpoint leave nothing to read again: a restart forgets them, and state drifts no
+    further meanwhile.
 
     Attributes
     ----------
@@ -47,9 +31,12 @@ class Limits:
     aborts : int
         Counted aborts in a row (R24).
     aborts_since_global : int
-        All aborts since the last global checkpoint: what is the matter has not ended before.
-    repeated : Repeated or None
-        Attempts that must succeed are repeated without being counted, for some time (R25).
+        All aborts since the last global checkpoint; their reason may outlast a regional one.
+    repeated : int
+        Aborted attempts since the last checkpoint that had to succeed. They are repeated for some
+        time and are no `aborts` (R25).
+    repeated_since_ms : int
+        When the first of them ended.
     """
 
     options: CoordinatorOptions
@@ -57,18 +44,8 @@ class Limits:
     force_global: bool = False
     aborts: int = 0
     aborts_since_global: int = 0
-    repeated: Repeated | None = None
-
-    @classmethod
-    def derived(cls, options: CoordinatorOptions, restored: CheckpointMetadata | None) -> Limits:
-        """Derive the counters from restored metadata (R23)."""
-        if restored is None:
-            return cls(options=options)
-        return cls(
-            options=options,
-            consecutive_regional=restored.consecutive_regional,
-            force_global=restored.force_global,
-        )
+    repeated: int = 0
+    repeated_since_ms: int = 0
 
     def after(self, *, regional: bool) -> tuple[int, bool]:
         """Return the counter and the flag that a checkpoint's metadata records (R20, R21)."""
@@ -78,11 +55,11 @@ class Limits:
         return count, count >= self.options.max_consecutive_failures
 
     def completed(self, metadata: CheckpointMetadata) -> None:
-        """Take over what a published checkpoint records."""
+        """Take over the counters of a published or restored checkpoint (R23)."""
         self.consecutive_regional = metadata.consecutive_regional
         self.force_global = metadata.force_global
         self.aborts = 0
-        self.repeated = None
+        self.repeated = 0
         if metadata.is_global:
             self.aborts_since_global = 0
 
@@ -93,27 +70,24 @@ class Limits:
 
     def must_be_repeated(self, now_ms: int) -> bool:
         """Count an abort of an attempt that must succeed; False when that took too long (R25)."""
-        before = self.repeated or Repeated(0, now_ms)
-        self.repeated = Repeated(before.attempts + 1, before.since_ms)
-        return now_ms - before.since_ms < self.options.global_timeout_ms
-
-    def give_up(self) -> None:
-        """Let the query go on without what was repeated."""
-        self.repeated = None
+        if not self.repeated:
+            self.repeated_since_ms = now_ms
+        self.repeated += 1
+        return now_ms - self.repeated_since_ms < self.options.global_timeout_ms
 
     def pause_ms(self, now_ms: int) -> int:
         """Count an abort; return the time until the next attempt (R24)."""
         doublings = min(self.aborts_since_global, LONGEST_PAUSE_MS.bit_length())
         self.aborts_since_global += 1
         pause_ms = min(FIRST_PAUSE_MS << doublings, LONGEST_PAUSE_MS)
-        if self.repeated is None:
+        if not self.repeated:
             return pause_ms
-        # One attempt more when time is up, and not much later.
-        left_ms = self.repeated.since_ms + self.options.global_timeout_ms - now_ms
+        # The last attempt begins when time is up, and not much later.
+        left_ms = self.repeated_since_ms + self.options.global_timeout_ms - now_ms
         return max(FIRST_PAUSE_MS, min(pause_ms, left_ms))
 
     def aborted(self) -> bool:
-        """Count an abort; True when that is one too many (R24)."""
+        """Count an abort; True if that is one too many (R24)."""
         self.aborts += 1
         return self.aborts > self.options.tolerable_failed_checkpoints
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Mapping, Sequence
 
-from holdfast._core import CheckpointMetadata, Owner, RegionEntry, SegmentRef
+from holdfast._core import CheckpointMetadata, RegionEntry
 from holdfast.regions.coordinator import another_attempt, evaluation, planning, settlement
 from holdfast.regions.coordinator.actions import (
     Action,
     AskFallback,
+    CommitSinks,
     DropMetadata,
     Ended,
     FailQuery,
@@ -45,29 +45,29 @@ from holdfast.regions.coordinator.history import HistoryRecord
 from holdfast.regions.coordinator.limits import Limits
 from holdfast.regions.coordinator.options import CoordinatorOptions, Topology
 from holdfast.regions.coordinator.retention import Retention
+from holdfast.regions.coordinator.settlement import Unsettled
 
 
 class CheckpointCoordinator:
     """Decides about checkpoints; a driver feeds it events and executes its actions in order.
 
     It knows no Spark, no clock, no storage and no thread: the same events give the same actions.
-    Feed events one at a time. What it decides follows Apache Flink's checkpoint coordinator with
+    Feed events one at a time. Its decisions follow Apache Flink's checkpoint coordinator with
     FLIP-27 (operator coordinators), FLIP-147 (finished sources) and FLIP-600 (regional
     checkpoints); rule numbers are those of the project's checkpoint semantics.
 
     Parameters
     ----------
-    options : CoordinatorOptions
-        Limits.
-    topology : Topology
-        What the pipeline is made of.
     restored : CheckpointMetadata or None
         The checkpoint to go on from; None at the first start.
     retained : sequence of CheckpointMetadata, default ()
-        Every checkpoint whose metadata was found. One newer than ``restored`` was given up when
-        the user went back, and is dropped at `Start`.
+        Every checkpoint whose metadata was found. Those newer than ``restored`` were given up when
+        the user went back, and are dropped at `Start`.
     last_id : int, default 0
-        The largest id that was ever used: attempts are known that left no metadata (R2).
+        The largest id that was ever used, also by attempts that left no metadata (R2).
+    changed : collection of str, default ()
+        Regions whose state is declared in another form than in the restored checkpoint.
+        They run in the next checkpoint, which must be global (R78).
 
     Raises
     ------
@@ -90,17 +90,19 @@ class CheckpointCoordinator:
         restored: CheckpointMetadata | None = None,
         retained: Sequence[CheckpointMetadata] = (),
         last_id: int = 0,
+        changed: Collection[str] = (),
     ) -> None:
+        self._limits = Limits(options=options)
         known = {metadata.id: metadata for metadata in retained}
         if restored is not None:
             known[restored.id] = restored
+            self._limits.completed(restored)
         elif known:
             raise ValueError(
                 f"checkpoints {sorted(known)} are retained: expected one of them to be restored"
             )
         self._options = options
         self._topology = topology
-        self._limits = Limits.derived(options, restored)
         self._retention = Retention(
             topology.pipeline, options.num_retained, options.dropped_together
         )
@@ -117,14 +119,17 @@ class CheckpointCoordinator:
             maxlen=options.history_length
         )
         self._last_id = max(last_id, *known, 0)
-        self._layout_changed = restored is not None and restored.topology != topology.fingerprint
-        # After a restart it is not known which notices arrived: the regions are asked again (R62).
+        self._changed = frozenset(changed)
+        self._layout_changed = restored is not None and (
+            bool(changed) or restored.topology != topology.fingerprint
+        )
+        # A restart does not know which notices arrived, so it asks the regions again (R62).
         self._must_ack = {name for name, e in (self._base or {}).items() if e.finished}
         # Failed regions of the latest checkpoint whose operators' coordinators have not heard yet.
         self._restarting: tuple[str, ...] = ()
         self._pending: PendingAttempt | None = None
-        # What follows the latest checkpoint, while the driver drops metadata.
-        self._unsettled: Callable[[], Iterable[Action]] | None = None
+        # The notices of the latest checkpoint, while the driver drops metadata.
+        self._unsettled: Unsettled | None = None
         self._error: str | None = None
 
     @property
@@ -138,17 +143,9 @@ class CheckpointCoordinator:
         return self._retention.checkpoints
 
     def handle(self, event: Event) -> list[Action]:
-        """Take in an event.
+        """Take in an event, and return the actions that follow, in their order.
 
-        Parameters
-        ----------
-        event : Event
-            What happened. An answer that is not waited for is no error.
-
-        Returns
-        -------
-        list of Action
-            What is to be done, in this order.
+        An answer that is not waited for is no error.
 
         Raises
         ------
@@ -180,10 +177,8 @@ class CheckpointCoordinator:
                 return self._snapshot(attempt, event)
             case CoordinatorSnapshotFailed() | FallbackSnapshotFailed():
                 return self._snapshot_failed(attempt, event)
-            case TasksEnded():
+            case TasksEnded() | TasksFailed():
                 return self._tasks_ended(attempt, event)
-            case TasksFailed():
-                return self._tasks_failed(attempt, event)
             case Published() | PublishFailed():
                 return self._publication(attempt, event)
 
@@ -201,14 +196,13 @@ class CheckpointCoordinator:
             for region, entry in entries.items()
             if entry.origin == self.latest.id and not entry.failed
         )
-        # Whatever was open when the last driver died is decided: it is not in the metadata.
+        # Attempts that were open when the last driver died are decided: they left no metadata.
         decided = self._last_id
-        return actions + self._after_publication(
-            self.latest, entries, committed, decided=decided, released={}
-        )
+        unsettled = Unsettled(self.latest.id, decided, released={}, ended=None)
+        return actions + self._after_publication(unsettled, committed)
 
     def _reset_coordinators(self) -> list[Action]:
-        """Go back to the latest checkpoint with all regions: whatever ran since is lost (R33)."""
+        """Go back to the latest checkpoint with all regions: later work is lost (R33)."""
         snapshots = {} if self.latest is None else self.latest.coordinators
         return [
             ResetCoordinator(operator=operator, snapshot=snapshots.get(operator))
@@ -243,7 +237,7 @@ class CheckpointCoordinator:
             self._last_id,
             event,
             base=self._base or {},
-            must_ack=self._must_ack,
+            must_run=self._must_ack | self._changed,
             limits=self._limits,
             layout_changed=self._layout_changed,
             options=self._options,
@@ -263,7 +257,7 @@ class CheckpointCoordinator:
 
     def _run(self, attempt: PendingAttempt) -> list[Action]:
         attempt.phase = Phase.RUNNING
-        if attempt.batch_id == INITIAL_BATCH:
+        if attempt.trigger.batch_id == INITIAL_BATCH:
             return self._evaluate(attempt)
         return [planning.run(attempt, self.latest, self._base or {})]
 
@@ -281,11 +275,12 @@ class CheckpointCoordinator:
             attempt.refuse(event)
             return []
         if isinstance(event, Acked):
-            wrong = attempt.wrong_with(event)
-            if wrong is None:
+            entry = event.entry
+            if entry.origin == attempt.id and not entry.failed:  # R16
                 attempt.acked(event)
                 return []
             attempt.refuse(event)
+            wrong = f"acknowledged the state of checkpoint {entry.origin}"
             event = Declined(attempt=event.attempt, region=event.region, cause=wrong)
         attempt.declined(event)
         if attempt.fail_fast and event.region in attempt.failed():  # R8
@@ -317,27 +312,22 @@ class CheckpointCoordinator:
     def _snapshot_failed(
         self, attempt: PendingAttempt, event: CoordinatorSnapshotFailed | FallbackSnapshotFailed
     ) -> list[Action]:
-        failed = isinstance(event, CoordinatorSnapshotFailed)
-        if attempt.phase is not (Phase.SNAPSHOT if failed else Phase.FALLBACK):
+        at_trigger = isinstance(event, CoordinatorSnapshotFailed)
+        if attempt.phase is not (Phase.SNAPSHOT if at_trigger else Phase.FALLBACK):
             return []
-        return self._coordinator_failed(attempt, f"{event.operator!r}: {event.cause}")
-
-    def _coordinator_failed(self, attempt: PendingAttempt, detail: str) -> list[Action]:
+        detail = f"{event.operator!r}: {event.cause}"
         return self._abort(attempt, Rejection(reason=Reason.COORDINATOR, detail=detail))  # R35
 
-    def _tasks_ended(self, attempt: PendingAttempt, event: TasksEnded) -> list[Action]:
+    def _tasks_ended(
+        self, attempt: PendingAttempt, event: TasksEnded | TasksFailed
+    ) -> list[Action]:
         if attempt.phase is not Phase.RUNNING:
             return []
         attempt.now_ms = event.now_ms
         attempt.freeze("lost")  # R4
+        if isinstance(event, TasksFailed):
+            return self._abort(attempt, Rejection(reason=Reason.TASKS, detail=event.cause))
         return self._evaluate(attempt)
-
-    def _tasks_failed(self, attempt: PendingAttempt, event: TasksFailed) -> list[Action]:
-        if attempt.phase is not Phase.RUNNING:
-            return []
-        attempt.now_ms = event.now_ms
-        attempt.freeze("lost")
-        return self._abort(attempt, Rejection(reason=Reason.TASKS, detail=event.cause))
 
     # --- evaluation and publication -------------------------------------------------------------
 
@@ -352,14 +342,14 @@ class CheckpointCoordinator:
         )
         if rejection is not None:
             return self._abort(attempt, rejection)
-        failed = attempt.failed()
-        if not failed or not self._topology.coordinators:
+        failed, refused = attempt.failed(), attempt.refused()
+        if not (failed or refused) or not self._topology.coordinators:
             return self._publish(attempt)
         attempt.phase = Phase.FALLBACK
         attempt.awaited = set(self._topology.coordinators)
         origins = {region: attempt.composed[region].origin for region in failed}
         return [  # R17
-            AskFallback(attempt=attempt.id, operator=operator, origins=origins)
+            AskFallback(attempt=attempt.id, operator=operator, origins=origins, refused=refused)
             for operator in self._topology.coordinators
         ]
 
@@ -378,7 +368,7 @@ class CheckpointCoordinator:
         attempt.now_ms = event.now_ms
         if isinstance(event, PublishFailed):
             rejection = Rejection(reason=Reason.PUBLICATION, detail=event.cause)
-            # It may have been written all the same. A restart must not find what was aborted.
+            # It may have been written all the same, but a restart must not find it.
             return [DropMetadata(ids=(attempt.id,)), *self._abort(attempt, rejection)]
         return self._completed(attempt, metadata)
 
@@ -388,6 +378,7 @@ class CheckpointCoordinator:
         outcome: Outcome = "regional" if fallbacks else "global"
         self._pending = None
         self._layout_changed = False
+        self._changed = frozenset()
         self._limits.completed(metadata)
         self._retention.add(metadata, entries)
         self._must_ack = {
@@ -399,48 +390,32 @@ class CheckpointCoordinator:
         self.history.append(HistoryRecord.of(attempt, outcome))
         healthy = frozenset(attempt.regions.keys() - fallbacks.keys())
         self._restarting = tuple(fallbacks)
-        return self._after_publication(
-            metadata,
-            entries,
-            healthy,
-            decided=attempt.id,
-            released=attempt.released(),
-            ended=(Ended(attempt=attempt.id, outcome=outcome),),
-        )
+        ended = Ended(attempt=attempt.id, outcome=outcome)
+        unsettled = Unsettled(metadata.id, attempt.id, attempt.released(), ended)
+        return self._after_publication(unsettled, healthy)
 
-    def _after_publication(
-        self,
-        metadata: CheckpointMetadata,
-        entries: Mapping[str, RegionEntry],
-        committed: frozenset[str],
-        *,
-        decided: int,
-        released: Mapping[Owner, Sequence[SegmentRef]],
-        ended: tuple[Ended, ...] = (),
-    ) -> list[Action]:
-        given_up, self._given_up = self._given_up, ()
-        first = settlement.after_publication(metadata.id, committed=committed, given_up=given_up)
-        notices = partial(
-            settlement.after_drop,
-            metadata.id,
-            entries,
-            self._retention,
-            decided=decided,
-            operators=self._topology.coordinators,
-            released=released,
-        )
-        subsumed = self._retention.subsumed()
-        if not subsumed:
-            return [*first, *notices(), *ended]
-        self._unsettled = lambda: (*notices(), *ended)
-        return [*first, DropMetadata(ids=subsumed, required=False)]
+    def _after_publication(self, unsettled: Unsettled, committed: frozenset[str]) -> list[Action]:
+        """Commit output, then drop metadata. All of it may be repeated after a restart (R74)."""
+        actions: list[Action] = [CommitSinks(attempt=unsettled.checkpoint, regions=committed)]
+        if self._given_up:  # A restart must not find them.
+            actions.append(DropMetadata(ids=self._given_up))
+            self._given_up = ()
+        if subsumed := self._retention.subsumed():
+            self._unsettled = unsettled
+            return [*actions, DropMetadata(ids=subsumed, required=False)]
+        return [*actions, *self._settle(unsettled)]
 
     def _metadata_dropped(self, event: MetadataDropped) -> list[Action]:
         unsettled, self._unsettled = self._unsettled, None
         if unsettled is None:
             return []
         self._retention.let_go(event.ids)
-        return list(unsettled())
+        return self._settle(unsettled)
+
+    def _settle(self, unsettled: Unsettled) -> list[Action]:
+        operators = self._topology.coordinators
+        notices = settlement.after_drop(unsettled, self._base or {}, self._retention, operators)
+        return list(notices)
 
     # --- the other end --------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What a user may set about checkpoints, and what a pipeline is made of."""
+"""Settings of checkpoints, and the parts of a pipeline."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from numbers import Real
 
 from holdfast._checks import not_allowed, require_int
 from holdfast.regions.base.owners import IN_FLIGHT_OPERATOR
@@ -13,7 +14,7 @@ from holdfast.regions.base.owners import IN_FLIGHT_OPERATOR
 
 @dataclass(frozen=True, kw_only=True)
 class Staleness:
-    """How far a region's state may lag behind (R22). Whichever bound is reached first counts.
+    """How far a region's state may lag behind (R22). The bound that is reached first counts.
 
     Attributes
     ----------
@@ -21,11 +22,6 @@ class Staleness:
         Fallbacks in a row, at least 1: no checkpoint ever holds a region with more of them.
     age_ms : int, default 600,000
         Milliseconds since its first fallback in a row, at least 1.
-
-    Raises
-    ------
-    ValueError
-        If a bound is not allowed.
     """
 
     checkpoints: int = 10
@@ -40,19 +36,18 @@ class Staleness:
 class CoordinatorOptions:
     """Settings of the `CheckpointCoordinator`; the defaults are those of the semantics (J).
 
+    `PipelineOptions` says more of the settings that users give.
+
     Attributes
     ----------
     regional : bool, default True
-        Whether a checkpoint may complete without some regions. False: the first decline aborts.
+        False: the first decline aborts (R8).
     max_failure_ratio : float, default 0.3
-        Share of the regions with something to do that may fail in one checkpoint, above 0 and at
-        most 1. One always may, all never. Those that are lost with one task count once (R12).
+        Above 0 and at most 1. Regions of one lost task count once (R12).
     max_consecutive_failures : int, default 2
         Regional checkpoints in a row after which one must be global (R21). 0: never regional.
-    max_region_staleness : Staleness
-        Bounds of a region's lag (R22).
     max_in_flight_bytes : int, default 256 MiB
-        In-flight data of a region that keeps failing counts as stale beyond this (R58).
+        In-flight data beyond which a region that keeps failing counts as stale (R58).
     num_retained : int, default 3
         Newest checkpoints that stay, at least 1; savepoints are not counted (R70).
     dropped_together : int, default 1
@@ -63,11 +58,6 @@ class CoordinatorOptions:
         Milliseconds for which attempts that must succeed are repeated (R24, R25).
     history_length : int, default 100
         Ended attempts that `CheckpointCoordinator.history` remembers, at least 1.
-
-    Raises
-    ------
-    ValueError
-        If an option has a value that is not allowed; the message names option, value and range.
     """
 
     regional: bool = True
@@ -83,8 +73,8 @@ class CoordinatorOptions:
 
     def __post_init__(self) -> None:
         ratio = self.max_failure_ratio
-        # Also refuses NaN, which compares with nothing.
-        if not isinstance(ratio, (int, float)) or not 0 < ratio <= 1:
+        # NaN compares with nothing, so it is refused, too.
+        if isinstance(ratio, bool) or not isinstance(ratio, Real) or not 0 < ratio <= 1:
             raise not_allowed(
                 "max_failure_ratio",
                 ratio,
@@ -106,7 +96,7 @@ class CoordinatorOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Topology:
-    """What a pipeline is made of.
+    """The parts of a pipeline.
 
     Attributes
     ----------
@@ -119,8 +109,6 @@ class Topology:
     fingerprint : bytes
         Differs from that of a restored checkpoint when the layout changed (R14): operators,
         their order, the region function. Regions come from the data, so their number is no layout.
-    regional : bool
-        Whether the pipeline's regions are independent. False: the first decline aborts (R8).
 
     Raises
     ------
@@ -132,7 +120,6 @@ class Topology:
     operators: tuple[str, ...]
     coordinators: Mapping[str, bool]
     fingerprint: bytes
-    regional: bool = True
 
     def __post_init__(self) -> None:
         if len(set(self.operators)) != len(self.operators):

@@ -1,4 +1,4 @@
-"""How an attempt begins: who must answer, who starts again, and what a decline means."""
+"""How an attempt begins: who must answer, who starts again, and what a decline does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def open_attempt(
     event: Trigger,
     *,
     base: Mapping[str, RegionEntry],
-    must_ack: Collection[str],
+    must_run: Collection[str],
     limits: Limits,
     layout_changed: bool,
     options: CoordinatorOptions,
@@ -29,29 +29,24 @@ def open_attempt(
     ----------
     base : mapping of str to RegionEntry
         Regions of the latest completed checkpoint.
-    must_ack : collection of str
-        Finished regions that have not heard of their last commit (R62).
+    must_run : collection of str
+        Finished regions that have not heard of their last commit (R62), and those whose state is
+        declared in another form (R78).
     layout_changed : bool
-        No checkpoint has completed in the pipeline's layout yet (R14).
+        No checkpoint has completed in the pipeline's layout yet (R14), or with the state that its
+        operators declare (R78).
     """
     end_of_data = event.kind == "final" and event.end_of_data
-    regional = options.regional and topology.regional and options.max_consecutive_failures > 0
+    regional = options.regional and options.max_consecutive_failures > 0
     fail_fast = event.kind == "savepoint" or not regional  # R8, R23
-    must_succeed = (
-        event.kind != "checkpoint"  # R25
-        or event.global_only
-        or layout_changed  # R14
-    )
+    must_succeed = event.kind != "checkpoint" or event.global_only or layout_changed  # R14, R25
     return PendingAttempt(
         id=id,
         pipeline=topology.pipeline,
-        batch_id=event.batch_id,
-        kind=event.kind,
-        started_ms=event.now_ms,
+        trigger=event,
         now_ms=event.now_ms,
         mandatory=must_succeed or limits.force_global,  # R21
         forced=not must_succeed and not fail_fast and limits.force_global,
-        optional=event.optional,
         fail_fast=fail_fast,
         end_of_data=end_of_data,
         restart=limits.past_bound(base, event.now_ms),
@@ -60,10 +55,9 @@ def open_attempt(
             for region, entry in base.items()
             if entry.failed
             or entry.in_flight_bytes
-            or region in must_ack
+            or region in must_run
             or (end_of_data and not entry.finished)
         },
-        properties=event.properties,
     )
 
 
@@ -72,15 +66,16 @@ def run(
     latest: CheckpointMetadata | None,
     base: Mapping[str, RegionEntry],
 ) -> RunAttempt:
-    """Return the order to run the attempt's batch; `base` are the regions of `latest`."""
+    """Return the order to run the attempt's batch; `base` has the regions of `latest`."""
+    batch_id = attempt.trigger.batch_id
     return RunAttempt(
         attempt=attempt.id,
-        batch_id=attempt.batch_id,
-        kind=attempt.kind,
+        batch_id=batch_id,
+        kind=attempt.trigger.kind,
         global_required=attempt.mandatory or attempt.fail_fast,
         restart=attempt.restart,
         owed=attempt.owed,
-        new_rows=latest is None or attempt.batch_id > latest.batch_id,
+        new_rows=latest is None or batch_id > latest.batch_id,
         end_of_data=attempt.end_of_data,
         # A finished region never runs again, so its origin is where it finished.
         finished={region: entry.origin for region, entry in base.items() if entry.finished},

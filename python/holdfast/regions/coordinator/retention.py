@@ -1,4 +1,4 @@
-"""Which checkpoints stay, and what the managers of segments hear of them (R44, R70)."""
+"""The checkpoints that stay, and the view of them for managers of segments (R44, R70)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,6 @@ from holdfast.regions.base.owners import IN_FLIGHT_OPERATOR, RegionOwners
 
 #: An operator and a name of state in it.
 Store = tuple[str, str]
-
-
-@dataclass(frozen=True)
-class Kept:
-    """A retained checkpoint.
-
-    Attributes
-    ----------
-    moved : mapping of Owner to int
-        Owners whose state or rows have another origin than the checkpoint's id.
-    """
-
-    metadata: CheckpointMetadata
-    moved: Mapping[Owner, int]
 
 
 @dataclass(frozen=True)
@@ -41,30 +27,30 @@ class Retention:
 
     Parameters
     ----------
-    pipeline : str
-        First part of every owner.
     num_retained : int
         How many checkpoints stay that are no savepoints.
     dropped_together : int
-        So many older ones go at once; fewer stay until there are as many.
+        How many older ones go at once; fewer stay until there are as many.
     """
 
     pipeline: str
     num_retained: int
     dropped_together: int
-    _kept: dict[int, Kept] = field(default_factory=dict)
+    _kept: dict[int, CheckpointMetadata] = field(default_factory=dict)
+    _moved: dict[int, Mapping[Owner, int]] = field(default_factory=dict)
     _owners: dict[str, _Owners] = field(default_factory=dict)
 
     def add(self, metadata: CheckpointMetadata, entries: Mapping[str, RegionEntry]) -> None:
         """Take in a checkpoint that is newer than all others."""
-        self._kept[metadata.id] = Kept(metadata, self._moved(metadata.id, entries))
+        self._kept[metadata.id] = metadata
+        self._moved[metadata.id] = self._owners_moved(metadata.id, entries)
 
     def subsumed(self) -> tuple[int, ...]:
         """Return the ids of checkpoints that are to go now, oldest first. They stay until `let_go`.
 
         Savepoints stay for ever. The latest checkpoint stays because at least one does.
         """
-        ordinary = [id for id, kept in self._kept.items() if kept.metadata.kind != "savepoint"]
+        ordinary = [id for id, metadata in self._kept.items() if metadata.kind != "savepoint"]
         too_old = tuple(ordinary[: -self.num_retained])
         return too_old if len(too_old) >= self.dropped_together else ()
 
@@ -72,18 +58,19 @@ class Retention:
         """Let go of checkpoints whose metadata is gone: no restart finds them any more."""
         for id in ids:
             self._kept.pop(id, None)
+            self._moved.pop(id, None)
 
     @property
     def checkpoints(self) -> tuple[CheckpointMetadata, ...]:
         """The retained checkpoints, oldest first."""
-        return tuple(kept.metadata for kept in self._kept.values())
+        return tuple(self._kept.values())
 
     def view(self) -> dict[int, Mapping[Owner, int]]:
         """Return the owners of every retained checkpoint whose origin is not its id."""
-        return {id: kept.moved for id, kept in self._kept.items()}
+        return dict(self._moved)
 
-    def _moved(self, id: int, entries: Mapping[str, RegionEntry]) -> dict[Owner, int]:
-        """Return the owners that have another origin than the checkpoint's id.
+    def _owners_moved(self, id: int, entries: Mapping[str, RegionEntry]) -> dict[Owner, int]:
+        """Return the owners whose state or rows have another origin than the checkpoint's id.
 
         Regions that took their snapshot for it and have no in-flight data cost one comparison.
         """
@@ -104,8 +91,8 @@ class Retention:
     def _usual_stores(self, id: int, entries: Mapping[str, RegionEntry]) -> frozenset[Store]:
         """Return the state names of one region that took its snapshot for the checkpoint.
 
-        A region that failed may have written state under these names too, which its base knows
-        nothing of: what it wrote is dead at once only if the managers get to know its owners.
+        A failed region may have written state under these names, too, which its base does not know.
+        That state is dead at once only if the managers get to know its owners.
         """
         fresh = next((entry for entry in entries.values() if entry.origin == id), None)
         return frozenset() if fresh is None else _stores(fresh)

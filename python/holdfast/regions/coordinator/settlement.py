@@ -1,69 +1,56 @@
-"""What follows the end of an attempt: which notices go out, in which order (R18, R34, R42, R44)."""
+"""The notices at the end of an attempt, and their order (R18, R34, R42, R44)."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from holdfast._core import Owner, RegionEntry, SegmentRef
 from holdfast.regions.coordinator.actions import (
     Action,
-    CommitSinks,
-    DropMetadata,
+    Ended,
     NotifyCoordinator,
     NotifyManagers,
 )
 from holdfast.regions.coordinator.retention import Retention
 
 
-def after_publication(
-    checkpoint: int, *, committed: frozenset[str], given_up: tuple[int, ...]
-) -> Iterator[Action]:
-    """Yield what follows a publication first; it may be repeated after a restart (R74).
+@dataclass(frozen=True)
+class Unsettled:
+    """A publication whose notices wait until the metadata of subsumed checkpoints was dropped.
 
-    Parameters
+    Attributes
     ----------
     checkpoint : int
         The id that is published.
-    committed : frozenset of str
-        Regions that took a snapshot for it.
-    given_up : tuple of int
-        Checkpoints that a restart must not find.
+    decided : int
+        The last attempt that is decided.
+    released : mapping of Owner to sequence of SegmentRef
+        Segments that refused answers wrote for it.
+    ended : Ended or None
+        The attempt that it ended; None after a restart.
     """
-    yield CommitSinks(attempt=checkpoint, regions=committed)
-    if given_up:
-        yield DropMetadata(ids=given_up)
+
+    checkpoint: int
+    decided: int
+    released: Mapping[Owner, Sequence[SegmentRef]]
+    ended: Ended | None
 
 
 def after_drop(
-    checkpoint: int,
+    unsettled: Unsettled,
     entries: Mapping[str, RegionEntry],
     retention: Retention,
-    *,
-    decided: int,
     operators: Collection[str],
-    released: Mapping[Owner, Sequence[SegmentRef]],
 ) -> Iterator[Action]:
     """Yield the notices of a publication, once the metadata of subsumed checkpoints was dropped.
 
-    Not before: a restart must not find metadata without segments, so what could not be dropped is
-    in the view of the managers (R76). All of it may be repeated after a restart (R74).
-
-    Parameters
-    ----------
-    checkpoint : int
-        The id that is published, and in ``retention``.
-    entries : mapping of str to RegionEntry
-        Its regions.
-    retention : Retention
-        What a restart finds.
-    decided : int
-        The last attempt that is decided.
-    operators : collection of str
-        Those that have a coordinator.
-    released : mapping of Owner to sequence of SegmentRef
-        What refused answers wrote for it.
+    They wait because a restart must not find metadata without segments: checkpoints that could not
+    be dropped are in the view of the managers (R76). All of it may be repeated after a restart
+    (R74).
     """
+    checkpoint = unsettled.checkpoint
     view = retention.view()
     moved = view[checkpoint]
     yield NotifyManagers(
@@ -71,8 +58,8 @@ def after_drop(
         checkpoint=checkpoint,
         fallbacks=moved,
         retained=view,
-        decided=decided,
-        released=released,
+        decided=unsettled.decided,
+        released=unsettled.released,
     )
     if operators:
         effective = {
@@ -80,10 +67,12 @@ def after_drop(
             for region, entry in entries.items()
         }
         yield from _coordinators(operators, "completed", checkpoint, effective)
+    if unsettled.ended is not None:
+        yield unsettled.ended
 
 
 def after_abort(attempt: int, retention: Retention, operators: Collection[str]) -> Iterator[Action]:
-    """Yield the notices of an aborted attempt; what earlier checkpoints need stays (R42, R43)."""
+    """Yield the notices of an aborted attempt; segments of earlier checkpoints stay (R42, R43)."""
     yield NotifyManagers(
         message="aborted",
         checkpoint=attempt,

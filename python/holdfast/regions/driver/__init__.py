@@ -1,1 +1,1 @@
-"""The driver's side: carries out what the checkpoint coordinator decides."""
+"""The driver's side: carries out the decisions of the checkpoint coordinator."""

@@ -1,4 +1,4 @@
-"""Running the tasks of an attempt, and once more what was lost with one of them."""
+"""Runs the tasks of an attempt, and runs lost work once more."""
 
 from __future__ import annotations
 
@@ -24,27 +24,13 @@ def run_tasks(
     watch: AttemptWatch,
     clock: Clock,
 ) -> Generator[Event, None, None]:
-    """Run the tasks of an attempt; yields what happens, and last that they ended or failed.
+    """Run the tasks of an attempt; yields events, and last that the tasks ended or failed.
 
-    Closing it ends the tasks.
-
-    Parameters
-    ----------
-    runner : TaskRunner
-        Where they run.
-    action : RunAttempt
-        What the coordinator wants.
-    order : AttemptOrder
-        The same for the tasks.
-    source : object or None
-        Rows of the batch, in the runner's form; None: there are none.
-    watch : AttemptWatch
-        Takes the answers.
-    clock : Clock
-        What time it is.
+    Closing it ends the tasks. `source` has the rows of the batch, in the runner's form; None
+    without rows.
     """
     for region in order.events:
-        # Without an answer, what it was sent would be nowhere.
+        # Without an answer, the events that the region was sent would be nowhere.
         yield RegionStarted(attempt=order.attempt, region=region)
     try:
         if source is not None and action.new_rows:
@@ -65,9 +51,9 @@ def _run_rows(
 ) -> Generator[Event, None, None]:
     """Run all partitions of the batch to answers for all of their regions.
 
-    Where a task is lost, the partitions are read once more: its own to store the rows of its
-    regions, so that the attempt can go on without them, and to learn which regions those are;
-    others that ended along with it to run their regions after all.
+    If a task is lost, the partitions are read once more. The lost partition only stores the rows of
+    its regions, so that the attempt can go on without them and learns which regions those are.
+    Other partitions that ended along with it run their regions after all.
     """
     lost: frozenset[int] | None = frozenset()
     current = order

@@ -6,19 +6,31 @@ import logging
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeGuard
 
-from holdfast.regions.base.errors import RegionFinishedError, RegionInTwoTasksError
+from holdfast.regions.base.errors import (
+    LayoutChangedError,
+    RegionFinishedError,
+    RegionInTwoTasksError,
+)
+from holdfast.regions.base.problem import Problem
 from holdfast.regions.coordinator import Acked, Declined, Event, RegionStarted, RunAttempt
 from holdfast.regions.driver.metrics import MetricsLog
 from holdfast.regions.protocol.answers import Answer
 from holdfast.regions.protocol.orders import AttemptOrder
+from holdfast.regions.state.saved import StateChangedError
 
 LOG: Final = logging.getLogger(__name__)
 
+_STATE_CHANGED: Final = StateChangedError.__module__, StateChangedError.__qualname__
+
+
+def _is_of_changed_state(problem: Problem | None) -> TypeGuard[Problem]:
+    return problem is not None and (problem.module, problem.name) == _STATE_CHANGED
+
 
 class AttemptWatch:
-    """Which regions of an attempt were seen where; keeps what their operators did."""
+    """Knows where each region of an attempt was seen, and keeps the figures of operators."""
 
     def __init__(self, action: RunAttempt, retained: Sequence[int], metrics: MetricsLog) -> None:
         self.attempt = action.attempt
@@ -37,8 +49,9 @@ class AttemptWatch:
     ) -> Generator[Event, None, None]:
         """Turn answers to an order into events.
 
-        Unless they are of regions that only replay what is `owed`, one that is in two partitions or
-        has finished is an error.
+        A region that is in two partitions or has finished is an error, unless it only replays
+        `owed` rows. So is a region whose state the pipeline declares in another form: no checkpoint
+        may have some regions in the one form and some in the other (R78).
         """
         with closing(given):
             for answer in given:
@@ -50,13 +63,13 @@ class AttemptWatch:
                 if not owed and seen_in != answer.partition:
                     raise RegionInTwoTasksError(region, seen_in, answer.partition)
                 if not owed and region in self._finished:
-                    raise self._finished_error(region)
+                    finished = self._finished[region]
+                    older = max((id for id in self._retained if id < finished), default=None)
+                    raise RegionFinishedError(region, finished, older)
+                if isinstance(event, Declined) and _is_of_changed_state(event.problem):
+                    text = event.problem.headline(region, self.attempt)
+                    raise LayoutChangedError(text) from event.problem.error()
                 yield self._event(answer, order, owed=owed)
-
-    def _finished_error(self, region: str) -> RegionFinishedError:
-        finished = self._finished[region]
-        older = max((id for id in self._retained if id < finished), default=None)
-        return RegionFinishedError(region, finished, older)
 
     def _event(
         self, answer: Answer, order: AttemptOrder, *, owed: bool

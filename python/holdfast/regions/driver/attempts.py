@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
 from typing import Final, assert_never
 
@@ -16,7 +16,9 @@ from holdfast.regions.base.errors import (
     SinkFailedError,
     StoppedError,
 )
-from holdfast.regions.base.folders import CheckpointFolders
+from holdfast.regions.base.problem import in_words
+from holdfast.regions.base.sparing_log import SparingLog
+from holdfast.regions.checkpoint.history import HistoryLog
 from holdfast.regions.coordinator import (
     INITIAL_BATCH,
     Acked,
@@ -50,10 +52,10 @@ from holdfast.regions.driver.attempt_tasks import run_tasks
 from holdfast.regions.driver.attempt_watch import AttemptWatch
 from holdfast.regions.driver.cleanup import CleanUp
 from holdfast.regions.driver.coordinator_host import CoordinatorHost
-from holdfast.regions.driver.history_log import HistoryLog
 from holdfast.regions.driver.metrics import MetricsLog
 from holdfast.regions.driver.problem_log import ProblemLog
 from holdfast.regions.driver.task_runner import TaskRunner
+from holdfast.regions.files.folders import CheckpointFolders
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, EndedAttempt
 from holdfast.regions.sinks import CheckpointId, Publisher
 
@@ -67,24 +69,10 @@ class Attempts:
     ----------
     machine : CheckpointCoordinator
         Decides; nothing was started yet.
-    run : str
-        Identifies this start of the pipeline to its tasks.
-    folders : CheckpointFolders
-        Where the checkpoint lies.
-    runner : TaskRunner
-        Where tasks run.
-    publisher : Publisher
-        The driver's half of the sink.
-    host : CoordinatorHost
-        Coordinators of operators.
-    clock : Clock
-        What time it is, and how long a pause takes.
-    history : HistoryLog
-        Keeps what became of the attempts.
-    metrics : MetricsLog
-        Adds up what operators did.
+    may_publish : callable or None
+        Raises an exception if output may not be published or thrown away any more.
     properties : mapping of str to str
-        Goes into the metadata of every checkpoint.
+        Properties for the metadata of every checkpoint.
     """
 
     def __init__(
@@ -95,6 +83,7 @@ class Attempts:
         folders: CheckpointFolders,
         runner: TaskRunner,
         publisher: Publisher,
+        may_publish: Callable[[], None] | None,
         host: CoordinatorHost,
         clock: Clock,
         history: HistoryLog,
@@ -106,19 +95,21 @@ class Attempts:
         self._folders = folders
         self._runner = runner
         self._publisher = publisher
+        self._require_owned = may_publish or (lambda: None)
+        self._warnings = SparingLog(LOG)
         self._host = host
         self._clock = clock
         self._history = history
         self._metrics = metrics
         self._noted = 0
         self._properties = properties
-        # Ends of attempts, for the next order: instances of operators have not heard of them.
+        # Ends of attempts that operators have not heard of; the next order tells them.
         self._ended: list[EndedAttempt] = []
         self._problems = ProblemLog()
         self._clean_up = CleanUp(folders)
         self._failed = False
         self._recovering = False
-        # What the coordinator wants where no checkpoint completed.
+        # The coordinator's action if no checkpoint completed.
         self._again: Retry | GiveUp | None = None
 
     @property
@@ -130,14 +121,14 @@ class Attempts:
         return latest
 
     def start(self) -> None:
-        """Publish an empty checkpoint, or repeat what followed the publication of the latest."""
+        """Publish an empty checkpoint, or repeat the actions after the latest publication."""
         begun_ms = self._clock.now_ms()
         self._recovering = self.machine.latest is not None
         again = self._perform(self.machine.handle(Start(now_ms=begun_ms)), None, begun_ms)
         self._recovering = False
         if again:
             self.until_done(INITIAL_BATCH, "checkpoint", None)
-        # What they staged is committed by now, and none of their operators is left to hear of it.
+        # Staged output of finished regions is committed by now, and their operators are gone.
         self.note_delivered()
 
     def require_intact(self) -> None:
@@ -159,6 +150,10 @@ class Attempts:
         optional: bool = False,
     ) -> GiveUp | None:
         """Make attempts, with pauses between them, until one completes or they are given up."""
+        latest = self.machine.latest
+        if latest is None or not any(entry.failed for entry in latest.regions.values()):
+            # The clock measures nothing now, since no region grows stale.
+            self._clock.adjust()
         while True:
             self.require_intact()
             trigger = Trigger(
@@ -183,11 +178,11 @@ class Attempts:
     ) -> Retry | GiveUp | None:
         """Carry out actions in their order; after one that failed, nothing may follow.
 
-        Returns what there is to do instead where no checkpoint completed.
+        Returns the next step if no checkpoint completed.
         """
         self._failed, self._again = True, None
         if (attempt := self.machine.pending) is not None:
-            # Operators' coordinators and managers hear of it: no later one may have its id (R2).
+            # Coordinators and managers hear of this id, so no later attempt may have it (R2).
             self._folders.note_attempt(attempt)
         todo = deque(actions)
         try:
@@ -199,17 +194,18 @@ class Attempts:
         return self._again
 
     def _note_ended(self) -> None:
-        """Keep attempts that have ended, also if what follows their end went wrong."""
+        """Keep attempts that have ended, even if an action after their end failed."""
         for record in self.machine.history:
             if record.id > self._noted:
                 self._noted = record.id
                 self._history.note(record)
                 self._metrics.ended(record)
-                self._runner.show_metrics(self._metrics.sums())
+                sums = {**self._metrics.sums(), "skippedSplits": self._host.skipped_splits()}
+                self._runner.show_metrics(sums)
                 self._runner.show_attempt(record)
 
     def _execute(self, action: Action, source: object | None, at_ms: int) -> Iterable[Action]:
-        """Carry out one action; returns those that the coordinator decides on because of it."""
+        """Carry out one action; returns the actions that follow from the coordinator's answer."""
         events: Iterable[Event] = ()
         match action:
             case RunAttempt():
@@ -236,7 +232,7 @@ class Attempts:
                 self._host.notify(action)
             case CommitSinks():
                 self._commit(action)
-                self._publisher.sweep(action.attempt + 1)
+                self._sweep(action.attempt + 1)
             case Ended():
                 self._note_end(action)
             case Retry() | GiveUp():
@@ -244,7 +240,7 @@ class Attempts:
             case FailQuery():
                 if action.problem is None:
                     raise RegionalQueryError(action.error)
-                raise OperatorFailedError(action.error) from action.problem.error()
+                raise OperatorFailedError(action.error) from action.problem.error(action.headline)
             case _:
                 assert_never(action)
         return [action for event in events for action in self.machine.handle(event)]
@@ -253,16 +249,17 @@ class Attempts:
         try:
             self._folders.publish(action.metadata)
         except OSError as e:
-            cause = f"{type(e).__name__}: {e}"
+            cause = in_words(e)
             return PublishFailed(attempt=action.attempt, cause=cause, now_ms=self._clock.now_ms())
         return Published(attempt=action.attempt, now_ms=self._clock.now_ms())
 
     def _commit(self, action: CommitSinks) -> None:
-        """Publish what the latest checkpoint staged; at a start, as far as that is to be done."""
+        """Publish the staged output of the latest checkpoint; at a start, the part that is left."""
         entries = self.latest.regions
         regions = [region for region in entries if region in action.regions]
         staged = [one for region in regions for one in entries[region].staged]
         checkpoint = CheckpointId.of(self.latest)
+        self._require_owned()
         try:
             if self._recovering:
                 self._publisher.recover(checkpoint, staged)
@@ -271,6 +268,18 @@ class Attempts:
         except SinkFailedError as error:
             concerned = [region for region in regions if entries[region].staged]
             raise error.of_regions(concerned) from error.__cause__
+
+    def _sweep(self, before_attempt: int) -> None:
+        """Throw away output that no reader sees; every later sweep tries again."""
+        self._require_owned()
+        try:
+            self._publisher.sweep(before_attempt)
+        except Exception as error:
+            self._warnings.warn(
+                "sweep",
+                "output that no reader sees cannot be removed yet, and the next checkpoint tries "
+                f"again: {in_words(error)}",
+            )
 
     def _note_end(self, action: Ended) -> None:
         self._host.ended(action.attempt)
@@ -281,7 +290,7 @@ class Attempts:
         self._ended.append(EndedAttempt(action.attempt, action.outcome, fallbacks))
 
     def close_operators(self) -> None:
-        """Close what has finished, but not before it heard of its checkpoint (R61, R62)."""
+        """Close the operators of finished regions, once they heard of the checkpoint (R61, R62)."""
         order = ClosingOrder(self._run, self.latest.to_bytes(), tuple(self._ended))
         self._ended.clear()
         self._runner.close_operators(order)

@@ -1,4 +1,4 @@
-"""Deleting metadata that is only too old: what storage refuses is tried again."""
+"""Deletes metadata that is only too old; the next checkpoint tries refused files again."""
 
 from __future__ import annotations
 
@@ -7,25 +7,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from holdfast.regions.base.folders import CheckpointFolders
-from holdfast.regions.base.metadata_files import list_metadata
 from holdfast.regions.base.sparing_log import SparingLog
+from holdfast.regions.files.folders import CheckpointFolders
 
 LOG: Final = logging.getLogger(__name__)
 
-#: Refusals after which the rest waits for the next checkpoint: where a file system refuses
-#: everything, each one costs the batch a request that may take long.
+#: Refusals after which the rest waits for the next checkpoint: if a file system refuses everything,
+#: each refusal costs the batch a request that may take long.
 MAX_REFUSED: Final = 3
 
 
 class CleanUp:
-    """Drops the metadata of subsumed checkpoints (R76).
-
-    Parameters
-    ----------
-    folders : CheckpointFolders
-        Where the metadata lies.
-    """
+    """Drops the metadata of subsumed checkpoints (R76)."""
 
     def __init__(self, folders: CheckpointFolders) -> None:
         self._folders = folders
@@ -33,15 +26,15 @@ class CleanUp:
         self._warnings = SparingLog(LOG)
 
     def drop(self, ids: Sequence[int]) -> tuple[int, ...]:
-        """Delete the metadata of checkpoints as far as storage lets it; return what is gone."""
-        # What is refused is not told apart then; what is gone already is deleted once more.
+        """Delete the metadata of checkpoints as far as storage lets it; returns the deleted ids."""
         if self._together:
+            # An error does not say which files were refused, so then delete them one by one.
             with suppress(OSError):
                 self._folders.drop(*ids)
                 return tuple(sorted(ids))
         gone: list[int] = []
         refused = 0
-        # What was refused before is the oldest: it must not keep the rest from being deleted.
+        # The oldest were refused before, and must not keep the rest from being deleted.
         for id in sorted(ids, reverse=True):
             try:
                 self._folders.drop(id)
@@ -57,8 +50,8 @@ class CleanUp:
             else:
                 gone.append(id)
         if self._together:
-            # Of those that were not tried again, some may have gone with the others.
+            # The request for all may have deleted some that were not tried again.
             with suppress(OSError):
-                there = set(list_metadata(self._folders.metadata))
+                there = set(self._folders.ids())
                 gone = [id for id in ids if id not in there]
         return tuple(sorted(gone))

@@ -1,4 +1,4 @@
-"""Calls operators' coordinators on the driver, and keeps the events that they send to regions."""
+"""Calls operators' coordinators on the driver, and keeps their events to regions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from holdfast.regions.base.problem import in_words
 from holdfast.regions.coordinator import (
     AskFallback,
     CoordinatorSnapshot,
@@ -28,23 +29,21 @@ LOG: Final = logging.getLogger(__name__)
 
 
 class CoordinatorHost:
-    """Executes what the checkpoint coordinator wants of operators' coordinators.
+    """Executes the checkpoint coordinator's actions that concern operators' coordinators.
 
-    An event travels with the order of an attempt, which is the barrier, too: a region that has the
-    order has every event from before the snapshot, and one that has not falls back or makes the
-    attempt abort (R31). So no event is ever on its way while a snapshot is taken.
+    An event travels with the order of an attempt, which is the barrier, too. A region that gets the
+    order has every event from before the snapshot. A region that does not get it falls back or
+    makes the attempt abort (R31). So no event is ever on its way while a snapshot is taken.
 
     Parameters
     ----------
-    coordinators : mapping of str to OperatorCoordinator
-        By the name of the operator.
     timeout_s : float
         Seconds after which a coordinator that does not return counts as failed (R35).
 
     Raises
     ------
     Exception
-        Whatever a coordinator raises when it is opened; those before it are closed.
+        The exception of a coordinator that is opened; those before it are closed.
     """
 
     def __init__(
@@ -59,18 +58,13 @@ class CoordinatorHost:
             raise
 
     def supports_fallback(self) -> dict[str, bool]:
-        """Say of every coordinator whether regions may fall back without it (R15)."""
+        """Return for every coordinator whether it supports fallback (R15)."""
         return {name: h.coordinator.supports_fallback for name, h in self._hosted.items()}
 
     def snapshot(self, action: SnapshotCoordinators, *, new_rows: bool) -> list[Event]:
         """Take the coordinators' snapshots for an attempt.
 
-        Parameters
-        ----------
-        action : SnapshotCoordinators
-            Which.
-        new_rows : bool
-            The attempt runs a batch, so that work can be assigned for it first.
+        With `new_rows` the attempt runs a batch, so work is assigned for it first.
         """
         return [
             self._hosted[name].snapshot(action.attempt, new_rows=new_rows)
@@ -82,31 +76,23 @@ class CoordinatorHost:
         return self._hosted[action.operator].fallback(action)
 
     def reset(self, action: ResetCoordinator) -> None:
-        """Go back to a checkpoint (R33).
-
-        Raises
-        ------
-        Exception
-            Whatever the coordinator raises.
-        """
+        """Go back to a checkpoint (R33)."""
         self._hosted[action.operator].reset(action.snapshot)
 
     def reset_region(self, action: ResetRegion) -> None:
-        """Let one region go on from its origin (R33).
-
-        Raises
-        ------
-        Exception
-            Whatever the coordinator raises.
-        """
+        """Let one region go on from its origin (R33)."""
         self._hosted[action.operator].reset_region(action.region, action.origin)
 
     def notify(self, action: NotifyCoordinator) -> None:
         """Tell how an attempt ended; best effort (R34, R42)."""
         self._hosted[action.operator].notify(action)
 
+    def skipped_splits(self) -> int:
+        """Return how many splits of the source are skipped."""
+        return sum(hosted.coordinator.skipped_splits for hosted in self._hosted.values())
+
     def take_events(self) -> dict[str, tuple[bytes, ...]]:
-        """Return what is to be delivered with the order of an attempt, by region."""
+        """Return the events to deliver with the order of an attempt, by region."""
         events: dict[str, list[bytes]] = {}
         for hosted in self._hosted.values():
             for deliver in hosted.take_events():
@@ -138,8 +124,8 @@ class _Hosted:
         self._thread = _CallingThread(f"holdfast-{name}", timeout_s)
         self._gate = EventGate()
         self._outbox: list[Deliver] = []
-        # Held while the coordinator's state and its events have to agree: a coordinator that sends
-        # from threads of its own takes it, too. Taken before the other one, which is held briefly.
+        # Held while the coordinator's state and its events have to agree. Threads of the
+        # coordinator take it, too. Taken before the other lock, which is held briefly.
         self._step = threading.RLock()
         self._lock = threading.Lock()
         self._given_up = -1
@@ -160,20 +146,20 @@ class _Hosted:
             with self._lock:
                 self._given_up = attempt
             return CoordinatorSnapshotFailed(
-                attempt=attempt, operator=self._name, cause=f"{type(e).__name__}: {e}"
+                attempt=attempt, operator=self._name, cause=in_words(e)
             )
         return CoordinatorSnapshot(attempt=attempt, operator=self._name, data=data)
 
     def _checkpoint(self, attempt: int) -> bytes:
         """Take the snapshot and close the gate, as one step of the coordinator (R31).
 
-        On the coordinator's thread: until the driver's came to run, threads of the coordinator's
-        own would go on sending what the snapshot does not have.
+        The coordinator's thread does both. If the driver's thread closed the gate, other threads of
+        the coordinator could send events in between that the snapshot does not have.
         """
         with self._step:
             data = self.coordinator.checkpoint(attempt)
             with self._lock:
-                # An attempt that did not wait has ended, and would never open the gate again.
+                # An attempt that timed out has ended, and would never open the gate again.
                 if attempt > self._given_up:
                     self._gate.close(attempt)
         return data
@@ -181,20 +167,22 @@ class _Hosted:
     def fallback(self, action: AskFallback) -> Event:
         attempt, name = action.attempt, self._name
         try:
+            for region, refused in action.refused.items():
+                for event, reason in refused:
+                    self._thread.call(self.coordinator.refused, attempt, region, event, reason)
             data = self._thread.call(
                 self.coordinator.checkpoint_fallback, attempt, dict(action.origins)
             )
         except Exception as e:
             LOG.warning("the coordinator of %r failed", name, exc_info=True)
-            cause = f"{type(e).__name__}: {e}"
-            return FallbackSnapshotFailed(attempt=attempt, operator=name, cause=cause)
+            return FallbackSnapshotFailed(attempt=attempt, operator=name, cause=in_words(e))
         return FallbackSnapshot(attempt=attempt, operator=name, data=data)
 
     def reset(self, snapshot: bytes | None) -> None:
         self._thread.call(self._reset, snapshot, named=self.coordinator.reset)
 
     def _reset(self, snapshot: bytes | None) -> None:
-        """Drop what did not arrive and go back, as one step: what is sent in it is new."""
+        """Drop events that did not arrive and go back, as one step: events sent in it are new."""
         with self._step:
             with self._lock:
                 self._outbox.clear()
@@ -264,7 +252,7 @@ class _CallingThread:
         *arguments: Any,
         named: Callable[..., Any] | None = None,
     ) -> Any:
-        """Return or raise what the function does; an error may name another one, which it calls.
+        """Return or raise the function's result; an error may name the function that it calls.
 
         Raises
         ------

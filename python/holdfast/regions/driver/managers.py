@@ -1,4 +1,4 @@
-"""Telling a snapshot manager of this process what the coordinator decided."""
+"""Tells a snapshot manager of this process the decisions of the coordinator."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ LOG: Final = logging.getLogger(__name__)
 def tell(manager: SnapshotManager, message: NotifyManagers) -> None:
     """Pass a message on to a manager, as far as it can be reached (R43).
 
-    The manager releases what refused answers wrote first: after the decision it counts as part of
-    the checkpoint. A manager whose folder is away for the moment misses the message. The next one
-    says as much of the checkpoints.
+    The manager first releases the segments of refused answers: after the decision they count as
+    part of the checkpoint. A manager whose folder is away for the moment misses the message. The
+    next message says as much about the checkpoints.
 
     Raises
     ------

@@ -1,30 +1,46 @@
-"""What the operators of a pipeline did since its start: for people and for monitoring."""
+"""Figures of a pipeline's operators since its start: for people and for monitoring."""
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from holdfast._core import CheckpointMetadata, OperatorEntry, RegionEntry
+from holdfast._core import CheckpointMetadata, RegionEntry
+from holdfast.regions.base.sparing_log import SparingLog
+from holdfast.regions.checkpoint.read import in_flight_rows
 from holdfast.regions.coordinator import HistoryRecord
-from holdfast.regions.driver import metric_sums
-from holdfast.regions.driver.metric_sums import GaugeMetrics, MetricSums, Sums
+from holdfast.regions.protocol.figures import OperatorFigures, decode
 
-#: Answers that are put together.
-_MAX_PENDING: Final = 4096
+LOG: Final = logging.getLogger(__name__)
 
-#: What a level of a name in Spark's metrics system is made of.
+#: Metrics of one operator's own, over all regions.
+MAX_NAMES: Final = 64
+
+#: Regions with figures of their own.
+MAX_REGIONS: Final = 10_000
+
+#: Characters that no level of a name in Spark's metrics system has.
 _OTHER: Final = re.compile(r"[^A-Za-z0-9_-]", re.ASCII)
 
 Number = int | float
 
 
 @dataclass(frozen=True, kw_only=True)
+class GaugeMetrics:
+    """Minimum, maximum and mean of the gauges of one name, over the instances with a value."""
+
+    min: float
+    max: float
+    mean: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class OperatorMetrics:
-    """What instances of one operator did.
+    """Figures of the instances of one operator.
 
     Attributes
     ----------
@@ -47,7 +63,7 @@ class OperatorMetrics:
 
 @dataclass(frozen=True, kw_only=True)
 class RegionMetrics:
-    """What the pipeline did for one region since its start.
+    """Figures of one region since the start of the pipeline.
 
     Attributes
     ----------
@@ -69,11 +85,10 @@ class RegionMetrics:
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineMetrics:
-    """What a pipeline did since this start of it; a restart begins at 0.
+    """Figures of a pipeline since this start of it; a restart begins at 0.
 
-    All of it counts work that was done, of attempts that were aborted and of regions that failed,
-    too: rows that come again count again. What a worker counted that was lost before it answered is
-    not in it.
+    They count all work, also in attempts that were aborted and regions that failed: rows that come
+    again count again. Counts of a worker that was lost before it answered are not in them.
 
     Attributes
     ----------
@@ -89,7 +104,7 @@ class PipelineMetrics:
     last_attempt : int or None
         The attempt that ended last; None before the first.
     last_operators : mapping of str to OperatorMetrics
-        What was done in that attempt alone.
+        Figures of that attempt alone.
     regions : mapping of str to RegionMetrics
         At most 10,000 regions: those that answered first, then others of the latest checkpoint.
     unnamed : int
@@ -98,6 +113,8 @@ class PipelineMetrics:
         Bytes of state in the latest completed checkpoint, by operator, over all regions.
     in_flight_rows : int
         Rows that this checkpoint stores and that no state reflects yet.
+    skipped_splits : int
+        Splits that ``FileSplits(on_bad_split="skip")`` skips at the moment.
     """
 
     checkpoint: int
@@ -110,26 +127,24 @@ class PipelineMetrics:
     unnamed: int
     state_bytes: Mapping[str, int]
     in_flight_rows: int
+    skipped_splits: int = 0
 
 
 class MetricsLog:
-    """Adds up the figures that regions answer with.
-
-    One thread adds; any other may ask.
-
-    Parameters
-    ----------
-    operators : sequence of str
-        Their names, in the order of the pipeline.
-    """
+    """Adds up the figures in regions' answers. One thread adds; any other may ask."""
 
     def __init__(self, operators: Sequence[str]) -> None:
         self._operators = tuple(operators)
         self._levels = _levels(self._operators)
         self._lock = threading.Lock()
-        self._pending: list[tuple[str, bytes]] = []
-        self._sums = MetricSums(len(self._operators))
-        self._last = self._sums.under_way
+        self._warnings = SparingLog(LOG)
+        # By operator: names of its counters and of its gauges, and its figures in all attempts that
+        # have ended, in the one under way, and in the last one.
+        self._names: list[tuple[set[str], set[str]]] = [(set(), set()) for _ in self._operators]
+        self._total = self._nothing()
+        self._under_way = self._nothing()
+        self._last = self._nothing()
+        self._of_regions: dict[str, list[OperatorFigures]] = {}
         self._last_attempt: int | None = None
         self._failed: dict[str, int] = {}
         self._failures = 0
@@ -138,25 +153,38 @@ class MetricsLog:
         self._in_flight_rows = 0
 
     def add(self, region: str, figures: bytes) -> None:
-        """Take what a region answered with in the attempt that is under way; nothing if empty."""
+        """Add the figures of a region's answer in the attempt under way; nothing if they are empty.
+
+        Raises
+        ------
+        ValueError
+            If these are no figures of the operators.
+        """
         if not figures:
             return
+        found = decode(figures)
+        if len(found) != len(self._operators):
+            raise ValueError(
+                f"expected figures of {len(self._operators)} operators, found {len(found)}"
+            )
         with self._lock:
-            self._pending.append((region, figures))
-            if len(self._pending) >= _MAX_PENDING:
-                self._take_pending()
+            self._leave_out_names(found)
+            for sums, one in zip(self._under_way, found, strict=True):
+                sums.add(one)
+            if self._know(region):
+                _add_later(self._of_regions[region], found)
 
     def ended(self, record: HistoryRecord) -> None:
-        """Take note of the end of the attempt that was under way."""
+        """Note the end of the attempt that was under way."""
         with self._lock:
-            self._take_pending()
-            self._last = self._sums.end_attempt()
+            self._last, self._under_way = self._under_way, self._nothing()
+            _add_later(self._total, self._last)
             self._last_attempt = record.id
             self._attempts[record.outcome] += 1
-            self._attempt_ms = max(0, record.ended_ms - record.started_ms)
+            self._attempt_ms = max(0, record.ms)
             self._failures += len(record.failed) + record.unnamed
             for failed in record.failed:
-                if self._sums.know(failed.region):
+                if self._know(failed.region):
                     self._failed[failed.region] = self._failed.get(failed.region, 0) + 1
             if record.outcome != "aborted":
                 self._in_flight_rows = record.in_flight_rows
@@ -172,7 +200,7 @@ class MetricsLog:
                 "failures": self._failures,
                 "inFlightRows": self._in_flight_rows,
             }
-            operators = self._named(self._sums.total).values()
+            operators = self._named(self._total).values()
         for level, total in zip(self._levels, operators, strict=True):
             found[f"{level}.rowsIn"] = total.rows_in
             found[f"{level}.rowsOut"] = total.rows_out
@@ -185,62 +213,88 @@ class MetricsLog:
                 found[f"{level}.gauge.{name}.mean"] = gauge.mean
         return found
 
-    def snapshot(self, latest: CheckpointMetadata) -> PipelineMetrics:
-        """Return all that is known, with sizes from the latest completed checkpoint."""
+    def snapshot(self, latest: CheckpointMetadata, *, skipped_splits: int = 0) -> PipelineMetrics:
+        """Return all figures, with sizes from the latest completed checkpoint."""
         entries = latest.regions
         sizes = {region: _state_bytes(entry) for region, entry in entries.items()}
-        rows = {region: _in_flight_rows(entry) for region, entry in entries.items()}
+        rows = {region: in_flight_rows(entry) for region, entry in entries.items()}
         state_bytes = dict.fromkeys(self._operators, 0)
         for size in sizes.values():
             for name, count in size.items():
                 state_bytes[name] = state_bytes.get(name, 0) + count
         with self._lock:
-            self._take_pending()
-            known = set(self._sums.regions)
-            named = list(dict.fromkeys([*self._sums.regions, *sorted(entries)]))
+            named = list(dict.fromkeys([*self._of_regions, *sorted(entries)]))
+            so_far = self._nothing()
+            _add_later(so_far, self._total)
+            _add_later(so_far, self._under_way)
             return PipelineMetrics(
                 checkpoint=latest.id,
                 attempts=dict(self._attempts),
                 failures=self._failures,
-                operators=self._named(self._sums.so_far()),
+                operators=self._named(so_far),
                 last_attempt=self._last_attempt,
                 last_operators=self._named(self._last),
                 regions={
                     region: RegionMetrics(
-                        operators=self._named(
-                            self._sums.of_region(region) if region in known else None
-                        ),
+                        operators=self._named(self._of_regions.get(region)),
                         failures=self._failed.get(region, 0),
                         state_bytes=sizes.get(region, {}),
                         in_flight_rows=rows.get(region, 0),
                     )
-                    for region in named[: metric_sums.MAX_REGIONS]
+                    for region in named[:MAX_REGIONS]
                 },
-                unnamed=len(named[metric_sums.MAX_REGIONS :]),
+                unnamed=len(named[MAX_REGIONS:]),
                 state_bytes=state_bytes,
                 in_flight_rows=sum(rows.values()),
+                skipped_splits=skipped_splits,
             )
 
     # --- under the lock ---------------------------------------------------------------------------
 
-    def _take_pending(self) -> None:
-        pending, self._pending = self._pending, []
-        self._sums.add(pending)
+    def _know(self, region: str) -> bool:
+        """Return whether a region has figures of its own; it gets some if there is room."""
+        if region not in self._of_regions and len(self._of_regions) < MAX_REGIONS:
+            self._of_regions[region] = self._nothing()
+        return region in self._of_regions
 
-    def _named(self, sums: Sums | None) -> dict[str, OperatorMetrics]:
-        if sums is None:
-            return {name: OperatorMetrics() for name in self._operators}
-        found = {}
-        for number, name in enumerate(self._operators):
-            rows_in, rows_out, busy_ns = self._sums.integers_of(sums, number)
-            found[name] = OperatorMetrics(
-                rows_in=rows_in,
-                rows_out=rows_out,
-                busy_ms=busy_ns / 1e6,
-                counters=self._sums.counters_of(sums, number),
-                gauges=self._sums.gauges_of(sums, number),
+    def _leave_out_names(self, found: Sequence[OperatorFigures]) -> None:
+        """Drop counters and gauges of new names if an operator has as many as it may."""
+        for (counters, gauges), one in zip(self._names, found, strict=True):
+            for known, metrics in ((counters, one.counters), (gauges, one.gauges)):
+                for name in sorted(metrics.keys() - known) if metrics else ():
+                    if len(counters) + len(gauges) < MAX_NAMES:
+                        known.add(name)
+                        continue
+                    del metrics[name]
+                    self._warnings.warn(
+                        "names",
+                        f"the metric {name!r} and others are left out: the instances of an "
+                        f"operator may have {MAX_NAMES} names together, and what differs from "
+                        "region to region belongs into rows",
+                    )
+
+    def _nothing(self) -> list[OperatorFigures]:
+        return [OperatorFigures() for _ in self._operators]
+
+    def _named(self, sums: Sequence[OperatorFigures] | None) -> dict[str, OperatorMetrics]:
+        return {
+            name: OperatorMetrics(
+                rows_in=one.rows_in,
+                rows_out=one.rows_out,
+                busy_ms=one.busy_ns / 1e6,
+                counters=dict(one.counters),
+                gauges={
+                    gauge: GaugeMetrics(min=at.min, max=at.max, mean=at.sum / at.instances)
+                    for gauge, at in one.gauges.items()
+                },
             )
-        return found
+            for name, one in zip(self._operators, sums or self._nothing(), strict=True)
+        }
+
+
+def _add_later(sums: Sequence[OperatorFigures], later: Sequence[OperatorFigures]) -> None:
+    for one, other in zip(sums, later, strict=True):
+        one.add_later(other)
 
 
 def level(name: str) -> str:
@@ -249,7 +303,7 @@ def level(name: str) -> str:
 
 
 def _levels(operators: Sequence[str]) -> list[str]:
-    """Return the operators' levels, each another."""
+    """Return a level for each operator; no two are equal."""
     found: list[str] = []
     for name in operators:
         wanted = one = f"operator.{level(name)}"
@@ -265,18 +319,7 @@ def _state_bytes(entry: RegionEntry) -> dict[str, int]:
     for operator in entry.operators:
         # Parallel instances are "name#0", "name#1".
         name = operator.name.partition("#")[0]
-        found[name] = found.get(name, 0) + _size(operator)
+        inline = sum(len(state.inline or b"") for state in operator.states)
+        stored = sum(piece.length for state in operator.states for piece in state.pieces)
+        found[name] = found.get(name, 0) + inline + stored
     return found
-
-
-def _size(operator: OperatorEntry) -> int:
-    return sum(
-        sum(piece.length for piece in state.pieces) + len(state.inline or b"")
-        for state in operator.states
-    )
-
-
-def _in_flight_rows(entry: RegionEntry) -> int:
-    if not entry.in_flight_bytes:
-        return 0
-    return sum(stored.rows for stored in entry.in_flight)

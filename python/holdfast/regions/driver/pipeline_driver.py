@@ -1,22 +1,18 @@
-"""The driver of a pipeline: what its caller asks for, batch by batch, until it ends."""
+"""The driver of a pipeline: carries out its caller's requests, batch by batch, until it ends."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.base.clock import Clock
 from holdfast.regions.base.errors import RegionalQueryError, SavepointError, StoppedError
-from holdfast.regions.base.folders import (
-    IDENTITY_PROPERTY,
-    OUTPUT_PROPERTY,
-    PIPELINE_PROPERTY,
-    RESTORED_PROPERTIES,
-    CheckpointFolders,
-)
-from holdfast.regions.base.paths import AnyPath
+from holdfast.regions.base.turns import Turns
 from holdfast.regions.checkpoint.copy import require_free, write_image
+from holdfast.regions.checkpoint.declared import RunCompare, run_here
+from holdfast.regions.checkpoint.history import HistoryLog
 from holdfast.regions.checkpoint.layout import LAYOUT_PROPERTY, Layout
 from holdfast.regions.checkpoint.opening import open_folder
 from holdfast.regions.coordinator import (
@@ -27,37 +23,22 @@ from holdfast.regions.coordinator import (
 )
 from holdfast.regions.driver.attempts import Attempts, finished_regions
 from holdfast.regions.driver.coordinator_host import CoordinatorHost
-from holdfast.regions.driver.history_log import HistoryLog
 from holdfast.regions.driver.metrics import MetricsLog, PipelineMetrics
 from holdfast.regions.driver.task_runner import TaskRunner
+from holdfast.regions.files.folders import (
+    IDENTITY_PROPERTY,
+    OUTPUT_PROPERTY,
+    PIPELINE_PROPERTY,
+    RESTORED_PROPERTIES,
+    CheckpointFolders,
+)
+from holdfast.regions.files.paths import AnyPath
 from holdfast.regions.protocol.orders import PipelinePlan
 from holdfast.regions.sinks import Publisher
 
 
 class PipelineDriver:
-    """Runs one attempt after the other, from one thread at a time.
-
-    Parameters
-    ----------
-    plan : PipelinePlan
-        The pipeline.
-    topology : Topology
-        What the coordinator knows of it.
-    options : CoordinatorOptions
-        Limits of the coordinator.
-    folders : CheckpointFolders
-        Where the checkpoint lies.
-    runner : TaskRunner
-        Where tasks run.
-    publisher : Publisher
-        The driver's half of the sink.
-    host : CoordinatorHost
-        Coordinators of operators; `topology` names the same ones.
-    history : HistoryLog
-        Keeps what became of attempts.
-    clock : Clock, optional
-        What time it is, and how long a pause takes.
-    """
+    """Runs one attempt after the other. Calls from several threads wait for each other."""
 
     def __init__(
         self,
@@ -70,6 +51,7 @@ class PipelineDriver:
         host: CoordinatorHost,
         *,
         history: HistoryLog,
+        may_publish: Callable[[], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._plan = plan
@@ -78,6 +60,7 @@ class PipelineDriver:
         self._folders = folders
         self._runner = runner
         self._publisher = publisher
+        self._may_publish = may_publish
         self._host = host
         self._history = history
         self._metrics = MetricsLog([stage.name for stage in plan.stages])
@@ -88,35 +71,38 @@ class PipelineDriver:
             OUTPUT_PROPERTY: plan.sink.location,
             LAYOUT_PROPERTY: Layout.of(plan).to_json(),
         }
-        self._saved = False
-        self._stopped = False
-        self._lock = threading.Lock()
+        #: Whether a savepoint ended the pipeline.
+        self.saved = False
+        #: Whether a batch was given up between two attempts, because the pipeline stops.
+        self.stopped = False
+        self._turns = Turns(plan.run)
+        # Numbers of batches that were left out between those that this start has run.
+        self._left_out: deque[range] = deque(maxlen=1000)
 
     # --- life -----------------------------------------------------------------------------------
 
-    def start(self, *, checkpoint_id: int | None = None, verify: bool = True) -> None:
+    def start(
+        self,
+        *,
+        checkpoint_id: int | None = None,
+        verify: bool = True,
+        compare: RunCompare = run_here,
+    ) -> None:
         """Restore the latest checkpoint, or begin with an empty one (R26).
+
+        It raises the errors of `RegionalWriter.start` that concern the checkpoint.
 
         Parameters
         ----------
         checkpoint_id : int, optional
             Go back to this retained checkpoint: newer ones and their output are given up.
         verify : bool, default True
-            Read everything that the checkpoint needs before anything else.
-
-        Raises
-        ------
-        DamagedCheckpointError
-            If the checkpoint, or a segment it needs, is damaged (R75).
-        FileNotFoundError
-            If there is no checkpoint `checkpoint_id`.
-        RegionalQueryError
-            If the empty one cannot be published.
-        ValueError
-            If the checkpoint is that of a pipeline with another name or layout.
+            Read everything that the checkpoint needs before anything else (R75).
+        compare : callable, default run_here
+            Opens operators, to compare their state with that of the checkpoint (R78).
         """
-        retained = open_folder(
-            self._folders, self._plan, checkpoint_id=checkpoint_id, verify=verify
+        retained, changed = open_folder(
+            self._folders, self._plan, checkpoint_id=checkpoint_id, verify=verify, compare=compare
         )
         latest = retained[-1] if retained else None
         if latest is not None:
@@ -125,7 +111,6 @@ class PipelineDriver:
         identity = self._folders.read_identity()
         if identity is not None:
             self._properties[IDENTITY_PROPERTY] = identity
-        self._history.begin()
         self._runner.restore(retained)
         machine = CheckpointCoordinator(
             self._options,
@@ -133,6 +118,7 @@ class PipelineDriver:
             restored=latest,
             retained=retained,
             last_id=max(latest.id if latest is not None else 0, self._folders.read_last_attempt()),
+            changed=changed,
         )
         self._started = Attempts(
             machine,
@@ -140,6 +126,7 @@ class PipelineDriver:
             folders=self._folders,
             runner=self._runner,
             publisher=self._publisher,
+            may_publish=self._may_publish,
             host=self._host,
             clock=self._clock,
             history=self._history,
@@ -159,29 +146,23 @@ class PipelineDriver:
         return self._attempts.latest
 
     def history(self, *, last: int | None = None) -> Sequence[HistoryRecord]:
-        """Return the attempts that are kept, of all runs, oldest first.
-
-        Parameters
-        ----------
-        last : int, optional
-            Return so many at most, the newest.
-        """
+        """Return the attempts that are kept, of all runs, oldest first."""
         return self._history.records(last=last)
 
     def metrics(self) -> PipelineMetrics:
-        """Return what operators did since this start of the pipeline."""
-        return self._metrics.snapshot(self.latest)
+        """Return the figures of operators since this start of the pipeline."""
+        return self._metrics.snapshot(self.latest, skipped_splits=self._host.skipped_splits())
 
-    def run_batch(self, batch_id: int, source: object, *, global_only: bool = False) -> None:
+    def run_batch(self, batch_id: int | None, source: object, *, global_only: bool = False) -> None:
         """Run one batch to a completed checkpoint, in as many attempts as it takes.
 
-        A batch that is done already, because the process ended between the checkpoint and the
-        source's own log, runs no operator (R74).
+        A batch that is done already runs no operator (R74): the process may have ended between the
+        checkpoint and the source's own log.
 
         Parameters
         ----------
-        batch_id : int
-            Number of the batch; that of the latest checkpoint or the next one.
+        batch_id : int or None
+            Number of the batch: that of the latest checkpoint, or the next one; None: the next one.
         source : object
             Its rows, in the runner's form.
         global_only : bool, default False
@@ -192,36 +173,48 @@ class PipelineDriver:
         StoppedError
             If `interrupt` was called before an attempt completed.
         RegionalQueryError
-            If the coordinator gave up; nothing that was completed before is touched.
+            If the coordinator gave up; completed checkpoints stay.
+        ValueError
+            If a later batch overtook this one, which no checkpoint would have.
         """
-        with self._lock:
-            self._require_unsaved()
+        with self._turn("run_batch()"):
+            latest = self.latest.batch_id
+            number = latest + 1 if batch_id is None else batch_id
+            if number <= latest and any(number in left_out for left_out in self._left_out):
+                raise ValueError(
+                    f"batch {number} comes behind batch {latest}, and was not run before it: give "
+                    "batches in the order of their numbers, or without batch_id"
+                )
             try:
-                self._attempts.until_done(batch_id, "checkpoint", source, global_only=global_only)
+                self._attempts.until_done(number, "checkpoint", source, global_only=global_only)
             except StoppedError:
-                self._stopped = True
+                self.stopped = True
                 raise
+            if number > latest + 1:
+                self._left_out.append(range(latest + 1, number))
 
     def finish(self) -> None:
-        """Replay what regions still owe, until a global checkpoint holds everything (R25).
-
-        Raises
-        ------
-        RegionalQueryError
-            If some region keeps failing.
-        """
-        # What was interrupted was a batch, which is run again after a restart.
-        self._clock.resume()
-        with self._lock:
+        """Replay owed rows until a global checkpoint holds everything (R25)."""
+        with self._turns.turn("finish()"):
+            # An interrupted batch is run again after a restart.
+            self._clock.resume()
             if self._owes:
                 self._attempts.until_done(self.latest.batch_id, "final", None)
 
     def interrupt(self) -> None:
         """End a pause between attempts, and the attempts: the pipeline is to stop.
 
-        Without effect on an attempt that is under way.
+        Does not end an attempt that is under way.
         """
         self._clock.interrupt()
+
+    def require_turn(self, call: str) -> None:
+        """Check that a call may wait for its turn, see `Turns.require`."""
+        self._turns.require(call)
+
+    def close(self, opened: ExitStack) -> None:
+        """Let the call under way end, refuse others, and close what was opened."""
+        self._turns.close(opened, hurry=self.interrupt)
 
     def end_of_data(self) -> None:
         """Let every region flush, and hold all as finished in a global checkpoint (R25, R61).
@@ -231,8 +224,7 @@ class PipelineDriver:
         RegionalQueryError
             If some region keeps failing. No region is finished then.
         """
-        with self._lock:
-            self._require_unsaved()
+        with self._turn("end_of_data()"):
             self._attempts.require_intact()
             if len(finished_regions(self.latest)) < len(self.latest.regions):
                 self._attempts.until_done(self.latest.batch_id, "final", None, end_of_data=True)
@@ -240,13 +232,6 @@ class PipelineDriver:
 
     def stop_with_savepoint(self, path: AnyPath, *, max_file_bytes: int) -> None:
         """Write a savepoint between two batches, after which no batch runs any more (R25).
-
-        Parameters
-        ----------
-        path : Path or HadoopPath
-            Folder to create.
-        max_file_bytes : int
-            Size in bytes at which a merged file is sealed.
 
         Raises
         ------
@@ -257,11 +242,12 @@ class PipelineDriver:
         OSError
             If the savepoint cannot be written. The pipeline goes on.
         """
+        self._turns.require("stop_with_savepoint()")
         require_free(path)
-        with self._lock:
+        with self._turns.turn("stop_with_savepoint()"):
             self._attempts.require_intact()
-            # Of the kind that drains: in the pipeline's own folder, a checkpoint of the kind
-            # "savepoint" would stay for ever.
+            # A final checkpoint drains, too. One of the kind "savepoint" would stay in the
+            # pipeline's own folder for ever.
             given_up = None
             if self._owes:
                 given_up = self._attempts.until_done(
@@ -279,21 +265,11 @@ class PipelineDriver:
                 properties=self._properties,
                 max_file_bytes=max_file_bytes,
             )
-            self._saved = True
-
-    @property
-    def saved(self) -> bool:
-        """Whether a savepoint ended the pipeline."""
-        return self._saved
-
-    @property
-    def stopped(self) -> bool:
-        """Whether a batch was given up between two attempts, because the pipeline stops."""
-        return self._stopped
+            self.saved = True
 
     @property
     def _owes(self) -> bool:
-        """Whether rows of the stream are in no state yet."""
+        """True if some rows of the stream are in no state yet."""
         return any(entry.failed or entry.in_flight_bytes for entry in self.latest.regions.values())
 
     @property
@@ -302,6 +278,14 @@ class PipelineDriver:
             raise RuntimeError("the pipeline was not started")
         return self._started
 
+    @contextmanager
+    def _turn(self, call: str) -> Iterator[None]:
+        """Wait until no other call is under way; none may follow a savepoint."""
+        self._require_unsaved()  # a better reason than that the pipeline is closed
+        with self._turns.turn(call):
+            self._require_unsaved()
+            yield
+
     def _require_unsaved(self) -> None:
-        if self._saved:
+        if self.saved:
             raise RegionalQueryError("the pipeline was stopped with a savepoint")

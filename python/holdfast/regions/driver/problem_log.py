@@ -1,4 +1,4 @@
-"""Why regions failed while their pipeline goes on, in the log."""
+"""Logs why regions failed while their pipeline goes on."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class ProblemLog:
         self._found.clear()
 
     def note(self, region: str, problem: Problem) -> None:
-        """Take what a region raised in the attempt."""
+        """Keep the exception of a region in the attempt."""
         self._found[region] = problem
 
     def show(self, attempt: int) -> None:
-        """Write a line for each kind of what was noted, with its trace the first time."""
+        """Write a line for each kind of exception, with its trace the first time."""
         found, self._found = self._found, {}
         for problem in {problem.kind: problem for problem in found.values()}.values():
             alike = sorted(region for region, other in found.items() if other.kind == problem.kind)

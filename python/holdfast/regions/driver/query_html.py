@@ -28,28 +28,17 @@ def query_html(
 ) -> str:
     """Return a paragraph on where a pipeline stands, and a table of attempts.
 
-    Parameters
-    ----------
-    name : str
-        Name of the pipeline.
-    state : str
-        Whether it runs, in words.
-    latest : CheckpointMetadata
-        The latest completed checkpoint.
-    attempts : sequence of HistoryRecord
-        Attempts that have ended, the newest at the end.
-
     Returns
     -------
     str
-        HTML of one element. What comes from data or from exceptions is escaped.
+        HTML of one element. Texts from data or from exceptions are escaped.
     """
     return "".join(["<div>", *_standing(name, state, latest), *_table(attempts), "</div>"])
 
 
 def _standing(name: str, state: str, latest: CheckpointMetadata) -> Iterator[str]:
     regions = latest.regions
-    waiting = sum(in_flight_rows(entry) for entry in regions.values() if entry.in_flight_bytes)
+    waiting = sum(in_flight_rows(entry) for entry in regions.values())
     yield f"<p>Regional pipeline <b>{_text(name)}</b>: {_text(state)}.<br/>"
     yield f"Checkpoint {latest.id}, batch {latest.batch_id}: {len(regions):,} regions, "
     yield f"{waiting:,} rows in flight"
@@ -71,7 +60,7 @@ def _table(attempts: Sequence[HistoryRecord]) -> Iterator[str]:
         failed = _text(failed_text(record, max_failed=_NAMED_REGIONS))
         yield f"<tr><td>{record.id}</td><td>{record.batch_id}</td><td>{outcome}</td>"
         yield f'<td style="text-align: left">{failed}</td><td>{record.in_flight_rows:,}</td>'
-        yield f"<td>{record.ended_ms - record.started_ms:,}</td></tr>"
+        yield f"<td>{record.ms:,}</td></tr>"
     yield "</tbody></table>"
 
 

@@ -1,4 +1,4 @@
-"""What runs the tasks of a pipeline, as its driver sees it."""
+"""The interface through which a pipeline's driver runs tasks."""
 
 from __future__ import annotations
 
@@ -14,13 +14,8 @@ from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder
 class TasksLostError(RuntimeError):
     """Tasks of an attempt ended, or were ended, without an answer for all of their regions.
 
-    Parameters
-    ----------
-    cause : str
-        Why.
-    partition : int, optional
-        Partition of the task that was to blame, if one was and it is known. Others may have been
-        ended along with it.
+    `partition` is that of the task to blame, if it is known. Others may have been ended along with
+    it.
     """
 
     def __init__(self, cause: str, *, partition: int | None = None) -> None:
@@ -38,8 +33,6 @@ class TaskRunner(Protocol):
 
         Parameters
         ----------
-        order : AttemptOrder
-            What every task does.
         source : object or None
             Rows of the batch, in the runner's own form; None: there are none.
         owed : sequence of str
@@ -63,23 +56,17 @@ class TaskRunner(Protocol):
     def reclaim(self, retained: Sequence[CheckpointMetadata]) -> None:
         """Delete files of managers that are gone, if no checkpoint needs them; best effort.
 
-        Parameters
-        ----------
-        retained : sequence of CheckpointMetadata
-            All retained checkpoints. No attempt is under way.
+        Called with all retained checkpoints while no attempt is under way.
         """
 
     def show_metrics(self, sums: Mapping[str, float]) -> None:
-        """Hand what a pipeline did since its start to those who monitor it; best effort.
+        """Show a pipeline's figures since its start to monitoring; best effort.
 
-        Parameters
-        ----------
-        sums : mapping of str to int or float
-            The figures, by names that dots divide into levels.
+        Dots divide the names into levels.
         """
 
     def show_attempt(self, record: HistoryRecord) -> None:
-        """Hand the end of an attempt to those who watch the pipeline; best effort."""
+        """Show the end of an attempt to those who watch the pipeline; best effort."""
 
     def close(self) -> None:
-        """Let go of what the runner holds."""
+        """Release resources of the runner."""

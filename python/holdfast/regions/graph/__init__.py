@@ -4,10 +4,10 @@ Everything here is pure and deterministic: no threads, no clock (time comes in a
 I/O. The task feeds a graph, steps it, and asks it for outputs and snapshots. The rules are
 R50 to R58 and R61 of the checkpoint semantics.
 
-- `RegionGraph`: the graph; `StageSpec`, `StageOperator` and `AlignmentMode` say what it is made of.
-- `Output`, `RegionSnapshot`, `ChannelData`, `Progress`: what comes out of it.
+- `RegionGraph`: the graph; `StageSpec` and `StageOperator` are its parts.
+- `Output`, `RegionSnapshot`, `ChannelData`, `Progress`: its results.
 - `encode_channels`, `decode_channels`: in-flight data as the payload of one segment.
-- `redistribute`: in-flight data for other channels; `channel_name`: what they are called.
+- `redistribute`: in-flight data for other channels; `channel_name`: their names.
 """
 
 from holdfast.regions.graph.codec import decode_channels, encode_channels
@@ -18,16 +18,14 @@ from holdfast.regions.graph.data import (
     Output,
     Progress,
     RegionSnapshot,
+    channel_name,
 )
-from holdfast.regions.graph.graph import DEFAULT_MAX_IN_FLIGHT_BYTES, RegionGraph
-from holdfast.regions.graph.naming import channel_name
+from holdfast.regions.graph.graph import RegionGraph
 from holdfast.regions.graph.redistribution import redistribute
-from holdfast.regions.graph.spec import AlignmentMode, Route, StageOperator, StageSpec
+from holdfast.regions.graph.spec import Route, StageOperator, StageSpec
 
 __all__ = [
-    "DEFAULT_MAX_IN_FLIGHT_BYTES",
     "SOURCE",
-    "AlignmentMode",
     "ChannelData",
     "InstanceKey",
     "Output",

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.regions.graph.data import ChannelData, InstanceKey, RegionSnapshot
-from holdfast.regions.graph.naming import instance_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,7 +24,7 @@ class Instance:
     outlet
         None in the last stage.
     snapshotted
-        The newest attempt of which it took its snapshot, whatever became of the attempt.
+        The newest attempt for which it took its snapshot, complete or not.
     finished
         It has flushed, and its end stands in the channels it writes to.
     """
@@ -37,15 +36,10 @@ class Instance:
     snapshotted: int | None = None
     finished: bool = False
 
-    @property
-    def name(self) -> str:
-        """Its part of the names of channels."""
-        return instance_name(self.key)
-
 
 @dataclass(eq=False, slots=True)
 class Attempt:
-    """A checkpoint attempt: what has been collected of it so far.
+    """A checkpoint attempt, with the parts that were collected so far.
 
     Attributes
     ----------
@@ -54,7 +48,7 @@ class Attempt:
     overtaking
         Its barrier has overtaken; the snapshots that are missing are owed at once.
     captured
-        Per channel what the barrier overtook there.
+        Batches that the barrier overtook, by channel.
     """
 
     checkpoint: int
@@ -65,21 +59,17 @@ class Attempt:
     captured: dict[str, tuple[pa.RecordBatch, ...]] = field(default_factory=dict)
 
     def overdue(self, now_ms: int) -> bool:
-        """Whether the barrier is past its timeout."""
+        """Say whether the barrier is past its timeout."""
         return self.due_ms is not None and now_ms >= self.due_ms
 
     def snapshot(self, source: Outlet, instances: Sequence[Instance]) -> RegionSnapshot:
         """Put the parts together, in-flight data in the order of the graph."""
-        from_source = {channel.name for channel in source.channels}
-        channels = [channel.name for instance in instances for channel in instance.inputs]
+        in_flight = tuple(
+            ChannelData(channel.name, batches, "input" if channel in source.channels else "output")
+            for instance in instances
+            for channel in instance.inputs
+            if (batches := self.captured.get(channel.name))
+        )
         return RegionSnapshot(
-            checkpoint=self.checkpoint,
-            states=self.states,
-            in_flight=tuple(
-                ChannelData(name, batches, "input" if name in from_source else "output")
-                for name in channels
-                if (batches := self.captured.get(name))
-            ),
-            aligned=not self.overtaking,
-            finished=frozenset(self.finished),
+            self.checkpoint, self.states, in_flight, not self.overtaking, frozenset(self.finished)
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -13,23 +14,24 @@ if TYPE_CHECKING:
     from holdfast.regions.graph.spec import Route
 
 
+@dataclass(eq=False, slots=True)
 class Channel:
     """FIFO queue of batches with at most one barrier between them and at most one end behind them.
 
-    One attempt is open at a time, so there is never a second barrier: where it stands is a number,
-    not an item of the queue, and overtaking moves no data.
+    One attempt is open at a time, so there is never a second barrier. The place of the barrier is a
+    number, not an item of the queue, so overtaking moves no data.
 
     Parameters
     ----------
     measured
-        Count bytes. That takes longer than all else that is done with a batch, so a graph whose
-        barriers never overtake goes without, and its channels count 0.
+        Count bytes. That takes longer than everything else with a batch, so channels count 0 in a
+        graph whose barriers never overtake.
 
     Attributes
     ----------
     barrier
-        A barrier stands in the queue, behind the first ``ahead`` batches. When none is in front of
-        it, the channel is blocked until the consumer takes the barrier.
+        A barrier stands in the queue. When no batch is in front of it, the channel is blocked until
+        the consumer takes the barrier.
     ending
         The producer has ended; the end stands behind everything.
     ended
@@ -38,35 +40,21 @@ class Channel:
         Bytes of all queued batches.
     """
 
-    __slots__ = (
-        "_ahead",
-        "_ahead_bytes",
-        "_capacity",
-        "_measured",
-        "_queue",
-        "barrier",
-        "ended",
-        "ending",
-        "name",
-        "nbytes",
-    )
-
-    def __init__(self, name: str, capacity: int, *, measured: bool) -> None:
-        self.name = name
-        self.barrier = False
-        self.ending = False
-        self.ended = False
-        self.nbytes = 0
-        self._capacity = capacity
-        self._measured = measured
-        self._queue: deque[tuple[pa.RecordBatch, int]] = deque()
-        self._ahead = 0
-        self._ahead_bytes = 0
+    name: str
+    capacity: int
+    measured: bool
+    barrier: bool = False
+    ending: bool = False
+    ended: bool = False
+    nbytes: int = 0
+    _queue: deque[tuple[pa.RecordBatch, int]] = field(default_factory=deque)
+    _ahead: int = 0
+    _ahead_bytes: int = 0
 
     @property
     def room(self) -> int:
         """Batches until the channel is full; 0 also if it holds more than its capacity."""
-        return max(0, self._capacity - len(self._queue))
+        return max(0, self.capacity - len(self._queue))
 
     @property
     def holds_rows(self) -> bool:
@@ -97,7 +85,7 @@ class Channel:
 
     def push(self, batch: pa.RecordBatch) -> None:
         """Queue a batch, even if the channel is full: its sender asks for room before."""
-        nbytes = batch.nbytes if self._measured else 0
+        nbytes = batch.nbytes if self.measured else 0
         self._queue.append((batch, nbytes))
         self.nbytes += nbytes
 
@@ -118,9 +106,9 @@ class Channel:
             self._ahead_bytes = self.nbytes
 
     def overtake(self) -> tuple[pa.RecordBatch, ...]:
-        """Put the barrier in front of everything and return what it overtook.
+        """Put the barrier in front of everything and return the batches that it overtook.
 
-        What stood behind the barrier before belongs to the next checkpoint and is not returned.
+        Batches that stood behind the barrier belong to the next checkpoint and are not returned.
         """
         count = self._ahead if self.barrier else len(self._queue)
         overtaken = tuple(batch for batch, _ in islice(self._queue, count))
@@ -134,6 +122,7 @@ class Channel:
         self.barrier = False
 
 
+@dataclass(eq=False, slots=True)
 class Outlet:
     """The channels that one producer writes to, and how a batch is split over them.
 
@@ -145,12 +134,9 @@ class Outlet:
         In the order of the instances that read. Exactly one if there is no route.
     """
 
-    __slots__ = ("_route", "_stage", "channels")
-
-    def __init__(self, stage: str, channels: Sequence[Channel], route: Route | None) -> None:
-        self.channels = channels
-        self._stage = stage
-        self._route = route
+    stage: str
+    channels: Sequence[Channel]
+    route: Route | None
 
     @property
     def room(self) -> int:
@@ -159,14 +145,10 @@ class Outlet:
 
     def send(self, batch: pa.RecordBatch) -> None:
         """Split a batch and queue the parts that have rows."""
-        if self._route is None:
-            if batch.num_rows:
-                self.channels[0].push(batch)
-            return
-        parts = self._route(batch, len(self.channels))
+        parts = [batch] if self.route is None else self.route(batch, len(self.channels))
         if len(parts) != len(self.channels):
             raise ValueError(
-                f"route of stage {self._stage}: expected {len(self.channels)} parts, "
+                f"route of stage {self.stage}: expected {len(self.channels)} parts, "
                 f"one per instance, found {len(parts)}"
             )
         for channel, part in zip(self.channels, parts, strict=True):

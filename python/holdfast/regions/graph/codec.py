@@ -17,6 +17,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from holdfast.regions.base.versions import require_known
 from holdfast.regions.graph.data import ChannelData
 
 if TYPE_CHECKING:
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
 MAGIC = b"HFIF"
 VERSION = 1
 
-_HEADER = struct.Struct("<4sII")
-_KIND = struct.Struct("<B")
-_COUNT = struct.Struct("<I")
-_LENGTH = struct.Struct("<Q")
 _KINDS: tuple[Literal["input", "output"], ...] = ("input", "output")
 
 
@@ -37,30 +34,20 @@ def encode_channels(data: Sequence[ChannelData]) -> bytes:
     """Encode in-flight data as the payload of a segment.
 
     Dictionaries and extension types are kept, and so is the metadata of schemas.
-
-    Parameters
-    ----------
-    data
-        Order is kept.
-
-    Returns
-    -------
-    bytes
-        See the module for the format.
     """
-    parts: list[bytes | pa.Buffer] = [_HEADER.pack(MAGIC, VERSION, len(data))]
+    parts: list[bytes | pa.Buffer] = [struct.pack("<4sII", MAGIC, VERSION, len(data))]
     for entry in data:
         name = entry.channel.encode()
         runs = [_encode_run(run) for run in _runs(entry.batches)]
-        parts += [_KIND.pack(_KINDS.index(entry.kind)), _COUNT.pack(len(name)), name]
-        parts.append(_COUNT.pack(len(runs)))
+        parts += [struct.pack("<BI", _KINDS.index(entry.kind), len(name)), name]
+        parts.append(struct.pack("<I", len(runs)))
         for run in runs:
-            parts += [_LENGTH.pack(run.size), run]
+            parts += [struct.pack("<Q", run.size), run]
     return b"".join(parts)
 
 
 def decode_channels(payload: Buffer) -> tuple[ChannelData, ...]:
-    """Decode what `encode_channels` made.
+    """Decode a payload of `encode_channels`.
 
     Parameters
     ----------
@@ -70,17 +57,17 @@ def decode_channels(payload: Buffer) -> tuple[ChannelData, ...]:
     Raises
     ------
     ValueError
-        If it is no such payload, is cut, has bytes left over, or is of a newer version.
+        If it is no such payload, is cut, or has bytes left over.
+    NewerFormatError
+        If a newer Holdfast wrote it.
     """
     reader = _Reader(payload)
-    magic, version, entries = reader.unpack(_HEADER)
+    magic, version, entries = reader.unpack("<4sII")
     if magic != MAGIC:
         raise ValueError(f"in-flight data: expected magic {MAGIC!r}, found {magic!r}")
-    if version != VERSION:
-        raise ValueError(
-            f"in-flight data: expected version {VERSION}, found {version}, "
-            "which a newer release of Holdfast wrote"
-        )
+    require_known("in-flight data", version, VERSION)
+    if version < VERSION:
+        raise ValueError(f"in-flight data: expected version {VERSION}, found {version}")
     data = tuple(_decode_entry(reader) for _ in range(entries))
     if reader.left:
         raise ValueError(f"in-flight data: {reader.left} bytes are left over behind the last entry")
@@ -91,10 +78,9 @@ def _runs(batches: Iterable[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:
     """Group neighbours of one schema, metadata included."""
     runs: list[list[pa.RecordBatch]] = []
     for batch in batches:
-        if runs and runs[-1][0].schema.equals(batch.schema, check_metadata=True):
-            runs[-1].append(batch)
-        else:
-            runs.append([batch])
+        if not runs or not runs[-1][0].schema.equals(batch.schema, check_metadata=True):
+            runs.append([])
+        runs[-1].append(batch)
     return runs
 
 
@@ -111,15 +97,15 @@ def _encode_run(batches: list[pa.RecordBatch]) -> pa.Buffer:
 def _decode_entry(reader: _Reader) -> ChannelData:
     import pyarrow as pa
 
-    (kind,) = reader.unpack(_KIND)
+    (kind,) = reader.unpack("<B")
     if kind >= len(_KINDS):
         raise ValueError(f"in-flight data: expected kind 0 or 1, found {kind}")
-    (length,) = reader.unpack(_COUNT)
+    (length,) = reader.unpack("<I")
     channel = str(reader.take(length), "utf-8")
-    (runs,) = reader.unpack(_COUNT)
+    (runs,) = reader.unpack("<I")
     batches: list[pa.RecordBatch] = []
     for _ in range(runs):
-        (length,) = reader.unpack(_LENGTH)
+        (length,) = reader.unpack("<Q")
         with pa.ipc.open_stream(pa.py_buffer(reader.take(length))) as stream:
             batches += stream
     return ChannelData(channel, tuple(batches), _KINDS[kind])
@@ -145,5 +131,5 @@ class _Reader:
         start, self._at = self._at, self._at + length
         return self._view[start : self._at]
 
-    def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
-        return form.unpack(self.take(form.size))
+    def unpack(self, form: str) -> tuple[Any, ...]:
+        return struct.unpack(form, self.take(struct.calcsize(form)))

@@ -1,4 +1,4 @@
-"""What comes out of a graph: outputs, snapshots, in-flight data, and how far a step got."""
+"""Results of a graph: outputs, snapshots, in-flight data, and the progress of a step."""
 
 from __future__ import annotations
 
@@ -7,18 +7,32 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from holdfast.regions.graph.spec import ARROW
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
 SOURCE = "source"
-"""As the channel of a `ChannelData`: input rows that have not been split over stage 0 yet."""
+"""Channel of a `ChannelData` with input rows that have not been split over stage 0 yet."""
 
 InstanceKey: TypeAlias = tuple[str, int]
 """Stage name, number of the instance in its stage."""
 
 
+def instance_name(key: InstanceKey) -> str:
+    """Return the name of an instance, a part of the names of its channels."""
+    stage, number = key
+    return f"{stage}.{number}"
+
+
+def channel_name(producer: InstanceKey | None, consumer: InstanceKey) -> str:
+    """Return the name of the channel between two instances; None: from the region's source."""
+    before = SOURCE if producer is None else instance_name(producer)
+    return f"{before}{ARROW}{instance_name(consumer)}"
+
+
 class Progress(Enum):
-    """What `RegionGraph.step` found to do."""
+    """The result of `RegionGraph.step`."""
 
     WORKED = "worked"
     """One unit of work was done."""
@@ -42,9 +56,8 @@ class ChannelData:
         Rows that are not reflected in the state of the channel's consumer.
     kind
         ``"input"`` if the region's source put them into the channel, ``"output"`` if an operator
-        did. Both ends of a channel share one queue, so what a barrier overtakes there is at once
-        output of the producer and input of the consumer. It is captured once: as output where
-        there is an operator whose output it is, else as input.
+        did. Both ends of a channel share one queue, so a batch that a barrier overtakes is captured
+        once: as output of the operator that produced it, else as input.
     """
 
     channel: str
@@ -63,13 +76,11 @@ class Output:
 
     Attributes
     ----------
-    batch
-        At least one row.
     instance
         The instance of the last stage that emitted it.
     follows
-        The newest checkpoint of which this instance had taken its snapshot before it emitted the
-        batch; None if there was none.
+        The newest checkpoint for which this instance took its snapshot before it emitted the batch;
+        None if there was none.
     """
 
     batch: pa.RecordBatch
@@ -77,7 +88,7 @@ class Output:
     follows: int | None
 
     def precedes(self, checkpoint: int) -> bool:
-        """Whether the batch belongs in front of the barrier of ``checkpoint``."""
+        """Say whether the batch belongs in front of the barrier of ``checkpoint``."""
         return self.follows is None or self.follows < checkpoint
 
 
@@ -87,10 +98,8 @@ class RegionSnapshot:
 
     Attributes
     ----------
-    checkpoint
-        Id of the attempt.
     states
-        What the snapshot of every instance returned.
+        The result of `StageOperator.snapshot` of each instance.
     in_flight
         Rows between those states, one entry per channel that had any, in the order of the graph.
     aligned

@@ -16,57 +16,54 @@ from holdfast.regions.graph.data import (
     Output,
     Progress,
     RegionSnapshot,
+    instance_name,
 )
-from holdfast.regions.graph.spec import AlignmentMode, StageSpec
+from holdfast.regions.graph.spec import StageSpec
 from holdfast.regions.graph.wiring import wire
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-DEFAULT_MAX_IN_FLIGHT_BYTES = 256 * 1024 * 1024
-
 
 class RegionGraph:
     """Operators of one region, joined by bounded channels in which barriers travel (R50).
 
-    The graph does nothing by itself: `step` does one unit of work. Time is what the caller says it
-    is, in milliseconds on one clock, and nothing but the order of calls decides what happens.
+    The graph does nothing by itself: `step` does one unit of work. The caller says the time, in
+    milliseconds on one clock, and the order of calls decides everything.
 
     Bounds
-        A channel holds ``capacity_batches`` batches. An instance consumes only if each channel it
-        writes to has room, and then all it emits for one batch is taken: a channel holds at most
-        ``capacity_batches - 1`` plus what one call of the operator emits into it. So a barrier
-        never waits for room. What was restored and what is flushed at the end of data is taken
-        without asking for room. Outputs are not bounded: the caller of `step` takes them.
+        An instance consumes only if each channel it writes to has room. The channels then take all
+        that it emits for one batch, so a channel holds at most ``capacity_batches - 1`` batches
+        plus the output of one call. A barrier thus never waits for room. Restored batches, and
+        those that are flushed at the end of data, need no room. Outputs are not bounded: the caller
+        of `step` takes them.
 
     Alignment (R51, R52)
         An instance takes its snapshot when no data is left in front of the barrier in any of its
-        channels; the end of a channel counts as its barrier (R54). That goes before any data. When
-        no instance is that far and the attempt is past its timeout, the barrier overtakes: it goes
-        in front of all data of every instance that has no snapshot yet, and the next steps take
-        those snapshots, one each, in the order of the graph. No data moves in between, so what it
-        overtakes is all there is to capture: nothing arrives while a channel is captured, and it
-        does not matter that some channels have not been sent the barrier at that moment.
-        Flink's timer and its check when a barrier or an end is processed are thus one check, made
-        by every step, and it fires once. A barrier that is late but completes
-        alignment without overtaking leaves the snapshot aligned. A barrier never interrupts the
-        batch that is being processed, because that is inside one step.
+        channels; the end of a channel counts as its barrier (R54). Snapshots go before any data.
+        When no instance is that far and the attempt is past its timeout, the barrier overtakes: it
+        goes in front of all data of every instance that has no snapshot yet. The next steps take
+        these snapshots, one each, in the order of the graph. No data moves in between, so nothing
+        arrives while a channel is captured, and some channels may get the barrier later.
+        Flink has a timer, and a check when a barrier or an end is processed. Here every step makes
+        one check, which fires once. A late barrier that completes alignment without overtaking
+        leaves the snapshot aligned. A barrier never interrupts a batch, which is inside one step.
 
-    What was restored (R55, R57)
-        It may come from a graph with other channels, so nothing newer may pass it in any channel:
-        until it is all the way through, there is no room for new rows, and steps take from the
+    Restored batches (R55, R57)
+        They may come from a graph with other channels, so nothing newer may pass them in any
+        channel. Until they are through, there is no room for new rows, and steps take from the
         channels nearest the end first, whose rows are the oldest.
 
     In-flight bound (R58)
         Before the barrier overtakes, the bytes it would capture are known. While they are more
-        than ``max_in_flight_bytes`` it goes on aligning, so the rows in front of it are processed
-        and the source, behind it, finds the channels full. It overtakes as soon as the rest fits,
-        unless alignment completes first. No snapshot holds more than the bound.
+        than ``max_in_flight_bytes`` it goes on aligning: the rows in front of it are processed, and
+        the source behind it finds the channels full. It overtakes as soon as the rest fits, unless
+        alignment completes first. No snapshot holds more than the bound.
 
     Errors
-        If an operator or a route raises, the error goes through and the graph is lost: a batch may
-        have been consumed in part. Whatever changes the graph, and `take_snapshot`, then raises
-        RuntimeError; the region continues in a new graph, from its origin.
+        If an operator or a route raises, the error goes through and the graph is lost, because a
+        batch may have been consumed in part. Methods that change the graph, and `take_snapshot`,
+        raise RuntimeError then; the region continues in a new graph, from its origin.
 
     Parameters
     ----------
@@ -74,8 +71,9 @@ class RegionGraph:
         At least one, in the order the data takes.
     capacity_batches
         At least 1, for every channel.
-    mode
-        When barriers may overtake.
+    timeout_ms
+        Milliseconds after its creation by the coordinator until a barrier may overtake queued data
+        (R51). None: never, so that snapshots hold no in-flight data; 0: at once.
     max_in_flight_bytes
         At least 0; Arrow bytes in memory, before encoding.
 
@@ -90,21 +88,23 @@ class RegionGraph:
         stages: Sequence[StageSpec],
         *,
         capacity_batches: int,
-        mode: AlignmentMode,
-        max_in_flight_bytes: int = DEFAULT_MAX_IN_FLIGHT_BYTES,
+        timeout_ms: int | None,
+        max_in_flight_bytes: int,
     ) -> None:
         if capacity_batches < 1:
             raise ValueError(f"expected capacity_batches >= 1, found {capacity_batches}")
         if max_in_flight_bytes < 0:
             raise ValueError(f"expected max_in_flight_bytes >= 0, found {max_in_flight_bytes}")
-        measured = mode.timeout_ms is not None
+        if timeout_ms is not None and timeout_ms < 0:
+            raise ValueError(f"expected an alignment timeout >= 0 ms, found {timeout_ms}")
+        measured = timeout_ms is not None
         self._source, self._instances = wire(
             stages, lambda name: Channel(name, capacity_batches, measured=measured)
         )
         self._readers: list[tuple[Channel, Instance]] = [
             (channel, instance) for instance in self._instances for channel in instance.inputs
         ]
-        self._mode = mode
+        self._timeout_ms = timeout_ms
         self._max_in_flight_bytes = max_in_flight_bytes
         self._cursor = 0
         self._attempt: Attempt | None = None
@@ -112,7 +112,7 @@ class RegionGraph:
         self._newest: int | None = None
         self._outputs: list[Output] = []
         self._source_ended = False
-        # Restored rows, or what became of them, are in the graph.
+        # Restored rows, or their results, are in the graph.
         self._replaying = False
         self._used = False
         self._lost = False
@@ -165,14 +165,14 @@ class RegionGraph:
                         self._source.send(batch)
                     elif batch.num_rows:
                         channels[entry.channel].push(batch)
-            self._replaying = self._holds_rows()
+            self._replaying = self.holds_rows()
             if finished:
                 self._restore_finished(frozenset(finished))
 
     def room(self) -> int:
         """Return how many batches may be fed now, wherever they are routed.
 
-        0 after the end, and as long as what was restored is on its way.
+        0 after the end, and until restored batches are through.
         """
         return 0 if self._source_ended or self._replaying else self._source.room
 
@@ -197,14 +197,18 @@ class RegionGraph:
         """End the source behind everything fed so far (R54, R61); repeating it does nothing.
 
         One mark is end of data and end of channel. An instance that took it from all its channels
-        flushes, and its own end goes behind what the flush emitted. A checkpoint that is begun
-        after that, or that an instance had not got to yet, contains the flushed state. Closing the
-        operators is left to the task, when it hears that such a checkpoint has completed.
+        flushes, and its own end goes behind the output of the flush. A checkpoint contains the
+        flushed state if it begins after that, or had not reached the instance. The task closes the
+        operators when it hears that such a checkpoint has completed.
         """
         self._require_intact()
         self._used = True
         self._source_ended = True
         self._source.end()
+
+    def holds_rows(self) -> bool:
+        """Say whether rows wait in front of some operator."""
+        return any(channel.holds_rows for channel, _ in self._readers)
 
     # --- attempts --------------------------------------------------------------------------------
 
@@ -214,24 +218,15 @@ class RegionGraph:
         """Begin an attempt: inject its barrier behind everything fed so far.
 
         An attempt that is open ends (R53). So does one whose snapshot is complete but was not
-        taken.
+        taken. Returns False, and does nothing, if this attempt or a newer one was begun before.
 
         Parameters
         ----------
-        checkpoint
-            Id of the attempt.
         created_ms
             When the coordinator created the barrier; the alignment timeout counts from there
             (R51). If that is in the future, the clocks differ, and it counts from ``now_ms``.
-        now_ms
-            Now.
         aligned
-            Never overtake, whatever the mode: for attempts that drain in-flight data (R25).
-
-        Returns
-        -------
-        bool
-            False if this attempt or a newer one was begun before; then nothing happens.
+            Never overtake, whatever the timeout: for attempts that drain in-flight data (R25).
         """
         self._require_intact()
         if self._newest is not None and checkpoint <= self._newest:
@@ -239,7 +234,7 @@ class RegionGraph:
         self._end_attempt()
         self._used = True
         self._newest = checkpoint
-        timeout_ms = None if aligned else self._mode.timeout_ms
+        timeout_ms = None if aligned else self._timeout_ms
         due_ms = None if timeout_ms is None else min(created_ms, now_ms) + timeout_ms
         self._attempt = Attempt(checkpoint, due_ms)
         for channel in self._source.channels:
@@ -252,13 +247,8 @@ class RegionGraph:
         """Do one unit of work: one instance takes one batch, its barriers, or one end.
 
         Barriers go first. Otherwise the channels take turns, starting behind the one that was read
-        last; as long as what was restored is on its way, those nearest the end go first. As long as
+        last. Until restored batches are through, the channels nearest the end go first. While
         something is queued, there is something to do.
-
-        Returns
-        -------
-        Progress
-            WORKED, or why there was nothing to do.
         """
         self._require_intact()
         self._used = True
@@ -269,7 +259,7 @@ class RegionGraph:
         return Progress.ENDED if ended else Progress.IDLE
 
     def take_output(self) -> list[Output]:
-        """Return what reached the end of the graph since the last call, in the order it came."""
+        """Return the batches that reached the end of the graph since the last call, in order."""
         taken, self._outputs = self._outputs, []
         return taken
 
@@ -288,8 +278,7 @@ class RegionGraph:
         attempt = self._attempt
         if attempt is None or self._is_complete(attempt):
             return False
-        # Once the barrier has overtaken, there is always an instance that is aligned, so this is
-        # not come to a second time.
+        # Once the barrier has overtaken, some instance is always aligned, so it overtakes once.
         instance = self._next_aligned(attempt)
         if instance is None and attempt.overdue(now_ms) and self._may_overtake(attempt):
             self._overtake(attempt)
@@ -315,7 +304,7 @@ class RegionGraph:
         return None
 
     def _may_overtake(self, attempt: Attempt) -> bool:
-        """Whether everything that would be captured now is within the bound (R58)."""
+        """Say whether everything that would be captured now is within the bound (R58)."""
         captured = sum(
             channel.bytes_ahead
             for channel, instance in self._readers
@@ -358,7 +347,7 @@ class RegionGraph:
                 continue
             self._cursor = index + 1
             if self._replaying:
-                self._replaying = self._holds_rows()
+                self._replaying = self.holds_rows()
             return True
         return False
 
@@ -369,9 +358,6 @@ class RegionGraph:
             return reversed(range(count))
         start = self._cursor % count
         return chain(range(start, count), range(start))
-
-    def _holds_rows(self) -> bool:
-        return any(channel.holds_rows for channel, _ in self._readers)
 
     def _take_end(self, instance: Instance, channel: Channel) -> None:
         channel.ended = True
@@ -402,8 +388,9 @@ class RegionGraph:
             for channel in instance.inputs:
                 if not channel.at_end:
                     raise ValueError(
-                        f"{instance.name} is finished, but {channel.name} is not: expected no "
-                        "in-flight data there, and everything in front of it to be finished"
+                        f"{instance_name(instance.key)} is finished, but {channel.name} is not: "
+                        "expected no in-flight data there, and everything in front of it to be "
+                        "finished"
                     )
                 channel.ended = True
             self._finish(instance)

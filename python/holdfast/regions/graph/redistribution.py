@@ -17,20 +17,9 @@ ChannelsOf: TypeAlias = "Callable[[str, pa.RecordBatch], Sequence[tuple[str, pa.
 def redistribute(data: Iterable[ChannelData], channels_of: ChannelsOf) -> tuple[ChannelData, ...]:
     """Divide in-flight data over other channels, by a function applied to each row (R57).
 
-    Every row goes to exactly one channel, no row is replicated. Rows of one old channel that go to
-    one new channel keep their order.
-
-    Parameters
-    ----------
-    data
-        In-flight data of a region.
-    channels_of
-        Says where the rows of a batch go.
-
-    Returns
-    -------
-    tuple
-        One entry for each given one and each channel that got rows of it, in the order given.
+    Every row goes to exactly one channel. Rows of one old channel that go to one new channel keep
+    their order. Returns an entry for each given one and each channel that got rows of it, in the
+    order given.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a graph is made of: stages of operator instances, and how barriers travel through them."""
+"""Parts of a graph: stages of operator instances."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ rows have to reach the instance that holds their state.
 class StageOperator(Protocol):
     """One instance of an operator, as the graph sees it.
 
-    Calls never overlap. What a call yields has been sent when the call ends.
+    Calls never overlap. Batches that a call yields have been sent when the call ends.
     """
 
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """Consume one batch and yield what it leads to."""
+        """Consume one batch and yield the resulting ones."""
 
     def snapshot(self, checkpoint: int) -> object:
         """Return the state at this moment; taken synchronously, it is the stall of the instance."""
@@ -44,13 +44,10 @@ class StageSpec:
     ----------
     name
         Unique in the graph; part of channel names.
-    instances
-        At least one.
     route
-        How a batch is split over the instances. With a route every instance of the stage before
-        (or the source) is joined with every instance of this one. Without a route the stage has
-        either one instance, or as many as the stage before, and instance ``i`` reads from instance
-        ``i`` only.
+        Splits a batch over the instances. With a route every instance of the stage before (or the
+        source) is joined with every instance of this one. Without a route the stage has either one
+        instance, or as many as the stage before, and instance ``i`` reads from instance ``i`` only.
 
     Raises
     ------
@@ -69,26 +66,3 @@ class StageSpec:
             )
         if not self.instances:
             raise ValueError(f"stage {self.name}: expected at least one instance, found none")
-
-
-@dataclass(frozen=True)
-class AlignmentMode:
-    """When a barrier may overtake queued data (R51).
-
-    Attributes
-    ----------
-    timeout_ms
-        Milliseconds from the moment the coordinator created the barrier until it may overtake.
-        None: never, so that snapshots hold no in-flight data; 0: at once.
-
-    Raises
-    ------
-    ValueError
-        If the timeout is negative.
-    """
-
-    timeout_ms: int | None
-
-    def __post_init__(self) -> None:
-        if self.timeout_ms is not None and self.timeout_ms < 0:
-            raise ValueError(f"expected an alignment timeout >= 0 ms, found {self.timeout_ms}")

@@ -1,4 +1,4 @@
-"""How many rows an operator is given at once."""
+"""The number of rows that an operator is given at once."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ STEPS_PER_TIMEOUT: Final = 50
 class StepSize:
     """Rows of the batches that a region's graph is fed.
 
-    A barrier does not interrupt an operator, so it waits for the batch at hand. Where barriers may
+    A barrier does not interrupt an operator, so it waits for the batch at hand. If barriers may
     overtake, a batch should take a small part of the alignment timeout, however slow the operator
-    is: the size begins small, doubles while batches are quick, and after the first one that is
-    not it only shrinks.
+    is. The size begins small and doubles while batches are quick. After the first slow batch it
+    only shrinks.
 
     Parameters
     ----------

@@ -6,27 +6,14 @@ from collections.abc import Callable, Sequence
 
 from holdfast.regions.graph.attempt import Instance
 from holdfast.regions.graph.channel import Channel, Outlet
-from holdfast.regions.graph.data import InstanceKey
-from holdfast.regions.graph.naming import channel_name
+from holdfast.regions.graph.data import InstanceKey, channel_name
 from holdfast.regions.graph.spec import StageSpec
 
 
 def wire(
     stages: Sequence[StageSpec], new_channel: Callable[[str], Channel]
 ) -> tuple[Outlet, list[Instance]]:
-    """Build the instances of all stages and the channels between them.
-
-    Parameters
-    ----------
-    stages
-        In the order the data takes.
-    new_channel
-        Makes a channel of a given name.
-
-    Returns
-    -------
-    tuple
-        The source's outlet, and the instances in topological order.
+    """Build all instances and channels; returns the source's outlet, and the instances in order.
 
     Raises
     ------

@@ -1,1 +1,1 @@
-"""What the driver orders from tasks, and what they answer."""
+"""Orders of the driver to tasks, and their answers."""

@@ -1,12 +1,13 @@
-"""What region tasks tell the driver while an attempt runs, and its form on the wire.
+"""Answers of region tasks to the driver while an attempt runs, and their form on the wire.
 
 A message is: run of the pipeline 16 bytes, then answers to the end. An answer is: kind 1 byte,
 attempt u64, partition u32, length of the region's name u32, length of the body u32, length of the
 figures u32, the name in UTF-8, the body, the figures (see `protocol.figures`). The body of an
-acknowledgement is the encoded entry; that of a decline: whether the region had rows 1 byte, length
-of the cause u32, length of the problem u32, the cause in UTF-8, the problem, and an encoded entry
-that holds the stored rows. Numbers are little-endian. A message lives for one attempt only and is
-never stored. The run keeps out tasks of an earlier start of the same
+acknowledgement is: length of the refused events u32, these as JSON with their bytes as base64
+(nothing if there are none), and the encoded entry. The body of a decline is: whether the region
+had rows 1 byte, length of the cause u32, length of the problem u32, the cause in UTF-8, the
+problem, and an encoded entry that holds the stored rows. Numbers are little-endian. A message
+lives for one attempt and is never stored. The run keeps out tasks of an earlier start of the same
 pipeline, whose attempts may have had the same numbers.
 
 The driver's JVM hands several messages over at once, each behind its length u32.
@@ -14,8 +15,10 @@ The driver's JVM hands several messages over at once, each behind its length u32
 
 from __future__ import annotations
 
+import json
 import struct
-from collections.abc import Iterable, Iterator
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,7 +26,7 @@ from holdfast._core import RegionEntry
 from holdfast.regions.base.problem import Problem
 from holdfast.regions.coordinator import Acked, Declined, RegionStarted
 
-# A message that has grown to this is sent; far below what the connection takes.
+#: Size at which a message is sent; the connection takes far larger ones.
 MESSAGE_BYTES: Final = 1024 * 1024
 
 _LENGTH: Final = struct.Struct("<I")
@@ -35,17 +38,16 @@ _STARTED, _ACKED, _DECLINED = 1, 2, 3
 
 @dataclass(frozen=True)
 class Answer:
-    """What happened to a region in a task.
+    """An event of a region in a task.
 
     Parameters
     ----------
     partition : int
         Partition of the task: a region that starts in two is an error of the query.
     event : RegionStarted, Acked or Declined
-        The coordinator's event. The driver knows which task was lost, so that a decline on the wire
-        names none.
+        The coordinator's event. A decline on the wire names no lost task: the driver knows which.
     figures : bytes
-        Of an acknowledgement or a decline: what the region's operators did, encoded.
+        Encoded `OperatorFigures` of an acknowledgement or a decline.
     """
 
     partition: int
@@ -77,13 +79,16 @@ def messages_of(polled: bytes) -> Iterator[bytes]:
     at = 0
     while at < len(polled):
         begin = at + _LENGTH.size
-        if len(polled) < begin:
-            raise ValueError(f"the length of a message is cut: {len(polled) - at} bytes")
+        _require(len(polled) - at, _LENGTH.size, "the length of a message")
         (length,) = _LENGTH.unpack_from(polled, at)
         at = begin + length
-        if len(polled) < at:
-            raise ValueError(f"a message is cut: {len(polled) - begin} bytes of {length}")
+        _require(len(polled) - begin, length, "a message")
         yield polled[begin:at]
+
+
+def _require(found: int, expected: int, part: str = "an answer") -> None:
+    if found < expected:
+        raise ValueError(f"{part} is cut: {found} bytes of {expected}")
 
 
 def decode(message: bytes) -> tuple[str, list[Answer]]:
@@ -92,23 +97,21 @@ def decode(message: bytes) -> tuple[str, list[Answer]]:
     Raises
     ------
     ValueError
-        If it is none.
+        If it is no message.
     """
     if len(message) < _RUN_BYTES:
         raise ValueError(f"answers have at least {_RUN_BYTES} bytes, these have {len(message)}")
     answers = []
     at = _RUN_BYTES
     while at < len(message):
-        if len(message) < at + _HEAD.size:
-            raise ValueError(f"an answer is cut: {len(message) - at} bytes of {_HEAD.size}")
+        _require(len(message) - at, _HEAD.size)
         head = _HEAD.unpack_from(message, at)
         kind, attempt, partition, name_bytes, body_bytes, figures_bytes = head
         name_at = at + _HEAD.size
         body_at = name_at + name_bytes
         figures_at = body_at + body_bytes
         at = figures_at + figures_bytes
-        if len(message) < at:
-            raise ValueError(f"an answer is cut: {len(message) - name_at} bytes of {at - name_at}")
+        _require(len(message) - name_at, at - name_at)
         region = message[name_at:body_at].decode()
         event = _decoded(kind, attempt, region, message[body_at:figures_at])
         answers.append(Answer(partition, event, message[figures_at:at]))
@@ -122,7 +125,8 @@ def _encoded(answer: Answer) -> bytes:
         case RegionStarted():
             kind, body = _STARTED, b""
         case Acked():
-            kind, body = _ACKED, event.entry.to_bytes()
+            refused = _encoded_refused(event.refused)
+            kind, body = _ACKED, _LENGTH.pack(len(refused)) + refused + event.entry.to_bytes()
         case Declined():
             cause = event.cause.encode()
             problem = b"" if event.problem is None else event.problem.to_bytes()
@@ -138,15 +142,20 @@ def _decoded(kind: int, attempt: int, region: str, body: bytes) -> RegionStarted
     if kind == _STARTED:
         return RegionStarted(attempt=attempt, region=region)
     if kind == _ACKED:
-        return Acked(attempt=attempt, region=region, entry=RegionEntry.from_bytes(body))
+        _require(len(body), _LENGTH.size)
+        entry_at = _LENGTH.size + _LENGTH.unpack_from(body)[0]
+        return Acked(
+            attempt=attempt,
+            region=region,
+            entry=RegionEntry.from_bytes(body[entry_at:]),
+            refused=_decoded_refused(body[_LENGTH.size : entry_at]),
+        )
     if kind == _DECLINED:
-        if len(body) < _DECLINE.size:
-            raise ValueError(f"an answer is cut: {len(body)} bytes of {_DECLINE.size}")
+        _require(len(body), _DECLINE.size)
         had_rows, cause_bytes, problem_bytes = _DECLINE.unpack_from(body)
         problem_at = _DECLINE.size + cause_bytes
         stored_at = problem_at + problem_bytes
-        if len(body) < stored_at:
-            raise ValueError(f"an answer is cut: {len(body)} bytes of {stored_at}")
+        _require(len(body), stored_at)
         problem = body[problem_at:stored_at]
         return Declined(
             attempt=attempt,
@@ -157,3 +166,13 @@ def _decoded(kind: int, attempt: int, region: str, body: bytes) -> RegionStarted
             problem=Problem.from_bytes(problem) if problem else None,
         )
     raise ValueError(f"an answer of the unknown kind {kind}")
+
+
+def _encoded_refused(refused: Sequence[tuple[bytes, str]]) -> bytes:
+    if not refused:
+        return b""
+    return json.dumps([(b64encode(event).decode(), why) for event, why in refused]).encode()
+
+
+def _decoded_refused(data: bytes) -> tuple[tuple[bytes, str], ...]:
+    return tuple((b64decode(event), why) for event, why in json.loads(data)) if data else ()

@@ -1,13 +1,15 @@
-"""What the driver tells the region tasks of an attempt."""
+"""Orders of the driver to the region tasks of an attempt."""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.regions.coordinator import Outcome
+from holdfast.regions.protocol.template import OperatorTemplate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +26,7 @@ DEFAULT_SLICE_ROWS: Final = 16_384
 
 
 def code_of(given: object) -> bytes:
-    """Encode what a user wrote for its way to workers, which run this very version of everything.
+    """Encode an object of a user for workers, which run this very version of everything.
 
     Raises
     ------
@@ -54,13 +56,13 @@ class StagePlan:
     name : str
         Unique in the pipeline; state is found by it.
     operator : bytes
-        The operator, before it was opened, as cloudpickle has it. Every instance is made from it.
+        The operator before it was opened, by cloudpickle. Every instance is made from it.
     schema : pyarrow.Schema
-        What it puts out.
-    parallelism : int, default 1
-        Instances in each region.
+        Schema of the rows that it puts out.
     route_by : tuple of str
         Columns by whose values rows go to one of several instances.
+    given : Operator, optional
+        The operator itself, in the process of the user.
     """
 
     name: str
@@ -68,6 +70,31 @@ class StagePlan:
     schema: pa.Schema
     parallelism: int = 1
     route_by: tuple[str, ...] = ()
+    given: Any = None
+
+    def new_operator(self) -> Any:
+        """Make an operator that shares nothing mutable with others."""
+        if (template := self.template) is not None:
+            return template.operator()
+        return pickle.loads(self.operator)  # noqa: S301
+
+    @cached_property
+    def template(self) -> OperatorTemplate | None:
+        """Template that operators are made from; None if only cloudpickle can copy this one."""
+        # In the user's process, cloudpickle would give the methods of the class globals of their
+        # own, so the operator itself is copied there.
+        given = self.given
+        if given is None:
+            # The pipeline's own code, which comes from the driver and never from a checkpoint.
+            given = pickle.loads(self.operator)  # noqa: S301
+        try:
+            return OperatorTemplate(given)
+        except Exception:
+            return None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the objects of this process."""
+        return {k: v for k, v in self.__dict__.items() if k != "template"} | {"given": None}
 
     def instance_name(self, instance: int) -> str:
         """Name under which the state of an instance is kept."""
@@ -81,31 +108,21 @@ def instance_name(operator: str, parallelism: int, instance: int) -> str:
 
 @dataclass(frozen=True)
 class TaskOptions:
-    """How region tasks work.
+    """Settings of region tasks; `PipelineOptions` says more of those that users give.
 
     Parameters
     ----------
-    aligned_timeout_ms : int or None
-        Milliseconds after the start of an attempt at which its barrier overtakes rows that are
-        still queued; None: never (R51).
-    region_timeout_ms : int
-        Milliseconds after the start of an attempt at which a region that has not answered counts
-        as failed.
-    task_grace_ms : int
-        Milliseconds after that at which a task is ended that did not even decline.
+    aligned_timeout_ms, region_timeout_ms : int
+        Milliseconds after the start of a task (R51).
     max_in_flight_bytes : int
-        Bound on the in-flight data of a region beyond which its barrier overtakes nothing (R58).
-    capacity_batches : int
-        Batches that a channel between two operators holds.
+        In-flight data of a region beyond which its barrier overtakes nothing (R58).
     slice_rows : int
         Rows of the largest batch an operator is given: a barrier waits for the batch at hand.
-    threads : int
-        The most regions of one task that make progress at the same time.
     gather_ms : int
-        Milliseconds for which answers of a task's regions are gathered before they are made
-        durable, as long as others are to come. On object stores each time makes an object.
-    gpu : bool
-        Arrays of operators are CuPy's.
+        Milliseconds for which a task gathers answers of its regions before it makes them durable,
+        if others are to come. On object stores each time makes an object.
+    umask : int or None
+        Umask of files that tasks make on local disks; None: that of their processes.
     """
 
     aligned_timeout_ms: int | None = None
@@ -117,33 +134,24 @@ class TaskOptions:
     threads: int = DEFAULT_THREADS
     gather_ms: int = 0
     gpu: bool = False
+    drop_undeclared_state: bool = False
+    umask: int | None = None
 
 
 @dataclass(frozen=True)
 class PipelinePlan:
-    """What does not change while a pipeline runs.
+    """The part of a pipeline that does not change while it runs.
 
     Parameters
     ----------
-    pipeline : str
-        Its name, part of every owner.
     run : str
-        Unique for this start of the pipeline: what a worker cached for another one is not used.
-    region_by : tuple of str
-        Columns that identify a row's region.
-    stages : tuple of StagePlan
-        The operators, first to last; at least one.
-    sink : TwoPhaseSink
-        Where the last operator's rows go.
-    options : TaskOptions
-        How tasks work.
+        Unique for this start of the pipeline: workers use no cached objects of another one.
     splits : SplitReader, optional
-        Reads what events hand to regions: the rows that the source itself gives a task only say
-        which regions it runs. A region that fails stores no rows then; its splits are handed out
-        again.
+        Reads the splits that events hand to regions. Then the source's rows only say which regions
+        a task runs, and a region that fails stores no rows: its splits are handed out again.
     marks : mapping of str to Path, optional
-        Files that the driver has put into its folders, as far as these are mounted, by what is in
-        the folder: where one is not seen, state or output would go to another folder of that name.
+        A file in each mounted folder of the driver, by the use of the folder. A worker that does
+        not see the file has another folder of that name, and would write state or output there.
     """
 
     pipeline: str
@@ -165,22 +173,15 @@ class PipelinePlan:
 
     @property
     def output_schema(self) -> pa.Schema:
-        """Schema of what the sink is given."""
+        """Schema of the rows that the sink gets."""
         return self.stages[-1].schema
 
 
 @dataclass(frozen=True)
 class EndedAttempt:
-    """How an earlier attempt ended, for operators that want to know.
+    """End of an earlier attempt, for operators that want to know.
 
-    Parameters
-    ----------
-    attempt : int
-        Its checkpoint id.
-    outcome : {"global", "regional", "aborted"}
-        How it ended.
-    fallbacks : Mapping[str, int]
-        Of a regional one: failed region to the origin of its state.
+    `fallbacks` of a regional attempt: failed region to the origin of its state.
     """
 
     attempt: int
@@ -190,36 +191,30 @@ class EndedAttempt:
 
 @dataclass(frozen=True)
 class AttemptOrder:
-    """What a region task does for one attempt.
+    """Order to a region task for one attempt.
 
     Parameters
     ----------
-    attempt : int
-        Checkpoint id.
     created_ms : int
-        When the coordinator created the barrier, milliseconds since the epoch.
+        Time at which the coordinator created the barrier, in milliseconds since the epoch by the
+        driver's clock. Tasks measure from their own beginning, since their clock may differ.
     base : bytes
-        Metadata of the latest completed checkpoint, encoded.
+        Encoded metadata of the latest completed checkpoint.
     drain : bool
         The checkpoint must hold no in-flight data: no barrier overtakes anything (R25).
     end_of_data : bool
-        No row will ever follow: behind what the regions replay comes the end of data (R61).
+        The end of data follows the rows that regions replay (R61).
     global_required : bool
-        A decline aborts the attempt, and the rows come again with the next one: a region that
-        fails stores none.
+        A decline aborts the attempt. A region that fails stores no rows, since they come again.
     restart : frozenset of str
         Regions that must not continue a cached operator.
     answered : frozenset of str
         Regions that have answered already; their rows are skipped.
     lost : frozenset of int, or None
-        Partitions whose task was lost: no operator runs in them, and every region without an answer
-        stores its rows and declines, with `lost_cause`. None: all partitions.
-    lost_cause : str
-        Why.
-    ended : tuple of EndedAttempt
-        Attempts that ended since the last order.
+        Partitions whose task was lost; None: all. No operator runs in them, and every region
+        without an answer stores its rows and declines, with `lost_cause`.
     events : Mapping[str, tuple of bytes]
-        What the source's coordinator sent to regions before its snapshot (R31).
+        Events of the source's coordinator to regions from before its snapshot (R31).
     """
 
     attempt: int
@@ -236,22 +231,20 @@ class AttemptOrder:
     events: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)
 
     def only_stores(self, partition: int) -> bool:
-        """Say whether no operator runs in a partition."""
+        """Return whether no operator runs in a partition."""
         return self.lost is None or partition in self.lost
 
 
 @dataclass(frozen=True)
 class ClosingOrder:
-    """What a process does with the operators that it keeps once all regions have finished (R61).
+    """Order to a process to close the operators that it keeps, once all regions finished (R61).
 
     Parameters
     ----------
-    run : str
-        Start of the pipeline that they belong to.
     base : bytes
-        Metadata of the checkpoint that holds the regions as finished, encoded.
+        Encoded metadata of the checkpoint that holds the regions as finished.
     ended : tuple of EndedAttempt
-        Attempts that ended since the last order: that checkpoint's, above all.
+        Attempts that ended since the last order, with that checkpoint's.
     """
 
     run: str

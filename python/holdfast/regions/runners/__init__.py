@@ -1,1 +1,1 @@
-"""Where tasks run: threads of this process, or Spark."""
+"""Runners of tasks: threads of this process, or Spark."""

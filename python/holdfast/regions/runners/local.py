@@ -5,36 +5,41 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+import pyarrow as pa
+
+from holdfast._checks import optional_int
 from holdfast._core import (
     CheckpointMetadata,
     CorruptSegmentError,
     FencedError,
     SnapshotManager,
 )
-from holdfast.regions.base.paths import local_folder
+from holdfast.regions.base.errors import traced_from_the_call
+from holdfast.regions.base.normal_form import normal_form
 from holdfast.regions.base.problem import message_of
 from holdfast.regions.base.sparing_log import SparingLog
+from holdfast.regions.base.turns import work_for
 from holdfast.regions.coordinator import HistoryRecord, NotifyManagers
 from holdfast.regions.driver.managers import tell
 from holdfast.regions.driver.metrics import PipelineMetrics
 from holdfast.regions.driver.pipeline_driver import PipelineDriver
 from holdfast.regions.driver.query_html import SHOWN_ATTEMPTS, query_html
 from holdfast.regions.driver.task_runner import TasksLostError
+from holdfast.regions.files.paths import local_folder
 from holdfast.regions.protocol.answers import Answer
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, PipelinePlan
 from holdfast.regions.splits.file_splits import REGION_COLUMN
+from holdfast.regions.task.fitting import batches_of, type_name
 from holdfast.regions.task.own_memory import OwnMemory
 from holdfast.regions.task.region_task import OperatorCache, RegionTask
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from holdfast.regions.splits import SplitEnumerator
 
     Partitions = Sequence[Iterable[pa.RecordBatch]]
@@ -47,20 +52,16 @@ class LocalRunner:
 
     Parameters
     ----------
-    plan : PipelinePlan
-        The pipeline.
-    segments : Path
-        Folder of the merged files.
     tasks : int
         Partitions that run at the same time.
-    max_file_bytes : int
-        Size in bytes at which a merged file is sealed.
     """
 
     def __init__(
         self, plan: PipelinePlan, segments: Path, *, tasks: int, max_file_bytes: int
     ) -> None:
         self._plan = plan
+        for stage in plan.stages:
+            _ = stage.template  # made of the operator as it is now
         self._tasks = tasks
         self._cache = OperatorCache()
         self.manager = SnapshotManager(segments, max_file_bytes=max_file_bytes)
@@ -75,37 +76,32 @@ class LocalRunner:
         work: list[tuple[Any, Sequence[str]]] = [(rows, ()) for rows in partitions]
         if owed:
             work.extend(((), owed[first :: self._tasks]) for first in range(self._tasks))
-        todo = queue.SimpleQueue[tuple[int, Any, Any]]()
-        for partition, (rows, regions) in enumerate(work):
-            todo.put((partition, rows, regions))
-        messages = queue.SimpleQueue[Answer | TasksLostError | None]()
+        messages = queue.SimpleQueue[Answer | None]()
         over = threading.Event()
-        threads = [
-            threading.Thread(
-                target=self._work, args=(order, todo, messages, over), name="holdfast-task"
-            )
-            for _ in range(min(self._tasks, len(work)))
-        ]
-        for thread in threads:
-            thread.start()
-        problems: list[TasksLostError] = []
-        running = len(threads)
-        try:
-            while running:
-                message = messages.get()
-                if message is None:
-                    running -= 1
-                elif isinstance(message, TasksLostError):
-                    problems.append(message)
-                else:
-                    yield message
-        finally:
-            # The next attempt must not run beside this one.
-            over.set()
-            for thread in threads:
-                thread.join()
-        if problems:
-            raise problems[0]
+
+        def tell(answers: Sequence[Answer]) -> None:
+            if over.is_set():
+                raise TasksLostError("the attempt is over")
+            for answer in answers:
+                messages.put(answer)
+
+        def work_off(partition: int, rows: Any, regions: Sequence[str]) -> None:
+            try:
+                if not over.is_set():
+                    self._run_task(order, partition, rows, regions, tell)
+            finally:
+                messages.put(None)
+
+        with ThreadPoolExecutor(self._tasks, "holdfast-task") as threads:
+            running = [threads.submit(work_off, n, *of_one) for n, of_one in enumerate(work)]
+            try:
+                for _ in running:
+                    yield from iter(messages.get, None)
+            finally:
+                # The next attempt must not run beside this one.
+                over.set()
+        for task in running:
+            task.result()
 
     def close_operators(self, order: ClosingOrder) -> None:
         """See `TaskRunner`."""
@@ -126,7 +122,13 @@ class LocalRunner:
     def restore(self, retained: Sequence[CheckpointMetadata]) -> None:
         """See `TaskRunner`."""
         pipeline = self._plan.pipeline
-        self.manager.restore({metadata.id: metadata.segments(pipeline) for metadata in retained})
+        try:
+            self.manager.restore(
+                {metadata.id: metadata.segments(pipeline) for metadata in retained}
+            )
+        except FileNotFoundError as error:
+            # Only the regions fail that need them, and older checkpoints may be damaged.
+            self._warnings.warn("segments", str(error))
         try:
             self.manager.sweep()
         except (CorruptSegmentError, FencedError):
@@ -148,53 +150,36 @@ class LocalRunner:
         """See `TaskRunner`. Without Spark nobody else looks."""
 
     def close(self) -> None:
-        """Seal the open files."""
+        """Close the operators, and seal the open files."""
+        self._cache.close_all(self._plan.options.region_timeout_ms / 1000)
         self.manager.close()
 
-    def _work(
+    def _run_task(
         self,
         order: AttemptOrder,
-        todo: queue.SimpleQueue[tuple[int, Any, Any]],
-        messages: queue.SimpleQueue[Answer | TasksLostError | None],
-        over: threading.Event,
+        partition: int,
+        rows: Any,
+        regions: Sequence[str],
+        tell: Callable[[Sequence[Answer]], None],
     ) -> None:
-        def tell(answers: Sequence[Answer]) -> None:
-            if over.is_set():
-                raise TasksLostError("the attempt is over")
-            for answer in answers:
-                messages.put(answer)
-
-        partition = -1
+        work_for(self._plan.run)
         try:
-            while (work := _next_of(todo)) is not None:
-                partition, rows, regions = work
-                task = RegionTask(
-                    self._plan,
-                    order,
-                    partition=partition,
-                    store=self.manager,
-                    tell=tell,
-                    cache=self._cache,
-                )
-                task.run(_kept(rows), regions)
+            task = RegionTask(
+                self._plan,
+                order,
+                partition=partition,
+                store=self.manager,
+                tell=tell,
+                cache=self._cache,
+            )
+            task.run(_kept(rows), regions)
         except BaseException as e:
-            lost = TasksLostError(f"{type(e).__name__}: {message_of(e)}", partition=partition)
-            lost.__cause__ = e
-            messages.put(lost)
-        finally:
-            messages.put(None)
-
-
-def _next_of(todo: queue.SimpleQueue[tuple[int, Any, Any]]) -> tuple[int, Any, Any] | None:
-    """Return the next partition; apart from running it, whose rows may come from a queue, too."""
-    try:
-        return todo.get_nowait()
-    except queue.Empty:
-        return None
+            cause = f"{type(e).__name__}: {message_of(e)}"
+            raise TasksLostError(cause, partition=partition) from e
 
 
 class _Once:
-    """Rows that can be read once: what is left of them is not the partition of another attempt."""
+    """Rows that can be read once: another attempt could not read the whole partition again."""
 
     def __init__(self, rows: Iterator[pa.RecordBatch]) -> None:
         self._rows = rows
@@ -212,9 +197,15 @@ class _Once:
 
 
 def _kept(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Return the rows as they are when they are read: their caller may use the memory again."""
-    for batch in batches:
-        yield OwnMemory(batch.schema).of(batch, given=None)
+    """Yield copies of rows, because their caller may use the memory again."""
+    for rows in batches:
+        if (found := batches_of(rows)) is None:
+            raise TypeError(
+                f"a partition given to run_batch() has {type_name(rows)} in it: expected an "
+                "iterable of pyarrow.RecordBatch or pyarrow.Table"
+            )
+        for batch in map(normal_form, found):
+            yield OwnMemory(batch.schema).of(batch, given=None)
 
 
 class LocalQuery:
@@ -222,6 +213,10 @@ class LocalQuery:
 
     Made by ``RegionalWriter.open_local``. Everything is as on Spark: checkpoints, restart, failing
     regions, sinks. A context manager; leaving it does not drain, see `finish`.
+
+    All methods may be called from several threads. Methods that change the pipeline wait for each
+    other. They raise `RegionalQueryError` once the pipeline is closed, in a forked child, and in
+    the pipeline's own code, such as its operators and the function of ``foreach_batch``.
     """
 
     def __init__(
@@ -237,16 +232,17 @@ class LocalQuery:
         self._runner = runner
         self._max_file_bytes = max_file_bytes
         self._enumerator = enumerator
-        # From here on, what was opened for the pipeline is closed by `close`.
+        # From here on, `close` closes everything that was opened for the pipeline.
         self._opened = opened.pop_all()
         self._open = True
 
+    @traced_from_the_call
     def run_batch(self, partitions: Partitions, *, batch_id: int | None = None) -> None:
         """Run one batch to a completed checkpoint.
 
         Parameters
         ----------
-        partitions : sequence of iterables of pyarrow.RecordBatch
+        partitions : sequence of iterables of pyarrow.RecordBatch or pyarrow.Table
             Rows of the batch; each partition is one task. Iterables that can be read again: an
             attempt may have to be repeated.
         batch_id : int, optional
@@ -260,16 +256,17 @@ class LocalQuery:
         RegionalQueryError
             If the pipeline cannot go on. The checkpoints stay as they are.
         ValueError
-            If the pipeline reads files, see `run_available`.
+            If the pipeline reads files, see `run_available`; or if `batch_id` was left out, and a
+            later batch was run: its rows would be in no checkpoint.
         """
         if self._enumerator is not None:
             raise ValueError("the pipeline reads files by itself: call run_available()")
-        number = self._driver.latest.batch_id + 1 if batch_id is None else batch_id
         self._driver.run_batch(
-            number,
+            optional_int("batch_id", batch_id, at_least=0),
             [_Once(rows) if isinstance(rows, Iterator) else rows for rows in partitions],
         )
 
+    @traced_from_the_call
     def run_available(self, *, max_batches: int | None = None) -> int:
         """Read the files of the source that are there and were not read yet, batch by batch.
 
@@ -290,32 +287,34 @@ class LocalQuery:
         ValueError
             If the pipeline has no `FileSplits` as its source, see `run_batch`.
         """
-        import pyarrow as pa
-
         enumerator = self._enumerator
         if enumerator is None:
             raise ValueError("the pipeline reads no files: give rows to run_batch()")
+        self._driver.require_turn("run_available()")
         # As on Spark, a row for each region makes its task run.
         names = [pa.record_batch({REGION_COLUMN: [region]}) for region in enumerator.regions]
         partitions = [[name] for name in names]
         enumerator.freeze()
+        max_batches = optional_int("max_batches", max_batches, at_least=0)
         batches = 0
         while batches != max_batches and enumerator.has_work():
-            self._driver.run_batch(self._driver.latest.batch_id + 1, partitions)
+            self._driver.run_batch(None, partitions)
             batches += 1
         return batches
 
+    @traced_from_the_call
     def finish(self) -> None:
-        """Replay what failed regions still owe, until one global checkpoint holds everything."""
+        """Replay rows that failed regions owe, until one global checkpoint holds everything."""
         self._driver.finish()
 
+    @traced_from_the_call
     def end_of_data(self) -> None:
         """End data: no row will ever follow. Repeating it does nothing.
 
-        Regions replay what they still owe, then their operators flush, see
+        Regions replay the rows they still owe, then their operators flush, see
         `Operator.on_end_of_data`. One global checkpoint holds the flushed state, and every region
         as finished: its operators never run again, also after a restart. Going back to an older
-        checkpoint takes that back. Rows of regions that are new may still be given.
+        checkpoint undoes that. Rows of new regions may still be given.
 
         Raises
         ------
@@ -324,23 +323,9 @@ class LocalQuery:
         """
         self._driver.end_of_data()
 
+    @traced_from_the_call
     def stop_with_savepoint(self, path: str | Path) -> None:
-        """Write a savepoint, then close; see `RegionalQuery.stop_with_savepoint`.
-
-        Parameters
-        ----------
-        path : str or Path
-            Folder to create.
-
-        Raises
-        ------
-        FileExistsError
-            If the path is in use.
-        SavepointError
-            If some region keeps failing.
-        OSError
-            If the savepoint cannot be written. After any of these the pipeline can go on.
-        """
+        """Write a savepoint, then close; see `RegionalQuery.stop_with_savepoint`."""
         self._driver.stop_with_savepoint(local_folder(path), max_file_bytes=self._max_file_bytes)
         self.close()
 
@@ -350,26 +335,17 @@ class LocalQuery:
         return self._driver.latest
 
     def history(self, *, last: int | None = None) -> Sequence[HistoryRecord]:
-        """Return the attempts of the last ``history_days``, see `RegionalQuery.history`.
-
-        Parameters
-        ----------
-        last : int, optional
-            Return so many at most, the newest.
-        """
+        """Return the attempts of the last ``history_days``, see `RegionalQuery.history`."""
         return self._driver.history(last=last)
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: where the pipeline stands, and its newest attempts."""
-        return query_html(
-            self._driver.name,
-            "it runs in this process" if self._open else "it is closed",
-            self.latest,
-            self.history(last=SHOWN_ATTEMPTS),
-        )
+        """Return the state of the pipeline and its newest attempts, for notebooks."""
+        state = "it runs in this process" if self._open else "it is closed"
+        attempts = self.history(last=SHOWN_ATTEMPTS)
+        return query_html(self._driver.name, state, self.latest, attempts)
 
     def metrics(self) -> PipelineMetrics:
-        """Return what operators did since `open_local`, see `RegionalQuery.metrics`."""
+        """Return the figures of operators since `open_local`, see `RegionalQuery.metrics`."""
         return self._driver.metrics()
 
     @property
@@ -378,21 +354,16 @@ class LocalQuery:
         return self._runner.manager
 
     def close(self) -> None:
-        """Let go of the checkpoint; may be repeated.
+        """Close the pipeline; may be repeated. Without effect in a forked child.
 
-        Another thread that waits between two attempts at a batch gives the batch up.
+        Another thread that waits between two attempts at a batch gives the batch up; an attempt
+        that is under way ends first.
         """
+        self._driver.close(self._opened)
         self._open = False
-        self._driver.interrupt()
-        self._opened.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()

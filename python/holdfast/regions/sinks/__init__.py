@@ -1,4 +1,4 @@
-"""Sinks that publish what a region wrote once a checkpoint contains the region's state."""
+"""Sinks that publish a region's output once a checkpoint contains the region's state."""
 
 from holdfast._core import Staged
 from holdfast.regions.sinks.batch_function import (
@@ -11,14 +11,8 @@ from holdfast.regions.sinks.parquet import (
     DEFAULT_COMPRESSION,
     Compression,
     ParquetSink,
-    ParquetStage,
 )
-from holdfast.regions.sinks.publisher import (
-    GuardedPublisher,
-    PatientPublisher,
-    Publisher,
-    SinkPublisher,
-)
+from holdfast.regions.sinks.publisher import Publisher, SinkPublisher
 from holdfast.regions.sinks.sink import Stage, TwoPhaseSink
 
 __all__ = [
@@ -26,10 +20,7 @@ __all__ = [
     "BatchFunction",
     "CheckpointId",
     "Compression",
-    "GuardedPublisher",
     "ParquetSink",
-    "ParquetStage",
-    "PatientPublisher",
     "Publisher",
     "SinkPublisher",
     "Stage",

@@ -1,4 +1,4 @@
-"""A sink on a worker, called so that what goes wrong in it says where."""
+"""A sink on a worker, called so that its errors name it."""
 
 from __future__ import annotations
 
@@ -16,25 +16,8 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger(__name__)
 
 
-class StageAtWork(AtWork):
-    """A stage, whose errors name its sink.
-
-    Parameters
-    ----------
-    sink : TwoPhaseSink
-        The sink.
-    region : str
-        Name of the region.
-    attempt : int
-        Id of the attempt.
-    schema : pyarrow.Schema
-        Of its rows.
-
-    Raises
-    ------
-    Exception
-        Whatever the sink raises.
-    """
+class OutputAtWork(AtWork):
+    """A stage, whose errors name its sink."""
 
     kind_at_work: Literal["operator", "sink"] = "sink"
 
@@ -61,7 +44,7 @@ class StageAtWork(AtWork):
         return staged
 
     def discard(self) -> None:
-        """Throw the rows away; what goes wrong is left to the sweep."""
+        """Throw the rows away; the sweep does it if that fails."""
         try:
             self.stage.discard()
         except BaseException:
@@ -75,18 +58,18 @@ class StageAtWork(AtWork):
 
 
 def persisted(
-    sink: TwoPhaseSink, stages: Sequence[StageAtWork], store: OutputStore | None
+    sink: TwoPhaseSink, outputs: Sequence[OutputAtWork], store: OutputStore | None
 ) -> list[BaseException | None]:
-    """Make closed stages of a sink durable; see `TwoPhaseSink.persist`. Raises nothing."""
-    if not stages:
+    """Make closed output of a sink durable; see `TwoPhaseSink.persist`. Raises nothing."""
+    if not outputs:
         return []
     try:
-        found = list(sink.persist([each.stage for each in stages], store))
-        if len(found) != len(stages):
-            raise ValueError(f"persist() returned {len(found)} answers for {len(stages)} stages")
+        found = list(sink.persist([each.stage for each in outputs], store))
+        if len(found) != len(outputs):
+            raise ValueError(f"persist() returned {len(found)} answers for {len(outputs)} stages")
     except (Exception, SystemExit) as error:
         # Also sys.exit(): the process is not the sink's, and other regions are at work in it.
-        for stage in stages:
-            stage.discard()
-        return [error] * len(stages)
+        for output in outputs:
+            output.discard()
+        return [error] * len(outputs)
     return found

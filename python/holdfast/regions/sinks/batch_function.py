@@ -8,10 +8,11 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast._core import Staged
-from holdfast.regions.base.paths import AnyPath, spark_name
+from holdfast.regions.files.paths import AnyPath, listed
 from holdfast.regions.sinks.delivered import last_delivered, note_delivered
 from holdfast.regions.sinks.layout import published_attempt
-from holdfast.regions.sinks.parquet import SUFFIX, ParquetSink
+from holdfast.regions.sinks.parquet import ParquetSink
+from holdfast.regions.sinks.parquet_stage import SUFFIX
 from holdfast.regions.sinks.publisher import Publisher
 
 
@@ -19,14 +20,12 @@ class BatchFunction(Publisher):
     """Calls a function with the rows that a completed checkpoint has published.
 
     Between the tasks and the function the rows lie in Parquet files of the pipeline's checkpoint
-    folder. It is called at least once for a checkpoint with rows: again, with the same id and the
-    same rows, if the process ended before it was noted that the function had returned, or if that
-    raised an exception. Calls come one at a time, in the order of ids.
+    folder. The function is called at least once for a checkpoint with rows. It is called again,
+    with the same id and the same rows, if it raised an exception, or if the process ended before it
+    was noted that the function had returned. Calls come one at a time, in the order of ids.
 
     Parameters
     ----------
-    folder : Path or HadoopPath
-        Folder of the files.
     deliver : callable
         Takes the paths of the files, always in the same order, and the id of the checkpoint.
     """
@@ -37,13 +36,6 @@ class BatchFunction(Publisher):
 
     def commit(self, checkpoint: int, staged: Iterable[Staged]) -> None:
         """Call the function with the rows of a checkpoint, unless it was called before.
-
-        Parameters
-        ----------
-        checkpoint : int
-            Id of the checkpoint.
-        staged : iterable of Staged
-            What its healthy regions staged.
 
         Raises
         ------
@@ -58,21 +50,21 @@ class BatchFunction(Publisher):
         self._deliver(paths, checkpoint)
         note_delivered(self.staging.root, checkpoint)
         for path in paths:
-            # The sweep removes what stays, or says why it cannot.
+            # The sweep removes a file that stays, or says why it cannot.
             with suppress(OSError):
                 path.unlink()
 
     def sweep(self, before_attempt: int) -> None:
-        """Remove what earlier attempts staged, and what a crash left of delivered files."""
+        """Remove staged files of earlier attempts, and delivered files that a crash left."""
         self.staging.sweep(before_attempt)
         delivered = last_delivered(self.staging.root)
-        for path in self.staging.root.glob("*.parquet"):
+        for path in listed(self.staging.root):
             attempt = published_attempt(path.name, SUFFIX)
             if attempt is not None and attempt <= delivered:
                 path.unlink()
 
     def take_over(self, folder: AnyPath, checkpoint: int, staged: Iterable[Staged]) -> None:
-        """Call the function with what another pipeline staged, unless its own was called."""
+        """Call the function with the output of another pipeline, unless its own was called."""
         if folder.is_symlink():
             raise OSError(errno.ELOOP, "expected a folder, found a symbolic link", str(folder))
         self.of(folder).commit(checkpoint, staged)
@@ -86,7 +78,7 @@ def spark_delivery(spark: Any, function: Callable[[Any, Any], None]) -> Callable
     """Hand files to ``function(DataFrame, checkpoint)``."""
 
     def deliver(paths: Sequence[AnyPath], checkpoint: int) -> None:
-        function(spark.read.parquet(*map(spark_name, paths)), checkpoint)
+        function(spark.read.parquet(*(path.spark_name for path in paths)), checkpoint)
 
     return deliver
 

@@ -1,15 +1,15 @@
-"""The id of a checkpoint, as a function of ``foreach_batch`` is given it."""
+"""The id of a checkpoint, for the function of ``foreach_batch``."""
 
 from __future__ import annotations
 
 from typing import Any, Self
 
 from holdfast._core import CheckpointMetadata
-from holdfast.regions.base.folders import IDENTITY_PROPERTY
+from holdfast.regions.files.folders import IDENTITY_PROPERTY
 
 
 class CheckpointId(int):
-    """Id of a checkpoint: an integer that knows what else identifies the rows.
+    """Id of a checkpoint: an integer that also identifies batch and pipeline.
 
     Together with `pipeline_id` it stands for the same rows for ever: ids only rise in a pipeline,
     also after it went back to an older checkpoint.
@@ -20,7 +20,7 @@ class CheckpointId(int):
         Spark's id of the batch. It is not enough to tell rows apart: the checkpoint with which a
         pipeline ends has that of the last batch, and after going back batches come again.
     pipeline_id : str
-        Identifies the checkpoint folder, also if that is moved: 32 hexadecimal digits. A pipeline
+        Identity of the checkpoint folder, also if that is moved: 32 hexadecimal digits. A pipeline
         that begins from a savepoint or another folder has another one.
     """
 

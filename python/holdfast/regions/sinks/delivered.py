@@ -1,12 +1,11 @@
-"""Up to which checkpoint a function was called with output; see `BatchFunction`."""
+"""The last checkpoint whose output a function was called with; see `BatchFunction`."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from typing import Final
 
-from holdfast.regions.base.durable import write_number
-from holdfast.regions.base.paths import AnyPath
+from holdfast.regions.files.paths import AnyPath
 
 _DONE: Final = "last-delivered"
 
@@ -20,9 +19,9 @@ def last_delivered(folder: AnyPath) -> int:
 
 def note_delivered(folder: AnyPath, checkpoint: int) -> None:
     """Keep the id of a checkpoint, durably."""
-    write_number(folder / _DONE, checkpoint)
+    (folder / _DONE).replace_text(str(checkpoint))
 
 
 def forget_delivered(folder: AnyPath) -> None:
-    """Remove what was noted."""
+    """Remove the note."""
     (folder / _DONE).unlink(missing_ok=True)

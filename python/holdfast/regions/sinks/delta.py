@@ -1,16 +1,18 @@
 """A two-phase sink that appends to a Delta table: Parquet files, and one entry of its log.
 
-Workers stage Parquet files in the table's folder, as `ParquetSink` does. The driver gives those of
-a checkpoint their final names and then adds all of them to the table in one entry of the log, with
-the id of the checkpoint as the version of an application's transaction (the action ``txn`` of
-Delta's protocol). The log keeps the latest such version for as long as the table lives, so a commit
-that is repeated after a crash changes nothing, also if the files were compacted meanwhile.
+Workers stage Parquet files in the table's folder, as `ParquetSink` does. The driver gives the files
+of a checkpoint their final names and then adds all of them to the table in one entry of the log.
+That entry has the id of the checkpoint as the version of an application's transaction (the action
+``txn`` of Delta's protocol). The log keeps the latest such version for as long as the table lives,
+so a commit that is repeated after a crash changes nothing, also if the files were compacted
+meanwhile.
 """
 
 from __future__ import annotations
 
 import errno
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,18 +21,20 @@ import pyarrow as pa
 
 from holdfast._core import Staged
 from holdfast.regions.base.clock import now_ms
-from holdfast.regions.base.durable import explained, sync_file, sync_path
-from holdfast.regions.base.paths import local_folder
-from holdfast.regions.sinks.destination import SinkDestination
+from holdfast.regions.files.durable import explained, sync_file, sync_path
+from holdfast.regions.files.mounted import MountedPath
+from holdfast.regions.files.paths import local_folder
 from holdfast.regions.sinks.layout import published_attempt
-from holdfast.regions.sinks.parquet import SUFFIX, ParquetSink
+from holdfast.regions.sinks.parquet import ParquetSink
+from holdfast.regions.sinks.parquet_stage import SUFFIX
+from holdfast.regions.sinks.readable import kinds_of, require_readable
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
     from deltalake import Schema as DeltaSchema
 
-#: What the log knows the pipelines of a table by. A table belongs to one at a time, and ids of
-#: checkpoints rise from one that goes on to the next.
+#: The pipelines of a table in its log. A table belongs to one at a time, and ids of checkpoints
+#: rise from one that goes on to the next.
 APPLICATION: Final = "holdfast"
 
 LOG_FOLDER: Final = "_delta_log"
@@ -38,7 +42,7 @@ LOG_FOLDER: Final = "_delta_log"
 # Versions of the table that a process may have added last before it died.
 _RECENT: Final = 100
 
-# Tables of these need nothing of a writer that adds files of rows.
+# Tables of these versions and features need nothing more of a writer that adds files of rows.
 _WRITER_VERSION: Final = 2
 _WRITER_FEATURES: Final = {
     "appendOnly",
@@ -49,23 +53,18 @@ _WRITER_FEATURES: Final = {
     "vacuumProtocolCheck",
 }
 
-# A property with which Delta's checkpoints drop transactions, ours as soon as one is written.
+# With this property Delta's checkpoints drop transactions, ours as soon as one is written.
 _RETENTION: Final = "delta.setTransactionRetentionDuration"
 
 
 def require_deltalake() -> None:
-    """Check that deltalake is there.
-
-    Raises
-    ------
-    ImportError
-        If it is not.
-    """
+    """Check that deltalake is there."""
     try:
         import deltalake  # noqa: F401
     except ImportError as error:
         raise ImportError(
-            "write_delta needs the package deltalake on the driver: pip install 'holdfast[delta]'"
+            "write_delta needs the package deltalake on the driver: pip install "
+            "'holdfast-spark[delta]'"
         ) from error
 
 
@@ -78,7 +77,7 @@ class DeltaSink(ParquetSink):
         If the table is on a file system that is not mounted.
     """
 
-    root: Path
+    root: MountedPath
 
     def __init__(self, path: str | Path, **options: Any) -> None:
         try:
@@ -86,7 +85,7 @@ class DeltaSink(ParquetSink):
         except ValueError as error:
             raise ValueError(
                 f"write_delta: {error}. For a table elsewhere use foreach_batch with deltalake and "
-                "storage_options, as in docs/regional-pipelines.md"
+                "storage_options, as in docs/regional/delta.md"
             ) from None
         super().__init__(folder, **options)
 
@@ -97,14 +96,9 @@ class DeltaSink(ParquetSink):
         return DeltaSink(location, compression=self.compression)
 
     def require_fit(self, schema: pa.Schema) -> None:
-        """Check that rows of a schema can be added to the table. Changes nothing.
-
-        Raises
-        ------
-        ValueError
-            If they cannot.
-        """
+        """Check that rows of a schema can be added to the table. Changes nothing."""
         wanted = _delta_schema(schema)
+        require_readable(schema, by="write_delta")
         table = self._table()
         if table is None:
             return
@@ -117,31 +111,22 @@ class DeltaSink(ParquetSink):
         _require_transactions_stay(table, self.root)
         found = {one.name: one for one in table.schema().fields}
         given = {one.name: one for one in wanted.fields}
-        differing = [
-            name
-            for name in [*found, *(name for name in given if name not in found)]
-            if name not in found
-            or name not in given
-            or found[name].type != given[name].type
-            or (given[name].nullable and not found[name].nullable)
-            or "delta.invariants" in found[name].metadata
-        ]
-        if differing:
-            raise ValueError(
-                f"rows do not fit the Delta table {self.root}: column {differing[0]!r} is "
-                f"{found.get(differing[0], 'not there')} in the table and "
-                f"{given.get(differing[0], 'not there')} in the rows"
-            )
+        for name in {**found, **given}:
+            there, here = found.get(name), given.get(name)
+            if (
+                there is None
+                or here is None
+                or there.type != here.type
+                or (here.nullable and not there.nullable)
+                or "delta.invariants" in there.metadata
+            ):
+                raise ValueError(
+                    f"rows do not fit the Delta table {self.root}: column {name!r} is "
+                    f"{there or 'not there'} in the table and {here or 'not there'} in the rows"
+                )
 
     def commit(self, checkpoint: int, staged: Iterable[Staged]) -> None:
-        """Add what the healthy regions of a checkpoint staged in one entry of the log.
-
-        Parameters
-        ----------
-        checkpoint : int
-            Its id.
-        staged : iterable of Staged
-            What its regions staged.
+        """Add the staged files of a checkpoint in one entry of the log.
 
         Raises
         ------
@@ -153,26 +138,28 @@ class DeltaSink(ParquetSink):
         files = list(staged)
         table = self._table()
         before = -1 if table is None else table.version()
-        # First of all: what was added may be compacted and gone.
+        # Before anything else, because files that were added may be compacted and gone.
         if table is not None and _last_added(table) >= checkpoint:
-            # By a process that may have died before it made that durable.
+            # The process that added them may have died before it made that durable.
             self._sync_log(max(-1, before - _RECENT))
             return
         if table is None:
             self._require_no_other_files(files)
         super().commit(checkpoint, files)
-        from deltalake.transaction import AddAction, create_table_with_add_actions
+        from deltalake.transaction import create_table_with_add_actions
 
-        added = [self._added(AddAction, one) for one in files]
+        added = [self._added(one) for one in files]
         properties = _properties(checkpoint)
         if table is None:
-            schema = self._schema_of(files[0])
+            import pyarrow.parquet as pq
+
+            schema = _delta_schema(pq.read_schema(self.root / files[0].target))
             create_table_with_add_actions(
                 str(self.root), schema, added, mode="error", commit_properties=properties
             )
         else:
             table.create_write_transaction(
-                list(added), "append", table.schema(), commit_properties=properties
+                added, "append", table.schema(), commit_properties=properties
             )
         self._sync_log(before)
 
@@ -190,7 +177,7 @@ class DeltaSink(ParquetSink):
         ]
 
     def published_after(self, attempt: int) -> list[str]:
-        """Return what later attempts added, and files that they published."""
+        """Return the files that later attempts published; else the last checkpoint added."""
         found = super().published_after(attempt)
         table = self._table()
         if table is not None and (last := _last_added(table)) > attempt and not found:
@@ -198,7 +185,7 @@ class DeltaSink(ParquetSink):
         return found
 
     def withdraw(self, after_attempt: int) -> None:
-        """Remove what later attempts added from the table, and their files, durable on return.
+        """Remove the rows of later attempts from the table, and their files, durable on return.
 
         Versions of the table that had these rows cannot be read any more.
 
@@ -212,17 +199,15 @@ class DeltaSink(ParquetSink):
             self._require_not_rewritten(table, after_attempt)
             from deltalake.transaction import RemoveAction
 
-            removed = [
+            removed: list[Any] = [
                 RemoveAction(one["path"], data_change=True, deletion_timestamp=now_ms())
                 for one in _files(table)
-                if _is_later(one["path"], after_attempt)
+                if (of := published_attempt(one["path"], SUFFIX)) is not None and of > after_attempt
             ]
             before = table.version()
+            properties = _properties(after_attempt)
             table.create_write_transaction(
-                list(removed),
-                "append",
-                table.schema(),
-                commit_properties=_properties(after_attempt),
+                removed, "append", table.schema(), commit_properties=properties
             )
             self._sync_log(before)
         super().withdraw(after_attempt)
@@ -246,18 +231,15 @@ class DeltaSink(ParquetSink):
                 others[0],
             )
 
-    def _added(self, action: Any, one: Staged) -> Any:
+    def _added(self, one: Staged) -> Any:
+        from deltalake.transaction import AddAction
+
         written = (self.root / one.target).stat().st_mtime_ns // 1_000_000
         stats = json.dumps({"numRecords": one.rows})
-        return action(one.target, one.bytes, {}, written, data_change=True, stats=stats)
-
-    def _schema_of(self, one: Staged) -> DeltaSchema:
-        import pyarrow.parquet as pq
-
-        return _delta_schema(pq.read_schema(self.root / one.target))
+        return AddAction(one.target, one.bytes, {}, written, data_change=True, stats=stats)
 
     def _sync_log(self, before: int) -> None:
-        """Make the entries of the log behind a version durable: deltalake leaves that to others."""
+        """Make the entries of the log behind a version durable, which deltalake does not."""
         table = self._table()
         last = -1 if table is None else table.version()
         log = self.root / LOG_FOLDER
@@ -270,23 +252,19 @@ class DeltaSink(ParquetSink):
 
     def _require_not_rewritten(self, table: DeltaTable, after_attempt: int) -> None:
         """Check that no file of others has rows that later attempts added."""
-        files = list(_files(table))
-        there = {one["path"] for one in files}
-        published = [Path(name) for name in super().published_after(after_attempt)]
+        files = {one["path"]: one["modification_time"] for one in _files(table)}
+        attempts = {name: published_attempt(name, SUFFIX) for name in files}
         last = _last_added(table)
-        attempts = {path.name: published_attempt(path.name, SUFFIX) or 0 for path in published}
-        known = {*attempts.values(), *(published_attempt(name, SUFFIX) for name in there)}
-        gone = [path for path in published if path.name not in there]
-        gone = [path for path in gone if attempts[path.name] <= last]
-        since = min((path.stat().st_mtime_ns // 1_000_000 for path in gone), default=None)
-        made = [
-            one["path"]
-            for one in files
-            if published_attempt(one["path"], SUFFIX) is None
-            and since is not None
-            and one["modification_time"] >= since
-        ]
-        if made or last not in known:
+        known = set(attempts.values())
+        # When the oldest file was published that was added and is in the table no more.
+        gone_ms: float = math.inf
+        for path in map(Path, super().published_after(after_attempt)):
+            attempt = published_attempt(path.name, SUFFIX) or 0
+            known.add(attempt)
+            if path.name not in files and attempt <= last:
+                gone_ms = min(gone_ms, path.stat().st_mtime_ns // 1_000_000)
+        rewritten = any(of is None and files[name] >= gone_ms for name, of in attempts.items())
+        if rewritten or last not in known:
             raise OSError(
                 errno.ENOTSUP,
                 f"rows of checkpoints after {after_attempt} may be in files that another writer "
@@ -298,29 +276,11 @@ class DeltaSink(ParquetSink):
             )
 
 
-class DeltaDestination(SinkDestination):
-    """A Delta table.
-
-    Parameters
-    ----------
-    sink : DeltaSink
-        Its sink.
-    """
-
-    def __init__(self, sink: DeltaSink) -> None:
-        super().__init__(sink)
-        self._delta = sink
-
-    def require_fit(self, schema: pa.Schema) -> None:
-        """See `Destination`."""
-        self._delta.require_fit(schema)
-
-
 def _delta_schema(schema: pa.Schema) -> DeltaSchema:
     from deltalake import Schema as DeltaSchema
 
     for field in schema:
-        for kind in _kinds(field.type):
+        for kind in kinds_of(field.type):
             if pa.types.is_unsigned_integer(kind) or (
                 pa.types.is_timestamp(kind) and kind.unit != "us"
             ):
@@ -332,13 +292,6 @@ def _delta_schema(schema: pa.Schema) -> DeltaSchema:
         return DeltaSchema.from_arrow(schema)
     except Exception as error:
         raise ValueError(f"a Delta table has no type for a column of {schema}: {error}") from error
-
-
-def _kinds(kind: pa.DataType) -> Iterator[pa.DataType]:
-    """Yield a type and the types of its parts."""
-    yield kind
-    for position in range(kind.num_fields):
-        yield from _kinds(kind.field(position).type)
 
 
 def _require_protocol(table: DeltaTable, root: object) -> None:
@@ -378,8 +331,3 @@ def _files(table: DeltaTable) -> Iterator[Mapping[str, Any]]:
     """Yield path and modification time in ms of the files of the table's newest version."""
     columns = ["path", "modification_time"]
     yield from pa.table(table.get_add_actions()).select(columns).to_pylist()
-
-
-def _is_later(name: str, attempt: int) -> bool:
-    found = published_attempt(name, SUFFIX)
-    return found is not None and found > attempt

@@ -1,4 +1,4 @@
-"""What a pipeline writes to, as its user named it."""
+"""The destination of a pipeline, as its user named it."""
 
 from __future__ import annotations
 
@@ -9,36 +9,29 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.regions.base.folders import CheckpointFolders
-from holdfast.regions.base.hadoop_path import HadoopPath
-from holdfast.regions.base.paths import any_folder, owned_folder, spark_name
+from holdfast.regions.files.folders import CheckpointFolders
+from holdfast.regions.files.paths import any_folder, owned_folder
 from holdfast.regions.sinks.batch_function import BatchFunction
 from holdfast.regions.sinks.checkpoint_id import CheckpointId
-from holdfast.regions.sinks.local_owner import LocalOutputFolder
 from holdfast.regions.sinks.owner import OutputFolder, Ownership
-from holdfast.regions.sinks.publisher import PatientPublisher, Publisher, SinkPublisher
-from holdfast.regions.sinks.remote_owner import RemoteOutputFolder
+from holdfast.regions.sinks.parquet import ParquetSink
+from holdfast.regions.sinks.publisher import Publisher, SinkPublisher
+from holdfast.regions.sinks.readable import require_readable
 from holdfast.regions.sinks.sink import TwoPhaseSink, sink_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Makes of a user's function what `BatchFunction` calls.
+#: Turns a user's function into the callable that `BatchFunction` calls.
 Delivery = Callable[[Callable[[Any, CheckpointId], None]], Callable[..., None]]
 
 
 @dataclass(frozen=True)
 class Output:
-    """What a pipeline that starts writes to.
+    """The sink of a pipeline that starts.
 
-    Parameters
-    ----------
-    sink : TwoPhaseSink
-        The half that travels to workers.
-    publisher : Publisher
-        The half that stays on the driver.
-    ownership : Ownership or None
-        What has to be this pipeline's alone outside of its checkpoint folder.
+    The sink travels to workers, and the publisher stays on the driver. The ownership is of a place
+    outside of the checkpoint folder that has to be this pipeline's alone.
     """
 
     sink: TwoPhaseSink
@@ -51,115 +44,87 @@ class Destination(ABC):
 
     @abstractmethod
     def begin(self, folders: CheckpointFolders, delivery: Delivery, opened: ExitStack) -> Output:
-        """Return the sink for a start of the pipeline.
-
-        Parameters
-        ----------
-        folders : CheckpointFolders
-            The pipeline's checkpoint folder.
-        delivery : callable
-            How rows are handed to a function.
-        opened : ExitStack
-            Takes what is to be closed when the pipeline ends.
-        """
+        """Return the sink for a start of the pipeline."""
 
     def require_fit(self, schema: pa.Schema) -> None:  # noqa: B027 - most take any columns
-        """Check that rows of a schema can be written there.
-
-        Raises
-        ------
-        ValueError
-            If they cannot.
-        """
+        """Check that rows of a schema can be written there."""
 
     def require_place(self) -> None:  # noqa: B027 - most are told of one place only
-        """Check that Spark takes the user's words for the place that they were taken for before.
-
-        Raises
-        ------
-        ValueError
-            If it does not.
-        """
+        """Check that Spark understands the user's path as it was understood before."""
 
     @property
     def spark_only(self) -> str:
-        """Name of what only Spark reaches; empty if this process writes there."""
+        """Name of a place that only Spark reaches; empty if this process writes there."""
         return ""
 
     @property
     def stays(self) -> str:
-        """What cannot be taken back when a pipeline goes back, for people; empty if all can."""
+        """Output that stays when a pipeline goes back, for people; empty if none does."""
         return ""
 
 
+@dataclass(frozen=True)
 class SinkDestination(Destination):
     """A two-phase sink.
 
     Parameters
     ----------
-    sink : TwoPhaseSink
-        The sink.
     named : str or path-like, optional
         Its folder, as the user named it.
     """
 
-    def __init__(self, sink: TwoPhaseSink, *, named: str | os.PathLike[str] | None = None) -> None:
-        self._sink = sink
-        self._named = named
+    sink: TwoPhaseSink
+    named: str | os.PathLike[str] | None = None
 
     def begin(self, folders: CheckpointFolders, delivery: Delivery, opened: ExitStack) -> Output:
         """See `Destination`."""
-        publisher = PatientPublisher(SinkPublisher(self._sink))
-        return Output(self._sink, publisher, self._folder())
+        folder, ownership = self.sink.owned_folder, None
+        if folder is not None:
+            ownership = OutputFolder(owned_folder(folder), self.sink.published_after)
+        return Output(self.sink, SinkPublisher(self.sink), ownership)
+
+    def require_fit(self, schema: pa.Schema) -> None:
+        """See `Destination`. A sink of the user's own takes any columns."""
+        if isinstance(self.sink, ParquetSink):
+            self.sink.require_fit(schema)
 
     def require_place(self) -> None:
         """See `Destination`. There may have been no Spark session before."""
-        owned = self._sink.owned_folder
-        if self._named is None or owned is None:
+        owned = self.sink.owned_folder
+        if self.named is None or owned is None:
             return
-        now, before = any_folder(self._named), owned_folder(owned)
+        now, before = any_folder(self.named), owned_folder(owned)
         if now != before:
             raise ValueError(
-                f"the output folder {str(self._named)!r} is {now} for Spark, whose default file "
+                f"the output folder {str(self.named)!r} is {now} for Spark, whose default file "
                 f"system that is, but there was no session yet when it was taken for {before}: "
-                f"name it {str(now)!r} or {spark_name(before)!r}"
+                f"name it {str(now)!r} or {before.spark_name!r}"
             )
-
-    def _folder(self) -> OutputFolder | None:
-        folder = self._sink.owned_folder
-        if folder is None:
-            return None
-        root = owned_folder(folder)
-        if isinstance(root, HadoopPath):
-            return RemoteOutputFolder(root, self._sink.published_after)
-        return LocalOutputFolder(root, self._sink.published_after)
 
     @property
     def spark_only(self) -> str:
         """See `Destination`."""
-        folder = self._sink.owned_folder
-        remote = folder is not None and isinstance(owned_folder(folder), HadoopPath)
-        return sink_name(self._sink) if remote else ""
+        folder = self.sink.owned_folder
+        is_mounted = folder is None or owned_folder(folder).local is not None
+        return "" if is_mounted else sink_name(self.sink)
 
     @property
     def stays(self) -> str:
         """See `Destination`."""
-        return "" if self._sink.can_withdraw else f"what {sink_name(self._sink)} has committed"
+        return "" if self.sink.can_withdraw else f"what {sink_name(self.sink)} has committed"
 
 
+@dataclass(frozen=True)
 class FunctionDestination(Destination):
-    """A function on the driver, see `BatchFunction`.
+    """A function on the driver, see `BatchFunction`."""
 
-    Parameters
-    ----------
-    function : callable
-        Takes rows and the id of a checkpoint.
-    """
-
-    def __init__(self, function: Callable[[Any, CheckpointId], None]) -> None:
-        self._function = function
+    function: Callable[[Any, CheckpointId], None]
 
     def begin(self, folders: CheckpointFolders, delivery: Delivery, opened: ExitStack) -> Output:
         """See `Destination`."""
-        function = BatchFunction(folders.output, delivery(self._function))
-        return Output(function.staging, PatientPublisher(function), None)
+        function = BatchFunction(folders.output, delivery(self.function))
+        return Output(function.staging, function, None)
+
+    def require_fit(self, schema: pa.Schema) -> None:
+        """See `Destination`. The function's rows come from Parquet files."""
+        require_readable(schema, by="foreach_batch")

@@ -1,35 +1,34 @@
 """A sink that writes records to a topic of Kafka, each checkpoint in one transaction.
 
-Kafka has no prepared transactions: what a producer has not committed when it dies is lost. So
-workers stage rows in the checkpoint folder, and the driver writes those of a checkpoint when its
-metadata is durable, in one transaction with a marker that says which output it was. After a crash
-the next start begins by taking the transactional id over, which settles the open transaction, reads
-the marker, and knows whether that output was committed.
+Kafka has no prepared transactions: a producer that dies loses its uncommitted records. So workers
+stage rows in the checkpoint folder. When the metadata of a checkpoint is durable, the driver writes
+its rows in one transaction, with a marker that identifies the output. After a crash the next start
+takes over the transactional id, which settles the open transaction. Then the marker says whether
+the output was committed.
 """
 
 from __future__ import annotations
 
 import errno
+import io
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import replace
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast._core import Staged
-from holdfast.regions.base.errors import RegionalQueryError, SinkFailedError, SinkFencedError
-from holdfast.regions.base.folders import CheckpointFolders
-from holdfast.regions.base.hadoop_path import HadoopPath
-from holdfast.regions.base.metadata_files import list_metadata
-from holdfast.regions.base.paths import AnyPath
+from holdfast.regions.base.errors import RegionalQueryError, SinkFencedError
+from holdfast.regions.files.folders import CheckpointFolders
+from holdfast.regions.files.paths import AnyPath
 from holdfast.regions.sinks.batch_function import BatchFunction
 from holdfast.regions.sinks.destination import Delivery, Destination, Output
 from holdfast.regions.sinks.kafka_client import KafkaTransactions
 from holdfast.regions.sinks.kafka_marker import Marker, output_id
 from holdfast.regions.sinks.kafka_options import Unsettled
 from holdfast.regions.sinks.kafka_records import RecordColumns
-from holdfast.regions.sinks.owner import Candidate, Owner, Ownership
-from holdfast.regions.sinks.publisher import PatientPublisher
+from holdfast.regions.sinks.owner import Candidate, OutputOwner, Ownership
+from holdfast.regions.sinks.publisher import named
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +41,7 @@ IDLE_S: Final = 3600.0
 _BATCH_ROWS: Final = 8192
 
 
+@dataclass(frozen=True)
 class KafkaDestination(Destination):
     """A topic to write to.
 
@@ -49,51 +49,35 @@ class KafkaDestination(Destination):
 
     Parameters
     ----------
-    topic : str
-        The topic.
-    transactional_id : str
-        What the pipeline is known by to the brokers.
-    columns : RecordColumns
-        What a record is made of.
     options : mapping of str to Any
         Settings of librdkafka, ``bootstrap.servers`` among them.
     unsettled : {"fail", "again", "skip"}
-        What to do with output of which nothing says whether it was committed.
+        Treatment of output that may or may not have been committed.
     """
 
-    def __init__(
-        self,
-        topic: str,
-        transactional_id: str,
-        columns: RecordColumns,
-        options: Mapping[str, Any],
-        unsettled: Unsettled,
-    ) -> None:
-        self._topic = topic
-        self._transactional_id = transactional_id
-        self._columns = columns
-        self._options = dict(options)
-        self._unsettled = unsettled
+    topic: str
+    transactional_id: str
+    columns: RecordColumns
+    options: Mapping[str, Any] = field(repr=False)
+    unsettled: Unsettled
 
     def begin(self, folders: CheckpointFolders, delivery: Delivery, opened: ExitStack) -> Output:
         """See `Destination`."""
-        latest = 0
-        if folders.metadata.is_dir():
-            latest = max(list_metadata(folders.metadata), default=0)
-        transactions = KafkaTransactions(self._topic, self._transactional_id, self._options)
+        latest = max(folders.ids(), default=0) if folders.metadata.is_dir() else 0
+        transactions = KafkaTransactions(self.topic, self.transactional_id, self.options)
         opened.callback(transactions.close)
-        topic = KafkaTopic(transactions, self._columns, self._unsettled, latest)
+        topic = KafkaTopic(transactions, self.columns, self.unsettled, latest)
         publisher = KafkaPublisher(folders.output, topic)
-        return Output(publisher.staging, PatientPublisher(publisher), topic)
+        return Output(publisher.staging, publisher, topic)
 
     def require_fit(self, schema: pa.Schema) -> None:
         """See `Destination`."""
-        self._columns.require_fit(schema)
+        self.columns.require_fit(schema)
 
     @property
     def stays(self) -> str:
         """See `Destination`."""
-        return f"what was committed to {_named(self._topic)}"
+        return f"what was committed to {_named(self.topic)}"
 
 
 class KafkaTopic(Ownership):
@@ -101,12 +85,6 @@ class KafkaTopic(Ownership):
 
     Parameters
     ----------
-    transactions : KafkaTransactions
-        The brokers.
-    columns : RecordColumns
-        What a record is made of.
-    unsettled : {"fail", "again", "skip"}
-        What to do with output of which nothing says whether it was committed.
     latest : int
         The latest checkpoint of the pipeline; 0 if there is none.
     """
@@ -122,8 +100,8 @@ class KafkaTopic(Ownership):
         self._columns = columns
         self._unsettled = unsettled
         self._latest = latest
-        self._named = _named(transactions.topic)
-        # As it is since `take`: who changes it now has fenced this pipeline before.
+        self.name = _named(transactions.topic)
+        # Valid since `take`: another producer can only change it after it fenced this pipeline.
         self._marker: Marker | None = None
 
     # --- whose it is ----------------------------------------------------------------------------
@@ -137,7 +115,7 @@ class KafkaTopic(Ownership):
         if marker is not None and restored is not None and marker.checkpoint > restored:
             warnings.warn(
                 f"checkpoints after {restored}, up to {marker.checkpoint}, were committed to "
-                f"{self._named} and cannot be taken back: rows since then come again",
+                f"{self.name} and cannot be taken back: rows since then come again",
                 stacklevel=2,
             )
 
@@ -157,8 +135,8 @@ class KafkaTopic(Ownership):
         self._marker = claimed
         return nullcontext()
 
-    def require_still(self, owner: Owner) -> None:
-        """See `Ownership`. The brokers refuse what a producer that was fenced writes."""
+    def require_still(self, owner: OutputOwner) -> None:
+        """See `Ownership`. The brokers refuse writes of a producer that was fenced."""
 
     def _require_own(self, marker: Marker | None, candidate: Candidate) -> None:
         if marker is None or marker.owner.id in (candidate.owner.id, candidate.before):
@@ -184,13 +162,7 @@ class KafkaTopic(Ownership):
         Parameters
         ----------
         pipeline : str or None
-            Identity of the checkpoint folder that they were staged in.
-        checkpoint : int
-            Id of the checkpoint.
-        output : str
-            See `output_id`.
-        files : sequence of Path or HadoopPath
-            Parquet files.
+            Identity of the checkpoint folder in which they were staged.
         """
         if not self._transactions.opened:
             self._transactions.open()
@@ -202,7 +174,7 @@ class KafkaTopic(Ownership):
         known = marker is not None and marker.owner.id == pipeline and checkpoint > marker.after
         if not known and self._unsettled == "fail":
             raise RegionalQueryError(
-                f"nothing says whether checkpoint {checkpoint} was committed to {self._named}: "
+                f"nothing says whether checkpoint {checkpoint} was committed to {self.name}: "
                 f"transactional id {self._transactions.transactional_id!r} is new, or its marker "
                 "is gone (brokers forget offsets of a group that commits none for "
                 "offsets.retention.minutes). Start with the transactional id that the pipeline had,"
@@ -212,14 +184,14 @@ class KafkaTopic(Ownership):
         if not known and self._unsettled == "skip":
             return
         if marker is None:
-            marker = Marker(Owner(pipeline or "", "", ""), after=checkpoint)
+            marker = Marker(OutputOwner(pipeline or "", "", ""), after=checkpoint)
         committed = replace(marker, checkpoint=checkpoint, output=output)
         self._transactions.write(self._records(files), committed)
         if self._marker is not None:
             self._marker = committed
 
     def _renew(self, known: Marker) -> None:
-        """Take the transactional id once more, which brokers forget when it is not used for long.
+        """Take the transactional id once more: brokers forget one that is not used for long.
 
         Raises
         ------
@@ -231,22 +203,11 @@ class KafkaTopic(Ownership):
             raise SinkFencedError(self._transactions.transactional_id, self._transactions.topic)
         self._transactions.open()
 
-    @contextmanager
-    def named(self, checkpoint: int) -> Iterator[None]:
-        """Let errors say which checkpoint they concern."""
-        try:
-            yield
-        except RegionalQueryError:
-            raise
-        except Exception as error:
-            raise SinkFailedError(self._named, "commit", checkpoint, error) from error
-
     def _records(self, files: Sequence[AnyPath]) -> Iterator[dict[str, Any]]:
         import pyarrow.parquet as pq
 
         for file in files:
-            source = file.open("rb") if isinstance(file, HadoopPath) else file
-            with pq.ParquetFile(source) as content:
+            with pq.ParquetFile(file.local or io.BytesIO(file.read_bytes())) as content:
                 for batch in content.iter_batches(_BATCH_ROWS):
                     yield from self._columns.of(batch)
 
@@ -256,15 +217,7 @@ def _named(topic: str) -> str:
 
 
 class KafkaPublisher(BatchFunction):
-    """Writes what a checkpoint staged in one transaction, exactly once.
-
-    Parameters
-    ----------
-    folder : Path or HadoopPath
-        Where rows lie on their way, below the checkpoint folder.
-    topic : KafkaTopic
-        Where they go.
-    """
+    """Writes the output of a checkpoint in one transaction, exactly once."""
 
     def __init__(self, folder: AnyPath, topic: KafkaTopic) -> None:
         super().__init__(folder, self._publish)
@@ -276,7 +229,7 @@ class KafkaPublisher(BatchFunction):
         """Write the rows of a checkpoint, unless they were written before."""
         files = list(staged)
         self._output = output_id(checkpoint, files)
-        with self._topic.named(checkpoint):
+        with named(self._topic.name, "commit", checkpoint):
             super().commit(checkpoint, files)
 
     def of(self, folder: AnyPath) -> KafkaPublisher:

@@ -16,27 +16,27 @@ T = TypeVar("T")
 START_S: Final = 60.0
 
 #: Milliseconds of a transaction that is not ended: then its coordinator aborts it, and readers see
-#: what others wrote behind it. Brokers allow 15 minutes by default (transaction.max.timeout.ms).
+#: later writes of others. Brokers allow 15 minutes by default (transaction.max.timeout.ms).
 TRANSACTION_MS: Final = 5 * 60 * 1000
 
 #: Options by the beginning of their names that a consumer has as well.
 _SHARED: Final = ("security.", "sasl.", "ssl.", "enable.ssl", "enable.sasl", "oauth", "socket.")
 _SHARED_MORE: Final = ("client.", "broker.", "reconnect.", "retry.", "metadata.", "api.", "debug")
 
-#: Of the offset that has the marker: what was committed, or that and nothing else will come.
+#: Ways to read the offset that has the marker: as it is, or once no open transaction can change it.
 _AS_IT_IS: Final = "read_uncommitted"
 _SETTLED: Final = "read_committed"
 
-#: Seconds for one question about the marker: brokers do not answer while it is not settled.
+#: Seconds for one question about the marker: brokers do not answer before it is settled.
 _ASKED_S: Final = 10.0
 
-#: With the other strategy, librdkafka 2.16 throws away what it knows of all brokers when none
-#: answers, and a transaction that waits for its group's coordinator waits in vain from then on.
+#: With the other strategy, librdkafka 2.16 forgets all brokers when none answers. A transaction
+#: that waits for its group's coordinator then waits in vain.
 _STABLE: Final = {"metadata.recovery.strategy": "none"}
 
 _PAUSE_S: Final = 0.2
 
-#: Seconds to wait for what the next start does anyway.
+#: Seconds to wait for an abort, which the next start makes up for anyway.
 _ABORT_S: Final = 5.0
 
 
@@ -45,10 +45,6 @@ class KafkaTransactions:
 
     Parameters
     ----------
-    topic : str
-        The topic.
-    transactional_id : str
-        What the pipeline is known by to the brokers.
     options : mapping of str to Any
         Settings of librdkafka, ``bootstrap.servers`` among them. They stay in this process.
     """
@@ -73,11 +69,11 @@ class KafkaTransactions:
 
     @property
     def opened(self) -> bool:
-        """Whether others with the transactional id have been fenced."""
+        """True once others with the transactional id have been fenced."""
         return self._producer is not None
 
     def open(self) -> None:
-        """Fence all others with this transactional id, and settle what they left open.
+        """Fence all others with this transactional id, and settle their open transaction.
 
         Raises
         ------
@@ -101,7 +97,7 @@ class KafkaTransactions:
                 "enable.idempotence": True,
             },
         )
-        self._patiently(lambda left_s: producer.init_transactions(left_s))
+        self._patiently(producer.init_transactions)
         self._producer, self._used = producer, time.monotonic()
 
     def require_topic(self) -> None:
@@ -115,8 +111,8 @@ class KafkaTransactions:
     def read_marker(self) -> Marker | None:
         """Return the marker; None if there is none. Errors are those of `open`.
 
-        Before `open`, a transaction that another one has left open may be about to change it. After
-        that, this waits until it is settled.
+        Before `open`, another producer's open transaction may be about to change it. After `open`,
+        this waits until the marker is settled.
         """
         from confluent_kafka import TopicPartition
 
@@ -140,7 +136,7 @@ class KafkaTransactions:
         SinkFencedError
             If another one began with the transactional id. Nothing is written.
         ConnectionError, PermissionError, ValueError, OSError
-            If the brokers do not take it. Whether it was written, the marker says.
+            If the brokers do not take it. The marker says whether it was written.
         """
         from confluent_kafka import KafkaException, TopicPartition
 
@@ -154,13 +150,13 @@ class KafkaTransactions:
                 self.topic, 0, max(marker.checkpoint, marker.after), metadata=marker.encode()
             )
             group = self._reader(_SETTLED).consumer_group_metadata()
-            # Of all records, so that what went wrong with one of them is known.
+            # Both wait for all records, so that the error of a record is known.
             self._until_done(
                 lambda left_s: producer.send_offsets_to_transaction([place], group, left_s)
             )
-            self._until_done(lambda left_s: producer.commit_transaction(left_s))
+            self._until_done(producer.commit_transaction)
         except KafkaException as raised:
-            # Aborting has an error for every record that was not sent.
+            # Found before the abort, which fails every record that was not sent.
             error = self._known(self._undelivered or raised.args[0])
             self._abort(raised)
             raise self._trouble.error(error, took_s=time.monotonic() - began) from raised
@@ -170,7 +166,7 @@ class KafkaTransactions:
         self._used = time.monotonic()
 
     def close(self) -> None:
-        """Let go of the brokers."""
+        """Close the connections to the brokers."""
         readers, self._readers, self._producer = self._readers, {}, None
         for reader in readers.values():
             reader.close()
@@ -181,10 +177,9 @@ class KafkaTransactions:
         while True:
             try:
                 self._producer.produce(self.topic, on_delivery=self._note, **record)
+                break
             except BufferError:
                 self._producer.poll(_PAUSE_S)
-            else:
-                break
         if self._undelivered is not None:
             from confluent_kafka import KafkaException
 
@@ -204,10 +199,10 @@ class KafkaTransactions:
                 self._producer.abort_transaction(_ABORT_S)
 
     def _known(self, error: Any) -> Any:
-        """Return why a producer came to its end, where an error says no more than that it did."""
-        from confluent_kafka import KafkaError, KafkaException
+        """Return the reason of a fatal error: the error itself may not say it."""
+        from confluent_kafka import KafkaException
 
-        if error.code() == KafkaError._FATAL:
+        if error.name() == "_FATAL":
             try:
                 # Refused, with the reason.
                 self._producer.commit_transaction(_ABORT_S)
@@ -216,25 +211,17 @@ class KafkaTransactions:
         return error
 
     def _until_done(self, call: Callable[[float], None]) -> None:
-        """Call again what could not be done in time, for as long as the transaction lasts."""
-        self._patiently(call, within_s=self._timeout_s, raw=True)
+        """Repeat a call of a transaction for as long as that lasts."""
+        _repeated(call, self._timeout_s)
 
-    def _patiently(
-        self, call: Callable[[float], T], *, within_s: float = 0, raw: bool = False
-    ) -> T:
+    def _patiently(self, call: Callable[[float], T]) -> T:
+        """Repeat a call of the start; its last error says what to do."""
         from confluent_kafka import KafkaException
 
-        deadline = time.monotonic() + (within_s or START_S)
-        while True:
-            try:
-                return call(max(0.1, deadline - time.monotonic()))
-            except KafkaException as raised:
-                if passes(raised.args[0]) and time.monotonic() + _PAUSE_S < deadline:
-                    time.sleep(_PAUSE_S)
-                    continue
-                if raw:
-                    raise
-                raise self._trouble.error(raised.args[0]) from raised
+        try:
+            return _repeated(call, START_S)
+        except KafkaException as raised:
+            raise self._trouble.error(raised.args[0]) from raised
 
     def _reader(self, isolation: str) -> Any:
         if isolation not in self._readers:
@@ -261,3 +248,17 @@ class KafkaTransactions:
             return getattr(confluent_kafka, kind)({**_STABLE, **settings})
         except confluent_kafka.KafkaException as raised:
             raise ValueError(f"write_kafka: {raised.args[0].str()}") from None
+
+
+def _repeated(call: Callable[[float], T], within_s: float) -> T:
+    """Repeat a call, which is given the seconds left, while its error may pass."""
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            return call(max(0.1, deadline - time.monotonic()))
+        except KafkaException as raised:
+            if not passes(raised.args[0]) or time.monotonic() + _PAUSE_S >= deadline:
+                raise
+            time.sleep(_PAUSE_S)

@@ -1,8 +1,8 @@
-"""What a pipeline leaves in Kafka about itself: whose a transactional id is, and what it committed.
+"""The marker that a pipeline leaves in Kafka: owner of the transactional id, and last commit.
 
 The marker is the metadata of an offset that a consumer group of the transactional id has for
-partition 0 of the topic. It is written in the transaction that writes the records, so either both
-are there or none.
+partition 0 of the topic. One transaction writes the marker and the records, so either both are
+there or none.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from hashlib import sha256
 from typing import Final, Self
 
 from holdfast._core import Staged
-from holdfast.regions.sinks.owner import Owner
+from holdfast.regions.base.versions import require_known
+from holdfast.regions.sinks.owner import OutputOwner
 
 VERSION: Final = 1
 
-#: Brokers take at most 4096 (offset.metadata.max.bytes); what is for people is cut to this.
+#: Brokers take at most 4096 (offset.metadata.max.bytes); names for people are cut to this.
 _SHOWN_BYTES: Final = 1500
 
 
@@ -29,9 +30,9 @@ def group_of(transactional_id: str) -> str:
 
 
 def output_id(checkpoint: int, staged: Iterable[Staged]) -> str:
-    """Return what a checkpoint's output is known by.
+    """Return the identity of a checkpoint's output.
 
-    Staged names have a nonce, so that no other output has the same, also where a folder was copied
+    Staged names have a nonce, so no other output has the same identity, even if a folder was copied
     and ids come again.
     """
     named = json.dumps([checkpoint, *sorted(one.path for one in staged)])
@@ -44,18 +45,16 @@ class Marker:
 
     Parameters
     ----------
-    owner : Owner
-        The pipeline that has the transactional id.
     after : int
-        Its output of newer checkpoints was committed with this id, if it was committed: it has the
-        id since then.
+        The pipeline has the transactional id since this checkpoint: output of newer checkpoints
+        was committed with it, or not at all.
     checkpoint : int
         The checkpoint that was committed last; 0: none.
     output : str
         Its output, see `output_id`.
     """
 
-    owner: Owner
+    owner: OutputOwner
     after: int
     checkpoint: int = 0
     output: str = ""
@@ -68,21 +67,24 @@ class Marker:
 
     @classmethod
     def decode(cls, text: str, group: str) -> Self:
-        """Return what a text says.
+        """Decode the text of `encode`.
 
         Raises
         ------
         ValueError
             If it is something else.
+        NewerFormatError
+            If a newer Holdfast wrote it.
         """
         with suppress(ValueError, KeyError, TypeError):
             found = json.loads(text)
+            require_known(f"consumer group {group!r}", found["version"], VERSION)
             if found["version"] == VERSION:
                 del found["version"]
-                return cls(**{**found, "owner": Owner(**found["owner"])})
+                return cls(**{**found, "owner": OutputOwner(**found["owner"])})
         raise ValueError(
-            f"the consumer group {group!r} has offsets that Holdfast did not write, or that a "
-            "newer version of it did: give write_kafka another transactional_id"
+            f"the consumer group {group!r} has offsets that Holdfast did not write: give "
+            "write_kafka another transactional_id"
         )
 
 

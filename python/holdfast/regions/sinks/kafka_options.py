@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal, get_args
 
-from holdfast._checks import not_allowed
+from holdfast._checks import not_allowed, require_one_of
 
-#: What write_kafka sets; others may have any value.
+#: Options that write_kafka sets; others may have any value.
 FIXED: Final = (
     "bootstrap.servers",
     "transactional.id",
@@ -19,7 +19,7 @@ FIXED: Final = (
     "isolation.level",
 )
 
-#: Names of Java's clients that users of Spark know, and what librdkafka has for them.
+#: Names of Java's clients that users of Spark know, and librdkafka's options in their place.
 _JAVA_ONLY: Final = {
     "sasl.jaas.config": "sasl.username and sasl.password",
     "value.serializer": "no such option: columns are written as they are, and it",
@@ -28,7 +28,7 @@ _JAVA_ONLY: Final = {
 
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 
-#: What to do with output of which nothing says whether it was committed.
+#: Treatment of output that may or may not have been committed, as far as the marker tells.
 Unsettled = Literal["fail", "again", "skip"]
 
 
@@ -39,7 +39,7 @@ def require_settings(
     bootstrap_servers: str,
     unsettled: str,
 ) -> None:
-    """Check what can be checked without a broker. No value of an option is in a message.
+    """Check the arguments without a broker. No value of an option is in a message.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def require_settings(
     except ImportError as error:
         raise ImportError(
             "write_kafka needs the package confluent-kafka on the driver: pip install "
-            "'holdfast[kafka]'"
+            "'holdfast-spark[kafka]'"
         ) from error
     for name, given in (
         ("topic", topic),
@@ -64,8 +64,7 @@ def require_settings(
             raise not_allowed(name, given, "a string that is not empty")
     if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
         raise not_allowed("topic", topic, "1 to 249 of letters, digits, '.', '_' and '-'")
-    if unsettled not in get_args(Unsettled):
-        raise not_allowed("unsettled", unsettled, f"one of {', '.join(get_args(Unsettled))}")
+    require_one_of("unsettled", unsettled, get_args(Unsettled))
     timeout = options.get("transaction.timeout.ms", 1)
     if not str(timeout).isdecimal():
         raise not_allowed("transaction.timeout.ms", timeout, "a number of milliseconds")

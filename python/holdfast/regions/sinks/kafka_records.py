@@ -1,4 +1,4 @@
-"""Rows as records of Kafka: which column is what."""
+"""Rows as records of Kafka: the columns that make a record."""
 
 from __future__ import annotations
 
@@ -72,29 +72,31 @@ class RecordColumns:
 
     def of(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
         """Yield the rows as arguments of ``confluent_kafka.Producer.produce``."""
-        rows = batch.num_rows
-        values = batch.column(self.value).to_pylist()
-        keys = [None] * rows if self.key is None else batch.column(self.key).to_pylist()
+
+        def listed(column: str | None) -> list[Any]:
+            return [None] * batch.num_rows if column is None else batch.column(column).to_pylist()
+
+        values, keys = listed(self.value), listed(self.key)
         if self.headers is None and self.partition is None:
             for value, key in zip(values, keys, strict=True):
                 yield {"value": value, "key": key}
             return
-        headers = [None] * rows if self.headers is None else batch.column(self.headers).to_pylist()
-        parts = [None] * rows if self.partition is None else batch.column(self.partition)
-        for value, key, header, part in zip(values, keys, headers, parts, strict=True):
+        headers = listed(self.headers)
+        for value, key, header, part in zip(
+            values, keys, headers, listed(self.partition), strict=True
+        ):
             record: dict[str, Any] = {"value": value, "key": key}
             if header:
                 record["headers"] = [(one["key"], one["value"]) for one in header]
-            if part is not None and part.is_valid:
-                record["partition"] = part.as_py()
+            if part is not None:
+                record["partition"] = part
             yield record
 
 
 def _is_text(found: pa.DataType) -> bool:
     import pyarrow as pa
 
-    kinds = (pa.binary(), pa.large_binary(), pa.string(), pa.large_string())
-    return any(found == kind for kind in kinds)
+    return found in (pa.binary(), pa.large_binary(), pa.string(), pa.large_string())
 
 
 def _is_headers(found: pa.DataType) -> bool:

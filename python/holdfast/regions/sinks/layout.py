@@ -1,4 +1,4 @@
-"""Where files of a sink are: the names inside its folder.
+"""Names of a sink's files inside its folder.
 
 ::
 
@@ -15,18 +15,14 @@ import hashlib
 import re
 import secrets
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from holdfast._core import Staged
-from holdfast.regions.base.hadoop_path import HadoopPath
 
 STAGED_FOLDER: Final = "_holdfast/staged"
 
-#: Who has the folder, where there are no locks.
+#: Leases of the folder, on file systems without locks.
 LEASES_FOLDER: Final = "_holdfast/leases"
-
-SomePath = TypeVar("SomePath", Path, HadoopPath)
 
 _READABLE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _STEM: Final = rf"part-(?P<attempt>\d{{10,}})-(?:{_READABLE.pattern}-)?[0-9a-f]{{20}}"
@@ -52,8 +48,8 @@ def published_attempt(name: str, suffix: str) -> int | None:
 def staged_name(region: str, attempt: int) -> str:
     """Return a name for a region's staged file that no other task will use.
 
-    Two tasks of one region and attempt may run at once, where the first was given up and lives
-    on. What counts is which of them is acknowledged.
+    Two tasks of one region and attempt may run at once, if the first was given up and lives on.
+    The acknowledged one counts.
     """
     stem = target_name(region, attempt, suffix="")
     return f"{STAGED_FOLDER}/{attempt:010d}/{stem}.{secrets.token_hex(8)}"
@@ -75,39 +71,21 @@ def own_target(path: str, suffix: str) -> str | None:
     return f"{found['stem']}{suffix}"
 
 
-def require_own(root: object, path: str, target: str, suffix: str) -> None:
-    """Check that a staged file and its final name are such as a stage makes.
+def own_files(root: object, staged: Iterable[Staged], suffix: str) -> list[tuple[str, str, int]]:
+    """Return the path, the final name and the size in bytes of staged files.
 
-    Metadata says what was staged, and the metadata of a savepoint may come from anywhere: nothing
-    in it can name a file that is not a sink's own.
-
-    Raises
-    ------
-    ValueError
-        If they are anything else.
-    """
-    expected = own_target(path, suffix)
-    if target != expected:
-        form = f"{STAGED_FOLDER}/<attempt>/part-<attempt>-..."
-        wanted, found = (form, path) if expected is None else (expected, target)
-        raise ValueError(
-            f"expected a path inside {root} such as a pipeline stages ({wanted}), found {found!r}: "
-            "the checkpoint's metadata is damaged or forged; nothing was published"
-        )
-
-
-def own_files(
-    root: SomePath, staged: Iterable[Staged], suffix: str
-) -> list[tuple[SomePath, SomePath, int]]:
-    """Return the path, the final path and the size in bytes of staged files.
-
-    Raises
-    ------
-    ValueError
-        If a path or a name is none that a stage of the sink makes.
+    Metadata of a savepoint may come from anywhere, so a path or a name that no stage makes is a
+    ValueError.
     """
     files = []
     for one in staged:
-        require_own(root, one.path, one.target, suffix)
-        files.append((root / one.path, root / one.target, one.bytes))
+        expected = own_target(one.path, suffix)
+        if one.target != expected:
+            form = f"{STAGED_FOLDER}/<attempt>/part-<attempt>-..."
+            wanted, found = (form, one.path) if expected is None else (expected, one.target)
+            raise ValueError(
+                f"expected a path inside {root} such as a pipeline stages ({wanted}), found "
+                f"{found!r}: the checkpoint's metadata is damaged or forged; nothing was published"
+            )
+        files.append((one.path, one.target, one.bytes))
     return files

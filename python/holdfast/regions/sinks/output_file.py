@@ -8,45 +8,28 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from holdfast.regions.files.modes import create
+
 _CLOSED: Final = -1
 
 
 def scratch_path(name: str) -> Path:
-    """Return where a file may be for as long as a task needs it: in a folder that Spark cleans up.
+    """Return a path for a file of a task, in a folder that Spark cleans up.
 
-    Parameters
-    ----------
-    name : str
-        One that no other task uses.
+    No other task uses the name.
     """
-    # Spark tells its Python workers where its own files lie.
+    # Spark tells its Python workers the folders of its own files.
     folders = os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir()
     return Path(folders.partition(",")[0]) / f"holdfast-{name}"
 
 
 class OutputFile:
-    """A new file that either becomes durable or goes without a trace.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        Where to create it. There must be nothing.
-
-    Attributes
-    ----------
-    path : pathlib.Path
-        Where it is.
-
-    Raises
-    ------
-    OSError
-        If the file system refuses.
-    """
+    """A new file that either becomes durable or goes without a trace."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._descriptor = os.open(path, flags, 0o666)
+        self._descriptor = create(path, flags)
 
     @property
     def closed(self) -> bool:
@@ -64,10 +47,10 @@ class OutputFile:
         return len(data)
 
     def flush(self) -> None:
-        """Do nothing: nothing is kept back."""
+        """Do nothing: there is no buffer."""
 
     def close(self) -> None:
-        """Do nothing: what ends the file is `persist` or `drop`, and not that PyArrow is done."""
+        """Do nothing: `persist` or `drop` ends the file, and not PyArrow."""
 
     def size(self) -> int:
         """Return how many bytes were written."""
@@ -76,8 +59,8 @@ class OutputFile:
     def persist(self) -> None:
         """Make the content durable and close the file.
 
-        The descriptor stays open until then, because the system may not report to
-        one that was opened later that an earlier write failed.
+        The descriptor stays open until then: the system may not tell a later one that an earlier
+        write failed.
         """
         os.fsync(self._descriptor)
         self._close()
@@ -85,7 +68,7 @@ class OutputFile:
     def drop(self) -> None:
         """Close and remove the file; again and again, if need be."""
         self._close()
-        # What cannot be removed now is swept up later.
+        # The sweep removes a file that stays.
         with suppress(OSError):
             self.path.unlink()
 

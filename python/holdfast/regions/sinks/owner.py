@@ -1,11 +1,11 @@
-"""Which pipeline an output folder belongs to: a file in it says so.
+"""The file in an output folder that says which pipeline the folder belongs to.
 
-Readers see the rows of two pipelines that write into one folder, and each pipeline takes the files
-of the other for its own: it withdraws them when it goes back, and sweeps up what is staged. So the
-first one leaves a file there with the identity of its checkpoint folder, and has the folder to
-itself while it runs: by a lock on that file, see `holdfast.regions.base.folder_lock`, or by a lease
-where only the JVM reaches it, see `holdfast.regions.base.folder_lease`. Readers leave out these
-files, by their names.
+If two pipelines wrote into one folder, readers would see the rows of both. Each pipeline would take
+the other's files for its own: it would withdraw them when it goes back, and sweep up staged ones.
+So the first pipeline leaves a file there with the identity of its checkpoint folder. While it runs
+it has the folder to itself: by a lock on that file (`holdfast.regions.files.lock`), or by a lease
+where only the JVM reaches it (`holdfast.regions.files.lease`). Readers leave out these files, by
+their names.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
-from holdfast.regions.base.folders import CheckpointFolders
-from holdfast.regions.base.hadoop_path import HadoopPath
-from holdfast.regions.base.paths import AnyPath, recorded_folder
-from holdfast.regions.sinks.layout import STAGED_FOLDER
+from holdfast.regions.base.versions import require_known
+from holdfast.regions.files.folders import CheckpointFolders
+from holdfast.regions.files.lock import Hold, read_if_free, take_by_file
+from holdfast.regions.files.paths import AnyPath, listed, listed_with_status, recorded_folder
+from holdfast.regions.sinks.layout import LEASES_FOLDER, STAGED_FOLDER
 
 OWNER_FILE: Final = "_holdfast_owner"
 
@@ -30,17 +32,10 @@ VERSION: Final = 1
 
 
 @dataclass(frozen=True)
-class Owner:
+class OutputOwner:
     """A pipeline, as the file in its output folder names it.
 
-    Parameters
-    ----------
-    id : str
-        Identity of its checkpoint folder.
-    pipeline : str
-        Its name, for people.
-    checkpoint : str
-        Path of its checkpoint folder, for people.
+    Its id is that of its checkpoint folder; the rest is for people.
     """
 
     id: str
@@ -53,15 +48,18 @@ class Owner:
 
     @classmethod
     def decode(cls, content: bytes, path: object) -> Self:
-        """Return what a file says.
+        """Decode the content of a file.
 
         Raises
         ------
         OSError
             If it is something else.
+        NewerFormatError
+            If a newer Holdfast wrote it.
         """
         with suppress(ValueError, KeyError, TypeError):
             found = json.loads(content)
+            require_known(str(path), found["version"], VERSION)
             return cls(str(found["id"]), str(found["pipeline"]), str(found["checkpoint"]))
         raise OSError(
             errno.EINVAL,
@@ -73,30 +71,28 @@ class Owner:
 
 @dataclass(frozen=True)
 class Candidate:
-    """What a pipeline has to show for itself when it wants to write into a folder.
+    """A pipeline that wants to write into a folder.
 
     Parameters
     ----------
-    owner : Owner
-        The pipeline.
     before : str
         Identity of the pipeline whose checkpoint it goes on from, if that wrote into the folder;
         else empty.
     latest : int or None
-        Its latest checkpoint, or the one it goes on from, if that says that its output is in the
-        folder; None if there is no such checkpoint.
+        Its latest checkpoint, or the one it goes on from, if its output is in the folder; None if
+        there is no such checkpoint.
     restored : int or None
-        The checkpoint that it begins from, if it is not in its folder yet.
+        The checkpoint that it begins from, if that is not in its own checkpoint folder yet.
     """
 
-    owner: Owner
+    owner: OutputOwner
     before: str = ""
     latest: int | None = None
     restored: int | None = None
 
 
 class Ownership(ABC):
-    """Where a pipeline writes, to be asked for and to be owned."""
+    """A place where a pipeline writes, which it has to itself while it runs."""
 
     @abstractmethod
     def require_free_for(self, candidate: Candidate) -> None:
@@ -121,8 +117,8 @@ class Ownership(ABC):
         """
 
     @abstractmethod
-    def require_still(self, owner: Owner) -> None:
-        """Check that no other pipeline took over, where that can be.
+    def require_still(self, owner: OutputOwner) -> None:
+        """Check that no other pipeline took over, if one can.
 
         Raises
         ------
@@ -132,33 +128,63 @@ class Ownership(ABC):
 
     @property
     def mounted_file(self) -> Path | None:
-        """A file that whoever writes there sees once it is taken; None where all reach the same."""
+        """A file that every writer sees once the place is taken; None if all reach one place."""
         return None
 
 
 class OutputFolder(Ownership):
-    """An output folder; see `sinks.destination.output_folder`.
+    """An output folder, with a file in it that names its pipeline.
 
     Parameters
     ----------
-    root : Path or HadoopPath
-        The folder.
     published_after : callable
-        Returns what attempts after the given one published there; see `TwoPhaseSink`.
+        See `TwoPhaseSink.published_after`.
     """
 
     def __init__(self, root: AnyPath, published_after: Callable[[int], Sequence[str]]) -> None:
         self.root = root
         self.file = root / OWNER_FILE
         self._published_after = published_after
+        self._held: Hold | None = None
 
     @property
     def mounted_file(self) -> Path | None:
         """See `Ownership`."""
-        return None if isinstance(self.file, HadoopPath) else self.file
+        return self.file.local
 
-    def require_known(self, candidate: Candidate) -> None:
-        """Check that what was published in a folder without an owner is the pipeline's."""
+    def require_free_for(self, candidate: Candidate) -> None:
+        """See `Ownership`."""
+        self._owner_file(candidate, read_if_free(self.file, LEASES_FOLDER))
+
+    def take(self, candidate: Candidate) -> Hold:
+        """See `Ownership`."""
+        judge = partial(self._owner_file, candidate)
+        self._held = take_by_file(self.file, LEASES_FOLDER, judge, candidate.owner.pipeline)
+        return self._held
+
+    def require_still(self, owner: OutputOwner) -> None:
+        """See `Ownership`."""
+        if self._held is not None:
+            self._held.require_held()
+        if self.mounted_file is not None:
+            with suppress(FileNotFoundError):
+                found = OutputOwner.decode(self.mounted_file.read_bytes(), self.file)
+                if found.id != owner.id:
+                    raise self._foreign(found)
+
+    def _owner_file(self, candidate: Candidate, content: bytes | None) -> bytes | None:
+        """Return the new content of the owner file; None: it stays. See `take_by_file`."""
+        if content is None:
+            self._require_known(candidate)
+        else:
+            found = OutputOwner.decode(content, self.file)
+            self._require_own(found, candidate)
+            if found == candidate.owner:
+                return None
+        return candidate.owner.encode()
+
+    def _require_known(self, candidate: Candidate) -> None:
+        """Check that files in a folder without an owner are the pipeline's."""
         known = -1 if candidate.latest is None else candidate.latest
         if unknown := self._published_after(known):
             raise FileExistsError(
@@ -170,18 +196,21 @@ class OutputFolder(Ownership):
                 unknown[0],
             )
 
-    def require_own(self, found: Owner, candidate: Candidate) -> None:
+    def _require_own(self, found: OutputOwner, candidate: Candidate) -> None:
         """Check that the owner that the file names is the pipeline, or gives way to it."""
         if found.id == candidate.owner.id:
             self._require_no_copy(found, candidate.owner)
             return
         if found.id == candidate.before:
             return
-        if self._published_after(-1) or any((self.root / STAGED_FOLDER).glob("*/*")):
-            raise self.foreign(found)
-        # Of a pipeline that has no row here, and takes it for another's when it comes back.
+        attempts = listed_with_status(self.root / STAGED_FOLDER)
+        if self._published_after(-1) or any(
+            status.is_folder and listed(folder) for folder, status in attempts
+        ):
+            raise self._foreign(found)
+        # The owner has no row here. If it comes back, it finds that the folder is another's.
 
-    def _require_no_copy(self, found: Owner, owner: Owner) -> None:
+    def _require_no_copy(self, found: OutputOwner, owner: OutputOwner) -> None:
         """Check that a checkpoint folder was moved, if it was, and not copied."""
         if found.checkpoint == owner.checkpoint:
             return
@@ -189,9 +218,9 @@ class OutputFolder(Ownership):
         with suppress(OSError, UnicodeError):
             there = CheckpointFolders(recorded_folder(found.checkpoint)).read_identity()
         if there == owner.id:
-            raise self.foreign(found)
+            raise self._foreign(found)
 
-    def foreign(self, found: Owner) -> FileExistsError:
+    def _foreign(self, found: OutputOwner) -> FileExistsError:
         """Return the error for a folder that is another pipeline's."""
         return FileExistsError(
             errno.EEXIST,

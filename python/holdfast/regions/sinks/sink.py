@@ -1,9 +1,9 @@
-"""The two-phase protocol: what a sink does, and when it is asked to."""
+"""The two-phase protocol: the methods of a sink, and when each is called."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 class Stage(ABC):
     """Output of one region in one checkpoint attempt, written by the region's task.
 
-    Made by `TwoPhaseSink.writer`, in the task, when the region has its first rows. Then the task
+    `TwoPhaseSink.writer` makes it, in the task, when the region has its first rows. Then the task
     calls `write` for every batch, `close` once behind the last one, and `persist`, in this order,
     from one thread at a time. After any of them it may call `discard`, and then nothing more. A
-    task that is killed calls nothing: what it leaves behind is what `TwoPhaseSink.sweep` is for.
+    task that is killed calls nothing, and `TwoPhaseSink.sweep` removes the leftovers.
 
     An exception of any method makes the region fail: its output of this attempt is dropped, and
     its rows come again.
@@ -42,22 +42,22 @@ class Stage(ABC):
         Returns
         -------
         Staged or None
-            What `TwoPhaseSink.commit` finds it by; None if there is nothing to commit.
+            For `TwoPhaseSink.commit`, to find the output; None if there is nothing to commit.
         """
 
     def persist(self) -> None:  # noqa: B027 - a stage whose close is durable has nothing to do
-        """Make what was closed durable: it outlives this process and its machine.
+        """Make the closed output durable: it outlives this process and its machine.
 
-        The region acknowledges the checkpoint when this has returned. From then on the rows come
-        never again, so `TwoPhaseSink.commit` has to find them. By default nothing is done, for
-        stages that are durable when `close` returns.
+        The region acknowledges the checkpoint when this has returned. The rows never come again
+        then, so `TwoPhaseSink.commit` has to find them. Does nothing by default, for stages that
+        are durable when `close` returns.
         """
 
     @abstractmethod
     def discard(self) -> None:
         """Throw the rows away, closed or not; may be repeated. Never after an acknowledgement.
 
-        What cannot be thrown away now is left to `TwoPhaseSink.sweep`.
+        `TwoPhaseSink.sweep` removes what a stage cannot remove now.
         """
 
 
@@ -69,12 +69,10 @@ class OutputStore(Protocol):
 
         Parameters
         ----------
-        local_path : str
-            The file.
         staged : str
-            URI that says until then what was staged; no other task uses it.
+            URI of the staged output; no other task uses it.
         target : str
-            URI that it is published under.
+            URI of the published output.
         """
 
 
@@ -82,7 +80,7 @@ class TwoPhaseSink(ABC):
     """Output that is staged first and committed once a checkpoint contains its region's state.
 
     Derive from it to write a sink of your own, and give it to ``RegionalPipeline.write_to``. Rows
-    reach it exactly once if it keeps to what its methods say.
+    reach it exactly once if its methods do as described here.
 
     ============  ========  ==================================================================
     method        where     when
@@ -96,25 +94,24 @@ class TwoPhaseSink(ABC):
     `withdraw`    driver    at a start with ``checkpoint_id=``, before `recover`
     ============  ========  ==================================================================
 
-    A region has one stage in an attempt, but two tasks of one region and attempt may run at the
-    same time, where the first was given up and lives on. So name what is staged by a nonce as
-    well. Only what the acknowledged one staged is committed.
+    A region has one stage in an attempt. But two tasks of one region and attempt may run at the
+    same time, if the first was given up and lives on. So put a nonce into the names of staged
+    output. Only the output of the acknowledged task is committed.
 
-    Attempts have ids that rise and never come twice in a checkpoint folder, and a checkpoint
-    has that of its attempt. Of a regional checkpoint only the output of healthy regions is
-    committed. What a failed region staged is never committed: its rows come again, in a later
-    attempt.
+    Ids of attempts rise and never come twice in a checkpoint folder. A checkpoint has the id of
+    its attempt. A regional checkpoint commits the output of healthy regions only. Staged output of
+    a failed region is never committed: its rows come again, in a later attempt.
 
     The sink travels to the workers by pickling, so it may hold no connection; open them in
     `writer` or in the stage.
 
-    Its first user is Holdfast's own sink for Parquet files, which is a good example.
+    Holdfast's own sink for Parquet files is a good example.
 
     Attributes
     ----------
     can_withdraw : bool, default False
-        Whether `withdraw` takes back what was committed. Without it, a pipeline that goes back to
-        an older checkpoint warns that rows come again.
+        `withdraw` can take back committed output. Without it, a pipeline that goes back to an
+        older checkpoint warns that rows come again.
 
     See Also
     --------
@@ -126,18 +123,18 @@ class TwoPhaseSink(ABC):
     @property
     @abstractmethod
     def location(self) -> str:
-        """Where it writes: the same text after every restart, and another one for another place.
+        """Name of the place: the same text after every restart, and another for another place.
 
-        Every checkpoint records it, where all who read the folder see it: no passwords.
+        Every checkpoint records it, for every reader of the folder to see: no passwords.
         """
 
     @property
     def owned_folder(self) -> str | Path | None:
         """A folder that is this pipeline's alone, or None, which is the default.
 
-        A path of a file system that is mounted, or a URI. Holdfast leaves a file in it that names
-        its pipeline, and refuses the start of a second one that writes there. Without one, the
-        sink itself has to see to it that two pipelines do not meet.
+        A path of a mounted file system, or a URI. Holdfast leaves a file in it that names its
+        pipeline, and refuses the start of a second pipeline that writes there. Without a folder,
+        the sink itself has to keep two pipelines apart.
         """
         return None
 
@@ -154,7 +151,7 @@ class TwoPhaseSink(ABC):
         attempt : int
             Id of the attempt.
         schema : pyarrow.Schema
-            Of every batch that will be written.
+            Schema of every batch that will be written.
         """
 
     def persist(
@@ -175,21 +172,20 @@ class TwoPhaseSink(ABC):
         Returns
         -------
         sequence of BaseException or None
-            For each stage, in this order, what went wrong. Such a stage is discarded by its
-            region.
+            The error of each stage, in this order. The region discards a stage with an error.
         """
-        return [_persisted(stage) for stage in stages]
+        return [failure_of(stage.persist) for stage in stages]
 
     # --- on the driver --------------------------------------------------------------------------
 
     @abstractmethod
     def commit(self, checkpoint: int, staged: Sequence[Staged]) -> None:
-        """Publish what the healthy regions of a checkpoint staged.
+        """Publish the staged output of a checkpoint's healthy regions.
 
-        When it returns, that is durable, and readers see all of it. They never see a part of what
-        one region staged. If the process dies before, `recover` is called with the same arguments
-        at the next start, so whatever was done already must do no harm: name what is published by
-        the checkpoint, or keep the number of the last one beside it, in one transaction with it.
+        On return the output is durable, and readers see all of it. They never see a part of one
+        region's output. If the process dies before, the next start calls `recover` with the same
+        arguments, so a repeated commit must do no harm: name published output by the checkpoint,
+        or keep the number of the last checkpoint beside it, in one transaction with it.
 
         An exception ends the pipeline. The checkpoint stays, and the next start recovers it.
 
@@ -198,8 +194,7 @@ class TwoPhaseSink(ABC):
         checkpoint : int
             Its id: above all earlier ones.
         staged : sequence of Staged
-            What stages returned from `Stage.close`, in this process or an earlier one. At least
-            one.
+            Results of `Stage.close`, in this process or an earlier one. At least one.
 
         Raises
         ------
@@ -208,16 +203,14 @@ class TwoPhaseSink(ABC):
         """
 
     def recover(self, checkpoint: int, staged: Sequence[Staged]) -> None:
-        """Commit what the restored checkpoint staged, as far as it was not yet.
+        """Commit the staged output of the restored checkpoint, as far as it was not yet.
 
         Called once at every start that goes on from a checkpoint, before any task runs, and also
-        if nothing was staged. It may have been committed wholly, in part or not at all. By default
-        it is `commit`, if there is something.
+        if nothing was staged. The output may have been committed wholly, in part or not at all. By
+        default it is `commit`, if there is something.
 
         Parameters
         ----------
-        checkpoint : int
-            Its id.
         staged : sequence of Staged
             As for `commit`; may be empty. Metadata may come from elsewhere with a savepoint: check
             that names are such as the sink makes.
@@ -227,10 +220,10 @@ class TwoPhaseSink(ABC):
 
     @abstractmethod
     def sweep(self, before_attempt: int) -> None:
-        """Abort earlier attempts: throw away what they staged and did not commit.
+        """Abort earlier attempts: throw away their staged output that was not committed.
 
-        Called when no task of these attempts owns its output any more, and after what is owed of
-        them was committed. May be repeated. An exception is a warning: the next sweep tries again.
+        Called when no task of these attempts owns its output any more, and after all output that is
+        owed was committed. May be repeated. An exception is a warning: the next sweep tries again.
 
         Parameters
         ----------
@@ -241,7 +234,7 @@ class TwoPhaseSink(ABC):
     # --- going back, and going on elsewhere -----------------------------------------------------
 
     def published_after(self, attempt: int) -> Sequence[str]:
-        """Return what later attempts committed, by names for people; by default nothing is known.
+        """Return names, for people, of output that later attempts committed; by default none.
 
         A pipeline does not begin from a savepoint while there is any that can be withdrawn.
 
@@ -253,7 +246,7 @@ class TwoPhaseSink(ABC):
         return ()
 
     def withdraw(self, after_attempt: int) -> None:
-        """Take back what later attempts committed, because the pipeline goes back.
+        """Take back the output that later attempts committed, because the pipeline goes back.
 
         Durable on return; may be repeated. Called only with `can_withdraw`.
 
@@ -265,32 +258,27 @@ class TwoPhaseSink(ABC):
         raise NotImplementedError(f"{type(self).__name__}.withdraw")
 
     def at(self, location: str) -> Self | None:
-        """Return a sink of the same kind that writes elsewhere; None if that cannot be looked at.
+        """Return a sink of the same kind for the `location` of another; None if there can be none.
 
-        For a pipeline that begins from a checkpoint of one that wrote elsewhere: `unpublished` is
-        asked there whether all of the checkpoint was committed.
-
-        Parameters
-        ----------
-        location : str
-            `location` of a sink of this class.
+        A pipeline may begin from a checkpoint of one that wrote elsewhere. `unpublished` of that
+        sink says whether all of the checkpoint was committed.
         """
         return None
 
     def unpublished(self, staged: Sequence[Staged]) -> Sequence[str]:
-        """Return what of it was not committed yet, by names for people. Changes nothing."""
+        """Return names, for people, of staged output that was not committed. Changes nothing."""
         return [one.target for one in staged]
 
 
 def sink_name(sink: TwoPhaseSink) -> str:
-    """Return what messages call a sink."""
+    """Return the name of a sink in messages."""
     return f"{type(sink).__name__}({sink.location!r})"
 
 
-def _persisted(stage: Stage) -> BaseException | None:
+def failure_of(step: Callable[[], None]) -> BaseException | None:
+    """Do something for one of several regions; return its error, so that the others go on."""
     try:
-        stage.persist()
+        step()
     except (Exception, SystemExit) as error:
-        # Its region discards it: what goes wrong in that must not reach the others.
         return error
     return None

@@ -1,38 +1,50 @@
-"""Where every split is: in the pool, or with a region. Pure: no files, no clock, no threads."""
+"""The place of every split: in the pool, or with a region. Pure: no files, no clock, no threads."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
+from holdfast._core import CheckpointMetadata
+from holdfast.regions.base.versions import require_known
 from holdfast.regions.splits.file_split import FileSplit
 
-VERSION: Final = 1
+#: Name of the source among the operators of a checkpoint; no operator can be named so.
+SOURCE_OPERATOR: Final = "#source"
 
-# A split whose regions failed so often is handed out alone: if it is to blame, no other split
+#: States that skip a split or know the footer of a file have this version; others have 1.
+VERSION: Final = 2
+
+# A split whose regions failed this often is handed out alone: if it is to blame, no other split
 # waits for it, and the cause of the failure names it.
 ALONE_AFTER: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A split on its way.
-
-    Attributes
-    ----------
-    split : FileSplit
-        The split.
-    failures : int
-        How often a region failed that had it.
-    region : str
-        The last such region; empty if there was none.
-    """
+    """A split on its way: number of failures of regions that had it, and the last such region."""
 
     split: FileSplit
     failures: int = 0
     region: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A split that is not read.
+
+    Attributes
+    ----------
+    found : (int, int) or None
+        Size in bytes and time of modification, nanoseconds since the epoch, of the file at that
+        time; a file with others is worth another look. None: there was no file.
+    """
+
+    split: FileSplit
+    reason: str
+    found: tuple[int, int] | None
 
 
 @dataclass(slots=True)
@@ -44,15 +56,16 @@ class Assignment:
     pool : list of Waiting
         Splits that no region has, in the order in which they are handed out.
     given : dict of str to list of (int, Waiting)
-        By region: splits that it received, with the checkpoint id of the attempt, and of which it
-        is not known that a checkpoint covers them.
+        By region: splits that it received and that no checkpoint is known to cover, with the
+        checkpoint id of the attempt.
     seen : dict of str to int
-        Files that were divided: when they were modified, nanoseconds since the epoch.
+        Time of modification of each file that was divided, nanoseconds since the epoch.
     newest_ns : int
-        When the newest of all files was modified, but not later than when it was found.
+        Time of modification of the newest file, or the time when it was found if that is earlier.
     forgotten_ns : int
-        Of files that were modified before this, names are not in `seen` although they may have
-        been read.
+        Names of files that were modified before this may be missing in `seen`.
+    skipped : list of Skipped
+        Splits that are not read.
     """
 
     pool: list[Waiting] = field(default_factory=list)
@@ -60,45 +73,44 @@ class Assignment:
     seen: dict[str, int] = field(default_factory=dict)
     newest_ns: int = 0
     forgotten_ns: int = 0
+    skipped: list[Skipped] = field(default_factory=list)
 
     def copy(self) -> Self:
-        """Return one that can be changed without this one."""
+        """Return a copy that can be changed without this one."""
         given = {region: list(splits) for region, splits in self.given.items()}
-        return replace(self, pool=list(self.pool), given=given, seen=dict(self.seen))
+        pool, seen, skipped = list(self.pool), dict(self.seen), list(self.skipped)
+        return replace(self, pool=pool, given=given, seen=seen, skipped=skipped)
+
+    # --- handing out ----------------------------------------------------------------------------
+
+    def next_paths(self, count: int) -> list[str]:
+        """Return the files of the next splits: all that are read alone, and `count` others."""
+        alone, others = self._divided()
+        return list(dict.fromkeys(one.split.path for one in [*alone, *others[:count]]))
 
     def hand_out(
         self, checkpoint: int, regions: Sequence[str], *, splits_per_region: int
     ) -> list[tuple[str, FileSplit]]:
         """Give splits to regions, the least to the region that has the most bytes.
 
-        Parameters
-        ----------
-        checkpoint : int
-            Id of the attempt.
-        regions : sequence of str
-            Regions that can be given splits.
-        splits_per_region : int
-            How many splits a region has at most.
-
-        Returns
-        -------
-        list of (str, FileSplit)
-            What each region is to be sent, in this order.
+        Returns the splits, and the regions to send them to, in this order.
         """
         given: list[tuple[str, FileSplit]] = []
         free = [region for region in regions if not self.given.get(region)]
-        for waiting in [w for w in self.pool if w.failures >= ALONE_AFTER]:
+        alone, others = self._divided()
+        for waiting in alone:
             # To the same region again: a split that is to blame makes no second region fall back.
             region = waiting.region if waiting.region in regions else next(iter(free), "")
             if region in free:
                 free.remove(region)
                 given.append(self._give(checkpoint, region, waiting))
+        having = {region: [one for _, one in self.given.get(region, ())] for region in regions}
         load = {
-            region: sum(waiting.split.size for _, waiting in self.given.get(region, ()))
-            for region in regions
-            if not any(waiting.failures >= ALONE_AFTER for _, waiting in self.given.get(region, ()))
+            region: sum(one.split.size for one in received)
+            for region, received in having.items()
+            if not any(one.failures >= ALONE_AFTER for one in received)
         }
-        for waiting in [w for w in self.pool if w.failures < ALONE_AFTER]:
+        for waiting in others:
             room = [region for region in load if self._count(region) < splits_per_region]
             if not room:
                 break
@@ -108,26 +120,57 @@ class Assignment:
         return given
 
     def take_back(self, region: str, origin: int) -> None:
-        """Return to the pool what a region received after its origin, in front of the others."""
-        received = self.given.pop(region, [])
+        """Return the splits that a region received after its origin, to the front of the pool."""
+        received = self.given.get(region, [])
+        self._leave(region, [item for item in received if item[0] <= origin])
         lost = [waiting for id, waiting in received if id > origin]
-        if len(lost) < len(received):
-            self.given[region] = [item for item in received if item[0] <= origin]
         self.pool[:0] = [replace(w, failures=w.failures + 1, region=region) for w in lost]
 
     def covered(self, effective: Mapping[str, int]) -> None:
-        """Forget what regions received up to the id to which a checkpoint covers them."""
-        for region in list(self.given):
-            if region not in effective:
-                continue
+        """Forget the splits of each region up to the id to which a checkpoint covers them."""
+        for region in self.given.keys() & effective.keys():
             left = [item for item in self.given[region] if item[0] > effective[region]]
-            if left:
-                self.given[region] = left
-            else:
-                del self.given[region]
+            self._leave(region, left)
+
+    # --- files ----------------------------------------------------------------------------------
+
+    def unread_paths(self) -> set[str]:
+        """Return the files with splits that no checkpoint is known to have."""
+        waiting = [*self.pool, *(one for items in self.given.values() for _, one in items)]
+        return {one.split.path for one in waiting} | {one.split.path for one in self.skipped}
+
+    def splits_of(self, paths: Collection[str]) -> dict[str, list[FileSplit]]:
+        """Return the splits of files that wait or are skipped, without files a region reads."""
+        given = {waiting.split.path for items in self.given.values() for _, waiting in items}
+        found: dict[str, list[FileSplit]] = {}
+        for split in [one.split for one in self.pool] + [one.split for one in self.skipped]:
+            if split.path in paths and split.path not in given:
+                found.setdefault(split.path, []).append(split)
+        return found
+
+    def drop(self, paths: Collection[str]) -> None:
+        """Forget the splits of files that wait or are skipped."""
+        self.pool = [waiting for waiting in self.pool if waiting.split.path not in paths]
+        self.skipped = [one for one in self.skipped if one.split.path not in paths]
+
+    def unskip(self, path: str) -> None:
+        """Let the skipped splits of a file wait again."""
+        self.add(one.split for one in self.skipped if one.split.path == path)
+        self.skipped = [one for one in self.skipped if one.split.path != path]
+
+    def refuse(self, region: str, split: FileSplit, reason: str) -> None:
+        """Skip a split that a region was given, and went on without."""
+        given = self.given.get(region, [])
+        left = [item for item in given if item[1].split != split]
+        if len(left) < len(given):
+            self.skipped.append(Skipped(split, reason, (split.file_bytes, split.modified_ns)))
+        self._leave(region, left)
 
     def forget_older_than(self, modified_ns: int) -> set[str]:
         """Drop the names of files that are too old to be looked at again; returns them."""
+        self.skipped = [
+            one for one in self.skipped if one.found or one.split.modified_ns >= modified_ns
+        ]
         forgotten = {path for path, at in self.seen.items() if at < modified_ns}
         for path in forgotten:
             del self.seen[path]
@@ -135,28 +178,30 @@ class Assignment:
         return forgotten
 
     def bound_by(self, now_ns: int, max_file_age_ns: int) -> None:
-        """Correct what was restored from an older version, which took times in the future as such.
+        """Correct the state of an older version, which took times in the future as they were.
 
-        Names may be forgotten up to what it took for too old. Files that are modified from now on
-        are new all the same.
+        It may have forgotten names of files that were too old by such a time. Files that are
+        modified from now on are new all the same.
         """
         if self.newest_ns > now_ns:
-            self.forgotten_ns = max(
-                self.forgotten_ns, min(self.newest_ns - max_file_age_ns, now_ns)
-            )
+            too_old_ns = min(self.newest_ns - max_file_age_ns, now_ns)
+            self.forgotten_ns = max(self.forgotten_ns, too_old_ns)
             self.newest_ns = now_ns
 
     def add(self, splits: Iterable[FileSplit]) -> None:
         """Put splits behind the others."""
         self.pool.extend(Waiting(split) for split in splits)
 
-    def encode(self) -> bytes:
-        """Return what a checkpoint holds: JSON.
+    # --- checkpoints ----------------------------------------------------------------------------
 
-        What regions were given is not in it: it is in their states and in-flight data.
+    def encode(self) -> bytes:
+        """Return the state for a checkpoint: JSON.
+
+        Splits of regions are not in it: they are in the regions' states and in-flight data.
         """
+        newer = self.skipped or any(waiting.split.footer for waiting in self.pool)
         content = {
-            "version": VERSION,
+            "version": VERSION if newer else 1,
             "newest_ns": self.newest_ns,
             # Added later: without it, no more is forgotten than the time of the newest allows.
             **({"forgotten_ns": self.forgotten_ns} if self.forgotten_ns else {}),
@@ -166,6 +211,11 @@ class Assignment:
                 for waiting in self.pool
             ],
         }
+        if self.skipped:
+            content["skipped"] = [
+                {**one.split.to_json(), "reason": one.reason, "found": one.found}
+                for one in self.skipped
+            ]
         return json.dumps(content, separators=(",", ":")).encode()
 
     @classmethod
@@ -174,25 +224,37 @@ class Assignment:
 
         Raises
         ------
-        ValueError
-            If a newer version of Holdfast wrote it.
+        NewerFormatError
+            If a newer Holdfast wrote it.
         """
         content = json.loads(snapshot)
-        if content["version"] > VERSION:
-            raise ValueError(
-                f"the checkpoint's list of splits has version {content['version']}: this program "
-                f"reads versions up to {VERSION}, install a newer one"
-            )
-        pool = []
+        require_known("the checkpoint's list of splits", content["version"], VERSION)
+        pool, skipped = [], []
         for fields in content["pool"]:
             failures, region = fields.pop("failures"), fields.pop("region")
             pool.append(Waiting(FileSplit.of_json(fields), failures, region))
+        for fields in content.get("skipped", ()):
+            reason, found = fields.pop("reason"), fields.pop("found")
+            status = None if found is None else tuple(found)
+            skipped.append(Skipped(FileSplit.of_json(fields), reason, status))
         return cls(
             pool=pool,
             seen=content["seen"],
             newest_ns=content["newest_ns"],
             forgotten_ns=content.get("forgotten_ns", 0),
+            skipped=skipped,
         )
+
+    def _divided(self) -> tuple[list[Waiting], list[Waiting]]:
+        """Return the splits of the pool that are handed out alone, and the others."""
+        alone = [waiting for waiting in self.pool if waiting.failures >= ALONE_AFTER]
+        return alone, [waiting for waiting in self.pool if waiting.failures < ALONE_AFTER]
+
+    def _leave(self, region: str, items: list[tuple[int, Waiting]]) -> None:
+        """Leave these splits to a region, and no others."""
+        self.given[region] = items
+        if not items:
+            del self.given[region]
 
     def _give(self, checkpoint: int, region: str, waiting: Waiting) -> tuple[str, FileSplit]:
         self.pool.remove(waiting)
@@ -201,3 +263,9 @@ class Assignment:
 
     def _count(self, region: str) -> int:
         return len(self.given.get(region, ()))
+
+
+def skipped_splits(metadata: CheckpointMetadata) -> list[Skipped]:
+    """Return the splits of files that a pipeline skips as of a checkpoint."""
+    snapshot = metadata.coordinators.get(SOURCE_OPERATOR)
+    return [] if snapshot is None else Assignment.decode(snapshot).skipped

@@ -1,17 +1,30 @@
-"""Find the files of a folder, and divide them into splits."""
+"""Find the files of a folder, and divide them into splits.
+
+Files are listed with the standard library. ``pyarrow.fs`` gives up the whole listing at one folder
+that it may not enter or one name that is not UTF-8, and lists a folder once for every link to it.
+"""
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+import stat
+from collections.abc import Callable, Container, Iterator
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
 from holdfast.regions.splits.file_split import HIDDEN, FileSplit
 
 LOG: Final = logging.getLogger(__name__)
+
+#: Hadoop's commands copy to names that end with this.
+UNFINISHED: Final = "._COPYING_"
+
+#: Bytes of a digest of a Parquet footer.
+DIGEST_BYTES: Final = 16
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -23,94 +36,192 @@ class FoundFile:
     size: int
 
 
-def list_files(folder: Path) -> list[FoundFile]:
+#: Takes the path of a folder or link that cannot be listed, and the reason.
+Unlisted = Callable[[str, OSError | str], None]
+
+
+def list_files(folder: Path, *, known: Container[str], unlisted: Unlisted) -> list[FoundFile]:
     """Return the files below a folder, oldest first.
 
     Names that begin with ``.`` or ``_`` are hidden, as everywhere in Spark: the writer of a file
-    gives it such a name until it is complete.
+    gives it such a name until it is complete. A file without a byte has no rows: it is not there
+    before it has some. A file or folder that has several names, by links, is listed once.
+
+    Parameters
+    ----------
+    known : container of str
+        Names under which files were found before; they go before other names of the same file.
+    unlisted : callable
+        Told of every subfolder and link that cannot be followed.
 
     Raises
     ------
     OSError
-        If the folder cannot be listed.
+        If the folder itself cannot be listed.
     """
-    return sorted(_walk(folder, ""))
+    chosen: dict[object, tuple[tuple[bool, int, str], FoundFile]] = {}
+    for rank, identity, file in _Walk(folder, unlisted).files():
+        named = (file.path not in known, rank, file.path), file
+        chosen[identity] = min(named, chosen.get(identity, named))
+    return sorted(file for _, file in chosen.values())
 
 
-def _walk(folder: Path, prefix: str) -> Iterator[FoundFile]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith(HIDDEN):
+def found_file(folder: Path, path: str) -> FoundFile | None:
+    """Return a file as it is now; None if there is none with rows in it."""
+    try:
+        status = (folder / path).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return _found(path, status)
+
+
+def _found(path: str, status: os.stat_result) -> FoundFile | None:
+    if not stat.S_ISREG(status.st_mode) or not status.st_size:
+        return None
+    return FoundFile(status.st_mtime_ns, path, status.st_size)
+
+
+class _Walk:
+    """Lists each folder once: under its own name, else under that of the oldest link to it.
+
+    The age of links decides, so that a link which is added later renames no file.
+    """
+
+    def __init__(self, folder: Path, unlisted: Unlisted) -> None:
+        self._folder = folder
+        self._root = os.path.realpath(folder)
+        self._unlisted = unlisted
+        self._listed: set[str] = set()
+        # Time of creation and name of each link.
+        self._links: list[tuple[int, str]] = []
+
+    def files(self) -> Iterator[tuple[int, object, FoundFile]]:
+        """Yield the rank of a name, the identity of the file, and the file by that name."""
+        yield from self._below("", self._root, rank=0)
+        for rank in itertools.count(1):
+            if not self._links:
+                return
+            oldest = min(self._links)
+            self._links.remove(oldest)
+            yield from self._through(oldest[1], rank)
+
+    def _through(self, path: str, rank: int) -> Iterator[tuple[int, object, FoundFile]]:
+        name = self._folder / path
+        try:
+            status = name.stat()
+            real = os.path.realpath(name, strict=True)
+        except FileNotFoundError:  # it leads nowhere, by now
+            return
+        except OSError as e:
+            self._unlisted(path, e)
+            return
+        if stat.S_ISDIR(status.st_mode):
+            if self._root.startswith(real.rstrip("/") + "/"):
+                self._unlisted(path, "it is a link to a folder that this one lies in")
+                return
+            yield from self._below(f"{path}/", real, rank)
+        elif (file := _found(path, status)) is not None:
+            yield rank, _identity(status, real), file
+
+    def _below(self, prefix: str, real: str, rank: int) -> Iterator[tuple[int, object, FoundFile]]:
+        todo = [(prefix, real)]
+        while todo:
+            prefix, real = todo.pop()
+            if real in self._listed:
                 continue
-            path = prefix + entry.name
-            if entry.is_dir():
-                yield from _walk(folder / entry.name, f"{path}/")
-                continue
-            try:
-                status = entry.stat()
-            except FileNotFoundError:  # deleted since
-                continue
-            yield FoundFile(status.st_mtime_ns, path, status.st_size)
+            self._listed.add(real)
+            for entry in self._entries(prefix):
+                path, at = prefix + entry.name, f"{real}/{entry.name}"
+                try:
+                    if entry.is_symlink():
+                        made_ns = entry.stat(follow_symlinks=False).st_mtime_ns
+                        self._links.append((made_ns, path))
+                    elif entry.is_dir():
+                        todo.append((f"{path}/", at))
+                    elif (file := _found(path, status := entry.stat())) is not None:
+                        yield rank, _identity(status, at), file
+                except FileNotFoundError:  # deleted since
+                    continue
+                except OSError as e:
+                    self._unlisted(path, e)
+
+    def _entries(self, prefix: str) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(self._folder / prefix) as entries:
+                return [
+                    entry
+                    for entry in entries
+                    if not entry.name.startswith(HIDDEN) and not entry.name.endswith(UNFINISHED)
+                ]
+        except OSError as e:
+            if not prefix:
+                raise
+            if not isinstance(e, FileNotFoundError):  # else it was deleted since
+                self._unlisted(prefix.rstrip("/"), e)
+            return []
+
+
+def _identity(status: os.stat_result, real: str) -> object:
+    """Return an identity that all names of a file have in common.
+
+    The number of a file counts only if it has hard links: not every file system has good numbers.
+    """
+    return (status.st_dev, status.st_ino) if status.st_nlink > 1 and status.st_ino else real
 
 
 def split_file(folder: Path, file: FoundFile, *, kind: str, split_bytes: int) -> list[FileSplit]:
-    """Divide a file.
+    """Divide a file into one split or more.
 
-    Parameters
-    ----------
-    folder : Path
-        Of the source.
-    file : FoundFile
-        The file.
-    kind : str
-        Format of the file. Only Parquet can be read from the middle, by row groups.
-    split_bytes : int
-        Row groups are put together up to this size in bytes.
-
-    Returns
-    -------
-    list of FileSplit
-        At least one. A Parquet file whose footer cannot be read is one split: the region that
-        reads it fails, and says why.
+    Only Parquet can be read from the middle, by row groups, which are put together up to
+    `split_bytes`. If the footer cannot be read, the file is one split: the region that reads it
+    fails with the reason.
     """
     whole = FileSplit(
         path=file.path, file_bytes=file.size, modified_ns=file.modified_ns, size=file.size
     )
     if kind != "parquet" or file.size <= split_bytes:
         return [whole]
-    sizes = _row_group_bytes(folder / file.path)
-    if len(sizes) < 2:
+    footer = read_footer(folder / file.path)
+    if footer is None or len(footer.group_bytes) < 2:
         return [whole]
-    splits = []
+    found: list[FileSplit] = []
     first = total = 0
-    for number, size in enumerate(sizes, start=1):
+    for number, size in enumerate(footer.group_bytes, start=1):
         total += size
-        if total >= split_bytes or number == len(sizes):
-            splits.append(
-                FileSplit(
-                    path=file.path,
-                    file_bytes=file.size,
-                    modified_ns=file.modified_ns,
-                    groups=(first, number),
-                    size=total,
-                )
-            )
+        if total >= split_bytes or number == len(footer.group_bytes):
+            found.append(replace(whole, groups=(first, number), size=total, footer=footer.digest))
             first, total = number, 0
-    return splits
+    return [replace(split, parts=len(found)) for split in found]
 
 
-def _row_group_bytes(path: Path) -> list[int]:
-    """Return the compressed size of each row group; nothing where the footer cannot be read."""
+@dataclass(frozen=True)
+class Footer:
+    """The footer of a Parquet file: compressed size of each row group, and digest of its bytes.
+
+    The bytes have the place and the statistics of each column chunk.
+    """
+
+    group_bytes: list[int]
+    digest: str
+
+
+def read_footer(path: Path) -> Footer | None:
+    """Read the footer of a Parquet file; None where it cannot be read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        footer = pq.read_metadata(path)
+        with pa.OSFile(os.fsencode(path)) as file:
+            footer = pq.read_metadata(file)
+            # In front of its length and the magic number.
+            file.seek(file.size() - footer.serialized_size - 8)
+            content = file.read(footer.serialized_size)
     except (OSError, pa.ArrowException):
-        LOG.warning("the footer of %s cannot be read", path, exc_info=True)
-        return []
+        LOG.warning("the footer of %r cannot be read", str(path), exc_info=True)
+        return None
     groups = (footer.row_group(number) for number in range(footer.num_row_groups))
-    return [
+    group_bytes = [
         sum(group.column(index).total_compressed_size for index in range(group.num_columns))
         for group in groups
     ]
+    return Footer(group_bytes, blake2b(content, digest_size=DIGEST_BYTES).hexdigest())

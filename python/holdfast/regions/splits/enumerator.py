@@ -1,29 +1,30 @@
-"""The coordinator of a source of files: which region reads what."""
+"""The coordinator of a source of files, which hands splits to regions."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.regions.base.clock import now_ms
 from holdfast.regions.coordinator.operator_coordinator import EventSender, OperatorCoordinator
 from holdfast.regions.splits.assignment import Assignment
-from holdfast.regions.splits.discovery import FoundFile, list_files, split_file
+from holdfast.regions.splits.changes import FileChanges, named
+from holdfast.regions.splits.discovery import FoundFile, list_files
+from holdfast.regions.splits.file_split import FileSplit
+
+if TYPE_CHECKING:
+    from holdfast.regions.splits.file_splits import FileSplits
 
 LOG: Final = logging.getLogger(__name__)
 
 _NS_PER_MS: Final = 1_000_000
 
-#: So many of the files that are skipped are named.
-_NAMED: Final = 3
-
 
 class SplitEnumerator(OperatorCoordinator):
-    """Finds files, divides them into splits, and hands those to regions.
+    """Finds files, divides them into splits, and hands the splits to regions.
 
     Every split is in exactly one place of a checkpoint: in its pool of unassigned splits, or in the
     state or in-flight data of the region that read it (R32). A region that failed has stored no
@@ -31,66 +32,43 @@ class SplitEnumerator(OperatorCoordinator):
 
     Safe to call from several threads: Spark asks whether there is work from a thread of its own.
 
-    Parameters
-    ----------
-    folder : Path
-        Where the files are.
-    kind : str
-        Format of the files, see `FileSplits`.
-    regions : sequence of str
-        Regions that read.
-    split_bytes : int
-        Size in bytes up to which row groups are put together in a split.
-    splits_per_region : int
-        Splits that a region is given for one batch, at most.
-    max_file_age : timedelta
-        A file that is older than the newest one, or than now if that is earlier, by more than this
-        is not looked at, so that not every name has to be remembered for ever.
+    A file that is older than the newest one (or than now, if that is earlier) by more than
+    `max_file_age` is ignored, so that names need not be remembered for ever.
     """
 
     supports_fallback = True
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        kind: str,
-        regions: Sequence[str],
-        split_bytes: int,
-        splits_per_region: int,
-        max_file_age: timedelta,
-    ) -> None:
-        self._folder = folder
-        self._kind = kind
-        self.regions = tuple(regions)
-        self._split_bytes = split_bytes
-        self._splits_per_region = splits_per_region
-        self._max_file_age_ns = max_file_age // timedelta(microseconds=1) * 1000
+    def __init__(self, source: FileSplits) -> None:
+        self._folder = source.path
+        self.regions = source.region_names
+        self._splits_per_region = source.splits_per_region
+        self._max_file_age_ns = source.max_file_age // timedelta(microseconds=1) * 1000
         self._send: EventSender | None = None
         self._assignment = Assignment()
+        skips = source.on_bad_split == "skip"
+        self._changes = FileChanges(self._folder, source.kind, source.split_bytes, skips)
         self._frozen: list[FoundFile] | None = None
-        self._skipped: set[str] = set()
+        # Nobody has looked for files since a reset, or since they were frozen.
+        self._is_new = True
+        self._too_old: set[str] = set()
+        self._unlisted: set[str] = set()
         self._lock = threading.RLock()
 
     # --- whether there is work ------------------------------------------------------------------
 
     def freeze(self) -> None:
-        """From now on take no file into account that is not there yet (trigger availableNow)."""
+        """Ignore files that appear from now on (trigger availableNow)."""
         with self._lock:
-            self._frozen = list_files(self._folder)
+            self._frozen = self._listed()
+            self._is_new = True
 
     def has_work(self) -> bool:
         """Look for new files, and say whether any split is in no checkpoint's state yet.
 
-        Between two attempts, that is: what a failed region had is taken back when the next begins.
-
-        Raises
-        ------
-        OSError
-            If the folder cannot be listed.
+        Called between two attempts: the next one takes back the splits of a failed region.
         """
         with self._lock:
-            self._discover()
+            self._find_files()
             return bool(self._assignment.pool or self._assignment.given)
 
     # --- for the driver -------------------------------------------------------------------------
@@ -104,7 +82,10 @@ class SplitEnumerator(OperatorCoordinator):
         if self._send is None:
             raise RuntimeError("the enumerator was not opened")
         with self._lock:
-            self._discover()
+            self._find_files()
+            # Here and not before, so that the checkpoint that follows has the outcome.
+            count = len(self.regions) * self._splits_per_region
+            self._changes.settle_next(self._assignment, count)
             given = self._assignment.hand_out(
                 checkpoint, self.regions, splits_per_region=self._splits_per_region
             )
@@ -116,8 +97,20 @@ class SplitEnumerator(OperatorCoordinator):
         with self._lock:
             return self._assignment.encode()
 
+    def refused(self, checkpoint: int, region: str, event: bytes, reason: str) -> None:
+        """Skip a split that a region could not read. A reset takes that back."""
+        split = FileSplit.decode(event)
+        LOG.warning("%s in %r is skipped from now on: %s", split, str(self._folder), reason)
+        with self._lock:
+            self._assignment.refuse(region, split, reason)
+
+    @property
+    def skipped_splits(self) -> int:
+        """How many splits are skipped."""
+        return len(self._assignment.skipped)
+
     def checkpoint_fallback(self, checkpoint: int, origins: Mapping[str, int]) -> bytes:
-        """Return the same with the splits that failed regions received after their origins."""
+        """Return the same, with the splits that failed regions received after their origins."""
         with self._lock:
             copy = self._assignment.copy()
         for region, origin in origins.items():
@@ -129,56 +122,83 @@ class SplitEnumerator(OperatorCoordinator):
         with self._lock:
             self._assignment = Assignment() if snapshot is None else Assignment.decode(snapshot)
             self._assignment.bound_by(now_ms() * _NS_PER_MS, self._max_file_age_ns)
+            self._is_new = True
 
     def region_reset(self, region: str, origin: int) -> None:
-        """Take back what a region received after its origin."""
+        """Take back the splits that a region received after its origin."""
         with self._lock:
             self._assignment.take_back(region, origin)
 
     def completed(self, checkpoint: int, effective: Mapping[str, int]) -> None:
-        """Forget what a checkpoint covers."""
+        """Forget the splits that a checkpoint covers."""
         with self._lock:
             self._assignment.covered(effective)
 
     # --- details --------------------------------------------------------------------------------
 
+    def _find_files(self) -> None:
+        """Find new files, and files whose splits are to be tried again."""
+        if self._frozen is None or self._is_new:
+            self._is_new = False
+            self._discover()
+            self._changes.look_again(self._assignment)
+
+    def _listed(self) -> list[FoundFile]:
+        assignment = self._assignment
+        known = assignment.seen.keys() | assignment.unread_paths()
+        return list_files(self._folder, known=known, unlisted=self._tell_unlisted)
+
     def _discover(self) -> None:
         assignment = self._assignment
-        found = list_files(self._folder) if self._frozen is None else self._frozen
+        found = self._listed() if self._frozen is None else self._frozen
+        unread = assignment.unread_paths()
         now_ns = now_ms() * _NS_PER_MS
-        # The limit counts from what was known before: a first look takes in everything. A time in
+        # The limit counts from files known before: a first look takes in everything. A time in
         # the future says nothing about the files that are still to come.
         newest_ns = min(assignment.newest_ns, now_ns)
         oldest_ns = max(newest_ns - self._max_file_age_ns, assignment.forgotten_ns)
-        skipped = set()
+        too_old, changed = set(), set()
         for file in found:
+            if file.path in unread or assignment.seen.get(file.path) == file.modified_ns:
+                continue
             if file.path in assignment.seen:
+                changed.add(file.path)
+            elif file.modified_ns < oldest_ns:
+                too_old.add(file.path)
                 continue
-            if file.modified_ns < oldest_ns:
-                skipped.add(file.path)
-                continue
-            assignment.add(
-                split_file(self._folder, file, kind=self._kind, split_bytes=self._split_bytes)
-            )
+            else:
+                assignment.add(self._changes.divided(file))
+                newest_ns = max(newest_ns, min(file.modified_ns, now_ns))
             assignment.seen[file.path] = file.modified_ns
-            newest_ns = max(newest_ns, min(file.modified_ns, now_ns))
         assignment.newest_ns = max(assignment.newest_ns, newest_ns)
-        self._tell_skipped(skipped, oldest_ns)
-        # Those were read: it need not be said that they are not read again.
-        self._skipped |= assignment.forget_older_than(newest_ns - self._max_file_age_ns)
+        self._tell_too_old(too_old, oldest_ns)
+        if changed:
+            LOG.warning(
+                "changed in %r after they were read, and not read again; write new rows into files "
+                "of other names: %s",
+                str(self._folder),
+                named(changed),
+            )
+        # The forgotten files were read, so no warning says that they are not read again.
+        self._too_old |= assignment.forget_older_than(newest_ns - self._max_file_age_ns)
 
-    def _tell_skipped(self, skipped: set[str], oldest_ns: int) -> None:
-        """Say which files are skipped, each once."""
-        fresh = sorted(skipped - self._skipped)
-        self._skipped = skipped
+    def _tell_unlisted(self, path: str, problem: OSError | str) -> None:
+        """Warn of a folder or link that cannot be listed, of each once."""
+        if path not in self._unlisted:
+            self._unlisted.add(path)
+            LOG.warning("%r in %r is not listed: %s", path, str(self._folder), problem)
+
+    def _tell_too_old(self, too_old: set[str], oldest_ns: int) -> None:
+        """Warn of files that are too old to be read, of each once."""
+        fresh = too_old - self._too_old
+        self._too_old = too_old
         if fresh:
             LOG.warning(
-                "%d files in %s are skipped: they were modified before %s, and names of files that "
+                "%d files in %r are skipped: they were modified before %s, and names of files that "
                 "were read are not remembered for longer (max_file_age). If they were not read "
-                "yet, touch them: %s%s",
+                "yet, touch them: %s",
                 len(fresh),
-                self._folder,
+                str(self._folder),
                 datetime.fromtimestamp(oldest_ns / 1e9, tz=UTC).isoformat(timespec="seconds"),
-                ", ".join(fresh[:_NAMED]),
-                " ..." if fresh[_NAMED:] else "",
+                named(fresh),
             )

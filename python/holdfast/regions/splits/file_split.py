@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
-#: Names that begin so are not listed, as everywhere in Spark.
+#: Names that begin with these are not listed, as everywhere in Spark.
 HIDDEN: Final = (".", "_")
 
 
@@ -17,21 +17,24 @@ class FileSplit:
     Parameters
     ----------
     path : str
-        Of the file, relative to the folder of the source.
+        Path of the file, relative to the folder of the source.
     file_bytes : int
         Size of the whole file when it was found.
     modified_ns : int
-        When the file was modified, nanoseconds since the epoch.
+        Time of modification of the file, nanoseconds since the epoch.
     groups : tuple of (int, int), optional
         First row group of a Parquet file, and the one after the last. None: the whole file.
     size : int
         Bytes to read, roughly.
+    parts : int, optional
+        Number of splits of the file; None: it was not divided, or by an older version.
+    footer : str, default ""
+        Digest of the footer of a file that was divided: the same one means the same content.
 
     Raises
     ------
     ValueError
-        If the path is none that the source lists: checkpoints hold splits, and may come from
-        anywhere.
+        If the source lists no such path: checkpoints hold splits, and may come from anywhere.
     """
 
     path: str
@@ -39,6 +42,8 @@ class FileSplit:
     modified_ns: int
     groups: tuple[int, int] | None = None
     size: int
+    parts: int | None = None
+    footer: str = ""
 
     def __post_init__(self) -> None:
         if not all(part and not part.startswith(HIDDEN) for part in self.path.split("/")):
@@ -48,17 +53,27 @@ class FileSplit:
             )
 
     def __str__(self) -> str:
-        if self.groups is None:
-            return repr(self.path)
-        return f"row groups {self.groups[0]} to {self.groups[1] - 1} of {self.path!r}"
+        return f"{self._groups} of {self.path!r}" if self._groups else repr(self.path)
+
+    @property
+    def _groups(self) -> str:
+        return "" if self.groups is None else f"row groups {self.groups[0]} to {self.groups[1] - 1}"
+
+    def rows(self, first: int, count: int) -> str:
+        """Name rows of the split; they are numbered in the file, from 0."""
+        groups = f", {self._groups}" if self._groups else ""
+        return f"rows {first} to {first + count - 1} of {self.path!r}{groups}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return its fields, in types that JSON has."""
-        return asdict(self)
+        """Return its fields in JSON's types, without those that only a divided file has."""
+        fields = asdict(self)
+        if not self.footer:
+            del fields["parts"], fields["footer"]
+        return fields
 
     @classmethod
     def of_json(cls, fields: dict[str, Any]) -> Self:
-        """Make a split from what `to_json` returned."""
+        """Make a split from the fields of `to_json`."""
         groups = fields["groups"]
         return cls(**{**fields, "groups": None if groups is None else tuple(groups)})
 
@@ -68,5 +83,5 @@ class FileSplit:
 
     @classmethod
     def decode(cls, event: bytes) -> Self:
-        """Make a split from what `encode` returned."""
+        """Make a split from an event of `encode`."""
         return cls.of_json(json.loads(event))

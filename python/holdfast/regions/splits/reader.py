@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast._checks import require_one_of
+from holdfast.regions.base.problem import message_of
 from holdfast.regions.splits.file_split import FileSplit
 
 if TYPE_CHECKING:
@@ -16,21 +18,25 @@ if TYPE_CHECKING:
 BATCH_ROWS: Final = 65_536
 
 
+#: Errors of the operating system that do not pass: the file is to blame.
+_OF_THE_FILE: Final = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+
+
 class SplitReadError(RuntimeError):
     """A split cannot be read.
 
     Parameters
     ----------
-    split : FileSplit
-        The split.
-    folder : Path
-        Of the source.
-    problem : str
-        What is wrong.
+    may_pass : bool, default False
+        True if storage or memory is to blame, and not the file.
     """
 
-    def __init__(self, split: FileSplit, folder: Path, problem: str) -> None:
-        super().__init__(f"{split} in {folder} cannot be read: {problem}")
+    def __init__(
+        self, split: FileSplit, folder: Path, problem: str, *, may_pass: bool = False
+    ) -> None:
+        super().__init__(f"{split} in {str(folder)!r} cannot be read: {problem}")
+        self.problem = problem
+        self.may_pass = may_pass
 
 
 @dataclass(frozen=True)
@@ -39,20 +45,21 @@ class SplitReader:
 
     Parameters
     ----------
-    folder : Path
-        Where the files are, for driver and executors alike.
-    kind : str
-        Format of the files, see `FileSplits`.
     schema : pyarrow.Schema
-        Of the rows. Columns that a file does not have are null, others it has are left out.
+        Schema of the rows. Columns that a file lacks are null, its other columns are left out.
+    skips : bool, default False
+        Regions go on without a split that cannot be read.
     """
 
     folder: Path
     kind: str
     schema: pa.Schema
+    skips: bool = False
 
-    def read(self, split: FileSplit) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a split, in the order of the file.
+    def read(self, split: FileSplit) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the rows of a split, in the order of the file, and the number of each first one.
+
+        Rows are numbered in the file, from 0.
 
         Raises
         ------
@@ -63,39 +70,50 @@ class SplitReader:
 
         path = self.folder / split.path
         try:
-            status = path.stat()
-            if (status.st_size, status.st_mtime_ns) != (split.file_bytes, split.modified_ns):
-                raise SplitReadError(
-                    split,
-                    self.folder,
-                    "it was changed after it was found; write a new file under another name",
+            self._require_unchanged(split, path)
+            # Arrow takes no name that is not UTF-8.
+            with pa.OSFile(os.fsencode(path)) as file:
+                fragment, row = self._fragment(file, split)
+                for batch in fragment.to_batches(
+                    schema=self.schema, batch_size=BATCH_ROWS, use_threads=False
+                ):
+                    if batch.num_rows:
+                        yield row, batch
+                    row += batch.num_rows
+            # Its writer may not have been done.
+            self._require_unchanged(split, path)
+        except SplitReadError:
+            raise
+        except Exception as e:
+            may_pass = isinstance(e, MemoryError) or (
+                isinstance(e, OSError) and bool(e.errno) and not isinstance(e, _OF_THE_FILE)
+            )
+            problem = f"{type(e).__name__}: {message_of(e)}"
+            raise SplitReadError(split, self.folder, problem, may_pass=may_pass) from e
+
+    def _require_unchanged(self, split: FileSplit, path: Path) -> None:
+        status = path.stat()
+        if (status.st_size, status.st_mtime_ns) != (split.file_bytes, split.modified_ns):
+            problem = "it was changed after it was found"
+            if split.groups is not None:
+                problem += (
+                    ". Part of it may have been read: put the file back as it was, or remove it, "
+                    "and the rest of it is not read"
                 )
-            for batch in self._fragment(path, split).to_batches(
-                schema=self.schema, batch_size=BATCH_ROWS, use_threads=False
-            ):
-                if batch.num_rows:
-                    yield batch
-        except (OSError, pa.ArrowException) as e:
-            raise SplitReadError(split, self.folder, f"{type(e).__name__}: {e}") from e
+            raise SplitReadError(split, self.folder, problem)
 
-    def _fragment(self, path: Path, split: FileSplit) -> Any:
-        from pyarrow.fs import LocalFileSystem
-
+    def _fragment(self, file: Any, split: FileSplit) -> tuple[Any, int]:
+        """Return the part of the file to read, and the number of its first row in the file."""
         kind = file_format(self.kind)
         if split.groups is None:
-            return kind.make_fragment(str(path), LocalFileSystem())
-        groups = list(range(*split.groups))
-        return kind.make_fragment(str(path), LocalFileSystem(), row_groups=groups)
+            return kind.make_fragment(file), 0
+        fragment = kind.make_fragment(file, row_groups=list(range(*split.groups)))
+        groups = (fragment.metadata.row_group(number) for number in range(split.groups[0]))
+        return fragment, sum(group.num_rows for group in groups)
 
 
 def file_format(kind: str) -> Any:
-    """Return PyArrow's format of that name.
-
-    Raises
-    ------
-    ValueError
-        If there is none.
-    """
+    """Return PyArrow's format of that name."""
     import pyarrow.dataset as ds
 
     formats: dict[str, Any] = {

@@ -1,13 +1,13 @@
-"""Array states in host memory: what a snapshot copies of them, and when.
+"""Array states in host memory: which chunks a snapshot copies, and when.
 
-A snapshot of an array has two steps. `freeze` takes its content as it is at that moment, and is
-all the operator waits for. `FrozenArray.write` puts it into segments, later.
+A snapshot of an array has two steps. `freeze` takes the content at that moment, and the operator
+waits for nothing else. `FrozenArray.write` puts the content into segments later.
 
-A large array knows where its chunks lie in the segments of its last written snapshot, and their
-digests. A region goes on with the same instance only from exactly the state it last wrote, so that
-snapshot is the one of its latest completed checkpoint; after a failure a new instance is made,
-which begins with the pieces of the checkpoint it restores. Should that ever not hold, the manager
-refuses the lease of what no checkpoint has, and the chunk is written again.
+A large array knows where the chunks of its last written snapshot lie, and their digests. An
+instance goes on only from exactly the state it last wrote, so that snapshot belongs to the latest
+completed checkpoint of its region. After a failure a new instance begins with the pieces of the
+checkpoint that it restores. Should that ever not hold, the manager refuses to lease segments that
+no checkpoint has, and these chunks are written again.
 """
 
 from __future__ import annotations
@@ -16,68 +16,38 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from functools import partial
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from holdfast._core import Piece, chunk_digests
 from holdfast.regions.state.chunks import (
     Flags,
+    Granted,
     Holders,
     Layout,
+    Place,
     Places,
     Run,
     kept,
     pieces,
     places_of,
     runs,
-    write_runs,
 )
 from holdfast.regions.state.saved import Append, Lease, SavedState, StateError, StoredPiece
+from holdfast.regions.state.writing import write_runs
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
+C = TypeVar("C")
 
 Bytes: TypeAlias = "npt.NDArray[np.uint8]"
 """One dimension, in one piece."""
 
 
-class FrozenArray(Protocol):
-    """Content of a large array at one moment, not written yet."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-
-    def write(self, append: Append) -> list[Piece]:
-        """Write what no older segment has; returns where all of it lies, in order.
-
-        Called once at most. Raises what `append` raises; then the instance is not used again.
-        """
-
-
-class ArrayState(Protocol):
-    """A declared array."""
-
-    def freeze(self, lease: Lease) -> SavedState | FrozenArray:
-        """Take the content as it is now; independent of later changes."""
-
-
 @dataclass(frozen=True)
 class Declared:
-    """What an array was declared as, and keeps.
-
-    Parameters
-    ----------
-    name : str
-        Its name.
-    dtype : numpy.dtype
-        Type of its items.
-    shape : tuple of int
-        Its shape.
-    where : str
-        Name and owner, for messages.
-    """
+    """Name, type and shape of an array, which it keeps."""
 
     name: str
     dtype: np.dtype[Any]
@@ -98,61 +68,128 @@ class Declared:
             )
 
 
-class SmallArray:
-    """An array of one chunk at most: copied whole, written with the other small states.
+class FrozenArray:
+    """Content of a large array at one moment, not written yet.
 
     Parameters
     ----------
-    declared : Declared
-        What it is.
-    array : numpy.ndarray or cupy.ndarray
-        The operator's.
-    xp : module
-        Its array module.
+    write : callable
+        Writes chunks that no older segment has; returns the places of all, in order.
     """
 
-    def __init__(self, declared: Declared, array: Any, xp: Any) -> None:
-        self._declared = declared
-        self._array = array
-        self._xp = xp
+    def __init__(self, declared: Declared, write: Callable[[Append], list[Piece]]) -> None:
+        self.name = declared.name
+        self.dtype = declared.dtype.str
+        self.shape = declared.shape
+        self._write: Callable[[Append], list[Piece]] | None = write
+
+    def write(self, append: Append) -> list[Piece]:
+        """Write the content, once, and free the memory that holds it.
+
+        Raises what `append` raises; then the instance is not used again.
+        """
+        write, self._write = self._write, None
+        if write is None:
+            raise RuntimeError(f"{self.name!r} was written before")
+        return write(append)
+
+
+class ArrayState(Protocol):
+    """A declared array."""
+
+    def freeze(self, lease: Lease) -> SavedState | FrozenArray:
+        """Take the content as it is now; independent of later changes."""
+
+
+@dataclass(frozen=True, eq=False)
+class SmallArray:
+    """An array of one chunk at most: copied whole, written with the other small states."""
+
+    declared: Declared
+    array: Any
+    xp: Any
 
     def freeze(self, lease: Lease) -> SavedState:
         """See `ArrayState`."""
-        declared = self._declared
-        declared.check(self._array)
+        declared = self.declared
+        declared.check(self.array)
         # CuPy copies to the host by a function of its module; NumPy has no such function.
-        to_host = getattr(self._xp, "asnumpy", None)
-        host = to_host(self._array) if to_host is not None else self._array.copy()
-        data = bytes_of(host).data.toreadonly()
+        to_host = getattr(self.xp, "asnumpy", np.copy)
+        data = bytes_of(to_host(self.array)).data.toreadonly()
         return SavedState(declared.name, "array", declared.dtype.str, declared.shape, data)
 
 
-@dataclass(frozen=True)
-class _Written:
-    """The last written snapshot: where its chunks lie, and 16 bytes of digest for each."""
-
-    places: Places
-    holders: Holders
-    digests: bytes
-
-
-class HostArray:
-    """A large NumPy array.
-
-    To find what changed, a snapshot reads all of it once (xxh3-128 of every chunk), then copies the
-    chunks that differ: no second copy is held between snapshots. An exact one holds such a copy and
-    compares with it byte by byte.
+class Written(Generic[C]):
+    """The last written snapshot of an array.
 
     Parameters
     ----------
-    declared : Declared
-        What it is.
-    array : numpy.ndarray
-        The operator's.
-    layout : Layout
-        How it is cut.
+    places : sequence of Place
+        Places of its chunks.
+    content
+        Compared with the next snapshot: digests of the chunks, or a copy of the array.
+    """
+
+    def __init__(self, places: Places, content: C) -> None:
+        self.places = places
+        self.holders = Holders.of(places)
+        self.content = content
+
+
+class LargeArray(Generic[C]):
+    """An array of more than one chunk, of which a snapshot writes the chunks that changed.
+
+    Parameters
+    ----------
     stored : tuple of StoredPiece
-        Where its present content lies; empty if nowhere.
+        Places of its present content in segments; empty if there are none.
+    """
+
+    def __init__(
+        self, declared: Declared, array: Any, layout: Layout, stored: tuple[StoredPiece, ...]
+    ) -> None:
+        self._declared = declared
+        self._array = array
+        self._layout = layout
+        self._written: Written[C] | None = None
+        if stored and (content := self._stored_content()) is not None:
+            self._written = Written(places_of(stored, declared.nbytes, layout), content)
+
+    def _stored_content(self) -> C | None:
+        """Return the content that the first snapshot of a restored array is compared with."""
+        raise NotImplementedError
+
+    def _nothing_kept(self) -> tuple[Places, Flags]:
+        count = self._layout.chunks(self._declared.nbytes)
+        return [None] * count, np.zeros(count, np.bool_)
+
+    def _kept(self, written: Written[C], unchanged: Flags, granted: Granted) -> Flags:
+        return kept(written.holders, unchanged, self._declared.nbytes, self._layout, granted)
+
+    def _runs(self, keep: Flags) -> list[Run]:
+        return runs(keep, self._declared.nbytes, self._layout)
+
+    def _write(
+        self, places: Places, keep: Flags, contents: Iterable[tuple[Run, Bytes]], append: Append
+    ) -> list[Place]:
+        buffers = ((run, content.data) for run, content in contents)
+        return write_runs(places, keep, buffers, self._layout, append)
+
+    def _noted(self, now: list[Place], content: C | None) -> list[Piece]:
+        """Note a written snapshot; without content the next one is compared with nothing."""
+        self._written = None if content is None else Written(now, content)
+        return pieces(now, self._declared.nbytes, self._layout)
+
+
+class HostArray(LargeArray[bytes]):
+    """A large NumPy array.
+
+    A snapshot reads all of it once (xxh3-128 of every chunk) to find what changed, and copies the
+    chunks that differ. No second copy is held between snapshots. An exact array holds such a copy
+    and compares with it byte by byte.
+
+    Parameters
+    ----------
     exact : bool, default False
         Compare with a copy instead of digests.
     """
@@ -166,131 +203,69 @@ class HostArray:
         *,
         exact: bool = False,
     ) -> None:
-        self._declared = declared
-        self._array = array
-        self._layout = layout
-        self._written: _Written | None = None
-        data = bytes_of(array)
-        # Of the last written snapshot. Before the first one, nothing asks for its content.
-        self._copy = data.copy() if exact else None
-        if stored:
-            digests = b"" if exact else chunk_digests(data.data, layout.chunk_bytes)
-            self._set_written(places_of(stored, data.nbytes, layout), digests)
+        # The copy holds the last written snapshot. Nothing reads it before there is one.
+        self._copy = bytes_of(array).copy() if exact else None
+        super().__init__(declared, array, layout, stored)
 
     def freeze(self, lease: Lease) -> FrozenArray:
         """See `ArrayState`."""
-        import numpy as np
-
         self._declared.check(self._array)
         data = bytes_of(self._array)
-        chunks = self._layout.chunks(data.nbytes)
-        places: Places = [None] * chunks
-        keep = np.zeros(chunks, np.bool_)
-        digests = None if self._copy is None else b""
-        if self._written is not None:
-            places = self._written.places
+        places, keep = self._nothing_kept()
+        digests = None
+        if (written := self._written) is not None:
+            places = written.places
+            digests = self._stored_content()
             if self._copy is None:
-                digests = chunk_digests(data.data, self._layout.chunk_bytes)
-                unchanged = equal_digests(digests, self._written.digests)
+                unchanged = equal_digests(digests, written.content)
             else:
                 unchanged = equal_chunks(data, self._copy, self._layout)
-            keep = kept(self._written.holders, unchanged, data.nbytes, self._layout, lease)
-        return FrozenHostArray(
-            self._declared,
-            self._layout,
-            places,
-            keep,
-            [
-                (run, data[run.start : run.stop].copy())
-                for run in runs(keep, data.nbytes, self._layout)
-            ],
-            digests=digests,
-            on_written=self._set_written,
-            copy=self._copy,
-        )
+            keep = self._kept(written, unchanged, written.holders.granted_by(lease))
+        copies = deque((run, data[run.start : run.stop].copy()) for run in self._runs(keep))
+        write = partial(self._write_copies, places, keep, copies, digests)
+        return FrozenArray(self._declared, write)
 
-    def _set_written(self, places: Places, digests: bytes) -> None:
-        self._written = _Written(places, Holders.of(places), digests)
+    def _stored_content(self) -> bytes:
+        """Return the digests of all chunks; an exact array needs none."""
+        if self._copy is not None:
+            return b""
+        return chunk_digests(bytes_of(self._array).data, self._layout.chunk_bytes)
 
-
-class FrozenHostArray:
-    """Copies, in host memory, of the chunks that are to be written.
-
-    Parameters
-    ----------
-    declared : Declared
-        What the array is.
-    layout : Layout
-        How it is cut.
-    places : sequence of Place or None
-        Where its chunks lay before.
-    keep : array of bool, one per chunk
-        Which of them stay there.
-    copies : sequence of (Run, array of uint8)
-        The others, in order.
-    digests : bytes or None
-        Of all chunks; empty where no later snapshot compares with them. None only where none is
-        kept: they are found while writing.
-    on_written : callable
-        Called with the places of all chunks, and their digests.
-    copy : array of uint8, optional
-        Copy of the whole array that becomes what was written.
-    """
-
-    def __init__(
+    def _write_copies(
         self,
-        declared: Declared,
-        layout: Layout,
         places: Places,
         keep: Flags,
-        copies: Iterable[tuple[Run, Bytes]],
-        *,
+        copies: deque[tuple[Run, Bytes]],
         digests: bytes | None,
-        on_written: Callable[[Places, bytes], None],
-        copy: Bytes | None = None,
-    ) -> None:
-        self.name = declared.name
-        self.dtype = declared.dtype.str
-        self.shape = declared.shape
-        self._nbytes = declared.nbytes
-        self._layout = layout
-        self._places = places
-        self._keep = keep
-        self._copies = deque(copies)
-        self._digests = digests
-        self._on_written = on_written
-        self._copy = copy
-
-    def write(self, append: Append) -> list[Piece]:
-        """See `FrozenArray`."""
+        append: Append,
+    ) -> list[Piece]:
         found: list[bytes] = []
 
-        def contents() -> Iterator[tuple[Run, memoryview]]:
-            # Taken off the list, so that memory is let go of as the writing goes on.
-            while self._copies:
-                run, data = self._copies.popleft()
-                if self._digests is None:
-                    found.append(chunk_digests(data.data, self._layout.chunk_bytes))
+        def contents() -> Iterator[tuple[Run, Bytes]]:
+            for run, data in drained(copies):
                 if self._copy is not None:
                     self._copy[run.start : run.stop] = data
-                yield run, data.data
+                elif digests is None:  # the first snapshot has all chunks
+                    found.append(chunk_digests(data.data, self._layout.chunk_bytes))
+                yield run, data
 
-        places = write_runs(self._places, self._keep, contents(), self._layout, append)
-        self._on_written(places, b"".join(found) if self._digests is None else self._digests)
-        return pieces(places, self._nbytes, self._layout)
+        now = self._write(places, keep, contents(), append)
+        return self._noted(now, b"".join(found) if digests is None else digests)
+
+
+def drained(copies: deque[tuple[Run, Bytes]]) -> Iterator[tuple[Run, Bytes]]:
+    """Take copies off a queue, so that memory is freed while the writing goes on."""
+    while copies:
+        yield copies.popleft()
 
 
 def bytes_of(array: npt.NDArray[Any]) -> Bytes:
     """Return the bytes of an array in C order; a copy only if it is not in C order."""
-    import numpy as np
-
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def equal_digests(found: bytes, before: bytes) -> Flags:
     """Compare digests of 16 bytes each, by chunk."""
-    import numpy as np
-
     words = np.frombuffer(found, np.uint64) == np.frombuffer(before, np.uint64)
     flags: Flags = words.reshape(-1, 2).all(axis=1)
     return flags
@@ -298,8 +273,6 @@ def equal_digests(found: bytes, before: bytes) -> Flags:
 
 def equal_chunks(data: Bytes, other: Bytes, layout: Layout) -> Flags:
     """Compare two contents of an array byte by byte, by chunk."""
-    import numpy as np
-
     starts = range(0, data.nbytes, layout.chunk_bytes)
     ends = [(start, start + layout.chunk_bytes) for start in starts]
     return np.array([np.array_equal(data[start:stop], other[start:stop]) for start, stop in ends])

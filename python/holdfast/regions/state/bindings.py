@@ -1,67 +1,46 @@
-"""Where an operator keeps its states, so that one that it replaced is noticed (R90).
+"""The places where an operator keeps its states: a state that it replaced is noticed (R90).
 
 A checkpoint holds the very array, or handle, that `open` was given. ``self.sums = self.sums + 1``
-makes another array and leaves that one as it was: everything would go on, and be gone after a
-restart. So the places where the operator keeps its states are looked up when it has opened, and
-looked at again by every snapshot.
+makes another array and leaves the first one unchanged: the new sums would be lost at a restart. So
+the places of the states are looked up when the operator has opened, and every snapshot checks them.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Literal
+
+import numpy as np
 
 from holdfast.regions.state.keyed_map import MapState
 from holdfast.regions.state.saved import StateError
 
-# What is looked at: places in places, objects, and entries of one list or dict.
+# Bounds of the search: levels, objects, and entries of one list or dict.
 _DEPTH: Final = 4
 _OBJECTS: Final = 10_000
 _ENTRIES: Final = 1_000
 
 _Step = tuple[Literal["attribute", "entry"], Any]
 
+_Place = tuple[_Step, ...]
+"""A way from the operator to a state."""
+
 _MISSING: Final = object()
-
-
-@dataclass(frozen=True)
-class _Place:
-    """A way from the operator to a state."""
-
-    steps: tuple[_Step, ...]
-
-    def __str__(self) -> str:
-        return "self" + "".join(
-            f".{name}" if kind == "attribute" else f"[{name!r}]" for kind, name in self.steps
-        )
-
-    def look(self, operator: object) -> Any:
-        """Return what is there now."""
-        found: Any = operator
-        for kind, name in self.steps:
-            try:
-                found = getattr(found, name) if kind == "attribute" else found[name]
-            except (AttributeError, LookupError, TypeError):
-                return _MISSING
-        return found
 
 
 class Bindings:
     """The places of an operator's states, as they were when `open` returned.
 
-    Attributes, and entries of lists, tuples and dicts, some levels deep. A view of an array counts
-    as the array. A state that is in no such place, such as one that `open` declared only because
-    the checkpoint has it, is not watched.
+    A place is an attribute, or an entry of a list, tuple or dict, some levels deep. A view of an
+    array counts as the array. A state in no such place is not watched: `open` may declare one only
+    because the checkpoint has it.
 
     Parameters
     ----------
-    operator : object
-        The operator.
     states : mapping of str to object
-        What it was given, by name of the state: arrays, and handles.
+        Arrays and handles, by name of the state.
     unwatched : tuple of type
         Types of objects that refer to all states themselves.
     """
@@ -83,11 +62,6 @@ class Bindings:
         A place may come to hold something of another kind, or another state, as long as the state
         is in one of its places.
 
-        Parameters
-        ----------
-        where : str
-            Operator and region, for the message.
-
         Raises
         ------
         StateError
@@ -95,14 +69,14 @@ class Bindings:
         """
         for name, places in self._places.items():
             state = self._states[name]
-            now = [(place, place.look(self._operator)) for place in places]
+            now = [(place, _look(self._operator, place)) for place in places]
             left = [(place, value) for place, value in now if not _is(value, state)]
             replaced = [place for place, value in left if self._replaces(value, state)]
             if replaced or len(left) == len(now):
                 raise StateError(_message(where, name, state, (replaced or places)[0]))
 
     def _replaces(self, value: Any, state: Any) -> bool:
-        """Whether something that is no state looks like this one."""
+        """Say whether something that is no state looks like this one."""
         return (
             type(value) is type(state)
             and getattr(value, "shape", None) == getattr(state, "shape", None)
@@ -110,7 +84,20 @@ class Bindings:
         )
 
 
-def _message(where: str, name: str, state: object, place: _Place) -> str:
+def _look(operator: object, place: _Place) -> Any:
+    """Return the object at a place now."""
+    found: Any = operator
+    for kind, name in place:
+        try:
+            found = getattr(found, name) if kind == "attribute" else found[name]
+        except (AttributeError, LookupError, TypeError):
+            return _MISSING
+    return found
+
+
+def _message(where: str, name: str, state: object, at: _Place) -> str:
+    steps = [f".{key}" if kind == "attribute" else f"[{key!r}]" for kind, key in at]
+    place = "self" + "".join(steps)
     if hasattr(state, "dtype"):
         what, how = "array", f"with {place}[...] = ..., or with +=, -= and their like"
     elif isinstance(state, MapState):
@@ -126,23 +113,23 @@ def _message(where: str, name: str, state: object, place: _Place) -> str:
 
 
 def _reachable(operator: object, unwatched: tuple[type, ...]) -> Iterator[tuple[_Place, Any]]:
-    """Return what lies in the operator, the nearest first, each object once."""
+    """Yield the objects in the operator and their places, the nearest first, each object once."""
     seen = {id(operator)}
-    todo: deque[tuple[_Place, Any]] = deque([(_Place(()), operator)])
+    todo: deque[tuple[_Place, Any]] = deque([((), operator)])
     while todo and len(seen) < _OBJECTS:
         place, holder = todo.popleft()
         for step, value in _parts(holder):
             if isinstance(value, (*unwatched, type, str, bytes, int, float)) or value is None:
                 continue
-            here = _Place((*place.steps, step))
+            here = (*place, step)
             yield here, value
-            if id(value) not in seen and len(here.steps) < _DEPTH:
+            if id(value) not in seen and len(here) < _DEPTH:
                 seen.add(id(value))
                 todo.append((here, value))
 
 
 def _parts(holder: Any) -> Iterable[tuple[_Step, Any]]:
-    """Return what lies directly in an object; no code of the operator's is run."""
+    """Return the objects directly in an object; no code of the operator's is run."""
     if isinstance(holder, dict):
         return [(("entry", key), value) for key, value in islice(holder.items(), _ENTRIES)]
     if isinstance(holder, (list, tuple)):
@@ -157,13 +144,11 @@ def _parts(holder: Any) -> Iterable[tuple[_Step, Any]]:
 
 
 def _is(value: Any, state: Any) -> bool:
-    """Whether changing the value in place changes the state."""
+    """Say whether changing the value in place changes the state."""
     if value is state:
         return True
     if not hasattr(state, "dtype") or type(value) is not type(state):
         return False
-    import numpy as np
-
     if isinstance(value, np.ndarray):
         return np.may_share_memory(value, state)
     return getattr(value, "base", None) is state

@@ -1,21 +1,19 @@
-"""Large arrays cut in chunks: which of them an older segment still has, and what is written anew.
+"""Large arrays cut in chunks: the chunks that an older segment still has, and those to write.
 
-Everything here is a pure decision over where chunks lie and which of them changed.
+Everything here is a pure decision over the places of chunks and the chunks that changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from holdfast._core import Piece, SegmentRef
-from holdfast.regions.state.saved import Append, Lease, StoredPiece
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    from typing_extensions import Buffer
+from holdfast.regions.state.saved import Lease, StoredPiece
 
 Flags: TypeAlias = "npt.NDArray[np.bool_]"
 """One per chunk."""
@@ -30,11 +28,11 @@ class Layout:
     Parameters
     ----------
     chunk_bytes : int, default 1 MiB
-        What is written or not written as a whole. An array of one chunk at most is not tracked: it
-        is written with the other small states of its operator. A multiple of 8.
+        A chunk is written as a whole or not at all. An array of one chunk at most is not tracked:
+        it is written with the other small states of its operator. A multiple of 8.
     segment_bytes : int, default 8 MiB
-        Neighbouring chunks go into one segment up to this size, a multiple of `chunk_bytes`: more
-        would let few unchanged chunks keep much, less would make many references.
+        Neighbouring chunks go into one segment up to this size, a multiple of `chunk_bytes`. With
+        larger segments few unchanged chunks would keep much; smaller ones need many references.
     """
 
     chunk_bytes: int = MIB
@@ -56,19 +54,8 @@ class Layout:
         return -(-nbytes // self.chunk_bytes)
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where one chunk lies.
-
-    Parameters
-    ----------
-    ref : SegmentRef
-        In this segment,
-    offset : int
-        at this byte of its payload.
-    payload_bytes : int
-        Size of that payload.
-    """
+class Place(NamedTuple):
+    """The place of a chunk: segment, byte in its payload, and size of that payload in bytes."""
 
     ref: SegmentRef
     offset: int
@@ -81,13 +68,7 @@ Places = Sequence[Place | None]
 
 @dataclass(frozen=True)
 class Run:
-    """Neighbouring bytes of an array that become one segment.
-
-    Parameters
-    ----------
-    start, stop : int
-        Bytes, from `start` to before `stop`; `start` is a chunk's first byte.
-    """
+    """Bytes of an array that become one segment: from `start`, at a chunk, to before `stop`."""
 
     start: int
     stop: int
@@ -96,14 +77,7 @@ class Run:
 def places_of(stored: Iterable[StoredPiece], nbytes: int, layout: Layout) -> list[Place | None]:
     """Find the chunks of an array in the pieces that a checkpoint has of it.
 
-    Parameters
-    ----------
-    stored : iterable of StoredPiece
-        In order; together `nbytes` long. They need not be cut where chunks are.
-    nbytes : int
-        Size of the array.
-    layout : Layout
-        How it is cut.
+    The pieces are in order, and `nbytes` long together. They need not be cut where chunks are.
     """
     places: list[Place | None] = [None] * layout.chunks(nbytes)
     start = 0
@@ -120,12 +94,10 @@ def places_of(stored: Iterable[StoredPiece], nbytes: int, layout: Layout) -> lis
 
 @dataclass(frozen=True)
 class Holders:
-    """Which segments hold the chunks of an array, in a form that is quick to ask.
+    """The segments that hold the chunks of an array, in a form that is quick to ask.
 
     Parameters
     ----------
-    refs : list of SegmentRef
-        The segments.
     payload_bytes : array of int64, one per segment
         Sizes of their payloads.
     of_chunk : array of int64, one per chunk
@@ -139,117 +111,85 @@ class Holders:
     @classmethod
     def of(cls, places: Places) -> Holders:
         """Find the segments of chunks that lie at these places."""
-        import numpy as np
-
         sizes: dict[SegmentRef, int] = {}
         numbers: dict[SegmentRef, int] = {}
         of_chunk = np.full(len(places), -1, np.int64)
+        before, number = None, -1
         for chunk, place in enumerate(places):
-            if place is not None:
-                sizes[place.ref] = place.payload_bytes
-                of_chunk[chunk] = numbers.setdefault(place.ref, len(numbers))
+            if place is None:
+                continue
+            if place.ref is not before:  # neighbours mostly lie in one segment
+                before = place.ref
+                sizes[before] = place.payload_bytes
+                number = numbers.setdefault(before, len(numbers))
+            of_chunk[chunk] = number
         return cls(list(sizes), np.array(list(sizes.values()), np.int64), of_chunk)
 
+    def granted_by(self, lease: Lease) -> Granted:
+        """Return a callable that asks for leases of the wanted segments alone."""
+        return lambda numbers: lease([self.refs[number] for number in numbers.tolist()])
 
-def kept(holders: Holders, unchanged: Flags, nbytes: int, layout: Layout, lease: Lease) -> Flags:
-    """Decide which chunks are referred to where they lie.
+    def leased_all(self, lease: Lease) -> Granted:
+        """Ask for leases of all segments, before the wanted ones are known.
 
-    Those that did not change, lie in a segment at least half of which is still needed, and whose
-    segment the manager lets the attempt have. The half bounds what a few last chunks of a segment
-    can hold on to: the manager sees whole segments only.
+        The manager keeps a segment until the attempt is decided, so one too many costs nothing.
+        """
+        flags = np.array(lease(self.refs) if self.refs else [], np.bool_)
+        return lambda numbers: flags[numbers]
 
-    An operator waits for this, so no step of it is taken for each chunk in turn.
 
-    Parameters
-    ----------
-    holders : Holders
-        Where the chunks lie.
-    unchanged : array of bool, one per chunk
-        Which of them are as they are there.
-    nbytes : int
-        Size of the array.
-    layout : Layout
-        How it is cut.
-    lease : callable
-        Asked once, and only if there is something to ask for.
+Granted: TypeAlias = "Callable[[npt.NDArray[np.int64]], Sequence[bool] | Flags]"
+"""Says which of some segments of `Holders`, by their numbers, an attempt may refer to."""
+
+
+def kept(
+    holders: Holders, unchanged: Flags, nbytes: int, layout: Layout, granted: Granted
+) -> Flags:
+    """Decide which chunks stay in their segments.
+
+    A chunk stays if it did not change, if at least half of its segment is still needed, and if the
+    manager lets the attempt have the segment. The half bounds how much a few last chunks can keep,
+    because the manager sees whole segments only.
+
+    An operator waits for this, so there is no loop over chunks. `granted` is asked once, and only
+    if there is something to ask for.
     """
-    import numpy as np
-
     lengths = np.full(len(unchanged), layout.chunk_bytes, np.int64)
     lengths[-1:] = nbytes - (len(unchanged) - 1) * layout.chunk_bytes
     candidates = unchanged & (holders.of_chunk >= 0)
     needed = np.zeros(len(holders.refs), np.int64)
     np.add.at(needed, holders.of_chunk[candidates], lengths[candidates])
     wanted = ((needed > 0) & (2 * needed >= holders.payload_bytes)).nonzero()[0]
-    granted = np.zeros(len(holders.refs) + 1, np.bool_)  # the last one for chunks that lie nowhere
+    usable = np.zeros(len(holders.refs) + 1, np.bool_)  # the last one for chunks that lie nowhere
     if wanted.size:
-        granted[wanted] = lease([holders.refs[number] for number in wanted.tolist()])
-    flags: Flags = candidates & granted[holders.of_chunk]
+        usable[wanted] = granted(wanted)
+    flags: Flags = candidates & usable[holders.of_chunk]
     return flags
 
 
 def runs(keep: Flags, nbytes: int, layout: Layout) -> list[Run]:
-    """Return what has to be written, in order: all chunks that are not kept."""
-    found: list[Run] = []
-    for chunk in (~keep).nonzero()[0].tolist():
-        start = chunk * layout.chunk_bytes
-        stop = min(start + layout.chunk_bytes, nbytes)
-        if found and found[-1].stop == start and stop - found[-1].start <= layout.segment_bytes:
-            found[-1] = Run(found[-1].start, stop)
-        else:
-            found.append(Run(start, stop))
-    return found
-
-
-def write_runs(
-    places: Places,
-    keep: Flags,
-    contents: Iterable[tuple[Run, Buffer]],
-    layout: Layout,
-    append: Append,
-) -> list[Place]:
-    """Write what changed; returns where every chunk lies now.
-
-    Parameters
-    ----------
-    places : sequence of Place or None
-        Where the chunks lay before.
-    keep : array of bool, one per chunk
-        Which of them stay there.
-    contents : iterable of (Run, buffer)
-        The others, in order. A buffer is not looked at once the next one was asked for.
-    layout : Layout
-        How the array is cut.
-    append : callable
-        Writes a segment.
-    """
-    now = [place if stays else None for place, stays in zip(places, keep.tolist(), strict=True)]
-    for run, content in contents:
-        ref = append(content)
-        for start in range(run.start, run.stop, layout.chunk_bytes):
-            place = Place(ref, start - run.start, run.stop - run.start)
-            now[start // layout.chunk_bytes] = place
-    complete = [place for place in now if place is not None]
-    if len(complete) != len(now):
-        raise AssertionError("a chunk is neither kept nor written")
-    return complete
-
-
-def pieces(places: Sequence[Place], nbytes: int, layout: Layout) -> list[Piece]:
-    """Return what a checkpoint's metadata says, with neighbours in a segment as one piece."""
+    """Return the parts of an array to be written, in order: all chunks that are not kept."""
+    chunks = (~keep).nonzero()[0]
+    if not chunks.size:
+        return []
+    ends = np.append((np.diff(chunks) > 1).nonzero()[0], chunks.size - 1)
+    begins = np.append(0, ends[:-1] + 1)
     return [
-        Piece(place.ref, place.offset, stop - start)
-        for place, start, stop in _stretches(places, nbytes, layout)
+        Run(start, min(start + layout.segment_bytes, stop))
+        for first, last in zip(chunks[begins].tolist(), chunks[ends].tolist(), strict=True)
+        for stop in [min((last + 1) * layout.chunk_bytes, nbytes)]
+        for start in range(first * layout.chunk_bytes, stop, layout.segment_bytes)
     ]
 
 
-def _stretches(
-    places: Sequence[Place], nbytes: int, layout: Layout
-) -> Iterator[tuple[Place, int, int]]:
+def pieces(places: Sequence[Place], nbytes: int, layout: Layout) -> list[Piece]:
+    """Return the pieces for a checkpoint's metadata; neighbours in a segment are one piece."""
+    found: list[Piece] = []
     first, start = places[0], 0
     for chunk, place in enumerate(places):
         here = chunk * layout.chunk_bytes
-        if place.ref != first.ref or place.offset - first.offset != here - start:
-            yield first, start, here
+        same = place.ref is first.ref or place.ref == first.ref
+        if not same or place.offset - first.offset != here - start:
+            found.append(Piece(first.ref, first.offset, here - start))
             first, start = place, here
-    yield first, start, nbytes
+    return [*found, Piece(first.ref, first.offset, nbytes - start)]

@@ -1,18 +1,31 @@
-"""What array states need of a device, see `holdfast.regions.state.gpu` for CUDA."""
+"""The interface between array states and a device; `holdfast.regions.state.gpu` has CUDA's."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Final, Protocol
 
-from holdfast.regions.state.arrays import Bytes
-from holdfast.regions.state.chunks import Flags, Layout, Run
+import numpy as np
+import numpy.typing as npt
+
+from holdfast._core import Piece
+from holdfast.regions.state.arrays import (
+    Bytes,
+    C,
+    Declared,
+    FrozenArray,
+    LargeArray,
+    drained,
+)
+from holdfast.regions.state.chunks import Flags, Layout, Places, Run
 from holdfast.regions.state.device_digests import Digests
+from holdfast.regions.state.saved import Append, StoredPiece
+from holdfast.regions.state.writing import WRITTEN_AT_ONCE
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
+#: Buffers of a lane, used in turn: those that are written, and one that is fetched ahead.
+BUFFERS: Final = WRITTEN_AT_ONCE + 1
 
 Image = Any
 """Bytes on the device, as one-dimensional array of uint8."""
@@ -22,38 +35,41 @@ class Fetch(Protocol):
     """A copy to the host that was begun."""
 
     def wait(self) -> Bytes:
-        """Return the bytes once they are there; valid until the next but one `Lane.fetch`."""
+        """Return the bytes once they are there; see `BUFFERS` for how long they are valid."""
+
+
+class PendingDigests(Protocol):
+    """Digests that a device was asked for."""
+
+    def wait(self) -> Digests:
+        """Return them once they are there."""
+
+    def end(self) -> None:
+        """Wait until the device is done with the array. To be called in any case."""
 
 
 class Lane(Protocol):
-    """A queue of work on the device, with two page-locked buffers; one thread uses it at a time."""
+    """Queues of work on the device, with page-locked buffers; one thread uses it at a time.
+
+    `digests` and `unchanged` raise MemoryError if the device has no room for the results.
+    """
 
     def digests(self, image: Image, chunk_bytes: int) -> Digests:
-        """Compute the digests of the chunks of an image.
-
-        Raises
-        ------
-        MemoryError
-            If the device has no room for them.
-        """
+        """Compute the digests of the chunks of an image."""
 
     def unchanged(self, image: Image, before: Image, chunk_bytes: int) -> Flags:
-        """Compare two images of whole chunks; by chunk, whether all bytes are equal.
-
-        Raises
-        ------
-        MemoryError
-            If the device has no room for what lies in between.
-        """
+        """Compare two images of whole chunks; by chunk, whether all bytes are equal."""
 
     def fetch(self, image: Image, run: Run) -> Fetch:
         """Begin to copy some bytes to the host: into the buffers in turn."""
 
 
 class Device(Protocol):
-    """What array states need of a device.
+    """The memory and the work that array states need of a device.
 
-    What is done with an array is done after what the operator queued, and complete on return.
+    Work on an array follows the work that the operator queued. It is complete on return, or when
+    its digests ended. A chunk has `chunk_bytes`; the last one of an array may be shorter. `copy`,
+    `digests`, `room` and `set_aside` raise MemoryError if the device has no room.
     """
 
     @property
@@ -61,34 +77,32 @@ class Device(Protocol):
         """Size of each page-locked buffer, in bytes: the largest `Run` that can be fetched."""
 
     def copy(self, array: Any, image_bytes: int) -> Image:
-        """Copy an array on the device, with zeros up to `image_bytes`.
-
-        Raises
-        ------
-        MemoryError
-            If the device has no room.
-        """
+        """Copy an array on the device, with zeros up to `image_bytes`."""
 
     def view(self, array: Any) -> Image:
         """Return the bytes of an array as they are, not copied if they are in C order."""
 
-    def digests(self, array: Any, chunk_bytes: int) -> Digests:
-        """Compute the digests of an array's chunks.
+    def digests(
+        self,
+        array: Any,
+        chunk_bytes: int,
+        *,
+        before: Digests | None = None,
+        room: Image | None = None,
+    ) -> PendingDigests:
+        """Begin to compute the digests of an array's chunks.
 
-        Raises
-        ------
-        MemoryError
-            If the device has no room for them.
+        Parameters
+        ----------
+        before : Digests, optional
+            Chunks whose digests differ from these are copied to `room`, one behind the other, as
+            long as they fit.
+        room : Image, optional
+            Given with `before`.
         """
 
     def room(self, nbytes: int) -> Image:
-        """Return memory of the device, with any content.
-
-        Raises
-        ------
-        MemoryError
-            If the device has not so much.
-        """
+        """Return memory of the device, with any content."""
 
     def set_aside(
         self, array: Any, chunks: npt.NDArray[np.uint32], chunk_bytes: int, room: Image
@@ -97,19 +111,10 @@ class Device(Protocol):
 
         Parameters
         ----------
-        array : array on the device
-            The array.
         chunks : array of uint32
-            Which ones, in order.
-        chunk_bytes : int
-            Size of a chunk; the last one of the array may be shorter.
+            Numbers of the chunks, in order.
         room : Image
             Large enough for all of them.
-
-        Raises
-        ------
-        MemoryError
-            If the device has no room for `chunks`.
         """
 
     def lane(self) -> AbstractContextManager[Lane]:
@@ -119,31 +124,52 @@ class Device(Protocol):
         """Return a new array on the device with this content."""
 
 
-def check_layout(layout: Layout, device: Device) -> None:
-    """Refuse segments that are larger than the device's buffers, with a ValueError."""
-    if layout.segment_bytes > device.buffer_bytes:
-        raise ValueError(
-            f"segment_bytes={layout.segment_bytes} is not allowed: expected at most "
-            f"{device.buffer_bytes}, the size of a buffer"
-        )
+class ArrayOnDevice(LargeArray[C]):
+    """A large array in the memory of a device.
+
+    Raises
+    ------
+    ValueError
+        If a segment would be larger than the device's buffers.
+    """
+
+    def __init__(
+        self,
+        declared: Declared,
+        array: Any,
+        layout: Layout,
+        stored: tuple[StoredPiece, ...] = (),
+        *,
+        device: Device,
+    ) -> None:
+        if layout.segment_bytes > device.buffer_bytes:
+            raise ValueError(
+                f"segment_bytes={layout.segment_bytes} is not allowed: expected at most "
+                f"{device.buffer_bytes}, the size of a buffer"
+            )
+        self._device = device
+        super().__init__(declared, array, layout, stored)
+
+    def _frozen_on_host(self, places: Places, keep: Flags, content: C | None) -> FrozenArray:
+        """Copy the chunks that are not kept to host memory, while the operator waits."""
+        copies: deque[tuple[Run, Bytes]] = deque()
+        if not keep.all():
+            image = self._device.view(self._array)
+            with self._device.lane() as lane:
+                for run, data in fetched(lane, image, self._runs(keep)):
+                    copies.append((run, data.copy()))
+
+        def write(append: Append) -> list[Piece]:
+            return self._noted(self._write(places, keep, drained(copies), append), content)
+
+        return FrozenArray(self._declared, write)
 
 
 def fetched(lane: Lane, image: Image, wanted: Iterable[Run]) -> Iterator[tuple[Run, Bytes]]:
     """Copy parts of an image to the host, each while its predecessor is being used.
 
-    Parameters
-    ----------
-    lane : Lane
-        Lent for as long as this goes on.
-    image : Image
-        The image.
-    wanted : iterable of Run
-        Each at most as large as a buffer.
-
-    Yields
-    ------
-    (Run, array of uint8)
-        Valid until the next one is asked for.
+    Each run is at most as large as a buffer. Its content is valid until `WRITTEN_AT_ONCE` more were
+    asked for.
     """
     before: tuple[Run, Fetch] | None = None
     for run in wanted:
@@ -153,10 +179,3 @@ def fetched(lane: Lane, image: Image, wanted: Iterable[Run]) -> Iterator[tuple[R
         before = (run, fetch)
     if before is not None:
         yield before[0], before[1].wait()
-
-
-def copied_to_host(device: Device, array: Any, wanted: Iterable[Run]) -> list[tuple[Run, Bytes]]:
-    """Copy parts of an array to host memory of their own, while the operator waits."""
-    image = device.view(array)
-    with device.lane() as lane:
-        return [(run, content.copy()) for run, content in fetched(lane, image, wanted)]

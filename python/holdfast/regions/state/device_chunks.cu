@@ -122,15 +122,55 @@ digest_chunks(const Byte* data, Long nbytes, Long chunk_bytes, Word parts, const
     }
 }
 
-// Copy the chunks that `chunks` numbers to `out`, one behind the other.
+__device__ static inline bool differ(const Long* one, const Long* other) {
+    bool found = false;
+    for (Word pass = 0; pass < PASSES; pass++) {
+        found |= one[pass] != other[pass];
+    }
+    return found;
+}
+
+// Number the chunks whose digests differ, in order, for `copy_chunks`: at most `room` of them.
 //
-// Blocks: chunks * parts, as above. Only the last chunk of `data` may be shorter, and no chunk may
-// follow it.
+// One block. `numbers`: how many, then the chunks; 1 + room words.
 extern "C" __global__ void __launch_bounds__(THREADS)
-copy_chunks(const Byte* data, Long nbytes, Long chunk_bytes, Word parts, const Word* chunks,
+number_changed(const Long* digests, const Long* before, Word chunks, Word room, Word* numbers) {
+    __shared__ Word counts[THREADS];
+    const Word each = (chunks + THREADS - 1) / THREADS;
+    const Word first = (Word)smaller((Long)threadIdx.x * each, chunks);
+    const Word stop = (Word)smaller((Long)first + each, chunks);
+    Word count = 0;
+    for (Word chunk = first; chunk < stop; chunk++) {
+        count += differ(digests + (Long)chunk * PASSES, before + (Long)chunk * PASSES);
+    }
+    counts[threadIdx.x] = count;
+    __syncthreads();
+    Word at = 0;
+    for (Word thread = 0; thread < threadIdx.x; thread++) {
+        at += counts[thread];
+    }
+    for (Word chunk = first; chunk < stop && at < room; chunk++) {
+        if (differ(digests + (Long)chunk * PASSES, before + (Long)chunk * PASSES)) {
+            numbers[1 + at++] = chunk;
+        }
+    }
+    if (threadIdx.x == THREADS - 1) {
+        numbers[0] = (Word)smaller(at, room);
+    }
+}
+
+// Copy chunks to `out`, one behind the other.
+//
+// Blocks: parts for as many chunks as there may be. `numbers`: as above. Only the last chunk of
+// `data` may be shorter, and no chunk may follow it.
+extern "C" __global__ void __launch_bounds__(THREADS)
+copy_chunks(const Byte* data, Long nbytes, Long chunk_bytes, Word parts, const Word* numbers,
             Byte* out) {
     const Word number = blockIdx.x / parts, part = blockIdx.x % parts;
-    const Long begin = chunks[number] * chunk_bytes, shift = (Long)part * PART_BYTES;
+    if (number >= numbers[0]) {
+        return;
+    }
+    const Long begin = numbers[1 + number] * chunk_bytes, shift = (Long)part * PART_BYTES;
     const Long size = smaller(begin + chunk_bytes, nbytes) - begin;
     const Long stop = smaller(shift + PART_BYTES, size);
     const Byte* source = data + begin;

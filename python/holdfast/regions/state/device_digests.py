@@ -1,4 +1,4 @@
-"""Digests of an array's chunks on a device: which of them differ from those of the last snapshot.
+"""Digests of an array's chunks on a device, to find those that changed since the last snapshot.
 
 The digest is NH, the universal hash of UMAC, twice. NH takes words of 32 bits in pairs: it adds a
 word of a secret random key to each, modulo 2^32, multiplies the two, and sums the products modulo
@@ -13,8 +13,8 @@ probability of at most 2^-127, whatever they are: swapped, shifted, zeros of eit
 someone who knows this text. Only the key has to be unknown to those who make them, so a process
 draws one at random, and neither it nor a digest leaves the process.
 
-A device computes them as fast as it reads: sums do not depend on the order in which its blocks run.
-`device_chunks.cu` is the kernel.
+A device computes digests as fast as it reads, because sums do not depend on the order in which its
+blocks run. `device_chunks.cu` is the kernel.
 """
 
 from __future__ import annotations
@@ -23,24 +23,21 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
+import numpy as np
+import numpy.typing as npt
 
+if TYPE_CHECKING:
     from holdfast.regions.state.chunks import Flags
 
 Digests: TypeAlias = "npt.NDArray[np.uint64]"
 """Four sums for each chunk, of shape ``(chunks, 4)``: 32 bytes."""
 
-# As in `device_chunks.cu`.
+# The same values as in `device_chunks.cu`.
 THREADS: Final = 256
 ROWS: Final = 64
 PASSES: Final = 4
 VECTOR_WORDS: Final = 4
 PART_BYTES: Final = ROWS * THREADS * VECTOR_WORDS * 4
-
-# Each pass moves on by two words.
-_MORE_WORDS: Final = 2 * (PASSES - 1)
 
 
 def parts_of(chunk_bytes: int) -> int:
@@ -65,27 +62,15 @@ class DigestKey:
 
     @classmethod
     def random(cls, chunk_bytes: int) -> DigestKey:
-        """Draw a key for chunks of a size.
-
-        Parameters
-        ----------
-        chunk_bytes : int
-            The size, in bytes.
-        """
+        """Draw a key for chunks of a size."""
         columns = parts_of(chunk_bytes) * THREADS
-        return cls(
-            _random_words((ROWS + 2) * VECTOR_WORDS),
-            _random_words(columns * 2 * PASSES + _MORE_WORDS),
-        )
+        # Each pass moves on by two words.
+        words = (ROWS + 2) * VECTOR_WORDS, columns * 2 * PASSES + 2 * (PASSES - 1)
+        rows, parts = (np.frombuffer(os.urandom(4 * count), np.uint32) for count in words)
+        return cls(rows, parts)
 
 
 def unchanged_chunks(found: Digests, before: Digests) -> Flags:
     """Compare digests, by chunk."""
     flags: Flags = (found == before).all(axis=1)
     return flags
-
-
-def _random_words(count: int) -> npt.NDArray[np.uint32]:
-    import numpy as np
-
-    return np.frombuffer(os.urandom(4 * count), np.uint32)

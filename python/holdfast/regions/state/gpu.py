@@ -1,11 +1,12 @@
 """CuPy arrays as array states: copies on streams of their own, page-locked buffers.
 
-Work that an operator put on the stream that is CuPy's current one when it returns is part of its
-state; work on other streams it has to wait for.
+A state includes the work that the operator queued on the stream that is CuPy's current one when it
+returns. The operator has to wait for its work on other streams.
 """
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -19,15 +20,16 @@ import numpy as np
 
 from holdfast.regions.state.arrays import Bytes, bytes_of
 from holdfast.regions.state.chunks import MIB, Flags, Layout, Run
-from holdfast.regions.state.device import Image
+from holdfast.regions.state.device import BUFFERS, Image
 from holdfast.regions.state.device_digests import PASSES, THREADS, DigestKey, Digests, parts_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-# Page-locked host memory of one process and device: 4 lanes x 2 buffers x 8 MiB = 64 MiB. Every
-# region that writes a snapshot, or restores one, uses one lane; others wait.
-LANES: Final = 4
+# Page-locked host memory of one process and device: 2 lanes x 4 buffers x 8 MiB = 64 MiB. Every
+# region that writes a snapshot, or restores one, uses one lane; others wait. A lane alone takes the
+# whole bandwidth of the bus.
+LANES: Final = 2
 BUFFER_BYTES: Final = Layout().segment_bytes
 
 # Bytes compared at a time: the flags in between take an eighth of this on the device.
@@ -48,13 +50,7 @@ def cupy_device() -> CupyDevice:
 
 
 class CupyDevice:
-    """A CUDA device, see `holdfast.regions.state.device_arrays.Device`.
-
-    Parameters
-    ----------
-    number : int
-        Its index.
-    """
+    """A CUDA device, see `holdfast.regions.state.device_arrays.Device`."""
 
     def __init__(self, number: int) -> None:
         self._device = cupy.cuda.Device(number)
@@ -80,9 +76,10 @@ class CupyDevice:
             with self._stream as stream:
                 stream.wait_event(changed)
                 image = cupy.empty(image_bytes, cupy.uint8)
-                image[source.nbytes :] = 0
                 image.data.copy_from_device_async(source.data, source.nbytes, stream)
-                _recorded(stream).synchronize()
+                if image_bytes > source.nbytes:
+                    image[source.nbytes :] = 0
+                _wait_for(changed, stream)
         return image
 
     def view(self, array: Any) -> Image:
@@ -92,19 +89,36 @@ class CupyDevice:
             cupy.cuda.get_current_stream().synchronize()
         return image
 
-    def digests(self, array: Any, chunk_bytes: int) -> Digests:
+    def digests(
+        self,
+        array: Any,
+        chunk_bytes: int,
+        *,
+        before: Digests | None = None,
+        room: Image | None = None,
+    ) -> CupyDigests:
         """See `Device`."""
         with self._device:
             source = cupy.ascontiguousarray(array)
             changed = _recorded(cupy.cuda.get_current_stream())
             with self._stream as stream:
                 stream.wait_event(changed)
-                return self._kernels.digests(source, chunk_bytes)
+                found = self._kernels.queue_digests(source, chunk_bytes)
+                pending = CupyDigests(source, found, changed, stream)
+                try:
+                    if before is not None and room is not None:
+                        there, room_chunks = pending.sent(before), room.nbytes // chunk_bytes
+                        numbers = self._kernels.queue_numbers(found, there, room_chunks)
+                        self._kernels.copy_chunks(source, numbers, chunk_bytes, room)
+                except MemoryError:
+                    pending.end()
+                    raise
+        return pending
 
     def room(self, nbytes: int) -> Image:
         """See `Device`."""
-        # Memory that was let go of on a stream may be in use there, so it is asked for where it is
-        # used.
+        # Memory that was freed on a stream may still be in use there, so allocate it on the stream
+        # that uses it.
         with self._device, self._stream:
             return cupy.empty(nbytes, cupy.uint8)
 
@@ -117,8 +131,9 @@ class CupyDevice:
             changed = _recorded(cupy.cuda.get_current_stream())
             with self._stream as stream:
                 stream.wait_event(changed)
-                self._kernels.copy_chunks(source, chunks, chunk_bytes, room)
-                _recorded(stream).synchronize()
+                numbers = cupy.asarray(np.append(np.uint32(chunks.size), chunks))
+                self._kernels.copy_chunks(source, numbers, chunk_bytes, room)
+                _wait_for(changed, stream)
 
     @contextmanager
     def lane(self) -> Iterator[CupyLane]:
@@ -138,20 +153,23 @@ class CupyDevice:
         """See `Device`."""
         with self._device, self.lane() as lane:
             array = cupy.empty(content.shape, content.dtype)
-            # The memory may be in use by what was queued before it was let go of.
+            # Work that was queued before the memory was freed may still use it.
             lane.send(bytes_of(content), array, after=_recorded(cupy.cuda.get_current_stream()))
         return array
 
 
 class CupyLane:
-    """A stream with two page-locked buffers, see `holdfast.regions.state.device_arrays.Lane`."""
+    """Streams with page-locked buffers, see `holdfast.regions.state.device.Lane`."""
 
     def __init__(self, device: Any, kernels: Kernels) -> None:
         self._device = device
         self._kernels = kernels
         with device:
             self._stream = cupy.cuda.Stream(non_blocking=True)
-            self._buffers = [cupyx.empty_pinned(BUFFER_BYTES, np.uint8) for _ in range(2)]
+            # Copies take turns, so that the bus does not wait for the end of one to begin the next.
+            self._fetches = [self._stream, cupy.cuda.Stream(non_blocking=True)]
+            self._buffers = [cupyx.empty_pinned(BUFFER_BYTES, np.uint8) for _ in range(BUFFERS)]
+        self._turns = itertools.count()
 
     def digests(self, image: Image, chunk_bytes: int) -> Digests:
         """See `Lane`."""
@@ -174,33 +192,30 @@ class CupyLane:
     def fetch(self, image: Image, run: Run) -> CupyFetch:
         """See `Lane`."""
         size = run.stop - run.start
-        buffer = self._next_buffer()[:size]
+        turn = next(self._turns)
+        buffer, stream = self._buffers[turn % BUFFERS][:size], self._fetches[turn % 2]
         with self._device:
-            (image.data + run.start).copy_to_host_async(buffer.ctypes.data, size, self._stream)
-            return CupyFetch(_recorded(self._stream), buffer)
+            (image.data + run.start).copy_to_host_async(buffer.ctypes.data, size, stream)
+            return CupyFetch(_recorded(stream), buffer)
 
     def send(self, content: Bytes, array: Any, *, after: Any) -> None:
         """Copy bytes to an array on the device; `after` is an event to wait for."""
         self._stream.wait_event(after)
-        free: list[Any] = [None, None]
+        free: list[Any] = [None] * BUFFERS
         for number, start in enumerate(range(0, content.nbytes, BUFFER_BYTES)):
             part = content[start : start + BUFFER_BYTES]
-            if (sent := free[number % 2]) is not None:
+            if (sent := free[number % BUFFERS]) is not None:
                 sent.synchronize()
-            buffer = self._next_buffer()[: part.nbytes]
+            buffer = self._buffers[number % BUFFERS][: part.nbytes]
             buffer[:] = part
             target = array.data + start
             target.copy_from_host_async(buffer.ctypes.data, part.nbytes, self._stream)
-            free[number % 2] = _recorded(self._stream)
+            free[number % BUFFERS] = _recorded(self._stream)
 
     def drain(self) -> None:
         """Wait until nothing uses the buffers."""
-        self._stream.synchronize()
-
-    def _next_buffer(self) -> Bytes:
-        self._buffers.reverse()
-        buffer: Bytes = self._buffers[0]
-        return buffer
+        for stream in self._fetches:
+            stream.synchronize()
 
 
 class Kernels:
@@ -208,8 +223,6 @@ class Kernels:
 
     Parameters
     ----------
-    device : cupy.cuda.Device
-        The device.
     key : callable, optional
         Returns the key for a size of chunks, in bytes; a random one by default.
     """
@@ -222,6 +235,7 @@ class Kernels:
         with device:
             module = cupy.RawModule(code=source)
             self._digest_chunks = module.get_function("digest_chunks")
+            self._number_changed = module.get_function("number_changed")
             self._copy_chunks = module.get_function("copy_chunks")
 
     def digests(self, array: Any, chunk_bytes: int) -> Digests:
@@ -234,9 +248,7 @@ class Kernels:
         chunk_bytes : int
             Size of a chunk.
         """
-        found = self.queue_digests(array, chunk_bytes)
-        _recorded(cupy.cuda.get_current_stream()).synchronize()
-        digests: Digests = found.get()
+        digests: Digests = self.queue_digests(array, chunk_bytes).get()
         return digests
 
     def queue_digests(self, array: Any, chunk_bytes: int) -> Any:
@@ -250,15 +262,29 @@ class Kernels:
         )
         return found
 
-    def copy_chunks(
-        self, array: Any, chunks: npt.NDArray[np.uint32], chunk_bytes: int, room: Image
-    ) -> None:
-        """Queue a copy of some chunks on the current stream, see `Device.set_aside`."""
+    def queue_numbers(self, digests: Any, before: Any, room_chunks: int) -> Any:
+        """Queue a search for chunks whose digests differ, on the current stream.
+
+        Returns how many there are and then their numbers, on the device; no more than
+        `room_chunks`.
+        """
+        numbers = cupy.empty(1 + room_chunks, cupy.uint32)
+        sizes = np.uint32(len(digests)), np.uint32(room_chunks)
+        self._number_changed((1,), (THREADS,), (digests, before, *sizes, numbers))
+        return numbers
+
+    def copy_chunks(self, array: Any, numbers: Any, chunk_bytes: int, room: Image) -> None:
+        """Queue a copy of some chunks on the current stream, see `Device.set_aside`.
+
+        Parameters
+        ----------
+        numbers : cupy.ndarray of uint32
+            How many there are, at most one less than this array has items, and then which ones.
+        """
         parts = parts_of(chunk_bytes)
         sizes = np.uint64(array.nbytes), np.uint64(chunk_bytes), np.uint32(parts)
-        self._copy_chunks(
-            (len(chunks) * parts,), (THREADS,), (array, *sizes, cupy.asarray(chunks), room)
-        )
+        blocks = (numbers.size - 1) * parts
+        self._copy_chunks((blocks,), (THREADS,), (array, *sizes, numbers, room))
 
     def _key(self, chunk_bytes: int) -> tuple[Any, Any]:
         with self._keys_lock:
@@ -271,8 +297,51 @@ class Kernels:
             return self._keys[chunk_bytes]
 
 
+class CupyDigests:
+    """See `holdfast.regions.state.device.PendingDigests`.
+
+    Parameters
+    ----------
+    source : cupy.ndarray
+        The array: a copy of the operator's if that is not in C order.
+    changed : cupy.cuda.Event
+        The work of the operator that comes before them.
+    stream : cupy.cuda.Stream
+        Computes them.
+    """
+
+    def __init__(self, source: Any, found: Any, changed: Any, stream: Any) -> None:
+        self._changed = changed
+        self._stream = stream
+        self._digests = cupyx.empty_pinned(found.shape, found.dtype)
+        found.data.copy_to_host_async(self._digests.ctypes.data, found.nbytes, stream)
+        self._found = _recorded(stream, block=False)
+        # Memory of another stream, and page-locked memory, must not be reused while the device
+        # works on it.
+        self._used: list[Any] = [source]
+
+    def sent(self, digests: Digests) -> Any:
+        """Queue a copy of digests to the device."""
+        locked = cupyx.empty_like_pinned(digests)
+        locked[...] = digests
+        self._used.append(locked)
+        there = cupy.empty(digests.shape, digests.dtype)
+        there.data.copy_from_host_async(locked.ctypes.data, digests.nbytes, self._stream)
+        return there
+
+    def wait(self) -> Digests:
+        """See `PendingDigests`."""
+        self._changed.synchronize()
+        self._found.synchronize()
+        return np.array(self._digests)  # page-locked memory is scarce
+
+    def end(self) -> None:
+        """See `PendingDigests`."""
+        _wait_for(self._changed, self._stream)
+
+
 class CupyFetch:
-    """See `holdfast.regions.state.device_arrays.Fetch`."""
+    """See `holdfast.regions.state.device.Fetch`."""
 
     def __init__(self, done: Any, buffer: Bytes) -> None:
         self._done = done
@@ -284,8 +353,16 @@ class CupyFetch:
         return self._buffer
 
 
-def _recorded(stream: Any) -> Any:
-    # Who waits for it sleeps: the cores have rows to process.
-    event = cupy.cuda.Event(block=True, disable_timing=True)
+def _recorded(stream: Any, *, block: bool = True) -> Any:
+    # A thread that waits for it sleeps, because the cores have rows to process.
+    event = cupy.cuda.Event(block=block, disable_timing=True)
     stream.record(event)
     return event
+
+
+def _wait_for(changed: Any, stream: Any) -> None:
+    # An operator waits until its own work is done, and then a millisecond or two. Waking up would
+    # add a tenth, so this does not sleep.
+    done = _recorded(stream, block=False)
+    changed.synchronize()
+    done.synchronize()

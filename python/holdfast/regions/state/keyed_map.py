@@ -1,10 +1,9 @@
 """Keyed state: entries that go where the rows of their key go (R73).
 
-The key of an entry is what `route_by` names: the value of the one column, or a tuple of the values
-of several. So an entry's place is known without its operator, and when the number of instances
-changes, it follows its rows. Where there are several instances, each access is checked: the key has
-to be one whose rows come here. An entry is thus never looked for at another instance than the one
-at which it lies.
+The key of an entry has the values of `route_by`: the value of its one column, or a tuple of the
+values of several. So an entry's place is known without its operator, and the entry follows its rows
+when the number of instances changes. With several instances, each access checks that the rows of
+the key come to this instance, so nobody looks for an entry at the wrong one.
 """
 
 from __future__ import annotations
@@ -32,12 +31,8 @@ class MapState(MutableMapping[Key, T], Generic[T]):
 
     Parameters
     ----------
-    entries : iterable of (key, value)
-        Its content.
-    where : str
-        Name and owner, for messages.
     instance, parallelism : int
-        Which instance of how many it belongs to.
+        Number of its instance, and how many instances there are.
     """
 
     def __init__(
@@ -54,7 +49,7 @@ class MapState(MutableMapping[Key, T], Generic[T]):
         self._entries: dict[Key, T] = dict(entries)
 
     def __getitem__(self, key: Key) -> T:
-        # What is found was put here, so only what is not found may lie at another instance.
+        # An entry that is found was put here, so only a missing one may lie at another instance.
         try:
             return self._entries[key]
         except KeyError:
@@ -95,44 +90,34 @@ class MapState(MutableMapping[Key, T], Generic[T]):
 
 
 def key_name(key: Key) -> str:
-    """Return the name by which rows with these values in `route_by` are routed.
+    """Return the name by which rows of a key are routed; TypeError if it is no key."""
+    from holdfast.regions.base.splitting import json_text, name_of_text
 
-    Raises
-    ------
-    TypeError
-        If it is no key.
-    """
-    from holdfast.regions.base.splitting import name_of_text
-
+    parts = key if isinstance(key, tuple) else (key,)
+    for part in parts:
+        if type(part) not in (str, int, bool, type(None)):
+            raise TypeError(f"{type(part).__name__} is no part of a key")
     if isinstance(key, tuple):
-        return f"[{','.join(_json(part) for part in key)}]"
-    return name_of_text(key) if isinstance(key, str) else _json(key)
+        return f"[{','.join(map(json_text, parts))}]"
+    return name_of_text(key) if isinstance(key, str) else json_text(key)
 
 
 def instance_of(name: str, instances: int) -> int:
     """Return the instance to which the rows of a key go, in every run and every process."""
-    # Equal values are the same text in every process, which Python's own hash is not.
+    # Python's own hash of a text differs from process to process.
     import zlib
 
     return zlib.crc32(name.encode()) % instances
 
 
 def encode_map(state: MapState[Any], plain: Callable[[object], object]) -> bytes:
-    """Return the bytes of a map.
-
-    Parameters
-    ----------
-    state : MapState
-        The map.
-    plain : callable
-        Makes what JSON keeps of a value.
-    """
+    """Return the bytes of a map; `plain` encodes a value for JSON."""
     entries = [[key, plain(value)] for key, value in state.items()]
     return json.dumps(entries, separators=(",", ":"), allow_nan=False).encode()
 
 
 def decode_map(data: memoryview, rich: Callable[[Any], Any]) -> Iterator[tuple[Key, Any]]:
-    """Return the entries of a map; `rich` undoes what `encode_map` was given."""
+    """Return the entries of a map; `rich` undoes `plain` of `encode_map`."""
     for key, value in json.loads(bytes(data)):
         yield _key_of(key), rich(value)
 
@@ -156,9 +141,3 @@ def _plain_key(key: Any) -> Any:
     if isinstance(key, tuple):
         return tuple(_plain_key(part) for part in key)
     return key.item() if type(key).__module__ == "numpy" and hasattr(key, "item") else key
-
-
-def _json(part: object) -> str:
-    if part is not None and type(part) not in (str, int, bool):
-        raise TypeError(f"{type(part).__name__} is no part of a key")
-    return json.dumps(part, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""State handles: what an operator declares in `open` and every checkpoint contains.
+"""State handles: an operator declares them in `open`, and every checkpoint contains them.
 
 State is a data type, a shape and bytes, readable without the program that wrote it: nothing is
 pickled (R71).
@@ -7,22 +7,31 @@ pickled (R71).
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
 
+import numpy as np
+import numpy.typing as npt
+
+from holdfast._checks import require_int
+from holdfast.regions.base.problem import message_of
 from holdfast.regions.state.arrays import ArrayState, Declared, FrozenArray, HostArray, SmallArray
 from holdfast.regions.state.bindings import Bindings
 from holdfast.regions.state.chunks import Layout
 from holdfast.regions.state.device import Device
 from holdfast.regions.state.device_arrays import DeviceArray
 from holdfast.regions.state.exact_arrays import ExactDeviceArray
+from holdfast.regions.state.form import ADVICE, StateForm, changed, undeclared
 from holdfast.regions.state.keyed_map import MAP, MapState, decode_map, encode_map
-from holdfast.regions.state.saved import LeaseOf, SavedState, StateError, StateKind
+from holdfast.regions.state.saved import (
+    LeaseOf,
+    SavedState,
+    StateChangedError,
+    StateError,
+    StateKind,
+)
 from holdfast.regions.state.values import decode_value, encode_value, plain, rich
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 T = TypeVar("T")
 
@@ -30,6 +39,10 @@ FrozenState: TypeAlias = SavedState | FrozenArray
 """Content of a state at one moment: all of it, or a large array that is yet to be written."""
 
 AnyHandle: TypeAlias = "ValueState[Any] | ListState[Any] | MapState[Any]"
+H = TypeVar("H", "ValueState[Any]", "ListState[Any]", "MapState[Any]")
+
+Evolve: TypeAlias = "Callable[[Any], Any] | None"
+"""Converts content that a checkpoint has in another form; None: such content is refused."""
 
 FrozenStates = list[FrozenState]  # `list` is a method of the registry
 
@@ -48,7 +61,7 @@ class ValueState(Generic[T]):
 
 
 class ListState(Generic[T]):
-    """A list of such values that can be split when instances are cut anew."""
+    """A list of such values that can be split over another number of instances."""
 
     def __init__(self, items: Iterable[T] = ()) -> None:
         self.items = list(items)
@@ -64,6 +77,10 @@ class ListState(Generic[T]):
         return len(self.items)
 
 
+#: The methods of `ctx.state` for operators.
+_DECLARING: Final = ("array", "broadcast", "list", "map", "union", "value")
+
+
 class StateRegistry:
     """The states of one operator instance.
 
@@ -72,13 +89,15 @@ class StateRegistry:
     xp : module
         Array module, NumPy or CuPy.
     saved : iterable of SavedState
-        What the checkpoint has for the instance; nothing for a new region.
+        The instance's states in the checkpoint; none for a new region.
     owner : str
         Operator and region, for messages.
     layout : Layout
         How large arrays are cut.
     instance, parallelism : int
-        Which of how many instances of the operator it is, in its region.
+        Number of the instance in its region, and how many instances the operator has there.
+    drop_undeclared : bool, default False
+        Drop states of the checkpoint that are not declared, instead of refusing them.
     """
 
     def __init__(
@@ -90,6 +109,7 @@ class StateRegistry:
         layout: Layout = Layout(),  # noqa: B008  # immutable
         instance: int = 0,
         parallelism: int = 1,
+        drop_undeclared: bool = False,
     ) -> None:
         self._xp = xp
         self._layout = layout
@@ -97,11 +117,16 @@ class StateRegistry:
         self._owner = owner
         self._instance = instance
         self._parallelism = parallelism
+        self._drop_undeclared = drop_undeclared
         self._saved = {state.name: state for state in saved}
         self._arrays: dict[str, ArrayState] = {}
         self._others: dict[str, tuple[StateKind, AnyHandle]] = {}
-        # What the operator has: the arrays, and the handles.
+        # The operator has these objects: arrays, and handles.
         self._given: dict[str, object] = {}
+
+    def __dir__(self) -> list[str]:
+        """Return the methods for operators; snapshots are Holdfast's own."""
+        return [*_DECLARING, *(name for name in object.__dir__(self) if name.startswith("_"))]
 
     # --- declaring ------------------------------------------------------------------------------
 
@@ -113,6 +138,7 @@ class StateRegistry:
         dtype: npt.DTypeLike = "float64",
         fill: float | int | bool = 0,
         exact: bool = False,
+        evolve: Evolve = None,
     ) -> Any:
         """Declare an array.
 
@@ -121,132 +147,121 @@ class StateRegistry:
         name : str
             Unique in the operator.
         shape : int or tuple of int
-            Its shape. A checkpoint restores only into the same shape and data type.
+            Its shape. A checkpoint restores into the same shape and data type, see `evolve`.
         dtype : NumPy data type, default float64
             Booleans, integers, floating point, complex; nothing with Python objects in it.
         fill : scalar, default 0
             Content in a new region.
         exact : bool, default False
-            Find what changed since the last checkpoint by comparison with a copy of the array,
-            byte by byte. Otherwise digests of its chunks are compared: a chunk that changed goes
-            unnoticed with a probability of 2^-127. The copy takes as much memory as the array, on
-            a device twice as much during a snapshot. It makes no difference to an array of 1 MiB
-            at most, which is always written whole.
+            Find changes since the last checkpoint by comparison with a copy of the array, byte by
+            byte. The copy takes as much memory as the array, on a device twice as much during a
+            snapshot. By default digests of chunks are compared, which miss a changed chunk with a
+            probability of 2^-127. Arrays of at most 1 MiB are always written whole.
+        evolve : callable, optional
+            Converts the checkpoint's content if that has another shape, data type or kind. Takes a
+            NumPy array, a value, a list or a dict. Returns an array of `shape` whose items can be
+            cast to `dtype` without leaving their kind (``casting="same_kind"``). The next
+            checkpoint has the new content of all regions, or there is none. Until then a region
+            may be converted more than once, so the function changes nothing else.
 
         Returns
         -------
         numpy.ndarray or cupy.ndarray
-            Writable, in C order, of `shape` and `dtype`. Change it in place: this very array is
-            snapshotted. ``self.x += 1`` does; ``self.x = self.x + 1`` makes another array, and
-            fails the next snapshot.
+            Writable, in C order, of `shape` and `dtype`. Change it in place, as ``self.x += 1``
+            does: snapshots are of this very array. ``self.x = self.x + 1`` makes another array,
+            and fails the next snapshot.
 
         Raises
         ------
         StateError
             If the name is taken, the type cannot be kept, or the checkpoint has something else
-            under this name.
+            under this name and `evolve` does not convert it.
         """
-        import numpy as np
-
-        self._claim(name)
         wanted = np.dtype(dtype)
         if wanted.kind not in "biufc":
             raise StateError(
                 f"{self._at(name)}: an array of {wanted} cannot be kept; use booleans, integers, "
                 "floating point or complex numbers"
             )
-        dims = (shape,) if isinstance(shape, int) else tuple(shape)
-        saved = self._take(name, "array")
-        if saved is not None and (saved.dtype, saved.shape) != (wanted.str, dims):
-            raise StateError(
-                f"{self._at(name)}: the checkpoint has {saved.dtype} of shape {saved.shape}, "
-                f"the operator declares {wanted.str} of shape {dims}"
-            )
+        dims = _dimensions(shape, at=self._at(name))
+        self._claim(name)
+        saved = self._take(name, StateForm("array", wanted.str, dims), evolve)
         declared = Declared(name, wanted, dims, self._at(name))
         array = self._restored(declared, saved, fill)
         self._arrays[name] = self._tracked(declared, array, saved, exact=exact)
         self._given[name] = array
         return array
 
-    def value(self, name: str, default: T | None = None) -> ValueState[T | None]:
+    def value(
+        self, name: str, default: T | None = None, *, evolve: Evolve = None
+    ) -> ValueState[T | None]:
         """Declare one small value, see `ValueState`.
 
-        A copy of `default` is its content in a new region.
+        A copy of `default` is its content in a new region. `evolve` returns its content if the
+        checkpoint has another kind of state there, see `array`.
         """
-        return self._value(name, "value", default)
+        return self._value(name, "value", default, evolve)
 
-    def map(self, name: str) -> MapState[Any]:
+    def map(self, name: str, *, evolve: Evolve = None) -> MapState[Any]:
         """Declare a dict by the values of `route_by`, see `MapState`.
 
-        With another parallelism, its entries go where the rows of their keys go.
+        With another parallelism, its entries go where the rows of their keys go. `evolve` returns
+        a dict if the checkpoint has another kind of state there, see `array`.
         """
         self._claim(name)
-        saved = self._take(name, "value")
-        if saved is not None and saved.dtype != MAP:
-            raise StateError(
-                f"{self._at(name)}: the checkpoint has a value there, the operator declares a map"
-            )
-        state = MapState[Any](
-            () if saved is None else decode_map(saved.data, rich),
-            where=self._at(name),
-            instance=self._instance,
-            parallelism=self._parallelism,
-        )
-        self._others[name] = ("value", state)
-        self._given[name] = state
-        return state
+        saved = self._take(name, StateForm("map"), evolve)
+        entries = () if saved is None else decode_map(saved.data, rich)
+        return self._added(name, "value", self._new_map(name, entries))
 
-    def list(self, name: str) -> ListState[Any]:
+    def list(self, name: str, *, evolve: Evolve = None) -> ListState[Any]:
         """Declare a list that is split evenly over another number of instances.
 
-        Its items belong to no key: one may go to an instance that does not see the rows of the key.
-        What belongs to a key is kept in a `map`.
+        Its items belong to no key: an item may go to an instance that does not see the rows of its
+        key. Use a `map` for state by key. `evolve` returns the items if the checkpoint has another
+        kind of state there, see `array`.
         """
-        return self._list(name, "list")
+        return self._list(name, "list", evolve)
 
-    def union(self, name: str) -> ListState[Any]:
+    def union(self, name: str, *, evolve: Evolve = None) -> ListState[Any]:
         """Declare a list of which new regions and new instances get all items.
 
-        A region that no checkpoint knows begins with the items of all regions that the latest one
-        has. When the operator's parallelism or `route_by` changes, every instance in every region
-        gets all items. Otherwise a region goes on with its own. A pipeline with such a state is
-        never regional: new regions see what the others wrote.
+        A region that no checkpoint knows begins with the items of all regions in the latest one.
+        When the operator's parallelism or `route_by` changes, every instance in every region gets
+        all items. Otherwise a region goes on with its own. A pipeline with such a state is never
+        regional, because new regions see items of the others.
         """
-        return self._list(name, "union")
+        return self._list(name, "union", evolve)
 
-    def broadcast(self, name: str, default: T | None = None) -> ValueState[T | None]:
+    def broadcast(
+        self, name: str, default: T | None = None, *, evolve: Evolve = None
+    ) -> ValueState[T | None]:
         """Declare a value that is the same in all regions, and copied to new regions and instances.
 
         `default` is its content in the first regions. The operator keeps it the same everywhere:
-        where regions have different ones, a new region fails with an error that names two of them.
-        A pipeline with such a state is never regional: regions would have to agree on it.
+        if regions differ, a new region fails with an error that names two of them. A pipeline with
+        such a state is never regional, because regions would have to agree on it.
         """
-        return self._value(name, "broadcast", default)
+        return self._value(name, "broadcast", default, evolve)
 
     # --- snapshots ------------------------------------------------------------------------------
 
     @property
     def kinds(self) -> frozenset[StateKind]:
         """Kinds of the declared states."""
-        kinds: set[StateKind] = {kind for kind, _ in self._others.values()}
-        if self._arrays:
-            kinds.add("array")
-        return frozenset(kinds)
+        arrays: set[StateKind] = {"array"} if self._arrays else set()
+        return frozenset(arrays.union(kind for kind, _ in self._others.values()))
 
     def check_restored(self) -> None:
         """Fail when the checkpoint has a state that `open` did not declare: it would be lost.
 
         Raises
         ------
-        StateError
-            Naming it.
+        StateChangedError
+            Naming it, unless such states are dropped.
         """
-        if self._saved:
-            names = ", ".join(repr(name) for name in sorted(self._saved))
-            raise StateError(
-                f"{self._owner}: the checkpoint has state {names} that the operator does not "
-                "declare in open(); declare it, or start with a new checkpoint"
-            )
+        if self._saved and not self._drop_undeclared:
+            name, saved = next(iter(self._saved.items()))
+            raise StateChangedError(f"{undeclared(self._at(name), StateForm.of(saved))}. {ADVICE}")
 
     def bindings(self, operator: object) -> Bindings:
         """Note where an operator keeps the states; to be called when it has opened."""
@@ -258,8 +273,7 @@ class StateRegistry:
         Parameters
         ----------
         lease : callable
-            Given the name of a state and references, asks which of these older segments the
-            attempt may refer to.
+            Asks which older segments of the state of a name the attempt may refer to.
 
         Returns
         -------
@@ -271,7 +285,7 @@ class StateRegistry:
         StateError
             If a value holds something that cannot be kept, or an array was reshaped.
         AttemptEndedError, OSError
-            What `lease` raises.
+            Errors of `lease`.
         """
         frozen: FrozenStates = [
             array.freeze(partial(lease, name)) for name, array in self._arrays.items()
@@ -283,8 +297,6 @@ class StateRegistry:
     # --- details --------------------------------------------------------------------------------
 
     def _restored(self, declared: Declared, saved: SavedState | None, fill: Any) -> Any:
-        import numpy as np
-
         if saved is None:
             array = self._xp.full(declared.shape, fill, dtype=declared.dtype)
             if self._device is not None:
@@ -299,26 +311,38 @@ class StateRegistry:
     def _tracked(
         self, declared: Declared, array: Any, saved: SavedState | None, *, exact: bool
     ) -> ArrayState:
-        if declared.nbytes <= self._layout.chunk_bytes:
+        layout, stored = self._layout, saved.stored if saved is not None else ()
+        if declared.nbytes <= layout.chunk_bytes:
             return SmallArray(declared, array, self._xp)
-        stored = saved.stored if saved is not None else ()
-        if self._device is not None:
-            kind = ExactDeviceArray if exact else DeviceArray
-            return kind(declared, array, self._layout, stored, device=self._device)
-        return HostArray(declared, array, self._layout, stored, exact=exact)
+        if self._device is None:
+            return HostArray(declared, array, layout, stored, exact=exact)
+        if exact:
+            return ExactDeviceArray(declared, array, layout, stored, device=self._device)
+        return DeviceArray(declared, array, layout, stored, device=self._device)
 
     def _value(
-        self, name: str, kind: Literal["value", "broadcast"], default: Any
+        self, name: str, kind: Literal["value", "broadcast"], default: Any, evolve: Evolve
     ) -> ValueState[Any]:
         self._claim(name)
-        saved = self._take(name, kind)
-        if saved is not None and saved.dtype == MAP:
-            raise StateError(
-                f"{self._at(name)}: the checkpoint has a map there, the operator declares a {kind}"
-            )
+        saved = self._take(name, StateForm(kind), evolve)
         # The default may be one object for all instances, and an instance changes its state.
         content = copy.deepcopy(default) if saved is None else decode_value(saved)
-        state = ValueState[Any](content)
+        return self._added(name, kind, ValueState[Any](content))
+
+    def _list(self, name: str, kind: Literal["list", "union"], evolve: Evolve) -> ListState[Any]:
+        self._claim(name)
+        saved = self._take(name, StateForm(kind), evolve)
+        return self._added(name, kind, ListState[Any](() if saved is None else decode_value(saved)))
+
+    def _new_map(self, name: str, entries: Iterable[tuple[Any, Any]]) -> MapState[Any]:
+        return MapState(
+            entries,
+            where=self._at(name),
+            instance=self._instance,
+            parallelism=self._parallelism,
+        )
+
+    def _added(self, name: str, kind: StateKind, state: H) -> H:
         self._others[name] = (kind, state)
         self._given[name] = state
         return state
@@ -326,39 +350,76 @@ class StateRegistry:
     def _freeze_other(self, name: str, kind: StateKind, state: AnyHandle) -> SavedState:
         try:
             if isinstance(state, MapState):
-                data = encode_map(state, plain)
-                return SavedState(name, kind, MAP, (len(data),), memoryview(data))
-            content = state.items if isinstance(state, ListState) else state.value
-            data, dtype = encode_value(content)
-            return SavedState(name, kind, dtype, (len(data),), memoryview(data))
+                data, dtype = encode_map(state, plain), MAP
+            else:
+                content = state.items if isinstance(state, ListState) else state.value
+                data, dtype = encode_value(content)
         except StateError as e:
             raise StateError(f"{self._at(name)}: {e}") from None
-
-    def _list(self, name: str, kind: Literal["list", "union"]) -> ListState[Any]:
-        self._claim(name)
-        saved = self._take(name, kind)
-        state = ListState[Any](() if saved is None else decode_value(saved))
-        self._others[name] = (kind, state)
-        self._given[name] = state
-        return state
+        return SavedState(name, kind, dtype, (len(data),), memoryview(data))
 
     def _claim(self, name: str) -> None:
         if not name or len(name.encode()) > 1024:
             raise StateError(f"{self._at(name)}: a name has 1 to 1,024 bytes")
-        if name in self._arrays or name in self._others:
+        if name in self._given:
             raise StateError(f"{self._at(name)} is declared twice")
 
-    def _take(self, name: str, kind: StateKind) -> SavedState | None:
+    def _take(self, name: str, form: StateForm, evolve: Evolve) -> SavedState | None:
+        """Return the state in the checkpoint, in the declared form; None if it has none."""
         saved = self._saved.pop(name, None)
-        if saved is not None and saved.kind != kind:
-            raise StateError(
-                f"{self._at(name)}: the checkpoint has a state of kind {saved.kind!r} there, the "
-                f"operator declares {kind!r}"
-            )
-        return saved
+        if saved is None or (found := StateForm.of(saved)) == form:
+            return saved
+        where = changed(self._at(name), saved=found, declared=form)
+        if evolve is None:
+            raise StateChangedError(f"{where}. {ADVICE}")
+        try:
+            return self._encoded(name, form, evolve(_content(saved)))
+        except Exception as e:
+            raise StateChangedError(
+                f"{where}, and evolve does not convert it: {type(e).__name__}: {message_of(e)}"
+            ) from e
+
+    def _encoded(self, name: str, form: StateForm, content: Any) -> SavedState:
+        """Return content that `evolve` made as a checkpoint would have it."""
+        if form.kind == "array":
+            return _encoded_array(name, form, content, self._xp)
+        if form.kind == "map":
+            state = self._new_map(name, ())
+            state.update(content)
+            return self._freeze_other(name, "value", state)
+        kind = cast("StateKind", form.kind)
+        whole = ValueState(content) if kind in ("value", "broadcast") else ListState(content)
+        return self._freeze_other(name, kind, whole)
 
     def _at(self, name: str) -> str:
         return f"state {name!r} of {self._owner}" if self._owner else f"state {name!r}"
+
+
+def _dimensions(shape: Any, *, at: str) -> tuple[int, ...]:
+    given = shape if isinstance(shape, Iterable) else (shape,)
+    try:
+        return tuple(require_int("shape", one, at_least=0) for one in given)
+    except ValueError:
+        raise StateError(
+            f"{at}: shape={shape!r} is not allowed: expected an integer of at least 0, or a tuple "
+            "of such"
+        ) from None
+
+
+def _content(saved: SavedState) -> Any:
+    """Return the content of a state in a checkpoint, for `evolve` to use as it likes."""
+    if saved.kind == "array":
+        return np.frombuffer(saved.data, saved.dtype).reshape(saved.shape).copy()
+    return dict(decode_map(saved.data, rich)) if saved.dtype == MAP else decode_value(saved)
+
+
+def _encoded_array(name: str, form: StateForm, content: Any, xp: Any) -> SavedState:
+    made = xp.asnumpy(content) if hasattr(xp, "asnumpy") else np.asarray(content)
+    if made.shape != form.shape:
+        raise ValueError(f"it returned an array of {made.dtype.str} of shape {made.shape}")
+    array = np.array(made.astype(form.dtype, casting="same_kind"), order="C")
+    data = memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+    return SavedState(name, "array", form.dtype, form.shape, data)
 
 
 def _device_of(xp: Any) -> Device | None:

@@ -1,49 +1,34 @@
-"""Which of several parallel instances a row goes to."""
+"""The choice of the parallel instance to which a row goes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+import numpy as np
+import pyarrow as pa
 
+if TYPE_CHECKING:
     Route = Callable[[pa.RecordBatch, int], Sequence[pa.RecordBatch | None]]
 
 
-def route_by(columns: Sequence[str]) -> Route:
-    """Rows with equal values in `columns` go to the same instance, in every run and every process.
+def route_by(columns: Sequence[str], *, of: str = "route_by") -> Route:
+    """Route rows with equal values in `columns` to one instance, in every run and process.
 
-    An instance gets its rows in the order of the batch, so what it sees does not depend on how the
-    rows were cut into batches.
-
-    Parameters
-    ----------
-    columns : sequence of str
-        Columns of the rows that come in.
-
-    Returns
-    -------
-    callable
-        From a batch and the number of instances to one batch, or None, for each instance.
+    Takes a batch and the number of instances; returns a batch, or None, for each instance. An
+    instance gets its rows in the order of the batch, so the cut into batches does not matter.
     """
-    import numpy as np
-    import pyarrow as pa
-
-    from holdfast.regions.base.splitting import region_codes
+    from holdfast.regions.base.normal_form import take_rows
+    from holdfast.regions.base.splitting import route_codes
     from holdfast.regions.state.keyed_map import instance_of
 
     def route(batch: pa.RecordBatch, instances: int) -> list[pa.RecordBatch | None]:
-        codes, names = region_codes(batch, region_by=columns)
+        codes, names = route_codes(batch, route_by=columns, of=of)
         owners = np.array([instance_of(name, instances) for name in names], np.int64)
         if len(set(owners.tolist())) == 1:
             return [batch if number == owners[0] else None for number in range(instances)]
-        instance_of_row = owners[codes]
-        parts: list[pa.RecordBatch | None] = []
-        for number in range(instances):
-            # Ascending, so that rows stay in their order whatever their keys are (R59).
-            rows = np.flatnonzero(instance_of_row == number)
-            parts.append(batch.take(pa.array(rows)) if len(rows) else None)
-        return parts
+        # Ascending, so that rows stay in their order whatever their keys are (R59).
+        rows_of = [np.flatnonzero(owners[codes] == number) for number in range(instances)]
+        return [take_rows(batch, rows) if len(rows) else None for rows in rows_of]
 
     return route

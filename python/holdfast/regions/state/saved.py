@@ -1,4 +1,4 @@
-"""States as checkpoints have them: between an operator's handles and the segments."""
+"""States in the form of checkpoints: between an operator's handles and the segments."""
 
 from __future__ import annotations
 
@@ -28,17 +28,13 @@ class StateError(ValueError):
     """A state was declared, or used, in a way that cannot be kept."""
 
 
+class StateChangedError(StateError):
+    """A state is declared in another form than the checkpoint has it in, and not converted."""
+
+
 @dataclass(frozen=True)
 class StoredPiece:
-    """A part of a state in a segment.
-
-    Parameters
-    ----------
-    piece : Piece
-        Where it lies.
-    payload_bytes : int
-        Size of the segment's payload.
-    """
+    """A part of a state in a segment."""
 
     piece: Piece
     payload_bytes: int
@@ -50,20 +46,15 @@ class SavedState:
 
     Parameters
     ----------
-    name : str
-        Name it was declared with.
-    kind : str
-        Kind it was declared with.
     dtype : str
-        NumPy's array-interface string. Of an array the one of its items (``"<f8"``); of anything
-        else ``"|u1"``, a JSON text in UTF-8, or ``"|V1"``, bytes as they are.
+        NumPy's array-interface string of an array's items (``"<f8"``). Other states have ``"|u1"``
+        for a JSON text in UTF-8, ``"|V1"`` for bytes as they are, or ``"|S1"`` for a map.
     shape : tuple of int
-        Shape of an array; of anything else the number of bytes.
+        Shape of an array; the number of bytes of any other state.
     data : memoryview
-        Content; arrays in C order. Where it is writable it belongs to the instance that restores
-        it.
+        Content; arrays in C order. If it is writable, it belongs to the instance that restores it.
     stored : tuple of StoredPiece
-        Where the content lies in segments, in order; empty if it does not, or not yet.
+        Places of the content in segments, in order; empty if it is in none, or not yet.
     """
 
     name: str

@@ -19,18 +19,19 @@ from holdfast._core import (
 )
 from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.graph import ChannelData, decode_channels, encode_channels
-from holdfast.regions.state.registry import FrozenState
 from holdfast.regions.state.saved import SavedState, StateKind, StoredPiece
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-# A state of up to so many bytes lies in the metadata itself.
+    from holdfast.regions.state.registry import FrozenState
+
+# A state of at most this size lies in the metadata itself.
 INLINE_BYTES: Final = 1024
 
 
 class SegmentReader(Protocol):
-    """Where segments are read from."""
+    """A source of segments."""
 
     def read(self, ref: SegmentRef, owner: Owner) -> bytes:
         """Read and verify a segment; see `holdfast.SnapshotManager.read`."""
@@ -39,14 +40,7 @@ class SegmentReader(Protocol):
 class CheckpointSegments:
     """Reads the segments of one checkpoint. Threads may share it.
 
-    Its metadata says how long its files are at least, which an object store need not be asked then.
-
-    Parameters
-    ----------
-    store : SegmentStore
-        Where they are read from.
-    checkpoint : CheckpointMetadata
-        The checkpoint.
+    The metadata says how long each file is at least, so an object store need not be asked.
     """
 
     def __init__(self, store: SegmentStore, checkpoint: CheckpointMetadata) -> None:
@@ -57,13 +51,13 @@ class CheckpointSegments:
     def read(self, ref: SegmentRef, owner: Owner) -> bytes:
         """Read and verify a segment; see `holdfast.SnapshotManager.read`."""
         if self._file_bytes is None:
-            # Not before something is read, which few tasks do.
+            # Few tasks read anything, so not before the first read.
             self._file_bytes = self._checkpoint.file_bytes()
         return self._store.read(ref, owner, known_bytes=self._file_bytes.get(ref.file, 0))
 
 
 class SegmentAppender(Protocol):
-    """Where segments are appended: a manager, or the image of a checkpoint."""
+    """A destination of segments: a manager, or the image of a checkpoint."""
 
     def append(
         self,
@@ -89,34 +83,15 @@ def write_operator(
 ) -> OperatorEntry:
     """Write the states of one operator.
 
-    A small one lies inline, a larger one in a segment of its own. Of a large array only what no
-    older segment has is written.
+    A small state lies inline, a larger one in a segment of its own. A large array writes only the
+    chunks that no older segment has. Nothing is durable before `persist_segments`.
 
     Parameters
     ----------
-    store : SegmentAppender
-        Where to.
-    owners : RegionOwners
-        Owners of the segments.
-    checkpoint : int
-        The attempt it is written for.
-    name : str
-        Name of the operator (instance).
     states : sequence of SavedState or FrozenArray
-        What `StateRegistry.freeze` returned.
+        The result of `StateRegistry.freeze`.
     finished : bool, default False
         The operator has flushed at the end of its data (R60).
-
-    Returns
-    -------
-    OperatorEntry
-        What the checkpoint's metadata says about the operator. Nothing of it is durable before
-        `persist_segments`.
-
-    Raises
-    ------
-    OSError
-        If a segment cannot be written.
     """
     entries = []
     for state in states:
@@ -158,23 +133,7 @@ def write_in_flight(
 ) -> InFlight:
     """Write rows that a region owes: few lie inline, more in a segment.
 
-    Parameters
-    ----------
-    store : SegmentAppender
-        Where to.
-    owners : RegionOwners
-        Owners of the segments.
-    attempt : int
-        The attempt they are stored by.
-    channel : str
-        What the metadata says about where they wait: one channel, or a name for several.
-    data : sequence of ChannelData
-        The rows.
-
-    Raises
-    ------
-    OSError
-        If the segment cannot be written.
+    The metadata names `channel` as the place where they wait: a channel, or a name for several.
     """
     payload = encode_channels(data)
     rows = sum(batch.num_rows for entry in data for batch in entry.batches)
@@ -194,11 +153,10 @@ def read_in_flight(
     CorruptSegmentError, FileNotFoundError
         If their segment is damaged or missing.
     ValueError
-        If they are not what `write_in_flight` wrote.
+        If `write_in_flight` did not write them.
     """
-    if data.ref is None:
-        payload = data.inline or b""
-    else:
+    payload = data.inline or b""
+    if data.ref is not None:
         payload = store.read(data.ref, owners.in_flight(data.created))
     try:
         return decode_channels(payload)
@@ -211,8 +169,7 @@ def segments_of(
 ) -> Iterator[tuple[Owner, Sequence[SegmentRef]]]:
     """Return the segments of each state that has any, each segment once."""
     for state in entry.states:
-        if state.pieces:
-            refs = dict.fromkeys(piece.ref for piece in state.pieces)
+        if refs := dict.fromkeys(piece.ref for piece in state.pieces):
             yield owners.state(entry.name, state.name), list(refs)
 
 

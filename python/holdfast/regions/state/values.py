@@ -35,13 +35,7 @@ def encode_value(content: object) -> tuple[bytes, str]:
 
 
 def plain(value: object) -> object:
-    """Return a value as JSON has it.
-
-    Raises
-    ------
-    StateError
-        If it cannot be kept.
-    """
+    """Return a value as JSON has it; StateError if it cannot be kept."""
     if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
         value = value.item()  # type: ignore[attr-defined]  # a scalar such as the sum of an array
     encode: Callable[[Any], object] | None = _ENCODERS.get(type(value))
@@ -51,14 +45,6 @@ def plain(value: object) -> object:
             "str, bytes, and lists and dicts of these, or an array state"
         )
     return encode(value)
-
-
-def _plain_float(value: float) -> object:
-    return value if math.isfinite(value) else {_MARK: ["float", repr(value)]}
-
-
-def _plain_bytes(value: bytes) -> object:
-    return {_MARK: ["bytes", base64.b64encode(value).decode()]}
 
 
 def _plain_dict(value: Mapping[object, object]) -> object:
@@ -71,12 +57,9 @@ def _plain_dict(value: Mapping[object, object]) -> object:
 
 
 _ENCODERS: Final[dict[type, Callable[[Any], object]]] = {
-    type(None): lambda value: value,
-    bool: lambda value: value,
-    int: lambda value: value,
-    str: lambda value: value,
-    float: _plain_float,
-    bytes: _plain_bytes,
+    **dict.fromkeys((type(None), bool, int, str), lambda value: value),
+    float: lambda value: value if math.isfinite(value) else {_MARK: ["float", repr(value)]},
+    bytes: lambda value: {_MARK: ["bytes", base64.b64encode(value).decode()]},
     list: lambda value: [plain(item) for item in value],
     dict: _plain_dict,
 }

@@ -1,1 +1,1 @@
-"""What a worker runs: the task, its threads, a region in an attempt, instances of operators."""
+"""Code of workers: the task, its threads, a region in an attempt, instances of operators."""

@@ -1,4 +1,4 @@
-"""What a region has to say at the end of an attempt."""
+"""The answer of a region at the end of an attempt."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast._core import InFlight, Owner, RegionEntry, SegmentRef
-from holdfast.regions.base.problem import Problem
+from holdfast._core import Owner, SegmentRef
+from holdfast.regions.coordinator import Acked, Declined
 from holdfast.regions.task.instance import Instances
 
 if TYPE_CHECKING:
-    from holdfast.regions.sinks.at_work import StageAtWork
+    from holdfast.regions.sinks.at_work import OutputAtWork
 
 
 @dataclass(frozen=True)
@@ -20,32 +20,18 @@ class Answered:
 
     Parameters
     ----------
-    entry : RegionEntry or None
-        Of an acknowledgement; None: the region declines.
     segments : sequence of (Owner, references)
-        What must be durable before the driver gets the answer.
-    stage : StageAtWork or None
+        Segments that must be durable before the driver gets the answer.
+    output : OutputAtWork or None
         Output that must be durable, too.
-    cause : str
-        Of a decline.
-    in_flight : tuple of InFlight
-        Of a decline: the stored rows.
-    had_rows : bool
-        The region had rows in this batch.
     keep : Instances or None
         Operators that the next attempt may continue with.
-    problem : Problem or None
-        Of a decline: the exception that was raised, if one was.
     figures : bytes
-        What its operators did, see `protocol.figures`.
+        Figures of its operators, see `protocol.figures`.
     """
 
-    entry: RegionEntry | None
-    segments: Sequence[tuple[Owner, Sequence[SegmentRef]]]
-    stage: StageAtWork | None = None
-    cause: str = ""
-    in_flight: tuple[InFlight, ...] = ()
-    had_rows: bool = True
+    event: Acked | Declined
+    segments: Sequence[tuple[Owner, Sequence[SegmentRef]]] = ()
+    output: OutputAtWork | None = None
     keep: Instances | None = None
-    problem: Problem | None = None
     figures: bytes = b""

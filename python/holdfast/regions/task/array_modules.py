@@ -17,15 +17,18 @@ def array_module(*, gpu: bool) -> Any:
 
 
 def missing_gpu() -> str | None:
-    """Return what CuPy arrays lack in this process, and what to do; None where nothing is."""
+    """Say why this process cannot have CuPy arrays, and what to do; None if it can."""
     try:
         import cupy
     except ImportError as e:
-        return f"CuPy cannot be imported ({e}): install 'holdfast[gpu]' there"
+        return (
+            f"CuPy cannot be imported ({e}): install 'holdfast-spark[cuda12]' or "
+            "'holdfast-spark[cuda13]' there"
+        )
+    why = ""
     try:
-        devices = cupy.cuda.runtime.getDeviceCount()
+        if cupy.cuda.runtime.getDeviceCount():
+            return None
     except cupy.cuda.runtime.CUDARuntimeError as e:
-        return f"CuPy finds no CUDA device ({e}): run this where there is one, or without gpu=True"
-    if devices == 0:
-        return "CuPy finds no CUDA device: run this where there is one, or without gpu=True"
-    return None
+        why = f" ({e})"
+    return f"CuPy finds no CUDA device{why}: run this where there is one, or without gpu=True"

@@ -1,26 +1,29 @@
-"""Rows on their way to the operators of a region: new ones, and those it owes."""
+"""Rows on their way to the operators of a region: new ones, and rows that it owes."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pyarrow as pa
 
 from holdfast._core import InFlight
 from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.graph.step_size import StepSize
 from holdfast.regions.protocol.orders import DEFAULT_SLICE_ROWS
+from holdfast.regions.splits.file_split import FileSplit
 from holdfast.regions.state.segments import SegmentReader, read_in_flight
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-# Rows of a region that come in small pieces are gathered: every batch costs the same hundreds of
-# microseconds, in the operator and around it. Rows, bytes and pieces at which they are handed on:
-# pieces too, since the bytes are an estimate and an Arrow array of strings holds 2 GiB.
+# Small pieces of a region's rows are gathered, because every batch costs hundreds of microseconds,
+# in the operator and around it. They are handed on at so many rows, bytes or pieces. Pieces count
+# because the bytes are an estimate, and an Arrow array of strings holds 2 GiB.
 GATHER_ROWS: Final = DEFAULT_SLICE_ROWS
 GATHER_BYTES: Final = 8 * 1024 * 1024
 GATHER_PIECES: Final = 1024
+
+#: Splits whose rows are named where a region fails.
+NAMED_SPLITS: Final = 3
 
 
 class RegionFeed:
@@ -31,23 +34,18 @@ class RegionFeed:
     Parameters
     ----------
     store : SegmentReader
-        Where the rows lie that the region owes.
-    owners : RegionOwners
-        Of the region's segments.
-    step_size : StepSize
-        How many rows the graph is given at once.
+        Has the rows that the region owes.
     keeps_rows : bool
-        Whether rows of the batch are kept until the region has answered; else its source has them
-        still.
+        Keep the rows of the batch until the region has answered; else its source has them still.
 
     Attributes
     ----------
     source_rows : list of pyarrow.RecordBatch
-        What came in this batch, if it is kept.
+        Rows of this batch, if they are kept.
     ended : bool
         No more rows come in this batch.
     error : Exception or None
-        Why the source's rows cannot be read.
+        The reason why the source's rows cannot be read.
     """
 
     def __init__(
@@ -66,40 +64,46 @@ class RegionFeed:
         # Rows of earlier batches that no operator has seen, read or still stored.
         self._owed: deque[pa.RecordBatch | InFlight] = deque()
         self._unfed: deque[pa.RecordBatch] = deque()
+        # Origins of this batch's rows, how many the graph was given, and how many are through.
+        self._origins: list[tuple[FileSplit, int, int]] = []
+        self._taken = 0
+        self._through = 0
 
     # --- in -------------------------------------------------------------------------------------
 
-    def add(self, batch: pa.RecordBatch, nbytes: int) -> bool:
+    def add(
+        self, batch: pa.RecordBatch, nbytes: int, *, origin: tuple[FileSplit, int] | None = None
+    ) -> bool:
         """Take rows of this batch, in order.
-
-        They are kept until the region has answered, unless its source has them still.
 
         Parameters
         ----------
-        batch : pyarrow.RecordBatch
-            Rows.
         nbytes : int
-            Their size in memory, about: asking Arrow takes longer than all else that is done here.
+            Their size in memory, roughly: asking Arrow takes longer than everything else here.
+        origin : (FileSplit, int), optional
+            Split that they come from, and number of the first one in its file.
 
         Returns
         -------
         bool
-            Whether there is something new for `advance`; else more rows are waited for.
+            True if there is something new for `advance`; else more rows are gathered.
         """
+        if origin is not None:
+            self._origins.append((*origin, batch.num_rows))
         gathered = self._gathered
         if gathered and (nbytes >= GATHER_BYTES or not gathered[0].schema.equals(batch.schema)):
             self._hand_on()
         gathered.append(batch)
         self._gathered_rows += batch.num_rows
         self._gathered_bytes += nbytes
-        if (
-            self._gathered_rows < GATHER_ROWS
-            and self._gathered_bytes < GATHER_BYTES
-            and len(gathered) < GATHER_PIECES
-        ):
-            return False
-        self._hand_on()
-        return True
+        enough = (
+            self._gathered_rows >= GATHER_ROWS
+            or self._gathered_bytes >= GATHER_BYTES
+            or len(gathered) >= GATHER_PIECES
+        )
+        if enough:
+            self._hand_on()
+        return enough
 
     def end(self) -> None:
         """No more rows come in this batch: the barrier follows."""
@@ -115,46 +119,68 @@ class RegionFeed:
         self._owed.extend(rows)
 
     def _hand_on(self) -> None:
-        import pyarrow as pa
-
         gathered = self._gathered
         if not gathered:
             return
-        batch = pa.concat_batches(gathered) if len(gathered) > 1 else gathered[0]
+        try:
+            batches = [pa.concat_batches(gathered)] if len(gathered) > 1 else gathered.copy()
+        except pa.ArrowException:
+            # Dictionaries that need a wider index together, or that Arrow cannot unite.
+            batches = gathered.copy()
         gathered.clear()
         self._gathered_rows = self._gathered_bytes = 0
         if self._keeps_rows:
-            self.source_rows.append(batch)
-        self._unfed.append(batch)
+            self.source_rows.extend(batches)
+        self._unfed.extend(batches)
 
     # --- out ------------------------------------------------------------------------------------
 
     @property
     def waits(self) -> bool:
-        """Whether there are rows for the graph."""
+        """True if there are rows for the graph."""
         return bool(self._owed or self._unfed)
 
     def next_rows(self) -> pa.RecordBatch:
         """Take as many rows as the graph is given at once."""
         waiting: deque[Any] = self._owed or self._unfed
+        is_new = waiting is self._unfed
         batch = waiting.popleft()
         if isinstance(batch, InFlight):
-            # Not before it is its turn: a region that fails for long owes ever more, and may fail
-            # at the first row again.
+            # Read only now: a region that fails for long owes ever more, and may fail at the first
+            # row again.
             first, *rest = self._read_owed(batch)
             waiting.extendleft(reversed(rest))
             batch = first
         rows = self._step_size.rows
         if batch.num_rows > rows:
             waiting.appendleft(batch.slice(rows))
-        return batch.slice(0, rows)
+        batch = batch.slice(0, rows)
+        self._taken += batch.num_rows if is_new else 0
+        return batch
+
+    def passed(self) -> None:
+        """Note that all rows which the graph was given are through it."""
+        self._through = self._taken
+
+    def under_way(self) -> str:
+        """Name the rows that the graph was given and that are not through; empty if unknown."""
+        found: list[str] = []
+        end = 0
+        for split, first, rows in self._origins:
+            begin, end = end, end + rows
+            skipped = max(0, self._through - begin)
+            count = min(end, self._taken) - begin - skipped
+            if count > 0:
+                found.append(split.rows(first + skipped, count))
+        more = len(found) - NAMED_SPLITS
+        return " and ".join(found[:NAMED_SPLITS]) + (f" and {more} more" if more > 0 else "")
 
     def _read_owed(self, data: InFlight) -> list[pa.RecordBatch]:
         channels = read_in_flight(self._store, self._owners, data)
         return [batch for channel in channels for batch in channel.batches]
 
     def all_waiting(self) -> list[pa.RecordBatch]:
-        """Read what is owed, and return it with the rows of this batch that were not fed."""
+        """Read rows that are owed, and return them with rows of this batch that were not fed."""
         owed: list[pa.RecordBatch] = []
         for data in self._owed:
             owed += self._read_owed(data) if isinstance(data, InFlight) else [data]

@@ -1,28 +1,34 @@
-"""Rows in the form that a schema asks for, as far as no value changes by it."""
+"""Rows in the form of a schema, as far as no value changes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+import pyarrow as pa
+import pyarrow.types as pat
 
-_UNITS: Final = ("s", "ms", "us", "ns")
+
+def batches_of(rows: object) -> list[pa.RecordBatch] | None:
+    """Return the batches that a batch or a table is made of; None if it is neither."""
+    if isinstance(rows, pa.RecordBatch):
+        return [rows]
+    return rows.to_batches() if isinstance(rows, pa.Table) else None
+
+
+def type_name(value: object) -> str:
+    """Return the name of a value's class as users know it, such as ``pandas.DataFrame``."""
+    kind = type(value)
+    package = kind.__module__.partition(".")[0]
+    return kind.__qualname__ if package in ("builtins", "") else f"{package}.{kind.__qualname__}"
 
 
 def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the rows with exactly this schema.
 
-    What says the same in another form is cast: instants in another time zone or a coarser unit,
-    smaller integers and floats, other layouts of strings, lists and dictionaries, columns that are
-    declared to have nulls or not to have any.
-
-    Parameters
-    ----------
-    batch : pyarrow.RecordBatch
-        Rows.
-    schema : pyarrow.Schema
-        What they are to be like.
+    The same values in another form are cast: instants in another time zone or unit, smaller
+    integers and floats, integers as decimals, other layouts of strings, binary values, lists and
+    dictionaries, extension types for their storage, columns and fields in another order, columns
+    that are declared to have nulls or not to have any.
 
     Raises
     ------
@@ -30,14 +36,16 @@ def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         If a column is another one, or a cast might change some value; the message is a list of the
         differences, in the form ``column 'v' is int64, expected int32``.
     """
-    import pyarrow as pa
+    from holdfast.regions.base.normal_form import normal_form
 
+    batch = normal_form(batch)
     if batch.schema.equals(schema):
         return batch
-    if batch.schema.names != schema.names:
+    if sorted(batch.schema.names) != sorted(schema.names):
         raise TypeError(f"the columns are {batch.schema.names}, expected {schema.names}")
     columns, wrong = [], []
-    for column, field in zip(batch.columns, schema, strict=True):
+    for field in schema:
+        column = batch.column(field.name)
         if not field.nullable and column.null_count:
             wrong.append(
                 f"column {field.name!r} has {column.null_count} nulls, expected none, since it is "
@@ -57,41 +65,43 @@ def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _keeps_values(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Say whether every value of a type is the same value in another one."""
-    import pyarrow.types as pat
-
+    """Say whether every value of a type that Arrow casts is the same value in another one."""
     if found == wanted or pat.is_null(found):
         return True
-    if pat.is_dictionary(found):
-        return _keeps_values(found.value_type, wanted)
-    for is_kind in (_is_string, _is_binary, pat.is_date):
+    if isinstance(found, pa.BaseExtensionType):
+        return _keeps_values(found.storage_type, wanted)
+    if isinstance(wanted, pa.BaseExtensionType):
+        return _keeps_values(found, wanted.storage_type)
+    if pat.is_dictionary(found) or pat.is_dictionary(wanted):
+        return _keeps_values(_values(found), _values(wanted))
+    for is_kind in (_is_string, _is_binary, pat.is_date, pat.is_duration, pat.is_time):
         if is_kind(found) and is_kind(wanted):
             return True
     if _is_number(found) and _is_number(wanted):
         return _fits_number(found, wanted)
+    if pat.is_integer(found) and pat.is_decimal(wanted):
+        digits = {8: 3, 16: 5, 32: 10, 64: 20 - pat.is_signed_integer(found)}[found.bit_width]
+        return bool(wanted.precision - wanted.scale >= digits)
     if pat.is_decimal(found) and pat.is_decimal(wanted):
         whole = wanted.precision - wanted.scale >= found.precision - found.scale
         return bool(whole and wanted.scale >= found.scale)
+    # In a coarser unit, too: Arrow refuses to cast values with a fraction.
     if pat.is_timestamp(found) and pat.is_timestamp(wanted):
-        # An instant is the same one in every zone; without a zone it is not known which it is.
-        return (found.tz is None) == (wanted.tz is None) and _finer(found, wanted)
-    for is_kind in (pat.is_duration, pat.is_time):
-        if is_kind(found) and is_kind(wanted):
-            return _finer(found, wanted)
+        # An instant is the same one in every zone; a time without a zone is no known instant.
+        return (found.tz is None) == (wanted.tz is None)
     return _keeps_nested(found, wanted)
 
 
 def _keeps_nested(found: Any, wanted: Any) -> bool:
-    import pyarrow.types as pat
-
     if _is_list(found) and _is_list(wanted):
         parts = [(found.value_field, wanted.value_field)]
     elif pat.is_map(found) and pat.is_map(wanted):
         parts = [(found.key_field, wanted.key_field), (found.item_field, wanted.item_field)]
     elif pat.is_struct(found) and pat.is_struct(wanted):
-        if found.names != wanted.names:
+        names = [part.name for part in wanted]
+        if sorted(part.name for part in found) != sorted(names) or len(set(names)) < len(names):
             return False
-        parts = list(zip(found.fields, wanted.fields, strict=True))
+        parts = [(found.field(name), wanted.field(name)) for name in names]
     else:
         return False
     return all(
@@ -100,33 +110,28 @@ def _keeps_nested(found: Any, wanted: Any) -> bool:
     )
 
 
-def _is_string(kind: pa.DataType) -> bool:
-    import pyarrow.types as pat
+def _values(kind: Any) -> Any:
+    return kind.value_type if pat.is_dictionary(kind) else kind
 
-    return bool(pat.is_string(kind) or pat.is_large_string(kind) or pat.is_string_view(kind))
+
+def _is_string(kind: pa.DataType) -> bool:
+    return bool(pat.is_string(kind) or pat.is_large_string(kind))
 
 
 def _is_binary(kind: pa.DataType) -> bool:
-    import pyarrow.types as pat
-
-    return bool(pat.is_binary(kind) or pat.is_large_binary(kind) or pat.is_binary_view(kind))
+    return bool(pat.is_binary(kind) or pat.is_large_binary(kind) or pat.is_fixed_size_binary(kind))
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    import pyarrow.types as pat
-
-    return bool(pat.is_list(kind) or pat.is_large_list(kind))
+    kinds = (pat.is_list, pat.is_large_list, pat.is_list_view, pat.is_large_list_view)
+    return bool(pat.is_fixed_size_list(kind) or any(is_kind(kind) for is_kind in kinds))
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    import pyarrow.types as pat
-
     return bool(pat.is_integer(kind) or pat.is_floating(kind))
 
 
 def _fits_number(found: Any, wanted: Any) -> bool:
-    import pyarrow.types as pat
-
     if pat.is_floating(found):
         return bool(pat.is_floating(wanted) and wanted.bit_width >= found.bit_width)
     bits = found.bit_width - pat.is_signed_integer(found)
@@ -135,7 +140,3 @@ def _fits_number(found: Any, wanted: Any) -> bool:
     if pat.is_signed_integer(found) and not pat.is_signed_integer(wanted):
         return False
     return bool(wanted.bit_width - pat.is_signed_integer(wanted) >= bits)
-
-
-def _finer(found: Any, wanted: Any) -> bool:
-    return _UNITS.index(wanted.unit) >= _UNITS.index(found.unit)

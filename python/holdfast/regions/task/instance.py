@@ -1,13 +1,16 @@
-"""One opened operator with its state: what a stage of a region's graph runs."""
+"""One opened operator with its state, which a stage of a region's graph runs."""
 
 from __future__ import annotations
 
+import contextvars
 import logging
-import pickle
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
 
 from holdfast._core import SegmentRef
 from holdfast.regions.base.problem import AtWork
@@ -16,15 +19,11 @@ from holdfast.regions.protocol.figures import OperatorFigures, encode
 from holdfast.regions.protocol.orders import EndedAttempt, StagePlan
 from holdfast.regions.state.registry import FrozenState, StateRegistry
 from holdfast.regions.state.saved import LeaseOf, SavedState, StateError
-from holdfast.regions.task.fitting import fitted
+from holdfast.regions.task.fitting import batches_of, fitted, type_name
 from holdfast.regions.task.metrics import Meter
 from holdfast.regions.task.operators import Batches, Operator, OperatorContext
 from holdfast.regions.task.own_memory import OwnMemory
 from holdfast.regions.task.shared_states import SHARED
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -36,27 +35,22 @@ _NO_MORE: Final = object()
 class OperatorInstance(AtWork):
     """An operator that was opened for one region.
 
+    One thread makes all calls, from the constructor to `close`. Context variables, such as the
+    precision of `decimal` and NumPy's treatment of errors, are the operator's own.
+
     Parameters
     ----------
-    stage : StagePlan
-        What it is an instance of.
     operator : Operator
         Fresh, not opened; this instance alone uses it.
-    region : str
-        Name of its region.
-    index : int
-        Its index among the stage's instances.
     saved : iterable of SavedState
         Its states in the checkpoint that is restored.
-    xp : module
-        Array module.
 
     Raises
     ------
     StateError
-        If what it declares does not fit what the checkpoint has.
+        If its declared states do not fit those of the checkpoint.
     Exception
-        Whatever the operator's ``open`` raises.
+        Errors of the operator's ``open``.
     """
 
     def __init__(
@@ -68,6 +62,7 @@ class OperatorInstance(AtWork):
         index: int,
         saved: Iterable[SavedState],
         xp: Any,
+        drop_undeclared: bool,
     ) -> None:
         self.stage = stage
         self.operator_name = stage.name
@@ -75,11 +70,17 @@ class OperatorInstance(AtWork):
         self._operator = operator
         self.where = f"operator {stage.name!r} in region {region!r}"
         self._state = StateRegistry(
-            xp, saved, owner=self.where, instance=index, parallelism=stage.parallelism
+            xp,
+            saved,
+            owner=self.where,
+            instance=index,
+            parallelism=stage.parallelism,
+            drop_undeclared=drop_undeclared,
         )
         self._lease: LeaseOf = _nothing_granted
         self._memory = OwnMemory(stage.schema)
         self._meter = Meter()
+        self._context = contextvars.Context()
         context = OperatorContext(
             region=region,
             operator=stage.name,
@@ -89,7 +90,7 @@ class OperatorInstance(AtWork):
             xp=xp,
             metrics=self._meter.own,
         )
-        operator.open(context)
+        self._context.run(operator.open, context)
         self._state.check_restored()
         self._bindings = self._state.bindings(operator)
         if operator.region_safe and (shared := self._state.kinds & SHARED):
@@ -102,14 +103,16 @@ class OperatorInstance(AtWork):
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Run the operator on some rows; yields batches with the stage's schema, none empty."""
         self._meter.rows_in += batch.num_rows
-        return self._checked(self._timed(partial(self._operator.process, batch)), given=batch)
+        produced = self._timed(partial(self._operator.process, batch))
+        return self._checked("process", produced, given=batch)
 
     def end_of_data(self) -> Iterator[pa.RecordBatch]:
-        """Flush what the operator holds back."""
-        return self._checked(self._timed(self._operator.on_end_of_data), given=None)
+        """Flush the rows that the operator holds back."""
+        produced = self._timed(self._operator.on_end_of_data)
+        return self._checked("on_end_of_data", produced, given=None)
 
     def begin(self, lease: LeaseOf) -> None:
-        """Begin an attempt: its snapshot may refer to the older segments that `lease` grants."""
+        """Begin an attempt: its snapshot may refer to older segments that `lease` grants."""
         self._lease = lease
 
     def snapshot(self, checkpoint: int) -> Sequence[FrozenState]:
@@ -125,60 +128,80 @@ class OperatorInstance(AtWork):
 
     def tell(self, ended: EndedAttempt, region: str) -> None:
         """Notify the operator of an attempt's end (R40 to R42)."""
+        operator, run = self._operator, self._context.run
         if ended.outcome == "aborted":
-            self._operator.on_checkpoint_aborted(ended.attempt)
+            run(operator.on_checkpoint_aborted, ended.attempt)
         elif region in ended.fallbacks:
-            self._operator.on_checkpoint_fallback(ended.attempt, ended.fallbacks[region])
+            run(operator.on_checkpoint_fallback, ended.attempt, ended.fallbacks[region])
         else:
             info = CheckpointInfo(fallbacks=ended.fallbacks)
-            self._operator.on_regional_checkpoint_completed(ended.attempt, info)
+            run(operator.on_regional_checkpoint_completed, ended.attempt, info)
 
     def close(self) -> None:
         """Close the operator."""
-        self._operator.close()
+        self._context.run(self._operator.close)
 
     def take_figures(self) -> OperatorFigures:
-        """Return what it did since the last call; also while it is at work in another thread."""
+        """Return its figures since the last call; also while it is at work in another thread."""
         return self._meter.take()
 
     def _timed(self, work: Callable[[], T]) -> T:
         """Let the operator work, and measure how long it takes."""
         begun = time.perf_counter_ns()
         try:
-            return work()
+            return self._context.run(work)
         finally:
             self._meter.busy_ns += time.perf_counter_ns() - begun
 
     def _checked(
-        self, produced: Batches, *, given: pa.RecordBatch | None
+        self, call: str, produced: Batches, *, given: pa.RecordBatch | None
     ) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         if produced is None:
             return
-        batches = (produced,) if isinstance(produced, pa.RecordBatch) else produced
         # An operator that yields works while it is asked for the next batch.
-        step: partial[Any] = partial(next, iter(batches), _NO_MORE)
-        while (batch := self._timed(step)) is not _NO_MORE:
-            if not isinstance(batch, pa.RecordBatch):
-                raise TypeError(
-                    f"{self.where} put out a {type(batch).__name__}; it must put out "
-                    "pyarrow.RecordBatch"
-                )
-            try:
-                rows = fitted(batch, self.stage.schema)
-            except TypeError as e:
-                raise TypeError(
-                    f"{self.where} put out rows that do not fit the schema given to apply(): {e}"
-                ) from None
-            if rows.num_rows:
-                self._meter.rows_out += rows.num_rows
-                # Before the operator goes on: it may use the memory again.
-                yield self._memory.of(rows, given=given)
+        step: partial[Any] = partial(next, self._put_out(call, produced), _NO_MORE)
+        while (item := self._timed(step)) is not _NO_MORE:
+            if (batches := batches_of(item)) is None:
+                raise TypeError(self._no_rows(call, produced, item))
+            for batch in batches:
+                try:
+                    rows = fitted(batch, self.stage.schema)
+                except TypeError as e:
+                    unfit = "put out rows that do not fit the schema given to apply()"
+                    raise TypeError(f"{self.where} {unfit}: {e}") from None
+                if rows.num_rows:
+                    self._meter.rows_out += rows.num_rows
+                    # Before the operator goes on: it may use the memory again.
+                    yield self._memory.of(rows, given=given)
+
+    def _put_out(self, call: str, produced: Any) -> Iterator[Any]:
+        """Iterate over the result of a call, unless that is rows in another form."""
+        if batches_of(produced) is not None:
+            return iter((produced,))
+        # A data frame iterates over the names of its columns.
+        if (
+            not isinstance(produced, Iterable)
+            or isinstance(produced, (str, bytes, Mapping))
+            or hasattr(produced, "__dataframe__")
+        ):
+            raise TypeError(self._no_rows(call, produced, produced))
+        return iter(produced)
+
+    def _no_rows(self, call: str, produced: object, item: object) -> str:
+        if isinstance(produced, Iterator):
+            found = f"yielded {type_name(item)}"
+        elif isinstance(produced, (list, tuple)):
+            found = f"returned a {type_name(produced)} with {type_name(item)} in it"
+        else:
+            found = f"returned {type_name(produced)}"
+        return (
+            f"{self.where}: {call}() {found}; expected pyarrow.RecordBatch, pyarrow.Table, an "
+            "iterable of these, or None"
+        )
 
 
 Instances = tuple[tuple[OperatorInstance, ...], ...]
-"""Of a region: by stage, then by index."""
+"""Instances of a region: by stage, then by index."""
 
 
 def _nothing_granted(state: str, refs: Sequence[SegmentRef]) -> Sequence[bool]:
@@ -187,37 +210,34 @@ def _nothing_granted(state: str, refs: Sequence[SegmentRef]) -> Sequence[bool]:
 
 def tell_instances(instances: Instances, ended: Sequence[EndedAttempt], region: str) -> None:
     """Notify operators that are not used again; one that fails at it is only logged."""
-    for stage in instances:
-        for instance in stage:
-            try:
-                for attempt in ended:
-                    instance.tell(attempt, region)
-            except BaseException:  # as in close_instances
-                LOG.warning("an %s failed when it was notified", instance.where, exc_info=True)
+
+    def tell(instance: OperatorInstance) -> None:
+        for attempt in ended:
+            instance.tell(attempt, region)
+
+    _each(instances, tell, "when it was notified")
 
 
 def figures_of(instances: Instances) -> bytes:
-    """Return, encoded, what operators did since the last call, over their parallel instances."""
+    """Return, encoded, the figures of operators since the last call, over parallel instances."""
     figures = []
     for stage in instances:
-        taken = [instance.take_figures() for instance in stage]
-        figures.append(reduce(OperatorFigures.plus, taken))
+        of_stage = OperatorFigures()
+        for instance in stage:
+            of_stage.add(instance.take_figures())
+        figures.append(of_stage)
     return encode(figures)
 
 
 def close_instances(instances: Instances) -> None:
     """Close operators that are not used again; one that fails to close is only logged."""
-    for stage in instances:
-        for instance in stage:
-            try:
-                instance.close()
-            except BaseException:
-                # Also sys.exit(): the thread is not the operator's, and its region has to answer.
-                LOG.warning("an %s failed to close", instance.where, exc_info=True)
+    _each(instances, lambda instance: instance.close(), "to close")
 
 
-def fresh_operator(stage: StagePlan) -> Operator:
-    """Make an operator that shares nothing with other instances."""
-    # The pipeline's own code, on its way from the driver: never something a checkpoint holds.
-    operator: Operator = pickle.loads(stage.operator)  # noqa: S301
-    return operator
+def _each(instances: Instances, call: Callable[[OperatorInstance], None], doing: str) -> None:
+    for instance in chain.from_iterable(instances):
+        try:
+            call(instance)
+        except BaseException:
+            # Also sys.exit(): the thread is not the operator's, and its region has to answer.
+            LOG.warning("an %s failed %s", instance.where, doing, exc_info=True)

@@ -1,17 +1,17 @@
-"""What operators count: the figures of one instance, and what its own code adds to them."""
+"""Metrics of operators: the figures of one instance, and those that its own code adds."""
 
 from __future__ import annotations
 
 import operator
 import re
 import threading
-from collections.abc import Collection
+from dataclasses import dataclass, field
 from math import isfinite
-from typing import Final
+from typing import Final, TypeVar
 
 from holdfast.regions.protocol.figures import GaugeFigures, OperatorFigures
 
-#: Metrics of one instance of an operator: a bound on what a region reports.
+#: Metrics of one instance of an operator: a bound on the reports of a region.
 MAX_METRICS: Final = 64
 
 #: Characters of a name. A dot would be a level of Spark's names.
@@ -32,7 +32,7 @@ class Counter:
         Parameters
         ----------
         n : int, default 1
-            How many; NumPy's integers are allowed.
+            Amount; NumPy's integers are allowed.
 
         Raises
         ------
@@ -48,7 +48,7 @@ class Counter:
             self._value += added
 
     def _take(self) -> int:
-        """Return what was counted since the last call."""
+        """Return the count since the last call."""
         with self._lock:
             value, self._value = self._value, 0
             return value
@@ -83,17 +83,17 @@ class Gauge:
         # One reference takes the place of another: no thread sees a half of each.
         self._value = number
 
-    def _get(self) -> float | None:
-        return self._value
+
+M = TypeVar("M", Counter, Gauge)
 
 
 class MetricGroup:
     """The metrics of an operator's instance: ``ctx.metrics``.
 
-    The driver adds up what the instances of an operator counted, see `PipelineMetrics`. A counter
-    counts work that was done, and is no state: where a region fails, its rows come again and are
-    counted again, and a restart of the query begins at 0. What has to be exact belongs into the
-    operator's state.
+    The driver adds up the metrics of an operator's instances, see `PipelineMetrics`. A counter
+    counts work that was done, and is no state: if a region fails, its rows come again and are
+    counted again, and a restart of the query begins at 0. Exact counts belong into the operator's
+    state.
 
     Any thread may use the metrics. They reach the driver with the answer of the region to the
     attempt that is under way, or to the next one.
@@ -101,8 +101,7 @@ class MetricGroup:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counters: dict[str, Counter] = {}
-        self._gauges: dict[str, Gauge] = {}
+        self._metrics: dict[str, Counter | Gauge] = {}
 
     def counter(self, name: str) -> Counter:
         """Return the counter of this name, which begins at 0 when it is first asked for.
@@ -130,36 +129,13 @@ class MetricGroup:
         ...         self.late.inc(number_of_late_rows(batch))
         ...         return batch
         """
-        with self._lock:
-            found = self._counters.get(name) if isinstance(name, str) else None
-            if found is None:
-                self._require_free(name, "gauge", self._gauges)
-                found = self._counters[name] = Counter()
-            return found
+        return self._of_kind(Counter, name)
 
     def gauge(self, name: str) -> Gauge:
-        """Return the gauge of this name, which has no value until one is set.
+        """Return the gauge of this name, which has no value until one is set; see `counter`."""
+        return self._of_kind(Gauge, name)
 
-        Parameters
-        ----------
-        name : str
-            As for `counter`.
-
-        Raises
-        ------
-        TypeError
-            If the name is no text.
-        ValueError
-            If there can be no such name, or a counter has it, or there are 64 metrics already.
-        """
-        with self._lock:
-            found = self._gauges.get(name) if isinstance(name, str) else None
-            if found is None:
-                self._require_free(name, "counter", self._counters)
-                found = self._gauges[name] = Gauge()
-            return found
-
-    def _require_free(self, name: str, other: str, others: Collection[str]) -> None:
+    def _of_kind(self, kind: type[M], name: str) -> M:
         if not isinstance(name, str):
             raise TypeError(f"expected the name of a metric, found {name!r}")
         if _NAME.fullmatch(name) is None:
@@ -167,53 +143,60 @@ class MetricGroup:
                 f"no metric can have the name {name!r:.200}: expected up to {MAX_NAME} letters, "
                 "digits, '_' and '-', the first a letter"
             )
-        if name in others:
-            raise ValueError(f"{name!r} is a {other} already: give the other metric another name")
-        if len(self._counters) + len(self._gauges) >= MAX_METRICS:
-            raise ValueError(
-                f"there is no room for the metric {name!r}: an operator may have {MAX_METRICS}; "
-                "what differs from row to row belongs into rows, not into names of metrics"
-            )
+        with self._lock:
+            found = self._metrics.get(name)
+            if found is None:
+                if len(self._metrics) >= MAX_METRICS:
+                    raise ValueError(
+                        f"there is no room for the metric {name!r}: an operator may have "
+                        f"{MAX_METRICS}; what differs from row to row belongs into rows, not into "
+                        "names of metrics"
+                    )
+                found = self._metrics[name] = kind()
+            if not isinstance(found, kind):
+                other = type(found).__name__.lower()
+                raise ValueError(
+                    f"{name!r} is a {other} already: give the other metric another name"
+                )
+            return found
 
     def _take(self) -> tuple[dict[str, int], dict[str, GaugeFigures]]:
-        """Return what was counted since the last call, and what gauges are at."""
-        if not self._counters and not self._gauges:
-            return {}, {}
+        """Return the counts since the last call, and the values of gauges."""
+        counters: dict[str, int] = {}
+        gauges: dict[str, GaugeFigures] = {}
         with self._lock:
-            counters, gauges = list(self._counters.items()), list(self._gauges.items())
-        return (
-            {name: counter._take() for name, counter in counters},
-            {
-                name: GaugeFigures.of(value)
-                for name, gauge in gauges
-                if (value := gauge._get()) is not None
-            },
-        )
+            metrics = list(self._metrics.items())
+        for name, metric in metrics:
+            if isinstance(metric, Counter):
+                counters[name] = metric._take()
+            elif (value := metric._value) is not None:
+                gauges[name] = GaugeFigures.of(value)
+        return counters, gauges
 
 
+@dataclass(eq=False)
 class Meter:
     """Measures one instance for the pipeline; one thread measures, another may ask.
 
     Attributes
     ----------
     own : MetricGroup
-        What the operator's own code counts.
+        Metrics of the operator's own code.
     rows_in, rows_out : int
         Rows that it took in and put out so far.
     busy_ns : int
         Nanoseconds in its code so far.
     """
 
-    def __init__(self) -> None:
-        self.own = MetricGroup()
-        self.rows_in = 0
-        self.rows_out = 0
-        self.busy_ns = 0
-        self._reported = (0, 0, 0)
+    own: MetricGroup = field(default_factory=MetricGroup)
+    rows_in: int = 0
+    rows_out: int = 0
+    busy_ns: int = 0
+    _reported: tuple[int, int, int] = (0, 0, 0)
 
     def take(self) -> OperatorFigures:
-        """Return what was done since the last call."""
-        # What is measured only grows, so that nothing is lost if that goes on meanwhile.
+        """Return the work since the last call."""
+        # These numbers only grow, so nothing is lost if they grow meanwhile.
         done = self.rows_in, self.rows_out, self.busy_ns
         before, self._reported = self._reported, done
         counters, gauges = self.own._take()

@@ -1,4 +1,4 @@
-"""What a user writes: operators over Arrow batches whose state survives."""
+"""Operators, which users write: they take Arrow batches, and their state survives."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from holdfast.regions.coordinator import CheckpointInfo
     from holdfast.regions.state.registry import StateRegistry
 
-# What an operator may return.
-Batches: TypeAlias = "pa.RecordBatch | Iterable[pa.RecordBatch] | None"
+# The possible results of an operator.
+Batches: TypeAlias = "pa.RecordBatch | pa.Table | Iterable[pa.RecordBatch | pa.Table] | None"
 
 
 @dataclass(frozen=True)
 class OperatorContext:
-    """What an operator is given when it opens.
+    """The surroundings of an operator, given to it when it opens.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class OperatorContext:
     parallelism : int
         Number of these instances.
     state : StateRegistry
-        Where state is declared; what is declared here is in every checkpoint.
+        Declares states, which are in every checkpoint.
     xp : module
         Array module: NumPy, or CuPy for a pipeline that runs on a GPU. An operator that uses only
         this one runs on both.
@@ -51,9 +51,13 @@ class OperatorContext:
 class Operator:
     """One step of a regional pipeline, with one instance per region.
 
-    An instance sees the rows of one region, in the order in which the source has them, and sees
-    each of them once as far as its state is concerned: when a region fails, its state goes back to
-    the last checkpoint that region contributed to, and the rows since then come again.
+    An instance sees the rows of one region, in the order of the source. Its state reflects each row
+    once: when a region fails, its state goes back to the last checkpoint that the region
+    contributed to, and the rows since then come again.
+
+    An instance lives on one thread, which calls all of its methods, from `open` to `close`. It also
+    has context variables of its own, such as the precision of `decimal` and NumPy's `seterr`.
+    Regions of a process have a thread each, and share threads if they are more than 32.
 
     Subclasses override `open` and `process`, and set `region_safe`.
 
@@ -83,12 +87,14 @@ class Operator:
     def open(self, ctx: OperatorContext) -> None:
         """Declare state and metrics. Called once per instance, before the first row.
 
-        After a restart or a failure of the region a new instance is opened, and what it declares is
-        given the content of the checkpoint it restores.
+        After a restart or a failure of the region a new instance is opened, and its states get the
+        content of the checkpoint it restores. A start from a checkpoint with state opens some
+        instances before, without large arrays, and closes them again, to compare their states with
+        those of the checkpoint.
         """
 
     def process(self, batch: pa.RecordBatch) -> Batches:
-        """Take in some rows of the region; return, or yield, what goes to the next operator.
+        """Take in some rows of the region; return, or yield, rows for the next operator.
 
         Parameters
         ----------
@@ -97,13 +103,13 @@ class Operator:
 
         Returns
         -------
-        pyarrow.RecordBatch, iterable of pyarrow.RecordBatch, or None
-            Batches with the schema given to ``apply``.
+        pyarrow.RecordBatch, pyarrow.Table, iterable of these, or None
+            Rows with the schema given to ``apply``.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define process(batch)")
 
     def on_end_of_data(self) -> Batches:
-        """Return what is still to come when no row will ever follow.
+        """Return the last rows, because no row will ever follow.
 
         Called when data ends: after the last row of a pipeline with the option ``bounded``, or by
         `LocalQuery.end_of_data`. The last checkpoint holds the state as it is afterwards, and the
@@ -112,7 +118,7 @@ class Operator:
 
         Returns
         -------
-        pyarrow.RecordBatch, iterable of pyarrow.RecordBatch, or None
+        pyarrow.RecordBatch, pyarrow.Table, iterable of these, or None
             As for `process`.
         """
         return None
@@ -130,12 +136,16 @@ class Operator:
     def on_checkpoint_fallback(self, checkpoint: int, origin: int) -> None:
         """Learn that a checkpoint completed with this region's state of `origin`.
 
-        Neither completed nor aborted: what was done since `origin` is covered by the next
-        checkpoint that this region contributes to.
+        Neither completed nor aborted: the next checkpoint that this region contributes to covers
+        the work since `origin`.
         """
 
     def on_checkpoint_aborted(self, checkpoint: int) -> None:
         """Learn that an attempt ended without a checkpoint."""
 
     def close(self) -> None:
-        """Let go of what is no state: connections, files. The instance is not used again."""
+        """Close connections and files. The instance is not used again.
+
+        Called at the end of data, when the region has failed, and when `LocalQuery` is closed. A
+        worker process that Spark kills closes nothing: an idle one, for example.
+        """

@@ -1,55 +1,39 @@
-"""Memory of rows: what an operator puts out is as it was at that moment (R90).
+"""Memory of rows: the rows that an operator puts out do not change afterwards (R90).
 
 Arrow takes over the memory of a NumPy array without a copy. So rows that were made from an array
 would change with it as long as they wait: between operators, in the next operator, in the sink and
-in the in-flight data of a checkpoint. Whether Python code can still write to some buffer cannot be
-asked for: a view that cannot be written to lies on an array that can, and the buffer does not say
-whose it is. What is known is the opposite. The buffers of the rows that an operator was given are
-written to by no operator: those rows came through here, or from the source. So these pass, and
-everything else is copied once, which is little beside what computed it.
+in the in-flight data of a checkpoint. Nothing tells whether Python code can still write to a
+buffer: a read-only view may lie on a writable array, and the buffer does not name its owner. But no
+operator writes to the buffers of rows that it was given: these rows came through here, or from the
+source. So such buffers pass. Everything else is copied once, which is cheap beside computing it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+import pyarrow as pa
+import pyarrow.types as pat
+
+from holdfast.regions.sinks.readable import kinds_of
 
 
 class OwnMemory:
-    """Gives rows of one schema memory that only Arrow refers to.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        Of the rows.
-    """
+    """Gives rows of one schema memory that only Arrow refers to."""
 
     def __init__(self, schema: pa.Schema) -> None:
+        kinds = [list(kinds_of(field.type)) for field in schema]
         # A record batch in Arrow's IPC format lacks its dictionaries; a stream has them.
-        self._dictionaries = [_has_dictionary(field.type) for field in schema]
-        # Arrow names the buffers of a dictionary only where the column itself is one.
-        self._hidden = [any(map(_has_dictionary, _parts(field.type))) for field in schema]
+        self._dictionaries = [any(map(pat.is_dictionary, each)) for each in kinds]
+        # Arrow names the buffers of a dictionary only if the column itself is one.
+        self._hidden = [any(map(pat.is_dictionary, each[1:])) for each in kinds]
 
     def of(self, batch: pa.RecordBatch, *, given: pa.RecordBatch | None) -> pa.RecordBatch:
         """Return the same rows in memory that no operator changes.
 
-        Parameters
-        ----------
-        batch : pyarrow.RecordBatch
-            Rows that an operator may go on changing.
-        given : pyarrow.RecordBatch or None
-            Rows that no operator changes: columns that lie in their buffers are not copied.
-
-        Returns
-        -------
-        pyarrow.RecordBatch
-            `batch` itself where nothing has to be copied.
+        No operator changes `given`, so columns that lie in its buffers are not copied. Returns
+        `batch` itself if nothing has to be copied.
         """
-        import pyarrow as pa
-
         if batch is given:
             return batch
         known = {} if given is None else dict(_places(given.columns))
@@ -72,14 +56,10 @@ class OwnMemory:
 
 def _through_message(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Copy rows, and nothing that lies around them, into one piece of memory."""
-    import pyarrow as pa
-
     return pa.ipc.read_record_batch(batch.serialize(), batch.schema)
 
 
 def _through_stream(batch: pa.RecordBatch) -> pa.RecordBatch:
-    import pyarrow as pa
-
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as stream:
         stream.write_batch(batch)
@@ -93,8 +73,6 @@ def _lies_in(known: dict[int, int], column: pa.Array) -> bool:
 
 def _places(columns: Iterable[pa.Array]) -> Iterator[tuple[int, int]]:
     """Return address and size of every buffer that is not empty."""
-    import pyarrow as pa
-
     for column in columns:
         if isinstance(column, pa.DictionaryArray):
             yield from _places([column.indices, column.dictionary])
@@ -102,21 +80,3 @@ def _places(columns: Iterable[pa.Array]) -> Iterator[tuple[int, int]]:
         for buffer in column.buffers():
             if buffer is not None and buffer.size:
                 yield buffer.address, buffer.size
-
-
-def _has_dictionary(kind: pa.DataType) -> bool:
-    import pyarrow.types as pat
-
-    return bool(pat.is_dictionary(kind)) or any(map(_has_dictionary, _parts(kind)))
-
-
-def _parts(kind: pa.DataType) -> list[pa.DataType]:
-    """Return the types that a type is made of."""
-    import pyarrow as pa
-    import pyarrow.types as pat
-
-    if isinstance(kind, pa.BaseExtensionType):
-        return [kind.storage_type]
-    if pat.is_dictionary(kind) or pat.is_run_end_encoded(kind):
-        return [kind.value_type]
-    return [kind.field(number).type for number in range(kind.num_fields)]

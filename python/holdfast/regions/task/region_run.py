@@ -7,14 +7,16 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, cast
 
 from holdfast._core import InFlight, OperatorEntry, Owner, RegionEntry, SegmentRef, SegmentStore
 from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.base.problem import Problem
+from holdfast.regions.base.turns import work_for
+from holdfast.regions.coordinator import Acked, Declined
 from holdfast.regions.graph import (
     SOURCE,
-    AlignmentMode,
     ChannelData,
     Progress,
     RegionGraph,
@@ -23,7 +25,7 @@ from holdfast.regions.graph import (
 )
 from holdfast.regions.graph.step_size import StepSize
 from holdfast.regions.protocol.orders import AttemptOrder, PipelinePlan
-from holdfast.regions.sinks.at_work import StageAtWork
+from holdfast.regions.sinks.at_work import OutputAtWork
 from holdfast.regions.state.registry import FrozenState
 from holdfast.regions.state.routing import route_by
 from holdfast.regions.state.saved import SavedState
@@ -42,37 +44,29 @@ from holdfast.regions.task.instance import (
     OperatorInstance,
     close_instances,
     figures_of,
-    fresh_operator,
 )
 from holdfast.regions.task.shared_states import SharedStates
+from holdfast.regions.task.threads import RegionThread
 
 
 class RegionRun:
     """Runs the operators of one region, one step at a time.
 
-    `feed` may be filled, and `expire` called, from another thread than `advance`; the caller sees
-    to it that no two threads call `advance` of one region at the same time.
+    `feed` may be filled, and `expire` and `instead_of` called, from another thread. `advance` and
+    `abandon` are called on the thread of the region alone.
 
     Parameters
     ----------
-    plan : PipelinePlan
-        The pipeline.
-    order : AttemptOrder
-        The attempt.
-    region : str
-        Name of the region.
     base : RegionEntry or None
         Its entry in the latest checkpoint; None for a region that no checkpoint knows.
-    store : SegmentStore
-        Where segments go.
+    begun_ms : int
+        When its task began, by `elapsed_ms`.
     stored : SegmentReader
-        Where those of `base` are read from.
+        Reads the segments of `base`.
     cached : Instances, optional
         Operators whose state is exactly that of `base`.
     shared : SharedStates
-        What an instance begins with that no checkpoint knows.
-    xp : module
-        Array module for operators that are opened.
+        States for an instance that no checkpoint knows.
 
     Attributes
     ----------
@@ -80,6 +74,8 @@ class RegionRun:
         Takes the rows of this batch.
     answer : Answered or None
         None as long as the region has not answered.
+    refused : list of (bytes, str)
+        Events that it goes on without, and the reasons.
     """
 
     def __init__(
@@ -90,7 +86,9 @@ class RegionRun:
         base: RegionEntry | None,
         store: SegmentStore,
         *,
+        begun_ms: int,
         stored: SegmentReader,
+        thread: RegionThread,
         cached: Instances | None,
         shared: SharedStates,
         xp: Any,
@@ -99,77 +97,74 @@ class RegionRun:
         self._shared = shared
         self._plan = plan
         self._order = order
+        self._begun_ms = begun_ms
         self._base = base
         self._store = store
         self._stored = stored
         self._owners = RegionOwners(plan.pipeline, region)
         self._xp = xp
+        self.thread = thread
         self._instances = cached
         self._graph: RegionGraph | None = None
         timeout_ms = None if order.drain else plan.options.aligned_timeout_ms
         self._step_size = StepSize(plan.options.slice_rows, timeout_ms)
-        # What a split holds is read again from its file.
+        # Rows of a split are read again from its file.
         keeps_rows = plan.splits is None
         self.feed = RegionFeed(stored, self._owners, self._step_size, keeps_rows=keeps_rows)
         self._barrier_sent = False
         self._progressed = False
-        self._writer: StageAtWork | None = None
-        # What waits in channels and what was not fed yet are bounded apart.
+        self._output: OutputAtWork | None = None
+        # Rows in channels and rows that were not fed yet have a bound each.
         self._half_of_in_flight_bytes = plan.options.max_in_flight_bytes // 2
         self._lock = threading.Lock()
         self._failure: str | None = None
         self._problem: Problem | None = None
         self._figures = b""
         self.answer: Answered | None = None
+        self.refused: list[tuple[bytes, str]] = []
         if base is not None and base.finished:
             # R60. The driver ends the query when it learns that there are rows.
             self._failure = f"its data ended in checkpoint {base.origin}"
-            self._close_instances()
+            if cached is not None:
+                thread.do(partial(close_instances, cached))
+                self._instances = None
 
     # --- work -----------------------------------------------------------------------------------
 
     def advance(self, now_ms: int) -> bool:
-        """Do one unit of work.
-
-        Parameters
-        ----------
-        now_ms : int
-            Milliseconds since the epoch.
-
-        Returns
-        -------
-        bool
-            False when there is nothing to do before more input comes, or the region has answered.
-        """
+        """Do one unit of work; False if there is none before more input, or none at all."""
         if self.answer is not None:
             return False
+        work_for(self._plan.run)
         if self._failure is None:
             try:
                 if self.feed.error is not None:
                     raise self.feed.error
                 return self._advance(now_ms)
             except BaseException as e:
-                # Also of an operator that calls sys.exit(): the thread is not its own.
+                # Also SystemExit of an operator: the thread is not its own.
                 self._fail(e)
         if self._failure is None or not self.feed.ended:
             # A replay needs all rows of the batch, also those that come later.
             return False
-        self._settle(replace(self._declined(self._failure), problem=self._problem))
+        self._settle(self._declined(self._failure, self._problem))
         return True
 
     @property
     def has_all_rows(self) -> bool:
-        """Whether no row of this batch is left to be fed: a few steps lead to the answer."""
+        """True if all rows of this batch were fed: a few steps lead to the answer."""
         return self.feed.ended and not self.feed.waits
 
     def expire(self, cause: str) -> None:
         """Decline in place of a thread that may be in the middle of `advance` for ever.
 
-        To be called after `feed.end`. What that thread is using is left alone: staged output of
-        ended attempts is swept, and operators that are not handed on are never used again.
+        To be called after `feed.end`. Operators and output that the thread is using are left alone:
+        staged output of ended attempts is swept, and such operators are never used again.
         """
         if (instances := self._instances) is not None:
             self._figures = figures_of(instances)
+        if self._failure is None and (rows := self.feed.under_way()):
+            cause = f"{cause} (with {rows})"
         self._settle(self._declined(cause))
 
     def settled(self) -> Answered:
@@ -181,44 +176,49 @@ class RegionRun:
     def instead_of(self, answer: Answered, cause: str) -> Answered:
         """Decline in place of an acknowledgement that cannot be kept, because storage failed.
 
-        What was staged for it is in no checkpoint's metadata, so it is swept later.
+        Its staged output is in no checkpoint's metadata, so it is swept later.
         """
-        if answer.stage is not None:
-            answer.stage.discard()
+        if answer.output is not None:
+            answer.output.discard()
         if answer.keep is not None:
-            close_instances(answer.keep)
+            self.thread.do(partial(close_instances, answer.keep))
         return replace(self._declined(cause), figures=answer.figures)
+
+    def abandon(self) -> None:
+        """Close operators and output: the attempt ended before the region answered."""
+        self._let_go()
+        if self.answer is not None and self.answer.keep is not None:
+            close_instances(self.answer.keep)
 
     # --- details --------------------------------------------------------------------------------
 
     def _fail(self, error: BaseException) -> None:
         """Drop the output and the operators: the region goes on from its base."""
-        self._problem = Problem.of(error)
-        self._failure = self._problem.text
-        if self._writer is not None:
-            self._writer.discard()
-            self._writer = None
-        self._close_instances()
+        # The error names a split that cannot be read; rows of others are not to blame.
+        rows = "" if error is self.feed.error else self.feed.under_way()
+        self._problem = Problem.of(error, rows=rows)
+        self._failure = self._problem.text + (f" (with {rows})" if rows else "")
+        self._let_go()
 
-    def _declined(self, cause: str) -> Answered:
+    def _declined(self, cause: str, problem: Problem | None = None) -> Answered:
         rows = self.feed.source_rows
-        if not rows:
-            return Answered(None, (), cause=cause, had_rows=False, figures=self._figures)
-        if self._order.global_required:
-            return Answered(None, (), cause=cause, figures=self._figures)
-        try:
-            stored = (self._store_in_flight(SOURCE, [ChannelData(SOURCE, tuple(rows), "input")]),)
-        except Exception as e:
-            # Whatever it is: without an answer, the driver would wait until the timeout.
-            cause = f"{cause}; and its rows could not be stored: {e}"
-            return Answered(None, (), cause=cause, figures=self._figures)
-        return Answered(
-            None,
-            self._in_flight_segments(stored),
+        stored: tuple[InFlight, ...] = ()
+        if rows and not self._order.global_required:
+            try:
+                channel = ChannelData(SOURCE, tuple(rows), "input")
+                stored = (self._store_in_flight(SOURCE, [channel]),)
+            except Exception as e:
+                # Without an answer, the driver would wait until the timeout.
+                cause = f"{cause}; and its rows could not be stored: {e}"
+        event = Declined(
+            attempt=self._order.attempt,
+            region=self.region,
             cause=cause,
             in_flight=stored,
-            figures=self._figures,
+            had_rows=bool(rows),
+            problem=problem,
         )
+        return Answered(event, self._in_flight_segments(stored), figures=self._figures)
 
     def _settle(self, answer: Answered) -> None:
         """Only the first answer counts: `expire` and `advance` may both come to one."""
@@ -226,8 +226,10 @@ class RegionRun:
             if self.answer is None:
                 self.answer = answer
                 return
-        if answer.stage is not None:
-            answer.stage.discard()
+        if answer.output is not None:
+            answer.output.discard()
+        if answer.keep is not None:
+            close_instances(answer.keep)
 
     def _advance(self, now_ms: int) -> bool:
         if self._graph is None:
@@ -236,11 +238,9 @@ class RegionRun:
         graph = self._graph
         if self._barrier_is_due(now_ms):
             if self._order.end_of_data:
-                # In front of the barrier, so that the snapshot holds what was flushed (R61).
+                # In front of the barrier, so that the snapshot holds the flushed state (R61).
                 graph.end()
-            graph.barrier(
-                self._order.attempt, self._order.created_ms, now_ms, aligned=self._order.drain
-            )
+            graph.barrier(self._order.attempt, self._begun_ms, now_ms, aligned=self._order.drain)
             self._barrier_sent = True
             return True
         if self.feed.waits and not self._barrier_sent and graph.room():
@@ -251,6 +251,8 @@ class RegionRun:
             self._step_size.took((time.monotonic() - begun) * 1e3)
             self._progressed = True
         self._stage_output(graph)
+        if worked and self._plan.splits is not None and not graph.holds_rows():
+            self.feed.passed()
         snapshot = graph.take_snapshot()
         if snapshot is not None:
             self._acknowledge(snapshot)
@@ -261,10 +263,10 @@ class RegionRun:
         return worked or self.feed.waits
 
     def _barrier_is_due(self, now_ms: int) -> bool:
-        """Behind all rows of the batch, or before if it overtakes; but never before any progress.
+        """Say whether to send the barrier: behind all rows, or before if it overtakes.
 
-        An attempt may begin later than its alignment timeout: a region that only ever stored its
-        rows would get nowhere.
+        Never before any progress. An attempt may begin later than its alignment timeout, and a
+        region that only ever stored its rows would get nowhere.
         """
         if self._barrier_sent or not self.feed.ended or not self._progressed:
             return False
@@ -275,38 +277,37 @@ class RegionRun:
         timeout = self._plan.options.aligned_timeout_ms
         if timeout is None or self._order.drain:
             return False
-        if now_ms - self._order.created_ms < timeout:
+        if now_ms - self._begun_ms < timeout:
             return False
         waiting: int = sum(batch.nbytes for batch in self.feed.all_waiting())
         return waiting <= self._half_of_in_flight_bytes
 
     def _open(self) -> None:
-        """Operators first, then in-flight data in front of new rows (R55)."""
+        """Open the operators, and put in-flight data in front of new rows (R55)."""
         if self._instances is None:
             self._instances = tuple(
                 tuple(self._restored(stage, index) for index in range(stage.parallelism))
                 for stage in self._plan.stages
             )
-        for stage_instances in self._instances:
-            for instance in stage_instances:
-                instance.begin(partial(self._lease, instance.name))
-                for ended in self._order.ended:
-                    instance.tell(ended, self.region)
+        for instance in chain.from_iterable(self._instances):
+            instance.begin(partial(self._lease, instance.name))
+            for ended in self._order.ended:
+                instance.tell(ended, self.region)
         options = self._plan.options
         specs = []
         for stage, instances in zip(self._plan.stages, self._instances, strict=True):
             # Without a route, several instances would be wired one to one.
-            route = route_by(stage.route_by) if stage.parallelism > 1 else None
+            of = f"route_by of operator {stage.name!r}"
+            route = route_by(stage.route_by, of=of) if stage.parallelism > 1 else None
             specs.append(StageSpec(stage.name, instances, route))
         graph = RegionGraph(
             specs,
             capacity_batches=options.capacity_batches,
-            mode=AlignmentMode(options.aligned_timeout_ms),
+            timeout_ms=options.aligned_timeout_ms,
             max_in_flight_bytes=self._half_of_in_flight_bytes,
         )
-        stored = self._base.in_flight if self._base is not None else ()
         seen: list[ChannelData] = []
-        for data in stored:
+        for data in self._base.in_flight if self._base is not None else ():
             if data.channel == SOURCE:
                 self.feed.owe([data])
                 continue
@@ -323,7 +324,7 @@ class RegionRun:
         name = stage.instance_name(index)
         known = self._base.operators if self._base is not None else ()
         entry = next((found for found in known if found.name == name), None)
-        operator = fresh_operator(stage)
+        operator = stage.new_operator()
         saved: Iterable[SavedState] = ()
         if entry is not None:
             saved = read_operator(self._stored, self._owners, entry)
@@ -336,6 +337,7 @@ class RegionRun:
             index=index,
             saved=saved,
             xp=self._xp,
+            drop_undeclared=self._plan.options.drop_undeclared_state,
         )
 
     def _lease(self, operator: str, state: str, refs: Sequence[SegmentRef]) -> Sequence[bool]:
@@ -343,37 +345,36 @@ class RegionRun:
         return self._store.lease(owner, self._order.attempt, refs)
 
     def _stage_output(self, graph: RegionGraph) -> None:
-        for output in graph.take_output():
-            if self._writer is None:
-                self._writer = StageAtWork(
+        for rows in graph.take_output():
+            if self._output is None:
+                self._output = OutputAtWork(
                     self._plan.sink, self.region, self._order.attempt, self._plan.output_schema
                 )
-            self._writer.write(output.batch)
+            self._output.write(rows.batch)
 
     def _acknowledge(self, snapshot: RegionSnapshot) -> None:
+        attempt = self._order.attempt
         entries: list[OperatorEntry] = []
         segments: list[tuple[Owner, Sequence[SegmentRef]]] = []
         for plan in self._plan.stages:
             for index in range(plan.parallelism):
-                name = plan.instance_name(index)
-                states = cast("Sequence[FrozenState]", snapshot.states[plan.name, index])
                 entry = write_operator(
                     self._store,
                     self._owners,
-                    self._order.attempt,
-                    name,
-                    states,
+                    attempt,
+                    plan.instance_name(index),
+                    cast("Sequence[FrozenState]", snapshot.states[plan.name, index]),
                     finished=(plan.name, index) in snapshot.finished,
                 )
                 entries.append(entry)
                 segments.extend(segments_of(self._owners, entry))
         in_flight = self._captured(snapshot)
         segments.extend(self._in_flight_segments(in_flight))
-        stage = self._writer
-        staged = stage.close() if stage is not None else None
-        entry_of_region = RegionEntry(
+        output = self._output
+        staged = output.close() if output is not None else None
+        region_entry = RegionEntry(
             self.region,
-            origin=self._order.attempt,
+            origin=attempt,
             operators=entries,
             in_flight=in_flight,
             staged=() if staged is None else (staged,),
@@ -381,23 +382,24 @@ class RegionRun:
         )
         # No data moved since the snapshots were taken, so the operators are exactly at them.
         keep, self._instances = self._instances, None
-        self._writer = None
-        # What it consists of is let go of now, and not with that of all other regions of the task:
-        # of ten thousand, these are objects that Python's collector would look through once more.
+        self._output = None
+        # Freed now, and not with the graphs of all other regions of the task: with ten thousand
+        # regions, Python's collector would look through all their objects once more.
         self._graph = None
         self._settle(
             Answered(
-                entry_of_region,
+                Acked(
+                    attempt=attempt, region=self.region, entry=region_entry, refused=self.refused
+                ),
                 segments,
-                stage if staged is not None else None,
-                had_rows=bool(self.feed.source_rows),
+                output if staged is not None else None,
                 keep=keep,
                 figures=figures_of(keep) if keep is not None else b"",
             )
         )
 
     def _captured(self, snapshot: RegionSnapshot) -> tuple[InFlight, ...]:
-        """Store what the barrier overtook: queued between operators, or not even fed."""
+        """Store rows that the barrier overtook: between operators, or not even fed."""
         channels = list(snapshot.in_flight)
         if waiting := self.feed.all_waiting():
             channels.append(ChannelData(SOURCE, tuple(waiting), "input"))
@@ -412,8 +414,12 @@ class RegionRun:
         refs = [data.ref for data in in_flight if data.ref is not None]
         return [(self._owners.in_flight(self._order.attempt), refs)] if refs else []
 
-    def _close_instances(self) -> None:
+    def _let_go(self) -> None:
+        """Discard the output, and close the operators."""
+        if self._output is not None:
+            self._output.discard()
+            self._output = None
         if self._instances is not None:
             self._figures = figures_of(self._instances)
             close_instances(self._instances)
-        self._instances = None
+            self._instances = None

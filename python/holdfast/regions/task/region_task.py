@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, cast
+from weakref import WeakValueDictionary
+
+import pyarrow as pa
 
 from holdfast._core import CheckpointMetadata, RegionEntry, SegmentStore
-from holdfast.regions.base.clock import now_ms
+from holdfast.regions.base.clock import elapsed_ms
+from holdfast.regions.base.normal_form import normal_form
 from holdfast.regions.base.problem import message_of
 from holdfast.regions.base.splitting import split_by_region
 from holdfast.regions.coordinator import Acked, Declined, RegionStarted
+from holdfast.regions.files import modes
 from holdfast.regions.protocol.answers import Answer
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, PipelinePlan
 from holdfast.regions.sinks.at_work import persisted
@@ -25,14 +32,11 @@ from holdfast.regions.task.answered import Answered
 from holdfast.regions.task.instance import Instances, close_instances, tell_instances
 from holdfast.regions.task.region_run import RegionRun
 from holdfast.regions.task.shared_states import SharedStates
-from holdfast.regions.task.threads import RegionThreads
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from holdfast.regions.task.threads import PinnedThreads, RegionThread, RegionThreads
 
 LOG: Final = logging.getLogger(__name__)
 
-# The rows of a batch of at most so many bytes are taken to be of one size.
+# In a batch of at most this size, all rows count as equally large.
 AVERAGED_BYTES: Final = 1024 * 1024
 
 
@@ -40,58 +44,107 @@ class OperatorCache:
     """Operators that a worker process keeps between batches.
 
     An operator may go on only from exactly the state that the latest checkpoint has for its
-    region. That another attempt at a task acknowledged the same region is possible, so the states
+    region. Another attempt at a task may have acknowledged the same region, so the states
     themselves are compared, by reference.
+
+    Operators are called on the thread of their region alone, also to be closed.
     """
 
     def __init__(self) -> None:
         self._run = ""
-        self._kept: dict[str, tuple[RegionEntry, Instances]] = {}
+        self._kept: dict[str, _Kept] = {}
+        # Threads of regions with open operators. Operators that are still to be closed count, so
+        # that they are closed before others of the region are opened.
+        self._homes: WeakValueDictionary[str, RegionThread] = WeakValueDictionary()
+        self._threads = PinnedThreads()
         self._lock = threading.Lock()
 
     def take(self, region: str, base: RegionEntry | None) -> Instances | None:
         """Hand out the operators of a region if they fit its base; else they are closed."""
         with self._lock:
-            entry, instances = self._kept.pop(region, (None, None))
-        if entry is None or instances is None:
-            return None
-        if _same_state(entry, base):
-            return instances
-        close_instances(instances)
+            kept = self._kept.pop(region, None)
+        if kept is not None:
+            if _same_state(kept.entry, base) and not kept.thread.lost:
+                return kept.instances
+            kept.close()
         return None
 
-    def keep(self, region: str, entry: RegionEntry, instances: Instances) -> None:
+    def thread_of(self, region: str, *, failed: bool) -> RegionThread:
+        """Return the thread of a region, which gets one if it has none."""
+        with self._lock:
+            thread = self._homes.get(region)
+            if thread is None or thread.lost:
+                thread = self._homes[region] = self._threads.give(failed=failed)
+            return thread
+
+    def keep(
+        self, region: str, entry: RegionEntry, instances: Instances, thread: RegionThread
+    ) -> None:
         """Keep the operators of a region that acknowledged `entry`."""
         with self._lock:
-            self._kept[region] = (entry, instances)
+            self._kept[region] = _Kept(entry, instances, thread)
 
     def prune(
         self, run: str, bases: Mapping[str, RegionEntry], *, attempt: int | None = None
     ) -> None:
-        """Let go of what no later attempt can use, and of everything of another run.
+        """Close operators that no later attempt can use, and all of another run.
 
-        What other tasks of `attempt`, which is under way, have kept in this process stays.
+        Operators stay that other tasks of `attempt`, which is under way, have kept in this process.
         """
         with self._lock:
             stale = [
                 region
-                for region, (entry, _) in self._kept.items()
+                for region, kept in self._kept.items()
                 if run != self._run
-                or (entry.origin != attempt and not _same_state(entry, bases.get(region)))
+                or (kept.entry.origin != attempt and not _same_state(kept.entry, bases.get(region)))
             ]
-            closing = [self._kept.pop(region)[1] for region in stale]
+            closing = [self._kept.pop(region) for region in stale]
             self._run = run
-        for instances in closing:
-            close_instances(instances)
+        for kept in closing:
+            kept.close()
 
     def close(self, order: ClosingOrder) -> None:
         """Tell the operators of finished regions that their checkpoint completed; close all."""
         self.prune(order.run, CheckpointMetadata.from_bytes(order.base).regions)
         with self._lock:
-            kept, self._kept = self._kept, {}
-        for region, (_, instances) in kept.items():
-            tell_instances(instances, order.ended, region)
-            close_instances(instances)
+            for region, kept in self._kept.items():
+                kept.thread.do(partial(tell_instances, kept.instances, order.ended, region))
+        self.close_all()
+
+    def close_all(self, timeout_s: float | None = None) -> None:
+        """Close all operators, and wait for those whose thread does not hang.
+
+        Parameters
+        ----------
+        timeout_s : float, optional
+            Seconds to wait at most; an operator that takes longer to close is left behind.
+        """
+        with self._lock:
+            closing, self._kept = list(self._kept.values()), {}
+            threads = {thread for thread in self._homes.values() if not thread.lost}
+        for kept in closing:
+            kept.close()
+        closed = threading.Semaphore(0)
+        for thread in threads:
+            thread.do(closed.release)  # behind the operators
+        ends = time.monotonic() + (timeout_s or 0)
+        for _ in threads:
+            left_s = None if timeout_s is None else max(0, ends - time.monotonic())
+            if not closed.acquire(timeout=left_s):
+                LOG.warning("operators were left behind that did not close within %g s", timeout_s)
+                return
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The open operators of a region, at the state of `entry`."""
+
+    entry: RegionEntry
+    instances: Instances
+    thread: RegionThread
+
+    def close(self) -> None:
+        self.thread.do(partial(close_instances, self.instances))
 
 
 def _same_state(entry: RegionEntry, base: RegionEntry | None) -> bool:
@@ -108,20 +161,10 @@ class RegionTask:
 
     Parameters
     ----------
-    plan : PipelinePlan
-        The pipeline.
-    order : AttemptOrder
-        The attempt.
-    partition : int
-        Partition of the task.
-    store : SegmentStore
-        Where segments go.
     tell : callable
         Takes answers to the driver; returns once they are there.
-    cache : OperatorCache
-        Operators of this process.
     output : OutputStore, optional
-        Where staged output goes on file systems that this process does not reach.
+        Takes staged output to file systems that this process does not reach.
     """
 
     def __init__(
@@ -135,6 +178,7 @@ class RegionTask:
         cache: OperatorCache,
         output: OutputStore | None = None,
     ) -> None:
+        self._begun_ms = elapsed_ms()
         self._plan = plan
         self._output = output
         self._order = order
@@ -143,6 +187,7 @@ class RegionTask:
         self._store = store
         self._tell = tell
         self._cache = cache
+        modes.follow(plan.options.umask)
         base = CheckpointMetadata.from_bytes(order.base)
         self._bases = dict(base.regions)
         self._stored = CheckpointSegments(store, base)
@@ -156,22 +201,17 @@ class RegionTask:
     def run(self, batches: Iterable[pa.RecordBatch], owed: Iterable[str] = ()) -> int:
         """Run all regions to their answers.
 
+        Returns how many regions answered.
+
         Parameters
         ----------
-        batches : iterable of pyarrow.RecordBatch
-            Rows of the partition.
         owed : iterable of str
             Regions to run although they have no rows here: they have rows to replay.
-
-        Returns
-        -------
-        int
-            Number of regions that answered.
 
         Raises
         ------
         Exception
-            What reading the rows or telling the driver raises. Regions without an answer are left
+            Errors of reading the rows, or of telling the driver. Regions without an answer are left
             to the driver then.
         """
         try:
@@ -179,7 +219,7 @@ class RegionTask:
             self._begin(regions)
             if self._plan.splits is not None:
                 self._read_splits(self._plan.splits, regions)
-            for batch in batches:
+            for batch in map(normal_form, batches):
                 parts = split_by_region(batch, region_by=self._plan.region_by)
                 parts = [part for part in parts if part[0] not in self._order.answered]
                 if self._plan.splits is not None:
@@ -199,52 +239,79 @@ class RegionTask:
     # --- details --------------------------------------------------------------------------------
 
     def _read_splits(self, reader: SplitReader, regions: Sequence[str]) -> None:
-        """Run regions on the splits that they were handed; one that has none stays as it is."""
-        events = {region: self._order.events.get(region, ()) for region in regions}
-        handed = {region: found for region, found in events.items() if found}
+        """Run regions on the splits that they were handed; a region without any does not run."""
+        handed = [region for region in regions if self._order.events.get(region)]
         self._begin(handed)
         if self._only_stores:
             return
-        for region, found in handed.items():
+        for region in handed:
             run = self._runs[region]
             try:
-                for event in found:
-                    for rows in reader.read(FileSplit.decode(event)):
-                        self._add(run, rows, rows.nbytes)
+                for event in self._order.events[region]:
+                    self._read_split(reader, event, run)
             except SplitReadError as e:
                 run.feed.fail(e)
 
-    def _add(self, run: RegionRun, rows: pa.RecordBatch, nbytes: int) -> None:
-        if run.feed.add(rows, nbytes):
+    def _read_split(self, reader: SplitReader, event: bytes, run: RegionRun) -> None:
+        """Give a region the rows of a split, or none of them if it cannot be read and is skipped.
+
+        Raises
+        ------
+        SplitReadError
+            If it cannot be read, and the region is to fail.
+        """
+        split = FileSplit.decode(event)
+        rows = reader.read(split)
+        if reader.skips:
+            try:
+                rows = iter(list(rows))
+            except SplitReadError as e:
+                if e.may_pass:
+                    raise
+                run.refused.append((event, e.problem))
+                return
+        for first, batch in rows:
+            self._add(run, normal_form(batch), batch.nbytes, origin=(split, first))
+
+    def _add(
+        self,
+        run: RegionRun,
+        rows: pa.RecordBatch,
+        nbytes: int,
+        *,
+        origin: tuple[FileSplit, int] | None = None,
+    ) -> None:
+        if run.feed.add(rows, nbytes, origin=origin):
             self._threads.wake(run)
 
     def _begin(self, regions: Iterable[str]) -> None:
-        """Begin with those regions that were not seen before, once the driver knows of them."""
-        new = [region for region in dict.fromkeys(regions) if region not in self._runs]
+        """Begin with regions that were not seen before, once the driver knows of them."""
+        names = dict.fromkeys(regions)
+        new = {name: self._new_run(name) for name in names if name not in self._runs}
         if not new:
             return
-        for region in new:
-            self._runs[region] = self._new_run(region)
+        self._runs |= new
         attempt, partition = self._order.attempt, self._partition
         started = [RegionStarted(attempt=attempt, region=region) for region in new]
         self._tell([Answer(partition, event) for event in started])
         if not self._only_stores:
-            for region in new:
-                self._threads.take_on(self._runs[region])
+            for run in new.values():
+                self._threads.take_on(run)
 
     def _new_run(self, region: str) -> RegionRun:
         base = self._bases.get(region)
-        cached = self._cache.take(region, base)
-        if cached is not None and (region in self._order.restart or self._only_stores):
-            close_instances(cached)
-            cached = None
+        fresh = region in self._order.restart or self._only_stores
+        cached = self._cache.take(region, None if fresh else base)
+        failed = base is not None and base.failed
         return RegionRun(
             self._plan,
             self._order,
             region,
             base,
             self._store,
+            begun_ms=self._begun_ms,
             stored=self._stored,
+            thread=self._cache.thread_of(region, failed=failed),
             cached=cached,
             shared=self._shared,
             xp=self._xp,
@@ -252,18 +319,18 @@ class RegionTask:
 
     def _wait_for_the_rest(self) -> None:
         timeout_ms = self._plan.options.region_timeout_ms
-        deadline_ms = self._order.created_ms + timeout_ms
+        deadline_ms = self._begun_ms + timeout_ms
         late = f"expired: no answer within region_timeout ({timeout_ms / 1000:g} s)"
         while len(self._told) < len(self._runs):
             if self._only_stores:
                 self._decline_the_rest(self._order.lost_cause)
-            elif (left_ms := deadline_ms - now_ms()) <= 0:
+            elif (left_ms := deadline_ms - elapsed_ms()) <= 0:
                 self._decline_the_rest(late)
             else:
                 self._deliver(self._threads.wait(left_ms / 1000))
 
     def _decline_the_rest(self, cause: str) -> None:
-        """Decline for regions that hang; their threads stay behind, for nothing stops them (R5)."""
+        """Decline for regions that hang; nothing can stop their threads, which stay behind (R5)."""
         silent = [run for region, run in self._runs.items() if region not in self._told]
         for run in silent:
             run.expire(cause)
@@ -276,36 +343,21 @@ class RegionTask:
         self._told.update(run.region for run in runs)
         sent: list[Answer] = []
         for run, answer in self._durable_answers(runs):
-            if answer.entry is None:
-                declined = self._declined(run, answer)
-                sent.append(Answer(self._partition, declined, answer.figures))
-                continue
-            acked = Acked(attempt=self._order.attempt, region=run.region, entry=answer.entry)
-            sent.append(Answer(self._partition, acked, answer.figures))
-            if answer.keep is not None:
-                self._cache.keep(run.region, answer.entry, answer.keep)
+            sent.append(Answer(self._partition, answer.event, answer.figures))
+            if isinstance(answer.event, Acked) and answer.keep is not None:
+                self._cache.keep(run.region, answer.event.entry, answer.keep, run.thread)
         self._tell(sent)
 
-    def _declined(self, run: RegionRun, answer: Answered) -> Declined:
-        return Declined(
-            attempt=self._order.attempt,
-            region=run.region,
-            cause=answer.cause,
-            in_flight=answer.in_flight,
-            had_rows=answer.had_rows,
-            problem=answer.problem,
-        )
-
     def _durable_answers(self, runs: Sequence[RegionRun]) -> list[tuple[RegionRun, Answered]]:
-        """Return the answers of these regions: where storage failed, a decline."""
-        answers = [(run, run.settled()) for run in runs]
-        staged = [(run, answer.stage) for run, answer in answers if answer.stage is not None]
-        stages = [stage for _, stage in staged]
-        errors = persisted(self._plan.sink, stages, self._output)
-        lost = {run.region: error for (run, _), error in zip(staged, errors, strict=True)}
-        return [(run, self._durable(run, answer, lost.get(run.region))) for run, answer in answers]
+        """Return the answers of these regions; a decline if storage failed."""
+        answers = {run: run.settled() for run in runs}
+        staged = {run: answer.output for run, answer in answers.items() if answer.output}
+        errors = persisted(self._plan.sink, list(staged.values()), self._output)
+        lost = dict(zip(staged, errors, strict=True))
+        return [(run, self._durable(run, answer, lost.get(run))) for run, answer in answers.items()]
 
     def _durable(self, run: RegionRun, answer: Answered, lost: BaseException | None) -> Answered:
+        cause = "its snapshot could not be made durable"
         if lost is not None:
             self._release(answer)
             name = type(self._plan.sink).__name__
@@ -313,16 +365,15 @@ class RegionTask:
             cause += message_of(lost)
         elif self._made_durable(answer):
             return answer
-        else:
-            cause = "its snapshot could not be made durable"
-        if answer.entry is not None:
+        if isinstance(answer.event, Acked):
             answer = run.instead_of(answer, cause)
             if self._made_durable(answer):
                 return answer
-        return replace(answer, in_flight=())
+        declined = cast("Declined", answer.event)
+        return replace(answer, event=replace(declined, in_flight=()))
 
     def _made_durable(self, answer: Answered) -> bool:
-        # The first of several waits for storage; it covers what the others wrote before.
+        # The first of several waits for storage; its wait covers earlier writes of the others.
         attempt = self._order.attempt
         try:
             for owner, refs in answer.segments:

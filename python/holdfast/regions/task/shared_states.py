@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast._core import OperatorEntry, RegionEntry
@@ -18,29 +19,18 @@ SHARED: Final[frozenset[StateKind]] = frozenset({"union", "broadcast"})
 """Kinds of state that a new region, or a new instance, begins with a copy of."""
 
 
+@dataclass(frozen=True, eq=False)
 class SharedStates:
-    """What new regions take over from those that the latest checkpoint has.
+    """States that new regions take over from the regions of the latest checkpoint.
 
-    Safe to call from several threads. What an operator's regions have is read once.
-
-    Parameters
-    ----------
-    store : SegmentReader
-        Where segments are read from.
-    pipeline : str
-        Name of the pipeline.
-    regions : mapping of str to RegionEntry
-        Those of the checkpoint.
+    Safe to call from several threads. The states of an operator are read once.
     """
 
-    def __init__(
-        self, store: SegmentReader, pipeline: str, regions: Mapping[str, RegionEntry]
-    ) -> None:
-        self._store = store
-        self._pipeline = pipeline
-        self._regions = regions
-        self._found: dict[str, Sequence[SavedState]] = {}
-        self._lock = threading.Lock()
+    store: SegmentReader
+    pipeline: str
+    regions: Mapping[str, RegionEntry]
+    _found: dict[str, Sequence[SavedState]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def of(self, stage: StagePlan) -> Sequence[SavedState]:
         """Return the states with which every instance of an operator begins in a new region.
@@ -59,10 +49,10 @@ class SharedStates:
 
     def _read(self, stage: StagePlan) -> Sequence[SavedState]:
         def states(region: str, entry: OperatorEntry) -> Iterable[SavedState]:
-            return read_operator(self._store, RegionOwners(self._pipeline, region), entry)
+            return read_operator(self.store, RegionOwners(self.pipeline, region), entry)
 
         names = [stage.instance_name(index) for index in range(stage.parallelism)]
-        found = shared_states(names, self._regions, states)
+        found = shared_states(names, self.regions, states)
         return [joined(of_one, where=f"operator {stage.name!r}") for of_one in found]
 
 
@@ -73,19 +63,8 @@ def shared_states(
 ) -> list[list[tuple[str, SavedState]]]:
     """Read the union and broadcast states of an operator in all regions.
 
-    Parameters
-    ----------
-    instances : collection of str
-        Names under which the states of its instances are kept.
-    regions : mapping of str to RegionEntry
-        The regions.
-    read : callable
-        Reads the states of an operator's instance in a region.
-
-    Returns
-    -------
-    list of list of (str, SavedState)
-        For each state by its name, region and content, by region and instance.
+    `read` reads the states of an operator's instance in a region. Returns a list for each state by
+    its name, of region and content, by region and instance.
     """
     by_name: dict[str, list[tuple[str, SavedState]]] = {}
     for region, entry in sorted(regions.items()):
@@ -98,19 +77,12 @@ def shared_states(
 
 
 def joined(states: Sequence[tuple[str, SavedState]], *, where: str) -> SavedState:
-    """Return what the union or broadcast state of a new instance is, from those of all others.
-
-    Parameters
-    ----------
-    states : sequence of (str, SavedState)
-        Region and state; at least one.
-    where : str
-        The operator, for errors.
+    """Return the union or broadcast state of a new instance, from those of all others.
 
     Raises
     ------
     StateError
-        If they are of a broadcast state and not all equal.
+        If broadcast states are not all equal.
     """
     region, first = states[0]
     if first.kind == "broadcast":
@@ -128,7 +100,7 @@ def joined(states: Sequence[tuple[str, SavedState]], *, where: str) -> SavedStat
 
 
 def list_state(like: SavedState, items: Sequence[Any]) -> SavedState:
-    """Return a list or union state with these items, which are encoded as JSON keeps them."""
+    """Return a list or union state with these items, which are in JSON's form."""
     data = json.dumps(items, separators=(",", ":"), allow_nan=False).encode()
     return SavedState(like.name, like.kind, JSON, (len(data),), memoryview(data))
 

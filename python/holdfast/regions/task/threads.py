@@ -1,204 +1,300 @@
-"""The threads on which the regions of a task make progress."""
+"""The threads on which operators live, and the turns that the regions of a task take."""
 
 from __future__ import annotations
 
 import queue
 import threading
 import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.regions.base.clock import now_ms
+from holdfast.regions.base.addresses import address_bytes_max
+from holdfast.regions.base.clock import elapsed_ms
 
 if TYPE_CHECKING:
     from holdfast.regions.task.region_run import RegionRun
 
-# While all threads are in steps that take longer, one more is worth what they cost each other.
+# Up to this number, each region of a process has a thread of its own; more regions share them.
+# Arrow's allocator keeps some MiB for each thread that has written a file of the output.
+THREADS_MAX: Final = 32
+
+# A thread reserves 8 MiB of addresses for its stack. If Spark bounds the addresses of a process
+# (spark.executor.pyspark.memory), there is one thread for each of these.
+ADDRESSES_PER_THREAD: Final = 64 * 1024 * 1024
+
+# If all turns are in longer steps than this, one more turn is worth the cost of another thread.
 LONG_STEP_MS: Final = 20
 
-# A step of an operator that takes longer is given a thread of its own.
+# A turn with a longer step does not count: another one begins beside it.
 STUCK_AFTER_MS: Final = 250
 
-# Steps that take that many times their CPU time, and that long in all, wait for something.
+# Steps wait for something if they take this multiple of their CPU time, and this long in all.
 WAITING_RATIO: Final = 3
 WAITING_MS: Final = 50
 
 # Regions that have come to an answer and wait to be made durable, each with an open file.
 ANSWERS_MAX: Final = 64
 
-# As long as that many regions are at work, answers are gathered for so long. Each time that the
-# calling thread takes some, it waits for the interpreter lock, and what it takes is a message that
-# the executor and the driver handle.
-GATHER_BEYOND: Final = ANSWERS_MAX
+# While more regions than ANSWERS_MAX are at work, answers are gathered for this time. Each time
+# the calling thread takes some, it waits for the interpreter lock, and sends a message that the
+# executor and the driver handle.
 GATHER_MS: Final = 5
 
 
-class StepClock(Protocol):
-    """What steps are measured by; the module `time` is one."""
+class RegionThread:
+    """A thread on which the operators of one or more regions live, from `open` to `close`.
 
-    def monotonic(self) -> float:
-        """Return a time in seconds that never goes back."""
+    Libraries keep things by thread: event loops, database connections, the device and the stream
+    of CuPy, a `threading.local`. The thread ends when nothing refers to this object and its work
+    is done. It is a daemon, so a step that hangs does not keep the process alive.
 
-    def thread_time(self) -> float:
-        """Return the CPU time of the calling thread so far, in seconds."""
+    Attributes
+    ----------
+    lost : bool
+        The thread was left behind in a step that hangs. Nothing new is given to it.
+    """
+
+    def __init__(self) -> None:
+        self._works: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self.lost = False
+        threading.Thread(
+            target=_work_off, args=(self._works,), name="holdfast-region", daemon=True
+        ).start()
+        weakref.finalize(self, self._works.put, None).atexit = False
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Let the thread do something, which raises nothing, after all that it was given before."""
+        self._works.put((self, work))
+
+
+# Work refers to its thread, which therefore does not end before.
+_Work = tuple[RegionThread, Callable[[], None]]
+
+
+def _work_off(works: queue.SimpleQueue[_Work | None]) -> None:
+    while (item := works.get()) is not None:
+        item[1]()
+        del item
+
+
+class PinnedThreads:
+    """The threads of a process on which operators live; one thread calls at a time."""
+
+    def __init__(self) -> None:
+        # For each thread whether its regions failed before: such regions may hang again, and share
+        # no thread with others. In the order in which threads began, to spread regions evenly.
+        self._threads: weakref.WeakKeyDictionary[RegionThread, bool] = weakref.WeakKeyDictionary()
+        self._given = 0
+
+    def give(self, *, failed: bool) -> RegionThread:
+        """Return a thread for a region; `failed`: in the last checkpoint."""
+        of_kind = [thread for thread, kind in self._threads.items() if kind == failed]
+        sharing = [thread for thread in of_kind if not thread.lost]
+        if len(sharing) < _threads_max():
+            try:
+                thread = RegionThread()
+                self._threads[thread] = failed
+                return thread
+            except RuntimeError:
+                # The process may have no more threads.
+                if not sharing:
+                    raise
+        self._given += 1
+        return sharing[self._given % len(sharing)]
+
+
+def _threads_max() -> int:
+    """Return how many threads regions may have: fewer if the process may have few addresses."""
+    if (limit := address_bytes_max()) is None:
+        return THREADS_MAX
+    return max(1, min(THREADS_MAX, limit // ADDRESSES_PER_THREAD))
 
 
 @dataclass
-class _Steps:
-    """What one thread does, and has done: only that thread writes it, any thread reads it.
+class _Turn:
+    """A thread lets its regions take a step; only that thread writes this, any thread reads it.
 
     Attributes
     ----------
     since
-        When its step began; None between steps.
+        When the step began; None between steps.
     wall_s, cpu_s
-        Of all its steps that ended.
+        Times of the steps that ended.
     """
 
-    since: float | None = None
+    since: float | None
     wall_s: float = 0.0
     cpu_s: float = 0.0
 
 
 class RegionThreads:
-    """Threads that give every region one step in turn: one, and more when that helps.
+    """Lets the threads of a task's regions take turns: one at a time, and more when that helps.
 
-    A region that has all its rows goes on to its answer at once. In turns, every region would
-    begin its snapshot behind the last row of all the others: the driver would hear nothing before,
-    and all snapshots would come on top of the rows.
+    In a turn, each region of a thread that has something to do takes one step. A region that has
+    all its rows goes on to its answer at once. In single steps, every region would begin its
+    snapshot behind the last row of all the others: the driver would hear nothing before, and all
+    snapshots would come on top of the rows.
 
-    No fixed number suits all operators. Threads of one process wait for each other's interpreter
-    lock, so operators that compute in short steps take more processor time on four threads than on
-    one. Operators that ask a service, even in short steps, and those that compute for long without
-    the lock take less time on four. So there is one thread until its steps are long, or wait for
-    something other than the processor. The thread that calls `take_on`, `wake` and `wait` finds
-    out about both, and is the only one that starts others.
+    No fixed number of turns suits all operators. Threads of one process wait for each other's
+    interpreter lock, so operators that compute in short steps take more processor time in four
+    turns than in one. Operators that ask a service, even in short steps, take less time in four,
+    and so do those that compute for long without the lock. So there is one turn until its steps
+    are long, or wait for something other than the processor. The thread that calls `take_on`,
+    `wake` and `wait` finds out about both, and only that thread allows more turns.
 
     Parameters
     ----------
     count : int
-        The most threads, apart from those that are stuck in one step.
+        The most turns at the same time, apart from those that are stuck in one step.
     gather_ms : int, default 0
         Milliseconds for which answers are gathered as long as others are to come.
-    clock : StepClock, optional
-        What steps are measured by.
+    clock : module
+        Has `monotonic`, `thread_time` and `sleep`, as the module `time` has them.
     """
 
-    def __init__(self, count: int, *, gather_ms: int = 0, clock: StepClock = time) -> None:
+    def __init__(self, count: int, *, gather_ms: int = 0, clock: Any = time) -> None:
         self._count = count
         self._gather_ms = gather_ms
         self._clock = clock
-        self._ready: queue.SimpleQueue[RegionRun | None] = queue.SimpleQueue()
         self._answers: queue.Queue[RegionRun] = queue.Queue(maxsize=ANSWERS_MAX)
         self._stopped = threading.Event()
         self._lock = threading.Lock()
         self._idle: set[RegionRun] = set()
         self._woken: set[RegionRun] = set()
-        self._threads: list[_Steps] = []
+        # Regions that have something to do, by thread, in the order of their turns.
+        self._ready: dict[RegionThread, deque[RegionRun]] = {}
+        self._turns: dict[RegionThread, _Turn] = {}
+        self._allowed = 1
+        # Times of the steps of all turns that ended.
+        self._wall_s = self._cpu_s = 0.0
         # Regions that were taken on and whose answer `wait` has not returned.
-        self._at_work = 0
+        self._at_work: set[RegionRun] = set()
 
     def take_on(self, run: RegionRun) -> None:
         """Begin with a region."""
-        self._at_work += 1
-        if not self._threads:
-            self._start_thread()
-        self._ready.put(run)
+        with self._lock:
+            self._at_work.add(run)
+            self._now_ready(run)
         self._reinforce()
 
     def wake(self, run: RegionRun) -> None:
-        """Something happened that the region may have waited for."""
+        """Let a region go on that may have waited."""
         with self._lock:
-            idle = run in self._idle
-            if idle:
+            if run in self._idle:
                 self._idle.remove(run)
+                self._now_ready(run)
             else:
                 self._woken.add(run)
-        if idle:
-            self._ready.put(run)
         self._reinforce()
 
     def wait(self, timeout_s: float) -> list[RegionRun]:
-        """Return the regions that came to an answer: at least one, or none after some time.
-
-        Parameters
-        ----------
-        timeout_s : float
-            The longest time, in seconds.
-        """
+        """Return the regions that came to an answer: at least one, or none after some time."""
         self._reinforce()
-        pause_ms = LONG_STEP_MS if len(self._threads) < self._count else STUCK_AFTER_MS
-        try:
-            found = [self._answers.get(timeout=min(timeout_s, pause_ms / 1000))]
-        except queue.Empty:
-            return []
-        self._gather()
-        # Not without end: the first one waits, too.
-        while len(found) < ANSWERS_MAX:
-            try:
+        pause_ms = LONG_STEP_MS if self._allowed < self._count else STUCK_AFTER_MS
+        found: list[RegionRun] = []
+        with suppress(queue.Empty):
+            found.append(self._answers.get(timeout=min(timeout_s, pause_ms / 1000)))
+            self._gather()
+            # Not without end: the first one waits, too.
+            while len(found) < ANSWERS_MAX:
                 found.append(self._answers.get_nowait())
-            except queue.Empty:
-                break
-        self._at_work -= len(found)
+        with self._lock:
+            self._at_work.difference_update(found)
         return found
 
+    @property
+    def answered(self) -> int:
+        """How many regions have come to an answer that `wait` has not returned."""
+        return self._answers.qsize()
+
     def stop(self) -> None:
-        """Let the threads end; one that hangs in an operator is left behind."""
+        """Let the turns end; a thread that hangs in an operator is left behind.
+
+        Regions whose answer `wait` has not returned are abandoned on their thread, once it returns
+        from the operator.
+        """
         self._stopped.set()
-        for _ in self._threads:
-            self._ready.put(None)
+        with self._lock:
+            for thread, ms in zip(self._turns, self._steps_ms(), strict=True):
+                thread.lost |= ms > STUCK_AFTER_MS
+            for run in self._at_work:
+                run.thread.do(run.abandon)
 
     def _gather(self) -> None:
         """Let some answers come together with the one that `wait` has."""
-        of_many_ms = GATHER_MS if self._at_work > GATHER_BEYOND else 0
-        enough = min(self._at_work - 1, ANSWERS_MAX // 2)
+        of_many_ms = GATHER_MS if len(self._at_work) > ANSWERS_MAX else 0
+        enough = min(len(self._at_work) - 1, ANSWERS_MAX // 2)
         for _ in range(max(of_many_ms, self._gather_ms)):
-            if self._answers.qsize() >= enough:
+            if self.answered >= enough:
                 break
-            self._stopped.wait(1 / 1000)
+            self._clock.sleep(1 / 1000)
             self._reinforce()
 
     def _reinforce(self) -> None:
-        """Start another thread if regions wait for one and it would help.
+        """Begin other turns if regions wait for one, also beside those that are stuck in a step.
 
-        Threads that have been in one step for long are replaced, so that operators which hang do
-        not take the others' time.
+        Allows one more if that would help.
         """
-        if self._ready.empty():
-            return
+        with self._lock:
+            self._begin_turns()
+            if self._allowed == self._count or not self._ready.keys() - self._turns.keys():
+                return
+            wait_s = max(WAITING_MS / 1000, WAITING_RATIO * self._cpu_s)
+            if self._wall_s > wait_s or all(ms > LONG_STEP_MS for ms in self._steps_ms()):
+                self._allowed += 1
+                self._begin_turns()
+
+    def _steps_ms(self) -> list[float]:
+        """Return for how long each turn has been in its step."""
         now = self._clock.monotonic()
         # Read once each: the threads go on meanwhile.
-        steps_ms = [0.0 if (s := t.since) is None else (now - s) * 1000 for t in self._threads]
-        stuck = sum(ms > STUCK_AFTER_MS for ms in steps_ms)
-        if len(self._threads) - stuck >= self._count:
+        return [
+            0.0 if (since := turn.since) is None else (now - since) * 1000
+            for turn in self._turns.values()
+        ]
+
+    def _now_ready(self, run: RegionRun) -> None:
+        self._ready.setdefault(run.thread, deque()).append(run)
+
+    def _begin_turns(self) -> None:
+        """Begin as many turns as may be under way."""
+        waiting = [thread for thread in self._ready if thread not in self._turns]
+        if not waiting or self._stopped.is_set():
             return
-        if all(ms > LONG_STEP_MS for ms in steps_ms) or self._mostly_wait():
-            self._start_thread()
+        free = self._allowed - sum(ms <= STUCK_AFTER_MS for ms in self._steps_ms())
+        for thread in waiting[: max(free, 0)]:
+            # Its time begins now: the thread may hang in a step for another task.
+            turn = self._turns[thread] = _Turn(self._clock.monotonic())
+            thread.do(partial(self._take_turn, thread, turn, self._ready.pop(thread)))
 
-    def _mostly_wait(self) -> bool:
-        wall_s = sum(thread.wall_s for thread in self._threads)
-        cpu_s = sum(thread.cpu_s for thread in self._threads)
-        return wall_s * 1000 > WAITING_MS and wall_s > WAITING_RATIO * cpu_s
-
-    def _start_thread(self) -> None:
-        steps = _Steps()
-        self._threads.append(steps)
-        threading.Thread(
-            target=self._work, args=(steps,), name="holdfast-region", daemon=True
-        ).start()
-
-    def _work(self, steps: _Steps) -> None:
-        while (run := self._ready.get()) is not None and not self._stopped.is_set():
-            moved = self._advance(run, steps)
+    def _take_turn(self, thread: RegionThread, turn: _Turn, runs: deque[RegionRun]) -> None:
+        moved: dict[RegionRun, bool] = {}
+        for run in runs:
+            if self._stopped.is_set():
+                break
+            moved[run] = self._advance(run, turn)
             if run.answer is not None:
+                del moved[run]
                 self._hand_in(run)
-            elif moved:
-                self._ready.put(run)
-            else:
-                self._park(run)
+        with self._lock:
+            del self._turns[thread]
+            self._wall_s += turn.wall_s
+            self._cpu_s += turn.cpu_s
+            for run, again in moved.items():
+                if again or run in self._woken:
+                    self._woken.discard(run)
+                    self._now_ready(run)
+                else:
+                    self._idle.add(run)
+            self._begin_turns()
 
-    def _advance(self, run: RegionRun, steps: _Steps) -> bool:
-        """Let a region do one unit of work, or what is left of it; returns whether there is more.
+    def _advance(self, run: RegionRun, turn: _Turn) -> bool:
+        """Let a region do one unit of work, or the rest of its work; returns whether there is more.
 
         CPU time is asked for before and behind that only: it takes a system call, and a unit of
         work may be short.
@@ -206,28 +302,18 @@ class RegionThreads:
         begun, cpu_s = self._clock.monotonic(), self._clock.thread_time()
         moved = True
         while moved and run.answer is None and not self._stopped.is_set():
-            steps.since = self._clock.monotonic()
-            moved = run.advance(now_ms())
+            turn.since = self._clock.monotonic()
+            moved = run.advance(elapsed_ms())
             if not run.has_all_rows:
                 break
-        steps.cpu_s += self._clock.thread_time() - cpu_s
-        steps.wall_s += self._clock.monotonic() - begun
-        steps.since = None
+        turn.cpu_s += self._clock.thread_time() - cpu_s
+        turn.wall_s += self._clock.monotonic() - begun
+        turn.since = None
         return moved
 
     def _hand_in(self, run: RegionRun) -> None:
         """Wait while many regions wait to be made durable, unless the threads are to end."""
         while not self._stopped.is_set():
-            try:
+            with suppress(queue.Full):
                 self._answers.put(run, timeout=1)
-                break
-            except queue.Full:
-                continue
-
-    def _park(self, run: RegionRun) -> None:
-        with self._lock:
-            if run not in self._woken:
-                self._idle.add(run)
                 return
-            self._woken.remove(run)
-        self._ready.put(run)

@@ -8,6 +8,7 @@ use super::entry::{
     InFlight, InFlightPlace, OperatorEntry, Piece, Staged, StateContent, StateEntry, StateKind,
 };
 use crate::error::{Error, Result};
+use crate::format::decode;
 use crate::ids::{CheckpointId, SegmentRef};
 
 #[derive(Clone, PartialEq, Message)]
@@ -34,8 +35,8 @@ pub(super) struct HeaderMessage {
     pub properties: std::collections::BTreeMap<String, String>,
 }
 
-/// A region's entry. The three lists stay encoded: each is the encoding of a message with nothing
-/// but a repeated field, so that joining two lists is joining their bytes.
+/// A region's entry. The three lists stay encoded. Each is a message with one repeated field, so
+/// that two lists are joined by joining their bytes.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub(super) struct RegionMessage {
     #[prost(string, tag = "1")]
@@ -140,29 +141,37 @@ struct StagedList {
     items: Vec<Staged>,
 }
 
-/// Decodes any message; the error says of what.
-pub(super) fn decode<M: Message + Default>(what: &str, bytes: impl prost::bytes::Buf) -> Result<M> {
-    M::decode(bytes).map_err(|e| Error::corrupt(format!("{what} cannot be decoded: {e}")))
-}
-
 pub(super) fn encode_operators(operators: &[OperatorEntry]) -> Bytes {
-    let items = operators.iter().map(OperatorMessage::from).collect();
+    let message = |operator: &OperatorEntry| OperatorMessage {
+        name: operator.name.clone(),
+        finished: operator.finished,
+        states: operator.states.iter().map(state_message).collect(),
+    };
+    let items = operators.iter().map(message).collect();
     OperatorList { items }.encode_to_vec().into()
 }
 
 pub(super) fn decode_operators(bytes: &[u8]) -> Result<Vec<OperatorEntry>> {
     let list: OperatorList = decode("list of operators", bytes)?;
-    list.items.into_iter().map(TryFrom::try_from).collect()
+    let operator = |message: OperatorMessage| {
+        let states = message.states.into_iter().map(state_from);
+        Ok(OperatorEntry {
+            name: message.name,
+            states: states.collect::<Result<_>>()?,
+            finished: message.finished,
+        })
+    };
+    list.items.into_iter().map(operator).collect()
 }
 
 pub(super) fn encode_in_flight(in_flight: &[InFlight]) -> Bytes {
-    let items = in_flight.iter().map(InFlightMessage::from).collect();
+    let items = in_flight.iter().map(in_flight_message).collect();
     InFlightList { items }.encode_to_vec().into()
 }
 
 pub(super) fn decode_in_flight(bytes: &[u8]) -> Result<Vec<InFlight>> {
     let list: InFlightList = decode("list of in-flight data", bytes)?;
-    list.items.into_iter().map(TryFrom::try_from).collect()
+    list.items.into_iter().map(in_flight_from).collect()
 }
 
 pub(super) fn encode_staged(staged: &[Staged]) -> Bytes {
@@ -171,138 +180,91 @@ pub(super) fn encode_staged(staged: &[Staged]) -> Bytes {
 }
 
 pub(super) fn decode_staged(bytes: &[u8]) -> Result<Vec<Staged>> {
-    let list: StagedList = decode("list of staged files", bytes)?;
-    Ok(list.items)
+    Ok(decode::<StagedList>("list of staged files", bytes)?.items)
 }
 
 fn reference_from(bytes: &[u8]) -> Result<SegmentRef> {
     SegmentRef::from_bytes(bytes).map_err(|e| Error::corrupt(e.to_string()))
 }
 
-impl From<&OperatorEntry> for OperatorMessage {
-    fn from(entry: &OperatorEntry) -> Self {
-        Self {
-            name: entry.name.clone(),
-            finished: entry.finished,
-            states: entry.states.iter().map(StateMessage::from).collect(),
-        }
+fn state_message(state: &StateEntry) -> StateMessage {
+    let message = |piece: &Piece| PieceMessage {
+        reference: piece.reference.to_bytes().to_vec(),
+        payload_offset: piece.payload_offset,
+        length: piece.length,
+    };
+    let (pieces, inline) = match &state.content {
+        StateContent::Pieces(pieces) => (pieces.iter().map(message).collect(), None),
+        StateContent::Inline(bytes) => (Vec::new(), Some(bytes.clone())),
+    };
+    StateMessage {
+        name: state.name.clone(),
+        kind: state.kind.tag(),
+        dtype: state.dtype.clone(),
+        shape: state.shape.clone(),
+        pieces,
+        inline,
     }
 }
 
-impl TryFrom<OperatorMessage> for OperatorEntry {
-    type Error = Error;
-
-    fn try_from(message: OperatorMessage) -> Result<Self> {
-        let states: Result<Vec<_>> = message.states.into_iter().map(TryFrom::try_from).collect();
-        Ok(Self {
-            name: message.name,
-            states: states?,
-            finished: message.finished,
-        })
-    }
-}
-
-impl From<&StateEntry> for StateMessage {
-    fn from(entry: &StateEntry) -> Self {
-        let (pieces, inline) = match &entry.content {
-            StateContent::Pieces(pieces) => (pieces.iter().map(PieceMessage::from).collect(), None),
-            StateContent::Inline(bytes) => (Vec::new(), Some(bytes.clone())),
-        };
-        Self {
-            name: entry.name.clone(),
-            kind: entry.kind.tag(),
-            dtype: entry.dtype.clone(),
-            shape: entry.shape.clone(),
-            pieces,
-            inline,
-        }
-    }
-}
-
-impl TryFrom<StateMessage> for StateEntry {
-    type Error = Error;
-
-    fn try_from(message: StateMessage) -> Result<Self> {
-        let kind = StateKind::from_tag(message.kind).ok_or_else(|| {
-            Error::corrupt(format!(
-                "kind of a state: expected 1 to 5, found {}",
-                message.kind
-            ))
-        })?;
-        let pieces: Result<Vec<_>> = message.pieces.into_iter().map(TryFrom::try_from).collect();
-        let content = match (pieces?, message.inline) {
-            (pieces, None) => StateContent::Pieces(pieces),
-            (pieces, Some(bytes)) if pieces.is_empty() => StateContent::Inline(bytes),
-            _ => return Err(Error::corrupt("a state both in segments and inline")),
-        };
-        Ok(Self {
-            name: message.name,
-            kind,
-            dtype: message.dtype,
-            shape: message.shape,
-            content,
-        })
-    }
-}
-
-impl From<&Piece> for PieceMessage {
-    fn from(piece: &Piece) -> Self {
-        Self {
-            reference: piece.reference.to_bytes().to_vec(),
+fn state_from(message: StateMessage) -> Result<StateEntry> {
+    let kind = StateKind::from_tag(message.kind).ok_or_else(|| {
+        let found = message.kind;
+        Error::corrupt(format!("kind of a state: expected 1 to 5, found {found}"))
+    })?;
+    let piece = |piece: PieceMessage| {
+        Ok(Piece {
+            reference: reference_from(&piece.reference)?,
             payload_offset: piece.payload_offset,
             length: piece.length,
-        }
-    }
-}
-
-impl TryFrom<PieceMessage> for Piece {
-    type Error = Error;
-
-    fn try_from(message: PieceMessage) -> Result<Self> {
-        Ok(Self {
-            reference: reference_from(&message.reference)?,
-            payload_offset: message.payload_offset,
-            length: message.length,
         })
+    };
+    let pieces = message.pieces.into_iter().map(piece);
+    let pieces = pieces.collect::<Result<Vec<_>>>()?;
+    let content = match message.inline {
+        None => StateContent::Pieces(pieces),
+        Some(bytes) if pieces.is_empty() => StateContent::Inline(bytes),
+        Some(_) => return Err(Error::corrupt("a state both in segments and inline")),
+    };
+    Ok(StateEntry {
+        name: message.name,
+        kind,
+        dtype: message.dtype,
+        shape: message.shape,
+        content,
+    })
+}
+
+fn in_flight_message(in_flight: &InFlight) -> InFlightMessage {
+    let (reference, inline) = match &in_flight.place {
+        InFlightPlace::Segment(reference) => (Some(reference.to_bytes().to_vec()), None),
+        InFlightPlace::Inline(bytes) => (None, Some(bytes.clone())),
+    };
+    InFlightMessage {
+        created: in_flight.created.0,
+        channel: in_flight.channel.clone(),
+        rows: in_flight.rows,
+        bytes: in_flight.bytes,
+        reference,
+        inline,
     }
 }
 
-impl From<&InFlight> for InFlightMessage {
-    fn from(in_flight: &InFlight) -> Self {
-        let (reference, inline) = match &in_flight.place {
-            InFlightPlace::Segment(reference) => (Some(reference.to_bytes().to_vec()), None),
-            InFlightPlace::Inline(bytes) => (None, Some(bytes.clone())),
-        };
-        Self {
-            created: in_flight.created.0,
-            channel: in_flight.channel.clone(),
-            rows: in_flight.rows,
-            bytes: in_flight.bytes,
-            reference,
-            inline,
+fn in_flight_from(message: InFlightMessage) -> Result<InFlight> {
+    let place = match (message.reference, message.inline) {
+        (Some(reference), None) => InFlightPlace::Segment(reference_from(&reference)?),
+        (None, Some(bytes)) => InFlightPlace::Inline(bytes),
+        _ => {
+            return Err(Error::corrupt(
+                "in-flight data: expected it either in a segment or inline",
+            ));
         }
-    }
-}
-
-impl TryFrom<InFlightMessage> for InFlight {
-    type Error = Error;
-
-    fn try_from(message: InFlightMessage) -> Result<Self> {
-        let place = match (message.reference, message.inline) {
-            (Some(reference), None) => InFlightPlace::Segment(reference_from(&reference)?),
-            (None, Some(bytes)) => InFlightPlace::Inline(bytes),
-            _ => {
-                return Err(Error::corrupt(
-                    "in-flight data: expected it either in a segment or inline",
-                ));
-            }
-        };
-        Ok(Self {
-            created: CheckpointId(message.created),
-            channel: message.channel,
-            rows: message.rows,
-            bytes: message.bytes,
-            place,
-        })
-    }
+    };
+    Ok(InFlight {
+        created: CheckpointId(message.created),
+        channel: message.channel,
+        rows: message.rows,
+        bytes: message.bytes,
+        place,
+    })
 }

@@ -1,8 +1,10 @@
-//! What a region's entry is made of: states of operators, in-flight data, staged files.
+//! The parts of a region's entry: states of operators, in-flight data, staged files.
 
 use prost::Message;
 
-use super::{IN_FLIGHT_OPERATOR, MAX_PATH_BYTES, check_length, check_name, check_unique};
+use super::{
+    IN_FLIGHT_OPERATOR, MAX_NAME_BYTES, MAX_PATH_BYTES, check_length, check_name, check_unique,
+};
 use crate::error::{Error, Result};
 use crate::ids::{CheckpointId, SegmentRef};
 
@@ -11,13 +13,13 @@ use crate::ids::{CheckpointId, SegmentRef};
 pub struct Piece {
     /// The segment.
     pub reference: SegmentRef,
-    /// First byte in its payload.
+    /// Offset in its payload.
     pub payload_offset: u64,
     /// Length in bytes.
     pub length: u64,
 }
 
-/// How a state is redistributed when the regions change (R73).
+/// Redistribution of a state when the regions change (R73).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StateKind {
     /// An array that follows its region.
@@ -64,12 +66,12 @@ impl StateKind {
     }
 }
 
-/// Where the bytes of a state are.
+/// The bytes of a state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StateContent {
     /// In segments, in this order.
     Pieces(Vec<Piece>),
-    /// Here, because they are few.
+    /// Few bytes, here.
     Inline(Vec<u8>),
 }
 
@@ -77,9 +79,9 @@ pub enum StateContent {
 /// wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StateEntry {
-    /// Its name in the operator, which is the store of its owner.
+    /// Its name in the operator: the store of its owner.
     pub name: String,
-    /// How it is redistributed.
+    /// Its redistribution.
     pub kind: StateKind,
     /// Type string of NumPy's array interface, such as `<f8`. May be empty unless it is an array.
     pub dtype: String,
@@ -91,7 +93,7 @@ pub struct StateEntry {
 
 impl StateEntry {
     /// # Errors
-    /// `InvalidInput` for a name or a type that cannot be.
+    /// `InvalidInput` for a wrong name or type.
     pub fn check(&self) -> Result<()> {
         check_name("name of a state", &self.name)?;
         let untyped = self.dtype.is_empty() && self.kind != StateKind::Array;
@@ -106,26 +108,21 @@ impl StateEntry {
     }
 }
 
-/// Byte order, kind, size in bytes, and for times a unit: `<f8`, `|b1`, `<M8[ns]`. Objects (`O`)
-/// have no bytes of their own.
+/// Returns whether `text` has byte order, kind, size in bytes, and for times a unit: `<f8`, `|b1`,
+/// `<M8[ns]`. Objects (`O`) have no bytes of their own.
 fn is_type_string(text: &str) -> bool {
     let mut rest = text.chars();
-    let order = rest.next();
-    let kind = rest.next();
-    let rest = rest.as_str();
-    let (size, unit) = match rest.split_once('[') {
-        None => (rest, None),
+    let (order, kind) = (rest.next(), rest.next());
+    let (size, unit) = match rest.as_str().split_once('[') {
+        None => (rest.as_str(), None),
         Some((size, unit)) => (size, Some(unit)),
     };
-    let unit_fits = match unit.map(|unit| unit.strip_suffix(']')) {
-        None => true,
-        Some(None) => false,
-        Some(Some(unit)) => {
-            matches!(kind, Some('m' | 'M'))
-                && (1..=16).contains(&unit.len())
-                && unit.bytes().all(|b| b.is_ascii_alphanumeric())
-        }
-    };
+    let unit_fits = unit.is_none_or(|unit| {
+        let unit = unit.strip_suffix(']').unwrap_or_default();
+        matches!(kind, Some('m' | 'M'))
+            && (1..=16).contains(&unit.len())
+            && unit.bytes().all(|b| b.is_ascii_alphanumeric())
+    });
     matches!(order, Some('<' | '>' | '|'))
         && matches!(
             kind,
@@ -149,7 +146,7 @@ pub struct OperatorEntry {
 
 impl OperatorEntry {
     /// # Errors
-    /// `InvalidInput` for a name that cannot be, or a state that occurs twice.
+    /// `InvalidInput` for a wrong name, or a state that occurs twice.
     pub fn check(&self) -> Result<()> {
         check_name("name of an operator", &self.name)?;
         if self.name == IN_FLIGHT_OPERATOR {
@@ -165,12 +162,12 @@ impl OperatorEntry {
     }
 }
 
-/// Where in-flight data is.
+/// The place of in-flight data.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum InFlightPlace {
     /// In a segment.
     Segment(SegmentRef),
-    /// Here, because it is little.
+    /// Little data, here.
     Inline(Vec<u8>),
 }
 
@@ -185,7 +182,7 @@ pub struct InFlight {
     pub rows: u64,
     /// Their size in bytes.
     pub bytes: u64,
-    /// Where they are.
+    /// Their place.
     pub place: InFlightPlace,
 }
 
@@ -193,21 +190,17 @@ impl InFlight {
     /// # Errors
     /// `InvalidInput` for a name that is too long.
     pub fn check(&self) -> Result<()> {
-        check_length(
-            "channel of in-flight data",
-            &self.channel,
-            super::MAX_NAME_BYTES,
-        )
+        check_length("channel of in-flight data", &self.channel, MAX_NAME_BYTES)
     }
 }
 
 /// A file that a two-phase sink staged, in memory and as stored.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Staged {
-    /// Where it is now.
+    /// Its path now.
     #[prost(string, tag = "1")]
     pub path: String,
-    /// Where it belongs once committed.
+    /// Its path once it is committed.
     #[prost(string, tag = "2")]
     pub target: String,
     /// Number of rows.

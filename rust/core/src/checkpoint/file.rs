@@ -3,20 +3,21 @@
 use std::collections::BTreeMap;
 
 use prost::Message;
-use prost::bytes::{Buf, Bytes};
+use prost::bytes::{Buf, BufMut, Bytes};
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::encoding::{CoordinatorMessage, HeaderMessage, RegionMessage, decode};
-use super::fields::{CheckpointKind, NewMetadata};
+use super::encoding::{CoordinatorMessage, HeaderMessage};
+use super::metadata::{CheckpointKind, NewMetadata};
 use super::region::RegionEntry;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
+use crate::format::decode;
 use crate::format::frame::{self, Frame, FrameKind, MAX_BODY_BYTES, split};
 use crate::ids::CheckpointId;
 
-/// Version written by this build. Every older version stays readable.
+/// Version that this build writes. Every older version stays readable.
 pub const METADATA_VERSION: u32 = 1;
 
-/// Records are cut into frames of this size, so that one record may be larger than a frame.
+/// Size of the frames into which records are cut, so that one record may be larger than a frame.
 const FRAME_BYTES: usize = 512 << 10;
 
 /// Body of the trailer: regions 8, coordinators 8, bytes before the trailer 8, their digest 16.
@@ -107,30 +108,26 @@ pub(super) fn encode(fields: &NewMetadata) -> Result<Vec<u8>> {
     records.close()?;
     let mut trailer = Vec::with_capacity(TRAILER_BODY_BYTES);
     for count in [fields.regions.len(), fields.coordinators.len(), out.len()] {
-        trailer.extend_from_slice(&(count as u64).to_le_bytes());
+        trailer.put_u64_le(count as u64);
     }
-    trailer.extend_from_slice(&xxh3_128(&out).to_le_bytes());
+    trailer.put_u128_le(xxh3_128(&out));
     frame::put_raw(&mut out, FrameKind::CheckpointTrailer, &trailer)?;
     Ok(out)
 }
 
-/// Verifies the frames of a file and decodes what they say.
+/// Verifies and decodes the frames of a file.
 ///
 /// # Errors
-/// `Unsupported` when a newer version wrote it, else `Corrupt` with the offset of the first frame
-/// that does not verify.
+/// `Newer` when a newer version wrote it, else `Corrupt` with the offset of the first bad frame.
 pub(super) fn read(bytes: &[u8]) -> Result<NewMetadata> {
     let mut frames = Frames { bytes, position: 0 };
     let header = frames.header()?;
     let regions = frames.section(FrameKind::Regions)?;
     let coordinators = frames.section(FrameKind::Coordinators)?;
     let trailer = frames.trailer()?;
-    let regions = records(regions, trailer.regions, "regions")?
-        .into_iter()
-        .map(|record| {
-            decode::<RegionMessage>("entry of a region", record).map(RegionEntry::from_message)
-        })
-        .collect::<Result<Vec<_>>>()?;
+    let entry = |record| decode("entry of a region", record).map(RegionEntry::from_message);
+    let regions = records(regions, trailer.regions, "regions")?.into_iter();
+    let regions = regions.map(entry).collect::<Result<Vec<_>>>()?;
     let mut snapshots = BTreeMap::new();
     for record in records(coordinators, trailer.coordinators, "coordinators")? {
         let message: CoordinatorMessage = decode("snapshot of a coordinator", record)?;
@@ -143,9 +140,9 @@ pub(super) fn read(bytes: &[u8]) -> Result<NewMetadata> {
         }
     }
     let kind = CheckpointKind::from_tag(header.kind).ok_or_else(|| {
+        let found = header.kind;
         Error::corrupt(format!(
-            "kind of a checkpoint: expected 1 to 3, found {}",
-            header.kind
+            "kind of a checkpoint: expected 1 to 3, found {found}"
         ))
     })?;
     Ok(NewMetadata {
@@ -191,20 +188,14 @@ impl<'a> Frames<'a> {
             .and_then(body)
             .and_then(|body| decode("header", body.as_slice())))?;
         if header.version > METADATA_VERSION {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!(
-                    "version of checkpoint metadata: this build reads up to {METADATA_VERSION}, \
-                     found {}",
-                    header.version
-                ),
-            ));
+            let what = "version of checkpoint metadata";
+            return Err(Error::newer(what, METADATA_VERSION, header.version));
         }
         self.position += frame.stored_len();
         Ok(header)
     }
 
-    /// The joined bodies of all frames of this type that come next.
+    /// The joined bodies of the next frames, as long as they have this type.
     fn section(&mut self, kind: FrameKind) -> Result<Bytes> {
         let mut joined = Vec::new();
         loop {
@@ -217,7 +208,7 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// The trailer, which must be the last frame and agree with what is before it.
+    /// The trailer, which must be the last frame and agree with the bytes before it.
     fn trailer(&self) -> Result<Trailer> {
         let frame = self.peek()?;
         self.at(frame
@@ -226,31 +217,29 @@ impl<'a> Frames<'a> {
     }
 
     fn check_trailer(&self, frame: Frame<'_>) -> Result<Trailer> {
-        let body = body(frame)?;
-        let (regions, rest) = split::<8>(&body)?;
-        let (coordinators, rest) = split::<8>(rest)?;
-        let (before, rest) = split::<8>(rest)?;
-        let (digest, _) = split::<16>(rest)?;
+        let (fields, _) = split::<TRAILER_BODY_BYTES>(&body(frame)?)?;
+        let mut fields = fields.as_slice();
+        let trailer = Trailer {
+            regions: fields.get_u64_le(),
+            coordinators: fields.get_u64_le(),
+        };
+        let before = fields.get_u64_le();
         let found = self.bytes.get(..self.position).unwrap_or_default();
         let end = self.position + frame.stored_len();
-        if u64::from_le_bytes(before) != found.len() as u64 || end != self.bytes.len() {
+        if before != found.len() as u64 || end != self.bytes.len() {
             return Err(Error::corrupt(format!(
-                "length: expected {} bytes and a trailer of {}, found {} bytes altogether",
-                u64::from_le_bytes(before),
+                "length: expected {before} bytes and a trailer of {}, found {} bytes altogether",
                 frame.stored_len(),
                 self.bytes.len()
             )));
         }
-        let (expected, found) = (u128::from_le_bytes(digest), xxh3_128(found));
+        let (expected, found) = (fields.get_u128_le(), xxh3_128(found));
         if expected != found {
             return Err(Error::corrupt(format!(
                 "xxh3-128 digest of all bytes before: expected {expected:032x}, found {found:032x}"
             )));
         }
-        Ok(Trailer {
-            regions: u64::from_le_bytes(regions),
-            coordinators: u64::from_le_bytes(coordinators),
-        })
+        Ok(trailer)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Metadata files in a folder: made whole, never overwritten.
+//! Metadata files in a folder. Each appears whole, and nothing overwrites it.
 
 use super::file;
 use super::metadata::Metadata;
@@ -32,10 +32,9 @@ fn is_temporary(name: &str) -> bool {
         .is_some_and(|digits| parse_name(&format!("{digits}{SUFFIX}")).is_some())
 }
 
-/// Writes the metadata file and returns its name. Whatever happens, the file is there whole or not
-/// at all, and an error says that it is not. What a crash left of another write is removed. One
-/// writer at a time: a second one could remove what the first is about to publish, whose write
-/// would then fail.
+/// Writes the metadata file and returns its name. The file is there whole or, after an error or a
+/// crash, not at all. Also removes the temporary files of crashed writers, so there must be one
+/// writer at a time: a second one could make the write of the first one fail.
 ///
 /// # Errors
 /// `AlreadyExists` when the checkpoint has a file, `Unsupported` on a backend that can neither
@@ -53,7 +52,7 @@ fn write_bytes(storage: &dyn Storage, id: CheckpointId, bytes: &[u8]) -> Result<
         }
     }
     let (name, temporary) = (file_name(id), temporary_name(id));
-    // Only now does every backend know what it promises.
+    // A backend may learn its capabilities from its first object.
     let mut file = storage.create(&temporary)?;
     if storage.capabilities().durable_append {
         let published = file
@@ -66,7 +65,7 @@ fn write_bytes(storage: &dyn Storage, id: CheckpointId, bytes: &[u8]) -> Result<
         }
         published?;
     } else {
-        // Nothing is visible before it is whole. A file dropped unfinished leaves no trace.
+        // Every object appears whole. A file dropped unfinished leaves no trace.
         drop(file);
         let mut file = storage.create(&name)?;
         file.append(bytes)?;
@@ -78,16 +77,15 @@ fn write_bytes(storage: &dyn Storage, id: CheckpointId, bytes: &[u8]) -> Result<
 /// Reads and verifies the metadata of a checkpoint.
 ///
 /// # Errors
-/// `NotFound`; `Unsupported` when a newer version wrote it; `Corrupt` with file and offset.
+/// `NotFound`; `Newer` when a newer version wrote it; `Corrupt` with file and offset.
 pub fn read(storage: &dyn Storage, id: CheckpointId) -> Result<Metadata> {
     read_file(storage, &file_name(id))
 }
 
-/// As [`read`], by the name of the file. A file may have any name, but not that of another
-/// checkpoint.
+/// Like [`read`], from a file with any name but that of another checkpoint.
 ///
 /// # Errors
-/// As [`read`].
+/// Errors of [`read`].
 pub fn read_file(storage: &dyn Storage, name: &str) -> Result<Metadata> {
     let input = storage.open(name)?;
     read_frames(input.as_ref(), 0, input.size_bytes())
@@ -106,24 +104,21 @@ fn decode(bytes: &[u8], name: &str) -> Result<Metadata> {
     }
 }
 
-/// Ids of all checkpoints with a file, ascending. Files are not looked into.
+/// Ids of all checkpoints with a file, ascending. Reads no file.
 ///
 /// # Errors
-/// Those of storage.
+/// Errors of storage.
 pub fn list(storage: &dyn Storage) -> Result<Vec<CheckpointId>> {
-    let mut ids: Vec<_> = storage
-        .list()?
-        .iter()
-        .filter_map(|object| parse_name(&object.name))
-        .collect();
+    let objects = storage.list()?.into_iter();
+    let mut ids: Vec<_> = objects.filter_map(|o| parse_name(&o.name)).collect();
     ids.sort_unstable();
     Ok(ids)
 }
 
-/// Removes the metadata of a checkpoint. Removing what is not there is a success.
+/// Removes the metadata of a checkpoint. Succeeds if there is none.
 ///
 /// # Errors
-/// Those of storage.
+/// Errors of storage.
 pub fn delete(storage: &dyn Storage, id: CheckpointId) -> Result<()> {
     storage.delete(&file_name(id))
 }
@@ -140,7 +135,7 @@ impl Metadata {
     /// Inverse of [`Metadata::to_bytes`].
     ///
     /// # Errors
-    /// `Unsupported`, `Corrupt`.
+    /// `Newer`, `Corrupt`.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         Self::read(bytes).map_err(|e| e.context("checkpoint metadata"))
     }

@@ -1,22 +1,73 @@
-//! A checkpoint: all its regions, its coordinators, and what the next attempt must know.
+//! A checkpoint: its regions, its coordinators, and facts for the next attempt.
 
 use std::collections::BTreeMap;
 
-use super::fields::NewMetadata;
 use super::region::RegionEntry;
 use super::{MAX_NAME_BYTES, check_length, check_name, file};
 use crate::error::{Error, Result};
-use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
+use crate::ids::{CheckpointId, FileId};
+use crate::liveness::RestoredCheckpoint;
 
-/// A segment that a checkpoint needs, as `SnapshotManager::restore` takes it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Reference {
-    /// Whose it is.
-    pub owner: Owner,
-    /// Origin of that owner's state.
-    pub origin: CheckpointId,
-    /// The segment.
-    pub reference: SegmentRef,
+/// The reason for a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CheckpointKind {
+    /// For a batch.
+    Checkpoint = 1,
+    /// For a user; never subsumed.
+    Savepoint = 2,
+    /// At the end of all input.
+    Final = 3,
+}
+
+impl CheckpointKind {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Checkpoint, Self::Savepoint, Self::Final];
+
+    /// Stable number, as stored.
+    pub fn tag(self) -> u32 {
+        self as u32
+    }
+
+    /// Inverse of [`CheckpointKind::tag`].
+    pub fn from_tag(tag: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.tag() == tag)
+    }
+
+    /// Name, for people and for Python.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Checkpoint => "checkpoint",
+            Self::Savepoint => "savepoint",
+            Self::Final => "final",
+        }
+    }
+}
+
+/// New metadata.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NewMetadata {
+    /// The checkpoint.
+    pub id: CheckpointId,
+    /// Spark's batch, -1 before the first.
+    pub batch_id: i64,
+    /// Its reason.
+    pub kind: CheckpointKind,
+    /// Its time in milliseconds since the epoch.
+    pub created_ms: u64,
+    /// The topology of the pipeline, for the driver that restores it.
+    pub topology: Vec<u8>,
+    /// Entries of all regions, in any order.
+    pub regions: Vec<RegionEntry>,
+    /// Snapshots of the operator coordinators, by operator.
+    pub coordinators: BTreeMap<String, Vec<u8>>,
+    /// Regional completions in a row up to this one (R20).
+    pub consecutive_regional: u64,
+    /// The next attempt must be global (R21).
+    pub force_global: bool,
+    /// Operators that are finished in every region (R60).
+    pub finished_operators: Vec<String>,
+    /// Anything else that a pipeline must find again.
+    pub properties: BTreeMap<String, String>,
 }
 
 /// Metadata of a checkpoint: immutable, and consistent in itself. Its regions are sorted by name.
@@ -27,8 +78,8 @@ impl Metadata {
     /// Checks it and sorts the regions by name.
     ///
     /// # Errors
-    /// `InvalidInput` for a name that cannot be, a region that occurs twice, or an origin that is
-    /// not of this checkpoint's past.
+    /// `InvalidInput` for a wrong name, a region that occurs twice, or an origin that is not in
+    /// this checkpoint's past.
     pub fn new(mut new: NewMetadata) -> Result<Self> {
         let id = new.id;
         check_metadata(&mut new).map_err(|e| e.context(format!("checkpoint {id}")))?;
@@ -38,7 +89,7 @@ impl Metadata {
     /// Verifies and decodes all bytes of a file.
     ///
     /// # Errors
-    /// `Unsupported` when a newer version wrote it, else `Corrupt`.
+    /// `Newer` when a newer version wrote it, else `Corrupt`.
     pub(super) fn read(bytes: &[u8]) -> Result<Self> {
         Self::new(file::read(bytes)?).map_err(|e| Error::corrupt(e.to_string()))
     }
@@ -69,36 +120,36 @@ impl Metadata {
         !self.0.regions.iter().any(RegionEntry::failed)
     }
 
-    /// Every segment it needs: state has the origin of its region, also where a snapshot reused an
-    /// older segment; in-flight data has the checkpoint that stored it.
+    /// Every segment it needs, as `SnapshotManager::restore` takes them. State has the origin of its
+    /// region, even if a snapshot reused an older segment. In-flight data has the checkpoint that
+    /// stored it.
     ///
     /// # Errors
     /// `Corrupt`.
-    pub fn references(&self, pipeline: &str) -> Result<Vec<Reference>> {
-        let mut found = Vec::new();
+    pub fn restored(&self, pipeline: &str) -> Result<RestoredCheckpoint> {
+        let mut segments = Vec::new();
         for entry in &self.0.regions {
-            let references = entry
-                .references()
-                .map_err(|e| e.context(format!("checkpoint {}", self.0.id)))?;
-            found.extend(references.into_iter().map(|r| Reference {
-                owner: Owner::new(pipeline, &r.operator, entry.region(), &r.store),
-                origin: r.origin,
-                reference: r.reference,
-            }));
+            let references = entry.references(pipeline);
+            let references =
+                references.map_err(|e| e.context(format!("checkpoint {}", self.0.id)))?;
+            let found = references.into_iter();
+            segments.extend(found.map(|one| (one.owner, one.origin, one.reference)));
         }
-        Ok(found)
+        Ok(RestoredCheckpoint {
+            id: self.0.id,
+            segments,
+        })
     }
 
-    /// Bytes that each file of its segments has, at least.
+    /// Least size in bytes of each file with its segments.
     ///
     /// # Errors
     /// `Corrupt`.
     pub fn file_bytes(&self) -> Result<BTreeMap<FileId, u64>> {
         let mut bytes = BTreeMap::new();
-        for found in self.references("")? {
-            let segment = found.reference;
+        for (_, _, segment) in self.restored("")?.segments {
             let known: &mut u64 = bytes.entry(segment.file).or_default();
-            *known = (*known).max(segment.offset.saturating_add(segment.len));
+            *known = (*known).max(segment.end());
         }
         Ok(bytes)
     }
@@ -121,7 +172,7 @@ fn check_metadata(new: &mut NewMetadata) -> Result<()> {
         check_length("key of a property", key, MAX_NAME_BYTES)?;
     }
     file::check_header(new)?;
-    // Stable and cheap where they are sorted already, as in every file.
+    // Stable, and cheap for regions that are sorted already, as in every file.
     new.regions.sort_by(|a, b| a.region().cmp(b.region()));
     for (entry, next) in new.regions.iter().zip(new.regions.iter().skip(1)) {
         if entry.region() == next.region() {

@@ -1,11 +1,10 @@
-//! Metadata of a checkpoint: one file that holds, for every region, what its state is made of and
-//! which snapshot produced it (`FORMAT.md`, "Checkpoint metadata").
+//! Metadata of a checkpoint: one file with the parts of each region's state and the snapshot that
+//! produced it (`FORMAT.md`, "Checkpoint metadata").
 //!
-//! A file is made whole and never changed, so restoring reads exactly one.
+//! A file appears whole and never changes, so a restore reads exactly one.
 
 mod encoding;
 mod entry;
-mod fields;
 mod file;
 mod folder;
 mod metadata;
@@ -14,11 +13,10 @@ mod region;
 pub use entry::{
     InFlight, InFlightPlace, OperatorEntry, Piece, Staged, StateContent, StateEntry, StateKind,
 };
-pub use fields::{CheckpointKind, NewMetadata};
 pub use file::METADATA_VERSION;
 pub use folder::{delete, file_name, list, parse_name, read, read_file, write};
-pub use metadata::{Metadata, Reference};
-pub use region::{NewRegion, RegionEntry, RegionReference};
+pub use metadata::{CheckpointKind, Metadata, NewMetadata};
+pub use region::{NewRegion, Reference, RegionEntry};
 
 use crate::error::{Error, Result};
 
@@ -31,7 +29,7 @@ pub const MAX_NAME_BYTES: usize = 1024;
 /// Bound on the paths of staged files, in bytes: that of Linux.
 pub const MAX_PATH_BYTES: usize = 4096;
 
-/// A cause is cut after this many bytes: it is for people, and a stack trace has no bound.
+/// Bound on a cause, in bytes, which is cut there: a stack trace has no bound.
 pub const MAX_CAUSE_BYTES: usize = 4096;
 
 fn check_length(what: &str, text: &str, max_bytes: usize) -> Result<()> {

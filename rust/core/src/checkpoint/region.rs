@@ -4,15 +4,16 @@ use prost::Message;
 use prost::bytes::{Bytes, BytesMut};
 
 use super::encoding::{
-    RegionMessage, decode, decode_in_flight, decode_operators, decode_staged, encode_in_flight,
+    RegionMessage, decode_in_flight, decode_operators, decode_staged, encode_in_flight,
     encode_operators, encode_staged,
 };
 use super::entry::{InFlight, InFlightPlace, OperatorEntry, Staged, StateContent};
 use super::{IN_FLIGHT_OPERATOR, MAX_CAUSE_BYTES, MAX_NAME_BYTES, check_length, check_unique};
 use crate::error::{Error, Result};
-use crate::ids::{CheckpointId, SegmentRef};
+use crate::format::decode;
+use crate::ids::{CheckpointId, Owner, SegmentRef};
 
-/// A region's entry to be made.
+/// A new entry of a region.
 #[derive(Clone, Debug)]
 pub struct NewRegion {
     /// Name of the region.
@@ -21,36 +22,34 @@ pub struct NewRegion {
     pub origin: CheckpointId,
     /// States.
     pub operators: Vec<OperatorEntry>,
-    /// Rows that the checkpoint covers and the state does not reflect, oldest first.
+    /// Rows that the checkpoint covers but the state does not reflect, oldest first.
     pub in_flight: Vec<InFlight>,
-    /// What sinks staged up to this checkpoint.
+    /// Files that sinks staged up to this checkpoint.
     pub staged: Vec<Staged>,
     /// The region has seen the end of its data.
     pub finished: bool,
     /// The region fell back in this checkpoint.
     pub failed: bool,
-    /// How often it fell back since its last snapshot.
+    /// Number of fallbacks since its last snapshot.
     pub fallbacks: u64,
-    /// When it began to fall back, in milliseconds since the epoch.
+    /// Time of the first of these, in milliseconds since the epoch.
     pub stale_since_ms: Option<u64>,
-    /// Why it fell back last.
+    /// Cause of the last one.
     pub cause: String,
 }
 
-/// A segment that a region needs.
+/// A segment that a checkpoint needs, as `SnapshotManager::restore` takes it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RegionReference {
-    /// Operator part of the owner.
-    pub operator: String,
-    /// Store part of the owner.
-    pub store: String,
-    /// Origin of what it belongs to.
+pub struct Reference {
+    /// Its owner.
+    pub owner: Owner,
+    /// Origin of that owner's state.
     pub origin: CheckpointId,
     /// The segment.
     pub reference: SegmentRef,
 }
 
-/// What a checkpoint holds for one region. Clones share the encoded lists.
+/// The entry of one region in a checkpoint. Clones share the encoded lists.
 ///
 /// ```
 /// use holdfast_core::CheckpointId;
@@ -81,9 +80,10 @@ impl RegionEntry {
     /// Checks and encodes.
     ///
     /// # Errors
-    /// `InvalidInput` for a name, a type or a path that cannot be, or that occurs twice.
+    /// `InvalidInput` for a wrong name, type or path, or one that occurs twice.
     pub fn new(new: NewRegion) -> Result<Self> {
-        let in_flight_bytes = check_parts(&new).map_err(|e| name_region(&new.region, e))?;
+        let in_flight_bytes = check_parts(&new.region, &new.operators, &new.in_flight, &new.staged)
+            .map_err(|e| name_region(&new.region, e))?;
         Ok(Self(RegionMessage {
             operators: encode_operators(&new.operators),
             in_flight: encode_in_flight(&new.in_flight),
@@ -99,30 +99,26 @@ impl RegionEntry {
         }))
     }
 
-    /// Decodes what [`RegionEntry::to_bytes`] gave and checks all of it.
+    /// Inverse of [`RegionEntry::to_bytes`]; checks all of the entry.
     ///
     /// # Errors
-    /// `Corrupt` when it is something else.
+    /// `Corrupt` for other bytes.
     pub fn from_bytes(bytes: impl Into<Bytes>) -> Result<Self> {
         let entry = Self(decode("entry of a region", bytes.into())?);
-        entry.parts().and_then(|parts| {
-            let found = check_parts(&parts)
-                .map_err(|e| name_region(entry.region(), Error::corrupt(e.to_string())))?;
-            if found == entry.in_flight_bytes() {
-                return Ok(());
-            }
-            Err(name_region(
-                entry.region(),
-                Error::corrupt(format!(
-                    "in-flight bytes: expected {}, found {found}",
-                    entry.in_flight_bytes()
-                )),
-            ))
-        })?;
+        let about = |message| name_region(entry.region(), Error::corrupt(message));
+        let (operators, in_flight) = (entry.operators()?, entry.in_flight()?);
+        let found = check_parts(entry.region(), &operators, &in_flight, &entry.staged()?)
+            .map_err(|e| about(e.to_string()))?;
+        let expected = entry.in_flight_bytes();
+        if found != expected {
+            return Err(about(format!(
+                "in-flight bytes: expected {expected}, found {found}"
+            )));
+        }
         Ok(entry)
     }
 
-    /// Takes a message of a file whose digest was verified; the lists stay encoded.
+    /// The entry of a verified file, whose lists stay encoded.
     pub(super) fn from_message(message: RegionMessage) -> Self {
         Self(message)
     }
@@ -156,17 +152,17 @@ impl RegionEntry {
         self.0.finished
     }
 
-    /// How often it fell back since its last snapshot.
+    /// Number of fallbacks since its last snapshot.
     pub fn fallbacks(&self) -> u64 {
         self.0.fallbacks
     }
 
-    /// When it began to fall back, in milliseconds since the epoch.
+    /// Time of the first of these, in milliseconds since the epoch.
     pub fn stale_since_ms(&self) -> Option<u64> {
         self.0.stale_since_ms
     }
 
-    /// Why it fell back last.
+    /// Cause of the last one.
     pub fn cause(&self) -> &str {
         &self.0.cause
     }
@@ -192,7 +188,7 @@ impl RegionEntry {
         decode_in_flight(&self.0.in_flight).map_err(|e| name_region(self.region(), e))
     }
 
-    /// What sinks staged.
+    /// Files that sinks staged.
     ///
     /// # Errors
     /// `Corrupt`.
@@ -200,11 +196,11 @@ impl RegionEntry {
         decode_staged(&self.0.staged).map_err(|e| name_region(self.region(), e))
     }
 
-    /// The entry of a region that failed: the state of before, with the input that it owes behind
-    /// what it owed already (R16, R30). What it staged is not part of the checkpoint (R80).
+    /// The entry of a failed region: its state of before, and `in_flight` behind the input that it
+    /// owed already (R16, R30). Its staged files are not part of the checkpoint (R80).
     ///
     /// # Errors
-    /// `InvalidInput` for in-flight data that cannot be.
+    /// `InvalidInput` for wrong in-flight data.
     pub fn fell_back(&self, cause: &str, now_ms: u64, in_flight: &[InFlight]) -> Result<Self> {
         let owed = check_in_flight(self.0.in_flight_bytes, in_flight)
             .map_err(|e| name_region(self.region(), e))?;
@@ -222,8 +218,8 @@ impl RegionEntry {
         }))
     }
 
-    /// The entry of a region that had nothing to do: as it was, but for what was staged, which
-    /// belongs to the checkpoint before.
+    /// The entry of a region that had nothing to do: unchanged, but without the staged files, which
+    /// belong to the checkpoint before.
     #[must_use]
     pub fn carried(&self) -> Self {
         Self(RegionMessage {
@@ -236,7 +232,9 @@ impl RegionEntry {
     ///
     /// # Errors
     /// `Corrupt`.
-    pub fn references(&self) -> Result<Vec<RegionReference>> {
+    pub fn references(&self, pipeline: &str) -> Result<Vec<Reference>> {
+        let owner =
+            |operator: &str, store: &str| Owner::new(pipeline, operator, self.region(), store);
         let mut found = Vec::new();
         for operator in self.operators()? {
             for state in operator.states {
@@ -246,9 +244,8 @@ impl RegionEntry {
                 let mut segments: Vec<_> = pieces.into_iter().map(|p| p.reference).collect();
                 segments.sort_unstable();
                 segments.dedup();
-                found.extend(segments.into_iter().map(|reference| RegionReference {
-                    operator: operator.name.clone(),
-                    store: state.name.clone(),
+                found.extend(segments.into_iter().map(|reference| Reference {
+                    owner: owner(&operator.name, &state.name),
                     origin: self.origin(),
                     reference,
                 }));
@@ -257,9 +254,8 @@ impl RegionEntry {
         let mut owed = Vec::new();
         for in_flight in self.in_flight()? {
             if let InFlightPlace::Segment(reference) = in_flight.place {
-                owed.push(RegionReference {
-                    operator: IN_FLIGHT_OPERATOR.to_owned(),
-                    store: in_flight.created.to_string(),
+                owed.push(Reference {
+                    owner: owner(IN_FLIGHT_OPERATOR, &in_flight.created.to_string()),
                     origin: in_flight.created,
                     reference,
                 });
@@ -271,33 +267,23 @@ impl RegionEntry {
         found.append(&mut owed);
         Ok(found)
     }
-
-    fn parts(&self) -> Result<NewRegion> {
-        Ok(NewRegion {
-            region: self.0.region.clone(),
-            origin: self.origin(),
-            operators: self.operators()?,
-            in_flight: self.in_flight()?,
-            staged: self.staged()?,
-            finished: self.finished(),
-            failed: self.failed(),
-            fallbacks: self.fallbacks(),
-            stale_since_ms: self.stale_since_ms(),
-            cause: self.0.cause.clone(),
-        })
-    }
 }
 
-/// Returns the size of all in-flight data.
-fn check_parts(new: &NewRegion) -> Result<u64> {
-    check_length("name of a region", &new.region, MAX_NAME_BYTES)?;
-    new.operators.iter().try_for_each(OperatorEntry::check)?;
-    check_unique("operator", new.operators.iter().map(|o| o.name.as_str()))?;
-    new.staged.iter().try_for_each(Staged::check)?;
-    check_in_flight(0, &new.in_flight)
+/// Checks all parts; returns the size of the in-flight data.
+fn check_parts(
+    region: &str,
+    operators: &[OperatorEntry],
+    in_flight: &[InFlight],
+    staged: &[Staged],
+) -> Result<u64> {
+    check_length("name of a region", region, MAX_NAME_BYTES)?;
+    operators.iter().try_for_each(OperatorEntry::check)?;
+    check_unique("operator", operators.iter().map(|o| o.name.as_str()))?;
+    staged.iter().try_for_each(Staged::check)?;
+    check_in_flight(0, in_flight)
 }
 
-/// Returns the size of `in_flight` on top of `owed`.
+/// Checks in-flight data; returns its size on top of `owed`.
 fn check_in_flight(owed: u64, in_flight: &[InFlight]) -> Result<u64> {
     in_flight.iter().try_fold(owed, |sum, item| {
         item.check()?;

@@ -1,9 +1,10 @@
-//! Bodies of the frames: tagged fields, so that a later version can add some.
+//! Bodies of the frames: tagged fields, so that a later version can add more.
 
 use prost::Message;
+use prost::bytes::Buf;
 
-use super::frame::{Frame, FrameKind, split};
-use super::{IndexEntry, JournalRef, SegmentHead, SegmentKind, TableKeys};
+use super::frame::{Frame, FrameKind};
+use super::{IndexEntry, JournalRef, NewSegment, SegmentHead, SegmentKind, TableKeys};
 use crate::error::{Error, Result};
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef, Term};
 
@@ -70,23 +71,21 @@ pub(super) struct FooterMessage {
     pub entries: Vec<EntryMessage>,
 }
 
-/// Decodes the body of a frame of the expected type.
-pub(super) fn decode<M: Message + Default>(frame: Frame<'_>, kind: FrameKind) -> Result<M> {
-    let frame = frame.expect(kind)?;
-    let mut body = Vec::new();
-    frame.decode_into(&mut body)?;
-    M::decode(body.as_slice())
-        .map_err(|e| Error::corrupt(format!("body of a {kind:?} frame cannot be decoded: {e}")))
+/// Decodes a message; the error says of what.
+pub(crate) fn decode<M: Message + Default>(what: &str, bytes: impl Buf) -> Result<M> {
+    M::decode(bytes).map_err(|e| Error::corrupt(format!("{what} cannot be decoded: {e}")))
 }
 
-/// Refuses an owner whose names would not fit the bounds of the format.
+/// Decodes the body of a frame of the expected type.
+pub(super) fn decode_body<M: Message + Default>(frame: Frame<'_>, kind: FrameKind) -> Result<M> {
+    let mut body = Vec::new();
+    frame.expect(kind)?.decode_into(&mut body)?;
+    decode(&format!("body of a {kind:?} frame"), body.as_slice())
+}
+
+/// Refuses names that exceed the bounds of the format.
 pub(super) fn check_owner(owner: &Owner) -> Result<()> {
-    for part in [
-        &owner.pipeline,
-        &owner.operator,
-        &owner.region,
-        &owner.store,
-    ] {
+    for part in owner.parts() {
         if part.len() > MAX_OWNER_PART_BYTES {
             return Err(Error::invalid_input(format!(
                 "a part of an owner's name has at most {MAX_OWNER_PART_BYTES} bytes, found {}",
@@ -110,56 +109,62 @@ fn kind_from(tag: u32) -> Result<SegmentKind> {
         .ok_or_else(|| Error::corrupt(format!("segment kind: expected 1 to 5, found {tag}")))
 }
 
-/// Field of a head that names its journal: length 8, digest 16; empty without one.
-pub(super) fn journal_bytes(journal: Option<JournalRef>) -> Vec<u8> {
-    journal.map_or_else(Vec::new, |JournalRef { len, digest }| {
-        [len.to_le_bytes().as_slice(), &digest.to_le_bytes()].concat()
-    })
+/// Field of a head that names its journal: length 8, digest 16.
+fn journal_bytes(JournalRef { len, digest }: JournalRef) -> Vec<u8> {
+    [len.to_le_bytes().as_slice(), &digest.to_le_bytes()].concat()
 }
 
-fn journal_from(bytes: &[u8]) -> Result<Option<JournalRef>> {
-    if bytes.is_empty() {
-        return Ok(None);
+fn journal_from(mut bytes: &[u8]) -> Result<Option<JournalRef>> {
+    match bytes.len() {
+        0 => Ok(None),
+        24 => Ok(Some(JournalRef {
+            len: bytes.get_u64_le(),
+            digest: bytes.get_u128_le(),
+        })),
+        found => Err(Error::corrupt(format!(
+            "journal of a segment: expected 24 bytes, found {found}"
+        ))),
     }
-    let about = |e: Error| e.context("journal of a segment");
-    let (len, rest) = split::<8>(bytes).map_err(about)?;
-    let (digest, rest) = split::<16>(rest).map_err(about)?;
-    if !rest.is_empty() {
-        return Err(Error::corrupt(format!(
-            "journal of a segment: expected 24 bytes, found {}",
-            bytes.len()
-        )));
+}
+
+fn reference_from(what: &str, bytes: &[u8]) -> Result<SegmentRef> {
+    SegmentRef::from_bytes(bytes).map_err(|e| Error::corrupt(format!("{what}: {e}")))
+}
+
+impl HeadMessage {
+    /// The head of `new`, whose payload and journal these are.
+    pub fn of(new: &NewSegment<'_>, journal: Option<JournalRef>, payload_bytes: u64) -> Self {
+        let bytes = |reference: &SegmentRef| reference.to_bytes().to_vec();
+        Self {
+            owner: Some(new.owner.clone()),
+            created: new.created.0,
+            kind: u32::from(new.kind.tag()),
+            lineage: new.lineage.iter().map(bytes).collect(),
+            payload_bytes,
+            entries: new.entries,
+            replaced: new.replaced.as_ref().map_or_else(Vec::new, bytes),
+            journal: journal.map_or_else(Vec::new, journal_bytes),
+            tables: new.tables.to_vec(),
+            runs: new.runs,
+        }
     }
-    Ok(Some(JournalRef {
-        len: u64::from_le_bytes(len),
-        digest: u128::from_le_bytes(digest),
-    }))
 }
 
 impl TryFrom<HeadMessage> for SegmentHead {
     type Error = Error;
 
     fn try_from(message: HeadMessage) -> Result<Self> {
-        let lineage: Result<Vec<_>> = message
-            .lineage
-            .iter()
-            .map(|bytes| {
-                SegmentRef::from_bytes(bytes)
-                    .map_err(|e| Error::corrupt(format!("lineage of a segment: {e}")))
-            })
-            .collect();
+        let lineage = message.lineage.iter();
+        let lineage = lineage.map(|bytes| reference_from("lineage of a segment", bytes));
         let replaced = match message.replaced.as_slice() {
             [] => None,
-            bytes => Some(
-                SegmentRef::from_bytes(bytes)
-                    .map_err(|e| Error::corrupt(format!("replaced segment: {e}")))?,
-            ),
+            bytes => Some(reference_from("replaced segment", bytes)?),
         };
         Ok(Self {
             owner: owner_from(message.owner)?,
             created: CheckpointId(message.created),
             kind: kind_from(message.kind)?,
-            lineage: lineage?,
+            lineage: lineage.collect::<Result<_>>()?,
             replaced,
             journal: journal_from(&message.journal)?,
             payload_bytes: message.payload_bytes,
@@ -171,24 +176,20 @@ impl TryFrom<HeadMessage> for SegmentHead {
 }
 
 impl SegmentHead {
-    /// The head as a message, for another process. What the head of a run does not say is in it.
+    /// The head as a message for another process. That of a run includes the sizes from its
+    /// trailer.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let lineage = self.lineage.iter().map(|r| r.to_bytes().to_vec());
-        let message = HeadMessage {
-            owner: Some(self.owner.clone()),
-            created: self.created.0,
-            kind: u32::from(self.kind.tag()),
-            lineage: lineage.collect(),
-            payload_bytes: self.payload_bytes,
+        let new = NewSegment {
+            owner: &self.owner,
+            created: self.created,
+            kind: self.kind,
+            lineage: &self.lineage,
+            replaced: self.replaced,
             entries: self.entries,
-            replaced: self
-                .replaced
-                .map_or_else(Vec::new, |r| r.to_bytes().to_vec()),
-            journal: journal_bytes(self.journal),
-            tables: self.tables.clone(),
+            tables: &self.tables,
             runs: self.runs,
         };
-        message.encode_to_vec()
+        HeadMessage::of(&new, self.journal, self.payload_bytes).encode_to_vec()
     }
 
     /// Inverse of [`SegmentHead::to_bytes`].
@@ -196,9 +197,7 @@ impl SegmentHead {
     /// # Errors
     /// `Corrupt` when the bytes are no head.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        HeadMessage::decode(bytes)
-            .map_err(|e| Error::corrupt(format!("head of a segment cannot be decoded: {e}")))?
-            .try_into()
+        decode::<HeadMessage>("head of a segment", bytes)?.try_into()
     }
 }
 
@@ -214,13 +213,12 @@ pub(super) fn entry_message(entry: &IndexEntry) -> EntryMessage {
 }
 
 pub(super) fn entry_from(file: FileId, message: EntryMessage) -> Result<IndexEntry> {
-    let (digest, rest) = split::<16>(&message.digest)?;
-    if !rest.is_empty() {
-        return Err(Error::corrupt(format!(
-            "digest of a segment: expected 16 bytes, found {}",
-            message.digest.len()
-        )));
-    }
+    let digest = <[u8; 16]>::try_from(message.digest.as_slice()).map_err(|_| {
+        let found = message.digest.len();
+        Error::corrupt(format!(
+            "digest of a segment: expected 16 bytes, found {found}"
+        ))
+    })?;
     Ok(IndexEntry {
         reference: SegmentRef {
             file,
@@ -234,7 +232,7 @@ pub(super) fn entry_from(file: FileId, message: EntryMessage) -> Result<IndexEnt
     })
 }
 
-/// Refuses a header or footer that names another file, as a misplaced copy would.
+/// Refuses a header or footer of another file: a misplaced copy.
 pub(super) fn check_file(file: FileId, term: u64, seq: u32) -> Result<()> {
     let found = FileId {
         term: Term(term),

@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
-/// The most that the two lengths of an entry take.
+/// Most bytes of the two lengths of an entry.
 pub(crate) const MAX_LENGTHS_BYTES: usize = 20;
 
-/// Where the parts of an entry lie in the bytes that it was parsed from.
+/// The parts of an entry, as places in the bytes that it was parsed from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EntryAt {
     pub key: Range<usize>,
@@ -30,7 +30,7 @@ pub(crate) fn put_entry(out: &mut Vec<u8>, prefix: &[u8], key: &[u8], value: Opt
     }
 }
 
-/// The entry at `start` of `bytes`; `None` where it runs past their end.
+/// The entry at `start` of `bytes`; `None` if it runs past their end.
 #[inline]
 pub(crate) fn parse_entry(bytes: &[u8], start: usize) -> Option<EntryAt> {
     let mut at = start;

@@ -1,13 +1,14 @@
 //! Footer of a sealed file: its index, found from the end through a trailer of fixed size.
 //!
-//! The trailer says how long the footer is, not where it starts, so that a file whose last append
-//! failed can be sealed although the writer does not know how much garbage that append left.
+//! The trailer has the length of the footer, not its place. So the writer can seal a file whose
+//! last append failed, although it does not know how much garbage that append left.
 
 use std::ops::Range;
 
 use prost::Message;
+use prost::bytes::Buf;
 
-use super::bodies::{FooterMessage, check_file, decode, entry_from, entry_message};
+use super::bodies::{FooterMessage, check_file, decode_body, entry_from, entry_message};
 use super::frame::{self, FrameKind, HEADER_BYTES, VERSION_1, VERSION_OF_RUNS, split};
 use super::window::Window;
 use super::{Compression, FileIndex, IndexEntry, MAX_SEGMENTS_PER_FILE, SegmentKind};
@@ -22,8 +23,8 @@ const TRAILER_BYTES: usize = HEADER_BYTES + TRAILER_BODY_BYTES;
 /// A footer frame is closed once it is longer than this. An entry has at most 5 KiB (four owner
 /// parts of 1 KiB), so a body stays below the bound of 1 MiB.
 const FOOTER_FRAME_BYTES: usize = 512 << 10;
-/// What is read at first, from the end: an index entry takes some 30 bytes compressed, so the footer
-/// of 2,000 segments fits and costs one read.
+/// Bytes of the first read, at the end. An index entry takes some 30 bytes compressed, so the
+/// footer of 2,000 segments costs one read.
 const TAIL_GUESS_BYTES: u64 = 64 << 10;
 
 /// Footer frames and trailer of `file`, whose last good byte is just before `data_end`.
@@ -38,7 +39,7 @@ pub(crate) fn encode_footer(
         data_end,
         entries: Vec::new(),
     };
-    // Builds that do not know runs say of the whole file that a newer one wrote it.
+    // Builds that do not know runs report that a newer Holdfast wrote the whole file.
     let version = match entries.iter().any(|entry| entry.kind == SegmentKind::Run) {
         true => VERSION_OF_RUNS,
         false => VERSION_1,
@@ -70,7 +71,7 @@ pub(crate) fn encode_footer(
 /// The index in the footer; `None` when the end of the file is not a valid footer.
 ///
 /// # Errors
-/// Only those of storage, and `Unsupported`.
+/// Only those of storage, and `Newer`.
 pub(super) fn read_footer(input: &dyn ReadFile, file: FileId) -> Result<Option<FileIndex>> {
     match read_strict(input, file) {
         Ok(index) => Ok(Some(index)),
@@ -88,10 +89,9 @@ fn read_strict(input: &dyn ReadFile, file: FileId) -> Result<FileIndex> {
         .split_last_chunk::<TRAILER_BYTES>()
         .ok_or_else(|| Error::corrupt(format!("{file_bytes} bytes have no room for a trailer")))?;
     let trailer = frame::parse(trailer)?.expect(FrameKind::Trailer)?;
-    let (footer_bytes, rest) = split::<8>(trailer.body)?;
-    let (segments, _) = split::<8>(rest)?;
-    let footer_bytes = u64::from_le_bytes(footer_bytes);
-    let segments = u64::from_le_bytes(segments);
+    let (fields, _) = split::<TRAILER_BODY_BYTES>(trailer.body)?;
+    let mut fields = fields.as_slice();
+    let (footer_bytes, segments) = (fields.get_u64_le(), fields.get_u64_le());
     if segments > MAX_SEGMENTS_PER_FILE as u64 {
         return Err(Error::corrupt(format!(
             "segments: expected at most {MAX_SEGMENTS_PER_FILE}, found {segments}"
@@ -133,7 +133,7 @@ fn parse_entries(
         let rest = window.bytes_at(position)?;
         let rest_bytes = usize::try_from(footer.end - position).unwrap_or(usize::MAX);
         let frame = frame::parse(rest.get(..rest_bytes).unwrap_or(rest))?;
-        let message: FooterMessage = decode(frame, FrameKind::Footer)?;
+        let message: FooterMessage = decode_body(frame, FrameKind::Footer)?;
         check_file(file, message.term, message.seq)?;
         data_end = message.data_end;
         if (entries.len() + message.entries.len()) as u64 > segments {

@@ -1,24 +1,28 @@
 //! Frames: the only thing physical files and metadata files consist of. `FORMAT.md` is the text.
 
-use super::Compression;
-use crate::error::{Error, ErrorKind, Result};
+use prost::Enumeration;
+use prost::bytes::{Buf, BufMut};
 
-/// First bytes of every frame.
+use super::Compression;
+use crate::error::{Error, Result};
+
 pub(crate) const MAGIC: [u8; 4] = *b"HLDF";
-/// Newest version written by this build. Every older version stays readable.
+/// Newest version that this build writes. Every older version stays readable.
 pub const FORMAT_VERSION: u16 = 2;
-/// Version of every frame that has nothing to do with runs: older builds read it.
+/// Version of all frames but those of runs: older builds read it.
 pub(crate) const VERSION_1: u16 = 1;
 /// Version of the frames of a run, and of a footer that names one.
 pub(crate) const VERSION_OF_RUNS: u16 = 2;
 /// magic 4, version 2, type 1, codec 1, stored length 4, raw length 4, CRC32C 4.
 pub(crate) const HEADER_BYTES: usize = 20;
-/// Bound on a frame's body, stored and raw. It bounds every allocation that a length field drives.
+/// Bound on a frame's body, stored and raw. So it bounds each allocation that a length field
+/// drives.
 pub(crate) const MAX_BODY_BYTES: usize = 1 << 20;
 const CHECKED_BYTES: usize = HEADER_BYTES - 4;
 
-/// What a frame holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The type of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Enumeration)]
+#[repr(i32)]
 pub(crate) enum FrameKind {
     FileHeader = 1,
     Head = 2,
@@ -36,26 +40,6 @@ pub(crate) enum FrameKind {
 }
 
 impl FrameKind {
-    fn from_tag(tag: u8) -> Option<Self> {
-        [
-            Self::FileHeader,
-            Self::Head,
-            Self::Data,
-            Self::Footer,
-            Self::Trailer,
-            Self::CheckpointHeader,
-            Self::Regions,
-            Self::Coordinators,
-            Self::CheckpointTrailer,
-            Self::Entries,
-            Self::Group,
-            Self::Directory,
-            Self::RunTrailer,
-        ]
-        .into_iter()
-        .find(|kind| *kind as u8 == tag)
-    }
-
     /// Newest version in which this build knows frames of this type.
     fn newest_version(self) -> u16 {
         match self {
@@ -64,19 +48,12 @@ impl FrameKind {
             | Self::Regions
             | Self::Coordinators
             | Self::CheckpointTrailer => VERSION_1,
-            Self::Head
-            | Self::Data
-            | Self::Footer
-            | Self::Trailer
-            | Self::Entries
-            | Self::Group
-            | Self::Directory
-            | Self::RunTrailer => VERSION_OF_RUNS,
+            _ => VERSION_OF_RUNS,
         }
     }
 }
 
-/// How the body of a frame is stored.
+/// Storage of a frame's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Codec {
     Raw = 0,
@@ -93,12 +70,12 @@ pub(crate) struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Length of the frame in the file.
+    /// Length in the file.
     pub fn stored_len(&self) -> usize {
         HEADER_BYTES + self.body.len()
     }
 
-    /// The frame itself when it is of the expected type.
+    /// Refuses a frame of another type.
     pub fn expect(self, kind: FrameKind) -> Result<Self> {
         if self.kind == kind {
             return Ok(self);
@@ -131,81 +108,78 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Header of a frame, before its body is checked.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FrameHeader {
-    /// Length of the stored body.
-    pub body_len: usize,
+/// Header of a frame. Its magic and lengths were checked, and nothing else.
+struct Header {
+    version: u16,
+    kind: u8,
+    codec: u8,
+    body_len: usize,
+    raw_len: usize,
+    crc: u32,
 }
 
-/// Reads the length of the frame that starts `bytes`, bounded, checksum not verified yet.
-pub(crate) fn peek(bytes: &[u8]) -> Result<FrameHeader> {
-    let header = bytes
-        .first_chunk::<HEADER_BYTES>()
-        .ok_or_else(|| truncated(HEADER_BYTES, bytes))?;
-    let (magic, _) = split::<4>(header)?;
-    if magic != MAGIC {
-        return Err(Error::corrupt(format!(
-            "frame magic: expected {MAGIC:02x?}, found {magic:02x?}"
-        )));
-    }
-    let (_, lengths) = header.split_at(8);
-    let (stored, rest) = split::<4>(lengths)?;
-    let (raw, _) = split::<4>(rest)?;
-    for (what, len) in [
-        ("stored", u32::from_le_bytes(stored)),
-        ("raw", u32::from_le_bytes(raw)),
-    ] {
-        if len as usize > MAX_BODY_BYTES {
+impl Header {
+    fn read(bytes: &[u8]) -> Result<Self> {
+        let (header, _) = split::<HEADER_BYTES>(bytes)?;
+        let (magic, mut fields) = split::<4>(&header)?;
+        if magic != MAGIC {
             return Err(Error::corrupt(format!(
-                "{what} length of a frame: expected at most {MAX_BODY_BYTES}, found {len}"
+                "frame magic: expected {MAGIC:02x?}, found {magic:02x?}"
             )));
         }
+        let header = Self {
+            version: fields.get_u16_le(),
+            kind: fields.get_u8(),
+            codec: fields.get_u8(),
+            body_len: fields.get_u32_le() as usize,
+            raw_len: fields.get_u32_le() as usize,
+            crc: fields.get_u32_le(),
+        };
+        for (what, len) in [("stored", header.body_len), ("raw", header.raw_len)] {
+            if len > MAX_BODY_BYTES {
+                return Err(Error::corrupt(format!(
+                    "{what} length of a frame: expected at most {MAX_BODY_BYTES}, found {len}"
+                )));
+            }
+        }
+        Ok(header)
     }
-    Ok(FrameHeader {
-        body_len: u32::from_le_bytes(stored) as usize,
-    })
+}
+
+/// Length of the frame that starts `bytes`: bounded, but not verified.
+pub(crate) fn peek_len(bytes: &[u8]) -> Result<usize> {
+    Ok(HEADER_BYTES + Header::read(bytes)?.body_len)
 }
 
 /// Verifies the frame that starts `bytes`.
 ///
 /// # Errors
-/// `Unsupported` for an intact frame of a newer version, else `Corrupt`.
+/// `Newer` for an intact frame of a newer version, else `Corrupt`.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Frame<'_>> {
-    let FrameHeader { body_len } = peek(bytes)?;
-    let end = HEADER_BYTES + body_len;
+    let header = Header::read(bytes)?;
+    let end = HEADER_BYTES + header.body_len;
     let frame = bytes.get(..end).ok_or_else(|| truncated(end, bytes))?;
-    let (header, body) = frame.split_at(HEADER_BYTES);
-    let (checked, crc) = header.split_at(CHECKED_BYTES);
-    let (crc, _) = split::<4>(crc)?;
-    let expected = u32::from_le_bytes(crc);
+    let (checked, rest) = frame.split_at(CHECKED_BYTES);
+    let (_, body) = split::<4>(rest)?;
     let found = crc32c::crc32c_append(crc32c::crc32c(checked), body);
-    if expected != found {
+    if header.crc != found {
         return Err(Error::corrupt(format!(
-            "frame CRC32C: expected {expected:08x}, found {found:08x}"
+            "frame CRC32C: expected {:08x}, found {found:08x}",
+            header.crc
         )));
     }
-    let (_, rest) = split::<4>(checked)?;
-    let (version, rest) = split::<2>(rest)?;
-    let (tags, rest) = split::<2>(rest)?;
-    let (_, rest) = split::<4>(rest)?;
-    let (raw_len, _) = split::<4>(rest)?;
-    let version = u16::from_le_bytes(version);
-    let [kind, codec] = tags;
-    let known = FrameKind::from_tag(kind);
+    let known = FrameKind::try_from(i32::from(header.kind)).ok();
     let newest = known.map_or(FORMAT_VERSION, FrameKind::newest_version);
-    if version > newest {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            format!(
-                "format version: this build reads up to {newest}, found {version}: a newer \
-                 Holdfast wrote it"
-            ),
-        ));
+    if header.version > newest {
+        return Err(Error::newer("format version", newest, header.version));
     }
-    let kind = known
-        .ok_or_else(|| Error::corrupt(format!("frame type: expected 1 to 13, found {kind}")))?;
-    let codec = match codec {
+    let kind = known.ok_or_else(|| {
+        Error::corrupt(format!(
+            "frame type: expected 1 to 13, found {}",
+            header.kind
+        ))
+    })?;
+    let codec = match header.codec {
         0 => Codec::Raw,
         1 => Codec::Lz4,
         other => {
@@ -214,10 +188,11 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Frame<'_>> {
             )));
         }
     };
-    let raw_len = u32::from_le_bytes(raw_len) as usize;
-    if codec == Codec::Raw && raw_len != body_len {
+    let raw_len = header.raw_len;
+    if codec == Codec::Raw && raw_len != body.len() {
         return Err(Error::corrupt(format!(
-            "raw frame: expected {raw_len} bytes, found {body_len}"
+            "raw frame: expected {raw_len} bytes, found {}",
+            body.len()
         )));
     }
     Ok(Frame {
@@ -238,7 +213,7 @@ pub(crate) fn put_lz4(out: &mut Vec<u8>, kind: FrameKind, body: &[u8]) -> Result
     put(out, VERSION_1, kind, Compression::Lz4, body)
 }
 
-/// Appends a frame. Its body is raw where compression is not asked for or does not help.
+/// Appends a frame. Its body stays raw without compression, or if that does not help.
 pub(crate) fn put(
     out: &mut Vec<u8>,
     version: u16,
@@ -284,32 +259,15 @@ fn close(
             "body of a {kind:?} frame: at most {MAX_BODY_BYTES} bytes, found {raw_len}"
         )));
     }
-    let [v0, v1] = version.to_le_bytes();
-    let [m0, m1, m2, m3] = MAGIC;
-    let [s0, s1, s2, s3] = (body.len() as u32).to_le_bytes();
-    let [r0, r1, r2, r3] = (raw_len as u32).to_le_bytes();
-    let checked: [u8; CHECKED_BYTES] = [
-        m0,
-        m1,
-        m2,
-        m3,
-        v0,
-        v1,
-        kind as u8,
-        codec as u8,
-        s0,
-        s1,
-        s2,
-        s3,
-        r0,
-        r1,
-        r2,
-        r3,
-    ];
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&checked), body).to_le_bytes();
-    for (slot, byte) in header.iter_mut().zip(checked.iter().chain(&crc)) {
-        *slot = *byte;
-    }
+    let (checked, mut crc) = header.split_at_mut(CHECKED_BYTES);
+    let mut fields = &mut *checked;
+    fields.put_slice(&MAGIC);
+    fields.put_u16_le(version);
+    fields.put_u8(kind as u8);
+    fields.put_u8(codec as u8);
+    fields.put_u32_le(body.len() as u32);
+    fields.put_u32_le(raw_len as u32);
+    crc.put_u32_le(crc32c::crc32c_append(crc32c::crc32c(checked), body));
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! What a file holds: from its footer, or by scanning its frames.
+//! The index of a file: from its footer, or by a scan of its frames.
 
 use super::FileIndex;
 use super::footer::read_footer;
@@ -7,12 +7,19 @@ use crate::error::{Error, Result};
 use crate::ids::FileId;
 use crate::storage::Storage;
 
-/// Lists the segments of a file: from the footer when it is sealed, else by scanning and verifying
-/// its frames.
+/// The physical files of a folder and their listed sizes, claims and strays included.
+pub(crate) fn list_files(
+    storage: &dyn Storage,
+) -> Result<impl Iterator<Item = (FileId, u64)> + use<>> {
+    let objects = storage.list()?.into_iter();
+    Ok(objects.filter_map(|object| Some((FileId::parse(&object.name)?, object.len))))
+}
+
+/// Lists the segments of a file: from its footer, or else by a scan that verifies all frames.
 ///
 /// # Errors
-/// `NotFound` when the file is missing, `Corrupt` when it is no physical file or another one's
-/// copy, `Unsupported` when a newer version wrote it.
+/// `NotFound`; `Corrupt` if it is no physical file, or the copy of another one; `Newer` if a newer
+/// version wrote it.
 pub fn read_index(storage: &dyn Storage, file: FileId) -> Result<FileIndex> {
     let read = || {
         let input = storage.open(&file.file_name())?;
@@ -24,11 +31,11 @@ pub fn read_index(storage: &dyn Storage, file: FileId) -> Result<FileIndex> {
     read().map_err(|e| context(storage, file, e))
 }
 
-/// Lists the segments of a file from its footer; `None` when it has no valid one. Never scans, so
-/// it is cheap also for a large file that is still being written.
+/// Lists the segments of a file from its footer; `None` without a valid one. It never scans, so it
+/// is cheap for a large open file, too.
 ///
 /// # Errors
-/// `NotFound` when the file is missing, `Unsupported` when a newer version wrote its footer.
+/// `NotFound`; `Newer` if a newer version wrote the footer.
 pub fn read_sealed_index(storage: &dyn Storage, file: FileId) -> Result<Option<FileIndex>> {
     storage
         .open(&file.file_name())

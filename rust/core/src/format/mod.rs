@@ -5,6 +5,7 @@ mod bodies;
 mod entry;
 mod footer;
 pub(crate) mod frame;
+mod head;
 mod index;
 mod opened;
 mod run;
@@ -16,9 +17,11 @@ mod window;
 use crate::error::{Error, Result};
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 
+pub(crate) use bodies::decode;
 pub(crate) use entry::{EntryAt, parse_entry, put_entry, shared_bytes};
 pub(crate) use footer::encode_footer;
 pub use frame::FORMAT_VERSION;
+pub(crate) use index::list_files;
 pub use index::{read_index, read_sealed_index};
 pub use opened::OpenedFiles;
 pub(crate) use run::{Block, Group, RunEncoder, RunReader};
@@ -29,108 +32,109 @@ pub use segment::{SegmentReader, read_any_head, read_head, read_segment};
 pub(crate) use stream::SegmentStream;
 pub(crate) use window::read_frames;
 
-/// Bound on the segments of a file: its writer keeps their index in memory until it is sealed, and a
-/// reader takes no longer footer. 65,536 entries of about 300 bytes are 20 MiB.
+/// Bound on the segments of a file. The writer keeps their index in memory until it seals the file,
+/// and readers refuse a longer footer. 65,536 entries of about 300 bytes are 20 MiB.
 pub(crate) const MAX_SEGMENTS_PER_FILE: usize = 65_536;
 
-/// What a segment holds.
+/// The content of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SegmentKind {
     /// The changes of one commit.
-    Changelog,
+    Changelog = 1,
     /// Full content of a store at a version, as builds before runs wrote it.
-    BaseImage,
+    BaseImage = 2,
     /// State of an operator at a checkpoint.
-    Snapshot,
+    Snapshot = 3,
     /// Input rows that a checkpoint covers but the state does not reflect yet.
-    InFlight,
-    /// Full content of a store at a version, or what changed since the runs that it builds on, as
-    /// blocks that are verified and found one by one.
-    Run,
+    InFlight = 4,
+    /// Full content of a store at a version, or the changes since the runs that it builds on.
+    /// Readers find and verify its blocks one by one.
+    Run = 5,
 }
 
 impl SegmentKind {
     /// Stable number of the kind, as stored.
     pub fn tag(self) -> u8 {
-        match self {
-            Self::Changelog => 1,
-            Self::BaseImage => 2,
-            Self::Snapshot => 3,
-            Self::InFlight => 4,
-            Self::Run => 5,
-        }
+        self as u8
     }
 
     /// Inverse of [`SegmentKind::tag`].
     pub fn from_tag(tag: u8) -> Option<Self> {
-        [
-            Self::Changelog,
-            Self::BaseImage,
-            Self::Snapshot,
-            Self::InFlight,
-            Self::Run,
-        ]
-        .into_iter()
-        .find(|kind| kind.tag() == tag)
+        use SegmentKind::{BaseImage, Changelog, InFlight, Run, Snapshot};
+        let kinds = [Changelog, BaseImage, Snapshot, InFlight, Run];
+        kinds.into_iter().find(|kind| kind.tag() == tag)
     }
 }
 
-/// How payloads are stored. A chunk that does not get smaller is stored as it is.
+/// Compression of payloads. A chunk that does not get smaller stays uncompressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// As they are.
-    None,
+    /// No compression.
+    None = 0,
     /// LZ4 blocks of at most 1 MiB.
     #[default]
-    Lz4,
+    Lz4 = 1,
 }
 
 impl Compression {
     /// Stable number, for protocols.
     pub fn tag(self) -> u32 {
-        match self {
-            Self::None => 0,
-            Self::Lz4 => 1,
-        }
+        self as u32
     }
 
     /// Inverse of [`Compression::tag`].
     pub fn from_tag(tag: u32) -> Option<Self> {
-        [Self::None, Self::Lz4]
-            .into_iter()
-            .find(|compression| compression.tag() == tag)
+        let known = [Self::None, Self::Lz4];
+        known.into_iter().find(|known| known.tag() == tag)
     }
 }
 
 /// A segment to be written, without its payload.
 #[derive(Clone, Copy, Debug)]
 pub struct NewSegment<'a> {
-    /// Whose state it is.
+    /// Owner of the state.
     pub owner: &'a Owner,
     /// Checkpoint it is written for.
     pub created: CheckpointId,
-    /// What it holds.
+    /// Its content.
     pub kind: SegmentKind,
     /// Segments it builds on, oldest first.
     pub lineage: &'a [SegmentRef],
-    /// As [`SegmentHead::replaced`].
+    /// Like [`SegmentHead::replaced`].
     pub replaced: Option<SegmentRef>,
-    /// Number of entries in the payload, for display. That of a run is counted as it is written.
+    /// Number of entries in the payload, for display. Ignored for a run, which counts them as they
+    /// come.
     pub entries: u64,
-    /// As [`SegmentHead::tables`].
+    /// Like [`SegmentHead::tables`].
     pub tables: &'a [TableKeys],
-    /// As [`SegmentHead::runs`].
+    /// Like [`SegmentHead::runs`].
     pub runs: u32,
 }
 
-/// How many keys begin so: those of one table of a store with column families, and all keys behind an
-/// empty prefix.
+impl<'a> NewSegment<'a> {
+    /// A segment without lineage, counts and replaced segments.
+    pub fn of(owner: &'a Owner, created: CheckpointId, kind: SegmentKind) -> Self {
+        Self {
+            owner,
+            created,
+            kind,
+            lineage: &[],
+            replaced: None,
+            entries: 0,
+            tables: &[],
+            runs: 0,
+        }
+    }
+}
+
+/// Number of keys of one table of a store, by their prefix. A store without column families has one
+/// table with an empty prefix.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct TableKeys {
     /// First bytes of the keys.
     #[prost(bytes = "vec", tag = "1")]
     pub prefix: Vec<u8>,
-    /// Their number.
+    /// Number of keys.
     #[prost(uint64, tag = "2")]
     pub keys: u64,
 }
@@ -141,15 +145,15 @@ pub struct TableKeys {
 pub struct JournalRef {
     /// Length of its frames in bytes, as stored.
     pub len: u64,
-    /// As [`SegmentRef::digest`].
+    /// Like [`SegmentRef::digest`].
     pub digest: u128,
 }
 
 impl JournalRef {
-    /// Where the journal of a changelog lies.
+    /// The reference to the journal of this changelog.
     ///
     /// # Errors
-    /// `Corrupt` for one that would begin before its file.
+    /// `Corrupt` if it would begin before its file.
     pub fn before(self, changelog: &SegmentRef) -> Result<SegmentRef> {
         let Self { len, digest } = self;
         let offset = changelog.offset.checked_sub(len).ok_or_else(|| {
@@ -170,57 +174,78 @@ impl JournalRef {
 /// Header of a stored segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentHead {
-    /// Whose state it is.
+    /// Owner of the state.
     pub owner: Owner,
     /// Checkpoint it was written for.
     pub created: CheckpointId,
-    /// What it holds.
+    /// Its content.
     pub kind: SegmentKind,
     /// Segments it builds on, oldest first.
     pub lineage: Vec<SegmentRef>,
-    /// Newest of the segments that the newest run stands for: this one if it is one, else the last of
-    /// those in its lineage. Builds on the others, so the state can be rebuilt from it for as long as
-    /// they are kept.
+    /// Newest of the segments that the newest run replaced: this run, or the last one in the
+    /// lineage. The state can be rebuilt from the replaced segments for as long as their files are
+    /// kept.
     pub replaced: Option<SegmentRef>,
-    /// Of a changelog whose commit recorded every operation: where they are.
+    /// The journal of a changelog whose commit recorded every operation.
     pub journal: Option<JournalRef>,
-    /// Size of the payload in bytes, uncompressed. The head of a run does not say, and has 0 where it
-    /// was read alone.
+    /// Size of the payload in bytes, uncompressed. 0 for a run whose head was read alone.
     pub payload_bytes: u64,
-    /// Number of entries in the payload, for display. As above.
+    /// Number of entries in the payload, for display. 0 for a run whose head was read alone.
     pub entries: u64,
-    /// Of a changelog, or a run that builds on others: the keys of the version that it makes, by table,
-    /// so that a store can be put over runs without looking for what the segments above change. A table
-    /// without keys is not there. Empty where the commit did not say.
+    /// Number of keys of each table in the version that this changelog or delta run makes. With it
+    /// a store opens over runs without a look at the segments above. Tables without keys are left
+    /// out. Empty if the commit did not count.
     pub tables: Vec<TableKeys>,
-    /// Of a changelog: so many segments at the beginning of its lineage are runs, if there is more than
-    /// one. 0 says that the first may be a base image and no other is.
+    /// Number of runs at the beginning of a changelog's lineage, if there is more than one. With 0
+    /// only the first segment may be a base image.
     pub runs: u32,
+}
+
+impl SegmentHead {
+    /// Number of the oldest segments of its version that may be runs.
+    pub(crate) fn most_runs(&self) -> usize {
+        match self.kind {
+            SegmentKind::Run => self.lineage.len() + 1,
+            // At least the first, which may be the newest itself.
+            _ => (self.runs as usize).clamp(1, self.lineage.len().max(1)),
+        }
+    }
+}
+
+/// A journal to be written directly before a changelog.
+#[derive(Clone, Copy, Debug)]
+pub struct JournalPart<'a> {
+    /// Its operations.
+    pub payload: &'a [u8],
+    /// How many there are.
+    pub operations: u64,
+    /// The parts before it, oldest first.
+    pub before: &'a [SegmentRef],
 }
 
 /// A segment read back and verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Its header.
+    /// The header.
     pub head: SegmentHead,
-    /// Its payload, uncompressed; of a run all its entries.
+    /// The payload, uncompressed: all entries of a run.
     pub payload: Vec<u8>,
 }
 
 /// A segment as a file's index knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexEntry {
-    /// Where it is.
+    /// The reference to it.
     pub reference: SegmentRef,
-    /// Whose state it is.
+    /// Owner of the state.
     pub owner: Owner,
     /// Checkpoint it was written for.
     pub created: CheckpointId,
-    /// What it holds.
+    /// Its content.
     pub kind: SegmentKind,
 }
 
-/// Everything a physical file holds.
+/// The content of a physical file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileIndex {
     /// The file.
@@ -231,10 +256,10 @@ pub struct FileIndex {
     pub file_bytes: u64,
     /// Whole segments, by offset.
     pub segments: Vec<IndexEntry>,
-    /// Bytes after the last whole segment that belong to none: a write that was cut. For a file
-    /// that is not sealed this is no error.
+    /// Bytes after the last whole segment: a write that was cut, which is no error in a file that
+    /// is not sealed.
     pub torn_bytes: u64,
-    /// Bytes that do not verify although whole segments follow: never the trace of a cut write,
-    /// so something was damaged. Always 0 for a sealed file, whose index is not found by scanning.
+    /// Bytes that do not verify although whole segments follow. No cut write leaves them, so the
+    /// file is damaged. 0 for a sealed file, which is not scanned.
     pub damaged_bytes: u64,
 }

@@ -1,4 +1,5 @@
-//! Segments of a folder, read one by one where every file that is opened, and every read, is a round trip.
+//! Reads segments of a folder one by one from storage where each opening and each read is a round
+//! trip.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,8 +11,8 @@ use crate::error::Result;
 use crate::ids::{FileId, Owner, SegmentRef};
 use crate::storage::{ReadFile, Storage};
 
-/// The files that segments were read from last. They stay open, each with up to 1 MiB of it in memory,
-/// so that the segments of a checkpoint, which lie beside each other in few files, cost few reads.
+/// Keeps the files open that segments were read from last, each with up to 1 MiB in memory. The
+/// segments of a checkpoint lie beside each other in few files, so they cost few reads.
 #[derive(Debug)]
 pub struct OpenedFiles {
     max: usize,
@@ -27,11 +28,11 @@ impl OpenedFiles {
         }
     }
 
-    /// Reads a segment of the folder `storage`, which has to be the same one every time, and verifies all
-    /// of it. Its file is known to have `known_bytes`, or more; 0 where nothing is known.
+    /// Reads and verifies a segment of the folder `storage`, which must be the same in every call.
+    /// Its file has at least `known_bytes`; 0 if nothing is known.
     ///
     /// # Errors
-    /// As [`read_segment`](super::read_segment).
+    /// Errors of [`read_segment`](super::read_segment).
     pub fn read(
         &self,
         storage: &dyn Storage,
@@ -39,38 +40,39 @@ impl OpenedFiles {
         owner: &Owner,
         known_bytes: u64,
     ) -> Result<Segment> {
-        let open = self.take(reference.file);
-        let mut reader = SegmentReader::reading_ahead(storage, open, known_bytes);
+        let mut reader = SegmentReader {
+            storage,
+            open: self.take(reference.file),
+            reads_ahead: true,
+            known_bytes,
+        };
         let found = reader.read(reference, owner);
-        self.put(reader.into_open());
+        self.put(reader.open);
         found
     }
 
-    /// Closes all.
+    /// Closes all files.
     pub fn clear(&self) {
         let closed = std::mem::take(&mut *self.open.lock());
         drop(closed);
     }
 
-    /// Takes a file out, if it is there: two threads do not read one at the same time.
+    /// Takes a file out, if it is there: one thread at a time reads it.
     fn take(&self, file: FileId) -> Option<(FileId, Arc<dyn ReadFile>)> {
         let mut open = self.open.lock();
         let at = open.iter().position(|(found, _)| *found == file)?;
         open.remove(at)
     }
 
-    /// Keeps a file, and closes the one that was read longest ago for it.
+    /// Keeps a file, and closes the one that was read longest ago.
     fn put(&self, read: Option<(FileId, Arc<dyn ReadFile>)>) {
         let Some(read) = read else {
             return;
         };
         let mut open = self.open.lock();
         open.push_back(read);
-        let closed = if open.len() > self.max {
-            open.pop_front()
-        } else {
-            None
-        };
+        let excess = open.len().saturating_sub(self.max);
+        let closed: Vec<_> = open.drain(..excess).collect();
         drop(open);
         drop(closed);
     }

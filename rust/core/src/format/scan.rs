@@ -2,21 +2,22 @@
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::bodies::{FileHeaderMessage, check_file, decode};
-use super::frame::{self, FrameKind, MAGIC};
+use super::bodies::{FileHeaderMessage, check_file, decode_body};
+use super::frame::{self, FrameKind, HEADER_BYTES, MAGIC};
+use super::head::split_head;
 use super::run::{Event, RunWalk};
-use super::segment::{encode_file_header, split_head};
+use super::segment::encode_file_header;
 use super::window::{WINDOW_BYTES, Window};
 use super::{FileIndex, IndexEntry, SegmentHead, SegmentKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{FileId, SegmentRef};
 use crate::storage::ReadFile;
 
-/// Where the kind of a frame is.
+/// Offset of the kind in a frame.
 const KIND_OFFSET: usize = 6;
 
-/// What may be read again, in vain, for every byte of a file: a torn tail may be full of bytes that
-/// look like heads of up to 1 MiB.
+/// Bytes that a scan may read again in vain, for each byte of the file: a torn tail may be full of
+/// bytes that look like heads of up to 1 MiB.
 const MAX_VAIN_FACTOR: u64 = 16;
 
 /// One pass over a file, with a window of read-ahead.
@@ -24,15 +25,16 @@ pub(super) struct Scan<'a> {
     window: Window<'a>,
     file: FileId,
     file_bytes: u64,
-    /// Bytes behind what looked like a head and was none.
+    /// Bytes of frames that looked like heads and were none.
     vain_bytes: u64,
 }
 
-/// What is at a position.
+/// The content of a position.
 enum Found {
     /// A whole segment, and its end.
     Segment(IndexEntry, u64),
-    /// None. No segment begins before this position: what is there are frames of one that was cut.
+    /// None. No segment begins before this position, as the frames before it belong to one that was
+    /// cut.
     NoneBefore(u64),
 }
 
@@ -84,8 +86,8 @@ impl<'a> Scan<'a> {
         Ok(index)
     }
 
-    /// There may be more segments, but looking for them does not end in time that grows with the
-    /// file only. The rest counts as damaged: it is not deleted for want of segments.
+    /// Returns whether a search for more segments would take more than linear time. The rest counts
+    /// as damaged then, so that nothing deletes it for want of segments.
     fn gave_up(&self) -> bool {
         self.vain_bytes / MAX_VAIN_FACTOR > self.file_bytes.max(WINDOW_BYTES)
     }
@@ -99,12 +101,12 @@ impl<'a> Scan<'a> {
             return Ok(None);
         }
         let frame = frame::parse(bytes).map_err(|e| e.context("file header"))?;
-        let header: FileHeaderMessage = decode(frame, FrameKind::FileHeader)?;
+        let header: FileHeaderMessage = decode_body(frame, FrameKind::FileHeader)?;
         check_file(file, header.term, header.seq)?;
         Ok(Some(frame.stored_len() as u64))
     }
 
-    /// First whole segment at or after `from`: where it is, what it is, its end.
+    /// First whole segment at or after `from`: its start, entry and end.
     fn next_segment(&mut self, from: u64) -> Result<Option<(u64, IndexEntry, u64)>> {
         let mut position = from;
         while position < self.file_bytes && !self.gave_up() {
@@ -147,7 +149,7 @@ impl<'a> Scan<'a> {
         let bytes = self.window.bytes_at(start)?;
         let split = split_head(bytes);
         if split.is_err() {
-            self.vain_bytes += frame::peek(bytes).map_or(0, |header| header.body_len as u64);
+            self.vain_bytes += frame::peek_len(bytes).map_or(0, |len| (len - HEADER_BYTES) as u64);
         }
         let (head, rest) = split?;
         let head_len = bytes.len() - rest.len();

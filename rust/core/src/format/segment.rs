@@ -5,16 +5,20 @@ use std::sync::Arc;
 use prost::Message;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::bodies::{FileHeaderMessage, HeadMessage, check_owner, decode, journal_bytes};
-use super::frame::{self, FrameKind, HEADER_BYTES, MAX_BODY_BYTES};
-use super::run::{Event, RunReader, RunWalk};
+use super::bodies::{FileHeaderMessage, HeadMessage, check_owner};
+use super::frame::{self, FrameKind, HEADER_BYTES, MAX_BODY_BYTES, VERSION_1};
+use super::head::{at, check_end, check_head_owner, describe_at, split_head};
+use super::run::{Event, RunWalk};
 use super::stream::SegmentStream;
-use super::{Compression, JournalRef, NewSegment, Segment, SegmentHead, SegmentKind, read_frames};
+use super::{
+    Compression, JournalPart, JournalRef, NewSegment, Segment, SegmentHead, SegmentKind,
+    read_frames,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{FileId, Owner, SegmentRef};
 use crate::storage::{ReadAhead, ReadFile, Storage};
 
-/// What `read_head` reads at first: a head without lineage fits by far.
+/// Bytes that `read_head` reads at first: a head without lineage fits by far.
 const HEAD_GUESS_BYTES: u64 = 1024;
 
 /// A segment ready to be appended.
@@ -43,23 +47,23 @@ pub(crate) fn encode_segment(
     encode_behind(None, new, payload, compression)
 }
 
-/// A journal with `operations` entries, and the changelog `new` that names it. To be stored one behind
-/// the other, in this order.
+/// A journal, and the changelog `new` that names it. The caller stores them one behind the other, in
+/// this order.
 pub(crate) fn encode_with_journal(
     new: &NewSegment<'_>,
     payload: &[u8],
-    (journal, operations): (&[u8], u64),
+    journal: &JournalPart<'_>,
     compression: Compression,
 ) -> Result<(EncodedSegment, EncodedSegment)> {
     let of_journal = NewSegment {
-        lineage: &[],
+        lineage: journal.before,
         replaced: None,
-        entries: operations,
+        entries: journal.operations,
         tables: &[],
         runs: 0,
         ..*new
     };
-    let journal = encode_segment(&of_journal, journal, compression)?;
+    let journal = encode_segment(&of_journal, journal.payload, compression)?;
     let reference = JournalRef {
         len: journal.bytes.len() as u64,
         digest: journal.digest,
@@ -79,7 +83,7 @@ fn encode_behind(
             "a run is written entry by entry, not as a payload",
         ));
     }
-    let head = encode_head(new, journal, payload.len() as u64, new.entries)?;
+    let head = encode_head(new, journal, payload.len() as u64)?;
     let room = match compression {
         Compression::None => payload.len(),
         Compression::Lz4 => payload.len() / 2,
@@ -88,10 +92,7 @@ fn encode_behind(
     frame::put_raw(&mut bytes, FrameKind::Head, &head)
         .map_err(|e| e.context(format!("head of a segment of {}", new.owner)))?;
     for chunk in payload.chunks(MAX_BODY_BYTES) {
-        match compression {
-            Compression::None => frame::put_raw(&mut bytes, FrameKind::Data, chunk)?,
-            Compression::Lz4 => frame::put_lz4(&mut bytes, FrameKind::Data, chunk)?,
-        }
+        frame::put(&mut bytes, VERSION_1, FrameKind::Data, compression, chunk)?;
     }
     let digest = xxh3_128(&bytes);
     Ok(EncodedSegment { bytes, digest })
@@ -102,30 +103,15 @@ pub(super) fn encode_head(
     new: &NewSegment<'_>,
     journal: Option<JournalRef>,
     payload_bytes: u64,
-    entries: u64,
 ) -> Result<Vec<u8>> {
     check_owner(new.owner)?;
-    let head = HeadMessage {
-        owner: Some(new.owner.clone()),
-        created: new.created.0,
-        kind: u32::from(new.kind.tag()),
-        lineage: new.lineage.iter().map(|r| r.to_bytes().to_vec()).collect(),
-        payload_bytes,
-        entries,
-        replaced: new
-            .replaced
-            .map_or_else(Vec::new, |r| r.to_bytes().to_vec()),
-        journal: journal_bytes(journal),
-        tables: new.tables.to_vec(),
-        runs: new.runs,
-    };
-    Ok(head.encode_to_vec())
+    Ok(HeadMessage::of(new, journal, payload_bytes).encode_to_vec())
 }
 
 /// Reads a segment and verifies all of it: digest, checksums, owner.
 ///
 /// # Errors
-/// `NotFound` when the file is missing, `Unsupported` when a newer version wrote it, `Corrupt` for
+/// `NotFound` when the file is missing, `Newer` when a newer version wrote it, `Corrupt` for
 /// every other difference. The message names file, offset, owner, expected and found values.
 pub fn read_segment(
     storage: &dyn Storage,
@@ -135,16 +121,17 @@ pub fn read_segment(
     SegmentReader::new(storage).read(reference, owner)
 }
 
-/// Reads several segments. The file of the last one stays open: the segments of a state lie in few
-/// files, and on remote storage every opening is a round trip.
+/// Reads several segments and keeps the file of the last one open. The segments of a state lie in
+/// few files, and on remote storage every opening is a round trip.
 #[derive(Debug)]
 pub struct SegmentReader<'a> {
-    storage: &'a dyn Storage,
-    open: Option<(FileId, Arc<dyn ReadFile>)>,
-    /// Small segments are read together with those around them.
-    reads_ahead: bool,
-    /// Every file that is read has at least so many bytes.
-    known_bytes: u64,
+    pub(super) storage: &'a dyn Storage,
+    /// The file of the last segment, if it could be read.
+    pub(super) open: Option<(FileId, Arc<dyn ReadFile>)>,
+    /// It reads small segments together with those around them.
+    pub(super) reads_ahead: bool,
+    /// Every file has at least so many bytes.
+    pub(super) known_bytes: u64,
 }
 
 impl<'a> SegmentReader<'a> {
@@ -158,100 +145,61 @@ impl<'a> SegmentReader<'a> {
         }
     }
 
-    /// A reader of segments that may be small and lie near each other, in a file of at least `known_bytes`
-    /// bytes. It goes on with a file of the same storage that such a one had open already.
-    pub(super) fn reading_ahead(
-        storage: &'a dyn Storage,
-        open: Option<(FileId, Arc<dyn ReadFile>)>,
-        known_bytes: u64,
-    ) -> Self {
-        Self {
-            storage,
-            open,
-            reads_ahead: true,
-            known_bytes,
-        }
-    }
-
-    /// The file of the last segment, if it could be read.
-    pub(super) fn into_open(self) -> Option<(FileId, Arc<dyn ReadFile>)> {
-        self.open
-    }
-
-    /// As [`read_segment`].
+    /// Like [`read_segment`].
     ///
     /// # Errors
-    /// As [`read_segment`].
+    /// Errors of [`read_segment`].
     pub fn read(&mut self, reference: &SegmentRef, owner: &Owner) -> Result<Segment> {
+        let read = |input: &Arc<dyn ReadFile>| {
+            read_frames(input.as_ref(), reference.offset, reference.len)
+        };
         let found = self
-            .bytes(reference)
+            .with_input(reference, read)
             .map_err(|e| e.context(describe(self.storage, reference, owner)))
             .and_then(|bytes| decode_segment(self.storage, &bytes, reference, owner));
         let is_corrupt = |e: &Error| e.kind() == ErrorKind::Corrupt;
         if self.reads_ahead && found.as_ref().is_err_and(is_corrupt) {
-            // It may have been read ahead before its writer took back what was there.
+            // The read ahead may be older than a cut by the writer.
             self.open = None;
             return SegmentReader::new(self.storage).read(reference, owner);
         }
         found
     }
 
-    /// Begins to read a segment page by page, with at most `ahead_bytes` of it, or one frame, in
-    /// memory. Its head is verified, the rest as it is read.
-    ///
-    /// # Errors
-    /// As [`read_segment`].
+    /// Opens a segment and verifies its head. The caller reads it page by page, with at most
+    /// `ahead_bytes` of it, or one frame, in memory.
     pub(crate) fn stream(
         &mut self,
         reference: &SegmentRef,
         owner: &Owner,
         ahead_bytes: u64,
     ) -> Result<SegmentStream> {
+        let location = self.storage.location();
         let open = |input: &Arc<dyn ReadFile>| {
-            SegmentStream::open(Arc::clone(input), *reference, owner, ahead_bytes)
+            let (input, location) = (Arc::clone(input), location.clone());
+            SegmentStream::open(input, *reference, owner, ahead_bytes, location)
         };
-        match self.with_input(reference, open) {
-            Ok(stream) => Ok(stream.located(self.storage.location())),
-            Err(e) => Err(e.context(describe(self.storage, reference, owner))),
-        }
+        self.with_input(reference, open)
+            .map_err(|e| e.context(describe_at(&location, reference, owner)))
     }
 
-    /// Opens a run, of which groups and blocks are read one by one.
-    ///
-    /// # Errors
-    /// As [`read_segment`].
-    pub(crate) fn open_run(&self, reference: &SegmentRef, owner: &Owner) -> Result<RunReader> {
-        RunReader::open(self.storage, reference, owner)
+    pub(crate) fn storage(&self) -> &'a dyn Storage {
+        self.storage
     }
 
-    /// As [`SegmentReader::open_run`], of a run that is only looked at.
-    ///
-    /// # Errors
-    /// As [`read_segment`].
-    pub(crate) fn look_at_run(&self, reference: &SegmentRef, owner: &Owner) -> Result<RunReader> {
-        RunReader::look_at(self.storage, reference, owner)
-    }
-
-    fn bytes(&mut self, reference: &SegmentRef) -> Result<Vec<u8>> {
-        self.with_input(reference, |input| {
-            read_frames(input.as_ref(), reference.offset, reference.len)
-        })
-    }
-
-    /// Calls `act` with the file of a segment, and keeps it open where that succeeds.
+    /// Calls `act` with the file of a segment, and keeps the file open if that succeeds.
     fn with_input<T>(
         &mut self,
         reference: &SegmentRef,
         act: impl Fn(&Arc<dyn ReadFile>) -> Result<T>,
     ) -> Result<T> {
-        let end = reference.offset.saturating_add(reference.len);
-        // A file that was open when the segment was appended is too short as it was opened.
+        let end = reference.end();
+        // A file that was opened before the segment was appended seems too short.
         let open = self
             .open
             .take()
             .filter(|(file, input)| *file == reference.file && input.size_bytes() >= end);
-        // What it was opened with may be gone since, such as a connection: opened again it may be
-        // read all the same.
+        // Its connection may be broken by now: a new one may still read it.
         if let Some((file, input)) = open
             && let Ok(found) = act(&input)
         {
@@ -275,10 +223,7 @@ impl<'a> SegmentReader<'a> {
     }
 }
 
-/// As [`read_segment`], of a segment whose bytes are at hand.
-///
-/// # Errors
-/// As [`read_segment`].
+/// Like [`read_segment`], from its stored bytes.
 pub(crate) fn decode_segment(
     storage: &dyn Storage,
     bytes: &[u8],
@@ -288,10 +233,10 @@ pub(crate) fn decode_segment(
     verify(bytes, reference, owner).map_err(|e| e.context(describe(storage, reference, owner)))
 }
 
-/// Reads the head of a segment only. Its checksum and owner are verified, the payload is not.
+/// Reads the head of a segment and verifies its checksum and owner.
 ///
 /// # Errors
-/// As [`read_segment`].
+/// Errors of [`read_segment`].
 pub fn read_head(
     storage: &dyn Storage,
     reference: &SegmentRef,
@@ -302,10 +247,10 @@ pub fn read_head(
         .map_err(|e| e.context(describe(storage, reference, owner)))
 }
 
-/// Like [`read_head`], of a segment of any owner.
+/// Like [`read_head`], for any owner.
 ///
 /// # Errors
-/// As [`read_segment`].
+/// Errors of [`read_segment`].
 pub fn read_any_head(storage: &dyn Storage, reference: &SegmentRef) -> Result<SegmentHead> {
     read_head_frame(storage, reference)
         .map_err(|e| e.context(format!("{}/{reference}", storage.location())))
@@ -313,14 +258,6 @@ pub fn read_any_head(storage: &dyn Storage, reference: &SegmentRef) -> Result<Se
 
 fn describe(storage: &dyn Storage, reference: &SegmentRef, owner: &Owner) -> String {
     describe_at(&storage.location(), reference, owner)
-}
-
-/// What errors about a segment say of it.
-pub(super) fn describe_at(location: &str, reference: &SegmentRef, owner: &Owner) -> String {
-    let SegmentRef {
-        file, offset, len, ..
-    } = reference;
-    format!("segment {location}/{file} at offset {offset} ({len} bytes) of {owner}")
 }
 
 fn verify(bytes: &[u8], reference: &SegmentRef, owner: &Owner) -> Result<Segment> {
@@ -335,8 +272,8 @@ fn verify(bytes: &[u8], reference: &SegmentRef, owner: &Owner) -> Result<Segment
     }
     let (head, data) = split_head(bytes).map_err(|e| at(reference, 0, e))?;
     let head = check_head_owner(head, owner)?;
-    // The payload length is verified only by reading on: it must not drive an allocation larger
-    // than what LZ4 can make of the bytes at hand (a factor of 255).
+    // The payload length is not verified yet. It must not drive a larger allocation than LZ4 can
+    // fill with these bytes (a factor of 255).
     let room = (data.len() as u64)
         .saturating_mul(255)
         .min(head.payload_bytes);
@@ -360,7 +297,7 @@ fn verify(bytes: &[u8], reference: &SegmentRef, owner: &Owner) -> Result<Segment
     Ok(Segment { head, payload })
 }
 
-/// The entries of a run whose frames behind the head are `data`.
+/// Verifies a run, whose frames behind the head are `data`.
 fn verify_run(
     bytes: &[u8],
     head: SegmentHead,
@@ -393,32 +330,11 @@ fn verify_run(
     }
 }
 
-/// Checks what is known once the last frame of a run was read.
-pub(super) fn check_end(reference: &SegmentRef, digest: u128, rest_bytes: u64) -> Result<()> {
-    if digest != reference.digest {
-        return Err(Error::corrupt(format!(
-            "xxh3-128 digest: expected {:032x}, found {digest:032x}; every block fits its index, so \
-             other bytes were referenced",
-            reference.digest
-        )));
-    }
-    if rest_bytes > 0 {
-        return Err(Error::corrupt(format!(
-            "a run of {} bytes: expected its trailer at the end, found {rest_bytes} bytes behind it",
-            reference.len
-        )));
-    }
-    Ok(())
-}
-
 fn read_head_frame(storage: &dyn Storage, reference: &SegmentRef) -> Result<SegmentHead> {
     let input = storage.open_near(&reference.file.file_name())?;
     let guess = reference.len.min(HEAD_GUESS_BYTES);
     let mut bytes = input.read(reference.offset, guess)?;
-    let needed = (HEADER_BYTES
-        + frame::peek(&bytes)
-            .map_err(|e| at(reference, 0, e))?
-            .body_len) as u64;
+    let needed = frame::peek_len(&bytes).map_err(|e| at(reference, 0, e))? as u64;
     if needed > guess {
         bytes = input.read(reference.offset, needed.min(reference.len))?;
     }
@@ -426,27 +342,7 @@ fn read_head_frame(storage: &dyn Storage, reference: &SegmentRef) -> Result<Segm
     Ok(head)
 }
 
-/// The head that starts `bytes`, and the data frames behind it.
-pub(super) fn split_head(bytes: &[u8]) -> Result<(SegmentHead, &[u8])> {
-    let frame = frame::parse(bytes)?;
-    let head: HeadMessage = decode(frame, FrameKind::Head)?;
-    Ok((
-        head.try_into()?,
-        bytes.get(frame.stored_len()..).unwrap_or_default(),
-    ))
-}
-
-pub(super) fn check_head_owner(head: SegmentHead, owner: &Owner) -> Result<SegmentHead> {
-    if head.owner == *owner {
-        return Ok(head);
-    }
-    Err(Error::corrupt(format!(
-        "owner: expected {owner}, found {}",
-        head.owner
-    )))
-}
-
-/// A wrong digest says that something is wrong; the frames often say where.
+/// A wrong digest says that something is wrong. The frames often say where.
 fn digest_error(reference: &SegmentRef, bytes: &[u8], found: u128) -> Error {
     let message = format!(
         "xxh3-128 digest: expected {:032x}, found {found:032x}",
@@ -466,12 +362,5 @@ fn digest_error(reference: &SegmentRef, bytes: &[u8], found: u128) -> Error {
     }
     Error::corrupt(format!(
         "{message}; every frame is intact, so other bytes were referenced"
-    ))
-}
-
-pub(super) fn at(reference: &SegmentRef, offset: usize, error: Error) -> Error {
-    error.context(format!(
-        "frame at offset {}",
-        reference.offset.saturating_add(offset as u64)
     ))
 }

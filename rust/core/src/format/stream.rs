@@ -1,35 +1,35 @@
-//! A segment read page by page, with everything verified on the way: memory does not follow its size.
+//! Reads a segment page by page and verifies all of it, with memory that does not grow with its
+//! size.
 
-use std::fmt;
 use std::sync::Arc;
 
 use xxhash_rust::xxh3::Xxh3;
 
 use super::frame::{self, FrameKind, HEADER_BYTES};
+use super::head::{at, check_end, check_head_owner, describe_at, split_head};
 use super::run::{Event, RunWalk, TRAILER_BYTES, Totals};
-use super::segment::{at, check_end, check_head_owner, describe_at, split_head};
 use super::{SegmentHead, SegmentKind};
 use crate::error::{Error, Result};
 use crate::ids::{Owner, SegmentRef};
 use crate::storage::ReadFile;
 
-/// Reads a segment from its first byte to its last. What it has handed out is what was written only
-/// once it has said that there is no more: the digest covers everything.
+/// Reads a segment from its first byte to its last. Its pages are verified once it has reported the
+/// end, because the digest covers everything.
 pub(crate) struct SegmentStream {
     ahead: ReadAhead,
     reference: SegmentRef,
-    head: SegmentHead,
-    /// Of the next frame, in the file.
+    pub head: SegmentHead,
+    /// Offset of the next frame in the file.
     position: u64,
     check: Check,
     over: bool,
-    /// Of the storage, for errors.
+    /// Location of the storage, for errors.
     location: String,
 }
 
-/// What must hold at the end.
+/// The check of a segment up to its end.
 enum Check {
-    /// The digest of all bytes, and the length of the payload.
+    /// By the digest of all bytes and the length of the payload.
     Plain {
         digest: Box<Xxh3>,
         payload_bytes: u64,
@@ -37,24 +37,16 @@ enum Check {
     Run(Box<RunWalk>),
 }
 
-impl fmt::Debug for SegmentStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SegmentStream")
-            .field("reference", &self.reference)
-            .field("position", &self.position)
-            .finish_non_exhaustive()
-    }
-}
-
 impl SegmentStream {
-    /// Reads and verifies the head; of a run also the trailer, without which its size is not known.
+    /// Reads and verifies the head; of a run also the trailer, which has its size.
     pub(super) fn open(
         input: Arc<dyn ReadFile>,
         reference: SegmentRef,
         owner: &Owner,
         ahead_bytes: u64,
+        location: String,
     ) -> Result<Self> {
-        let end = reference.offset.saturating_add(reference.len);
+        let end = reference.end();
         let mut ahead = ReadAhead {
             input: Some(input),
             end,
@@ -70,7 +62,11 @@ impl SegmentStream {
         let head_bytes = first.get(..first.len() - rest.len()).unwrap_or_default();
         let position = reference.offset + head_bytes.len() as u64;
         let check = if head.kind == SegmentKind::Run {
-            Check::Run(Box::new(RunWalk::new(head_bytes)))
+            let walk = RunWalk::new(head_bytes);
+            let totals = ahead.totals().map_err(|e| e.context("trailer of a run"))?;
+            head.entries = totals.entries;
+            head.payload_bytes = totals.payload_bytes;
+            Check::Run(Box::new(walk))
         } else {
             let mut digest = Box::new(Xxh3::new());
             digest.update(head_bytes);
@@ -79,11 +75,6 @@ impl SegmentStream {
                 payload_bytes: 0,
             }
         };
-        if head.kind == SegmentKind::Run {
-            let totals = ahead.totals().map_err(|e| e.context("trailer of a run"))?;
-            head.entries = totals.entries;
-            head.payload_bytes = totals.payload_bytes;
-        }
         Ok(Self {
             ahead,
             reference,
@@ -91,19 +82,8 @@ impl SegmentStream {
             position,
             check,
             over: false,
-            location: String::new(),
+            location,
         })
-    }
-
-    /// Errors say that the segment is there.
-    pub(super) fn located(mut self, location: String) -> Self {
-        self.location = location;
-        self
-    }
-
-    /// What the segment says of itself.
-    pub fn head(&self) -> &SegmentHead {
-        &self.head
     }
 
     /// Length of the segment as stored.
@@ -111,11 +91,8 @@ impl SegmentStream {
         self.reference.len
     }
 
-    /// Appends the next bytes of the payload to `out`: of a run one block, in which entries begin and
-    /// end. False when there are no more, and all of the segment is verified.
-    ///
-    /// # Errors
-    /// As [`read_segment`](super::read_segment): what was handed out before is not to be trusted.
+    /// Appends the next bytes of the payload to `out`: one block of a run, in which entries begin
+    /// and end. False at the end, when all of the segment is verified.
     pub fn next_page(&mut self, out: &mut Vec<u8>) -> Result<bool> {
         if self.over {
             return Ok(false);
@@ -136,7 +113,7 @@ impl SegmentStream {
         }
     }
 
-    /// Takes one frame; true where a page may end with it.
+    /// Takes one frame; true if a page may end with it.
     fn next_frame(&mut self, out: &mut Vec<u8>) -> Result<bool> {
         let offset = (self.position - self.reference.offset) as usize;
         if let Check::Plain {
@@ -149,10 +126,8 @@ impl SegmentStream {
             return check_plain(&self.reference, &self.head, digest, *payload_bytes).map(|()| true);
         }
         let end = self.ahead.end;
-        let bytes = self
-            .ahead
-            .frame_at(self.position)
-            .map_err(|e| at(&self.reference, offset, e))?;
+        let bytes = self.ahead.frame_at(self.position);
+        let bytes = bytes.map_err(|e| at(&self.reference, offset, e))?;
         let step = frame::parse(bytes).and_then(|frame| {
             let stored = bytes.get(..frame.stored_len()).unwrap_or_default();
             match &mut self.check {
@@ -209,10 +184,9 @@ fn check_plain(
     Ok(())
 }
 
-/// The bytes of a segment before its end, as much of them as was asked for.
+/// Bytes of a segment that were read ahead.
 struct ReadAhead {
-    /// `None` once all was read: a merge of many small segments does not hold many files open, or
-    /// connections.
+    /// `None` once all was read, so that a merge of many small segments holds few files open.
     input: Option<Arc<dyn ReadFile>>,
     /// End of the segment.
     end: u64,
@@ -222,20 +196,20 @@ struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// The bytes from `position` on, which lies behind that of the last call: at least a whole frame,
-    /// or what is left of the segment.
+    /// The bytes from `position` on: at least a whole frame, or the rest of the segment. Positions
+    /// ascend.
     fn frame_at(&mut self, position: u64) -> Result<&[u8]> {
         if self.held(position).len() < HEADER_BYTES {
             self.fill(position, HEADER_BYTES as u64)?;
         }
-        let frame_bytes = HEADER_BYTES + frame::peek(self.held(position))?.body_len;
+        let frame_bytes = frame::peek_len(self.held(position))?;
         if self.held(position).len() < frame_bytes {
             self.fill(position, frame_bytes as u64)?;
         }
         Ok(self.held(position))
     }
 
-    /// What the trailer at the end says.
+    /// The content of the trailer.
     fn totals(&self) -> Result<Totals> {
         let start = self.end.saturating_sub(TRAILER_BYTES as u64);
         if start >= self.start && self.start + self.bytes.len() as u64 == self.end {
@@ -260,7 +234,7 @@ impl ReadAhead {
             return Ok(());
         };
         let left = self.end.saturating_sub(position);
-        // The bytes that were read go before others take their place.
+        // Frees the old bytes before it reads new ones.
         self.bytes = Vec::new();
         self.start = position;
         self.bytes = input.read(position, need.max(self.ahead_bytes).min(left))?;

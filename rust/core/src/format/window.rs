@@ -1,4 +1,4 @@
-//! Reading a part of a file from front to back, with bounded memory.
+//! Reads a part of a file from front to back, with bounded memory.
 
 use super::frame::{self, HEADER_BYTES, MAX_BODY_BYTES};
 use crate::error::Result;
@@ -8,10 +8,9 @@ use crate::storage::ReadFile;
 pub(super) const WINDOW_BYTES: u64 = 4 << 20;
 const MAX_FRAME_BYTES: u64 = (HEADER_BYTES + MAX_BODY_BYTES) as u64;
 
-/// A window that moves over a file.
 pub(super) struct Window<'a> {
     input: &'a dyn ReadFile,
-    /// Nothing is read from here on.
+    /// Reads stop here.
     end: u64,
     start: u64,
     bytes: Vec<u8>,
@@ -28,7 +27,7 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// As [`Window::new`], with the `bytes` from `start` on, which were read already.
+    /// Like [`Window::new`], with the `bytes` from `start` on, which were read already.
     pub fn filled(input: &'a dyn ReadFile, end: u64, start: u64, bytes: Vec<u8>) -> Self {
         Self {
             input,
@@ -52,11 +51,11 @@ impl<'a> Window<'a> {
     }
 }
 
-/// Reads `len` bytes from `offset` on, which are said to be frames. A file may be sparse and say that
-/// it has any size: memory is taken for as much as looks like frames, and a window.
+/// Reads `len` bytes from `offset` on, which should be frames. A sparse file can claim any size, so
+/// this takes memory for bytes that look like frames, and a window.
 ///
 /// # Errors
-/// Those of reading; `Corrupt`, with the offset behind `offset`, where no frame begins.
+/// Errors of reading; `Corrupt`, with the distance from `offset`, where no frame begins.
 pub(crate) fn read_frames(input: &dyn ReadFile, offset: u64, len: u64) -> Result<Vec<u8>> {
     if len <= WINDOW_BYTES {
         return input.read(offset, len);
@@ -73,9 +72,8 @@ pub(crate) fn read_frames(input: &dyn ReadFile, offset: u64, len: u64) -> Result
             if rest.len() < HEADER_BYTES {
                 break;
             }
-            let header = frame::peek(rest)
+            let frame_bytes = frame::peek_len(rest)
                 .map_err(|e| e.context(format!("frame {walked} bytes behind its beginning")))?;
-            let frame_bytes = HEADER_BYTES + header.body_len;
             if rest.len() < frame_bytes {
                 break;
             }

@@ -1,5 +1,5 @@
-//! What must hold after every decision, whatever happened: the indexes are those of the facts, and
-//! judging all segments changes nothing more.
+//! Invariants after every decision: the indexes agree with the facts, and a judgement of all
+//! segments changes nothing more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ impl Ledger {
     pub(super) fn check(&self, max_space_amplification: f64) {
         let (mut owners, mut watched) = (BTreeMap::new(), BTreeMap::new());
         for (id, file) in &self.files {
-            let (mut live_bytes, mut fallen) = (0, 0);
+            let (mut live_bytes, mut whole_bytes, mut fallen) = (0, 0, 0);
             for (offset, segment) in &file.segments {
                 let what = || format!("{id} at offset {offset}: {segment:?}");
                 let place = (*id, *offset);
@@ -24,6 +24,10 @@ impl Ledger {
                 );
                 assert!(segment.created <= segment.last_used, "reversed: {}", what());
                 live_bytes += segment.len;
+                // Segments that a restored checkpoint names may be gone, or cut.
+                if offset + segment.len <= file.physical_bytes {
+                    whole_bytes += segment.len;
+                }
                 fallen += usize::from(self.view.fell_back(&segment.owner));
                 let places: &mut BTreeSet<_> = owners.entry(segment.owner.clone()).or_default();
                 places.insert(place);
@@ -38,7 +42,7 @@ impl Ledger {
                 "{id} is deleted while it is needed"
             );
             assert!(
-                file.open || live_bytes <= file.physical_bytes,
+                file.open || whole_bytes <= file.physical_bytes,
                 "{id} has more live bytes than bytes"
             );
         }

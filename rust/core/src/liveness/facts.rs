@@ -1,14 +1,17 @@
-//! What is known about segments and physical files.
+//! Facts about checkpoints, segments and physical files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::ids::{CheckpointId, Owner, SegmentRef};
 
-/// What is known about a segment.
+/// Owners that fell back in a checkpoint, and the origin of the state it has for them instead.
+pub type Fallbacks = BTreeMap<Owner, CheckpointId>;
+
+/// Facts about a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentFacts {
-    /// Whose state it is.
+    /// Owner of the state.
     pub owner: Arc<Owner>,
     /// Length in bytes, as stored.
     pub len: u64,
@@ -16,16 +19,16 @@ pub struct SegmentFacts {
     pub digest: u128,
     /// Checkpoint it was written for.
     pub created: CheckpointId,
-    /// Newest checkpoint that is known to use it; never before `created`, never goes back.
+    /// Newest known checkpoint that uses it; never before `created`, and never goes back.
     pub last_used: CheckpointId,
-    /// Attempts that decided to reuse it and whose outcome is not known yet.
+    /// Open attempts that will reuse it.
     pub leases: BTreeSet<CheckpointId>,
-    /// The checkpoint that keeps it, see `Ledger`.
+    /// The checkpoint that it watches, see `Ledger`.
     pub(super) watch: Option<CheckpointId>,
 }
 
 impl SegmentFacts {
-    /// A segment that nothing but `created` uses so far.
+    /// A segment that only `created` uses so far.
     pub(super) fn new(owner: Arc<Owner>, reference: &SegmentRef, created: CheckpointId) -> Self {
         Self {
             owner,
@@ -39,33 +42,33 @@ impl SegmentFacts {
     }
 }
 
-/// What is known about a physical file, by offset of its segments. Dead segments are not kept.
+/// Facts about a physical file and its segments, without the dead ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileFacts {
-    /// Takes appends, or its writer is still closing it.
+    /// It takes appends, or its writer is still closing it.
     pub open: bool,
-    /// It was decided to seal it: as good as closed.
+    /// A decision was made to seal it: it counts as closed.
     pub(super) sealing: bool,
-    /// The checkpoint whose segments the file takes, when files do not span checkpoints.
+    /// The only checkpoint whose segments it takes, if files do not span checkpoints.
     pub only_for: Option<CheckpointId>,
     /// Size in bytes: segments, dead or not, garbage and footer.
     pub physical_bytes: u64,
     /// Segments that end here or before survive a machine crash.
     pub durable_bytes: u64,
-    /// Some segment was appended to it, dead or not.
+    /// It has had a segment.
     pub used: bool,
     /// It is being deleted.
     pub deleting: bool,
-    /// Segments that were live at the last decision.
+    /// Segments that were live at the last decision, by offset.
     pub(super) segments: BTreeMap<u64, SegmentFacts>,
     /// Their bytes.
     pub(super) live_bytes: u64,
-    /// How many of them have an owner that fell back in the newest checkpoint.
+    /// Number of these whose owner fell back in the newest checkpoint.
     pub(super) fallen: usize,
 }
 
 impl FileFacts {
-    /// A file that was just created: open, empty.
+    /// A new file, open and empty.
     pub fn created(only_for: Option<CheckpointId>, physical_bytes: u64) -> Self {
         Self {
             open: true,
@@ -81,17 +84,17 @@ impl FileFacts {
         }
     }
 
-    /// A file found in storage: closed, and as durable as it can be.
+    /// A file found in storage, closed and as durable as it can be.
     pub fn found(physical_bytes: u64) -> Self {
         Self {
             open: false,
-            durable_bytes: u64::MAX,
+            durable_bytes: physical_bytes,
             used: true,
             ..Self::created(None, physical_bytes)
         }
     }
 
-    /// It takes appends, and nothing was decided against that.
+    /// Returns whether it takes appends, and no decision was made to seal it.
     pub(super) fn stays_open(&self) -> bool {
         self.open && !self.sealing
     }
@@ -106,12 +109,9 @@ impl FileFacts {
         self.live_bytes
     }
 
-    /// The last of these segments survives a machine crash, and so do all before it.
+    /// Returns whether the segment at `offset` and all before it survive a machine crash.
     pub(super) fn is_durable(&self, offset: u64) -> bool {
-        let end = self
-            .segments
-            .get(&offset)
-            .map(|segment| offset + segment.len);
-        end.is_none_or(|end| end <= self.durable_bytes)
+        let segment = self.segments.get(&offset);
+        segment.is_none_or(|segment| offset + segment.len <= self.durable_bytes)
     }
 }

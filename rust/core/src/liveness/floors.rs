@@ -1,4 +1,4 @@
-//! What a driver knows from Spark's commit log: how far back each store is needed.
+//! A driver's facts from Spark's commit log: the oldest version of each store that is needed.
 
 use std::collections::HashMap;
 
@@ -6,12 +6,12 @@ use super::rule::Evidence;
 use crate::ids::{CheckpointId, Owner, OwnerTag};
 use crate::state::DeltaRuns;
 
-/// The oldest versions that are needed, by store. A floor is the live set `[floor, infinity)`, with
-/// nothing open and no lease: a version that a running batch writes is above the floor.
+/// The oldest versions that are needed, by store. A floor is the live set `[floor, infinity)`,
+/// without open attempts and leases: a running batch writes versions above the floor.
 ///
-/// Of a version with delta runs the floor is that of its base image, which may be old. What is older than
-/// the newest delta run and not one of the version's runs was merged into these: later versions have the
-/// same runs, or newer ones.
+/// The floor of a version with delta runs is that of its base image, which may be old. Segments
+/// that are older than the newest delta run, and no runs of the version, were merged into its runs.
+/// Later versions have the same runs, or newer ones.
 ///
 /// ```
 /// use holdfast_core::liveness::{Evidence, Floors};
@@ -26,17 +26,17 @@ use crate::state::DeltaRuns;
 #[derive(Debug, Default)]
 pub struct Floors {
     of_stores: HashMap<OwnerTag, CheckpointId>,
-    /// By `operator/partition`, for ids that do not say whose they are: the oldest of the stores of a
-    /// partition speaks for all.
+    /// By `operator/partition`, for ids without an owner: the oldest store of a partition speaks
+    /// for all.
     of_partitions: HashMap<String, CheckpointId>,
     /// The delta runs of the stores that have some.
     deltas: HashMap<OwnerTag, DeltaRuns>,
 }
 
 impl Floors {
-    /// The oldest retained entry of the commit log needs a store of `partition`
-    /// (`operator/partition`) from `floor` on, with these delta runs; `owner` says which store, if the
-    /// entry does.
+    /// Adds a store of the oldest retained entry of the commit log: it is needed from `floor` on,
+    /// with these delta runs. `partition` is `operator/partition`; `owner` is the store, if the
+    /// entry names it.
     pub fn add(
         &mut self,
         partition: &str,
@@ -47,7 +47,7 @@ impl Floors {
         if let Some(owner) = owner {
             let known = *self.deltas.entry(owner).or_insert(deltas);
             if known != deltas {
-                // Two versions of one store: nothing counts as merged.
+                // Two versions of one store, so nothing counts as merged.
                 self.deltas.insert(owner, DeltaRuns::NONE);
             }
         }
@@ -61,7 +61,7 @@ impl Floors {
         *known = floor.min(*known);
     }
 
-    /// `None` for a store that no entry names: it keeps everything.
+    /// The floor of a store. `None` if no entry names it: it keeps everything.
     pub fn of(&self, owner: &Owner) -> Option<CheckpointId> {
         let of_store = self.of_stores.get(&owner.tag());
         of_store.copied().or_else(|| {

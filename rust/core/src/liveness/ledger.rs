@@ -1,52 +1,55 @@
-//! All files and live segments, indexed so that a message costs what it changes.
+//! All files and live segments, with indexes by which a message costs as much as it changes.
 //!
-//! Every segment is watched for what it lives by:
+//! Every segment watches the checkpoints that keep it alive:
 //! - its `created`, as long as that attempt is undecided,
 //! - each attempt that holds a lease on it,
 //! - afterwards, if the live set of its owner is the common one, the oldest retained checkpoint in
 //!   `[created, last_used]`.
 //!
-//! A message wakes the segments that wait for a checkpoint which it decides or which is retained no
-//! more, and those of owners whose own live set it changes. Nothing else can be judged differently
-//! than before: no live set gains an origin that would revive what is not here any more.
+//! A message wakes the segments that watch a checkpoint which it decides or which is retained no
+//! more, and those of owners whose own live set it changes. The verdict on all others stays: no
+//! live set gains an origin that would revive a segment which is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::facts::{FileFacts, SegmentFacts};
+use super::facts::{Fallbacks, FileFacts, SegmentFacts};
 use super::rule::{Verdict, judge};
 use super::space::{Space, space};
-use super::view::{Change, Fallbacks, Retained, View};
+use super::view::{Change, Retained, View};
 use crate::error::Result;
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 
-/// Where a segment is.
+/// No file is longer. Sums over segments that only metadata speaks of stay within 64 bits.
+const MAX_FILE_BYTES: u64 = 1 << 48;
+
+/// File and offset of a segment.
 pub(super) type Place = (FileId, u64);
 
-/// What there is to do on files.
+/// Work on files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Actions {
     /// Files to delete: closed, and without a live segment.
     pub delete: Vec<FileId>,
     /// Open files to close without a footer: every segment in them is dead.
     pub abandon: Vec<FileId>,
-    /// Open files to seal: the only checkpoint they take segments for is decided, or they waste
+    /// Open files to seal: the only checkpoint whose segments they take is decided, or they waste
     /// too much.
     pub seal: Vec<FileId>,
 }
 
-/// When a decision is made.
+/// The occasion of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occasion {
-    /// A message came. Open files that waste too much are sealed now, and only now: each makes the
-    /// next segment begin a file.
+    /// A message. Only now are open files sealed that waste too much, because the next segment
+    /// begins another file then.
     Message,
-    /// Something changed in between.
+    /// A change between messages.
     Between,
 }
 
-/// What a manager remembers of files and segments.
+/// A manager's memory of files and segments.
 #[derive(Debug, Default)]
 pub struct Ledger {
     pub(super) view: View,
@@ -54,9 +57,9 @@ pub struct Ledger {
     /// Owners of live segments.
     pub(super) owners: BTreeMap<Arc<Owner>, BTreeSet<Place>>,
     pub(super) watched: BTreeMap<CheckpointId, BTreeSet<Place>>,
-    /// To be judged at the next decision.
+    /// Segments to judge at the next decision.
     due: Vec<Place>,
-    /// Files about which something changed since the last decision.
+    /// Files that changed since the last decision.
     touched: BTreeSet<FileId>,
     pub(super) space: Space,
     judgements: u64,
@@ -73,22 +76,23 @@ impl Ledger {
         &self.files
     }
 
-    /// How many owners have a live segment.
+    /// Number of owners with a live segment.
     pub fn owners(&self) -> usize {
         self.owners.len()
     }
 
-    /// How many segments were judged so far.
+    /// Number of judgements so far.
     pub fn judgements(&self) -> u64 {
         self.judgements
     }
 
-    /// The segments of the file are not offered for reuse any more, so that it can go.
+    /// Returns whether the segments of the file are not offered for reuse any more, so that it can
+    /// go.
     pub fn is_wasteful(&self, file: FileId) -> bool {
         self.space.wasteful.contains(&file)
     }
 
-    /// Only owners that fell back keep the file alive.
+    /// Returns whether only owners that fell back keep the file alive.
     pub fn is_pinned(&self, file: FileId) -> bool {
         self.space.pinned.contains(&file)
     }
@@ -101,7 +105,7 @@ impl Ledger {
         same.then_some(segment)
     }
 
-    /// Files with segments that the open attempt wrote or leased and that may not survive a machine
+    /// Files with segments of the open attempt, written or leased, that may not survive a machine
     /// crash.
     pub fn not_durable(&self, attempt: CheckpointId) -> BTreeSet<FileId> {
         let mut found = BTreeSet::new();
@@ -117,7 +121,7 @@ impl Ledger {
         found
     }
 
-    /// What the open attempt wrote or leased.
+    /// Segments that the open attempt wrote or leased.
     pub fn of_attempt(
         &self,
         attempt: CheckpointId,
@@ -129,27 +133,23 @@ impl Ledger {
         })
     }
 
-    /// A file is there, unless it is known already.
+    /// Adds a file, unless it is known.
     pub fn add_file(&mut self, file: FileId, facts: FileFacts) {
         self.files.entry(file).or_insert(facts);
         self.touched.insert(file);
     }
 
-    /// The file is gone.
+    /// Forgets a file that is gone.
     pub fn forget_file(&mut self, file: FileId) {
-        let offsets: Vec<u64> = self
-            .files
-            .get(&file)
-            .into_iter()
-            .flat_map(|facts| facts.segments.keys().copied())
-            .collect();
+        let facts = self.files.get(&file).into_iter();
+        let offsets: Vec<u64> = facts.flat_map(|f| f.segments.keys().copied()).collect();
         for offset in offsets {
             self.remove((file, offset));
         }
         self.files.remove(&file);
     }
 
-    /// Changes what is known about a file, but not its segments.
+    /// Changes the facts about a file, but not its segments.
     pub fn change_file(&mut self, file: FileId, change: impl FnOnce(&mut FileFacts)) {
         if let Some(facts) = self.files.get_mut(&file) {
             change(facts);
@@ -157,13 +157,13 @@ impl Ledger {
         }
     }
 
-    /// A segment was written for an open attempt.
+    /// Adds a segment that was written for an open attempt.
     pub fn append(&mut self, owner: &Owner, reference: &SegmentRef, created: CheckpointId) {
         let owner = self.shared(owner);
         self.insert(reference, SegmentFacts::new(owner, reference, created));
     }
 
-    /// An open attempt will reuse the segment.
+    /// Gives an open attempt a lease on a segment that it will reuse.
     pub fn lease(&mut self, reference: &SegmentRef, attempt: CheckpointId) {
         let place = (reference.file, reference.offset);
         if let Some(segment) = self.segment_mut(place) {
@@ -172,11 +172,14 @@ impl Ledger {
         }
     }
 
-    /// A restored checkpoint has the segment as state of `origin`: makes it known, or widens what is
-    /// known. False when its file is gone, or holds another segment in its place.
+    /// Adds a segment that a restored checkpoint has as state of `origin`, or widens its interval.
+    /// A segment behind the end of a closed file keeps the rest of the file. False if the file is
+    /// gone, or has another segment in its place.
     pub fn restore(&mut self, owner: &Owner, origin: CheckpointId, reference: &SegmentRef) -> bool {
         let place = (reference.file, reference.offset);
         match self.files.get_mut(&reference.file) {
+            _ if reference.end() > MAX_FILE_BYTES => return false,
+            Some(file) if file.open && reference.end() > file.physical_bytes => return false,
             Some(file) if !file.deleting => file.used = true,
             _ => return false,
         }
@@ -196,7 +199,7 @@ impl Ledger {
         true
     }
 
-    /// Forgets a segment that cannot be needed.
+    /// Forgets a segment that nothing needs.
     pub fn release(&mut self, reference: &SegmentRef) {
         self.remove((reference.file, reference.offset));
     }
@@ -204,7 +207,7 @@ impl Ledger {
     /// Takes in a message.
     ///
     /// # Errors
-    /// As [`View::check`]; nothing is changed then.
+    /// Errors of [`View::check`]; nothing is changed then.
     pub fn merge(&mut self, message: &Retained) -> Result<()> {
         self.view.check(message)?;
         let change = self.view.merge(message);
@@ -218,7 +221,7 @@ impl Ledger {
         self.wake(change);
     }
 
-    /// Decides: judges what is due, and tells what to do on the files that it changed.
+    /// Decides: judges the segments that are due, and returns the work on the files that changed.
     pub fn settle(&mut self, occasion: Occasion, max_space_amplification: f64) -> Actions {
         let mut due = std::mem::take(&mut self.due);
         due.sort_unstable();
@@ -262,14 +265,11 @@ impl Ledger {
     }
 
     fn wake(&mut self, change: Change) {
-        let before = change
-            .decided_before
-            .map_or(Bound::Unbounded, Bound::Excluded);
-        if let Some(now) = self
-            .view
-            .decided()
-            .filter(|now| change.decided_before != Some(*now))
+        let (before, now) = (change.decided_before, self.view.decided());
+        if before != now
+            && let Some(now) = now
         {
+            let before = before.map_or(Bound::Unbounded, Bound::Excluded);
             let decided = self.watched.range((before, Bound::Included(now)));
             let decided: Vec<CheckpointId> = decided.map(|(id, _)| *id).collect();
             decided.into_iter().for_each(|id| self.wake_watchers(id));
@@ -278,8 +278,8 @@ impl Ledger {
             self.wake_watchers(id);
         }
         for owner in &change.moved {
-            self.due
-                .extend(self.owners.get(owner).into_iter().flatten());
+            let places = self.owners.get(owner).into_iter().flatten();
+            self.due.extend(places);
         }
         for owner in &change.fallen {
             let fell_back = self.view.fell_back(owner);
@@ -315,7 +315,7 @@ impl Ledger {
         self.touched.insert(file);
         match judge(view, segment) {
             Some(Verdict::Dead) => return self.remove(place),
-            // Attempts that are decided watch nothing any more.
+            // Decided attempts watch nothing any more.
             Some(Verdict::Renewed { last_used, leases }) => {
                 segment.last_used = last_used;
                 segment.leases = leases;
@@ -388,27 +388,24 @@ impl Ledger {
         self.files.get_mut(&file)?.segments.get_mut(&offset)
     }
 
-    /// Owners are shared: there are few, and many segments.
+    /// Many segments share one owner.
     fn shared(&self, owner: &Owner) -> Arc<Owner> {
         let known = self.owners.get_key_value(owner);
         known.map_or_else(|| Arc::new(owner.clone()), |(known, _)| known.clone())
     }
 }
 
-/// What a segment that lives is watched for besides its leases.
+/// The checkpoint that a live segment should watch beside its leases.
 pub(super) fn wanted_watch(view: &View, segment: &SegmentFacts) -> Option<CheckpointId> {
     if !view.is_decided(segment.created) {
         return Some(segment.created);
     }
     if view.is_special(&segment.owner) {
-        // Judged whenever its owner's live set changes.
+        // Each change of its owner's live set wakes it.
         return None;
     }
-    let live_set = view.live_set(&segment.owner);
-    live_set
-        .range(segment.created..=segment.last_used)
-        .next()
-        .copied()
+    let origins = segment.created..=segment.last_used;
+    view.live_set(&segment.owner).range(origins).next().copied()
 }
 
 /// The reference of a segment.

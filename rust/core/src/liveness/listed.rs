@@ -1,4 +1,4 @@
-//! Judges files from outside their managers: what a reclaim pass may delete, and what the rest takes.
+//! Judges files from outside their managers: the files to delete, and the space of the others.
 
 use std::sync::Arc;
 
@@ -6,26 +6,26 @@ use super::rule::{Evidence, is_live};
 use super::space::{ClosedFile, wasteful};
 use crate::ids::{CheckpointId, FileId, Owner, Term};
 
-/// What is known about a file from its index, or from the checkpoints that refer to it.
+/// Facts about a file, from its index or from the checkpoints that refer to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedFile {
     /// The file.
     pub file: FileId,
     /// It has a footer, so it takes no more appends.
     pub sealed: bool,
-    /// Part of it does not verify, so there may be more segments than are listed.
+    /// A part does not verify, so there may be more segments.
     pub damaged: bool,
     /// Its size.
     pub physical_bytes: u64,
-    /// Its segments, as far as they are known. Shared: facts are kept from pass to pass.
+    /// Its known segments. Shared, because facts are kept from pass to pass.
     pub segments: Arc<[ListedSegment]>,
 }
 
-/// What is known about a segment from outside: [`SegmentFacts`](super::SegmentFacts) with
-/// `last_used = created` and without leases. Small, as a driver keeps many of them.
+/// Facts about a segment from outside its manager: [`SegmentFacts`](super::SegmentFacts) with
+/// `last_used = created` and without leases. Small, because a driver keeps many.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedSegment {
-    /// Whose it is.
+    /// Its owner.
     pub owner: Arc<Owner>,
     /// Checkpoint it was written for.
     pub created: CheckpointId,
@@ -35,20 +35,20 @@ pub struct ListedSegment {
     pub is_run: bool,
 }
 
-/// Space taken by closed files, and which of them waste it.
+/// Space of closed files, and the files that waste it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClosedSpace {
     /// Bytes of all closed files.
     pub physical_bytes: u64,
     /// Bytes of their segments that a retained checkpoint needs.
     pub needed_bytes: u64,
-    /// The most wasteful files, as many as must go to come back below the bound. Owners that are
-    /// still at work free them by writing what they need from them again.
+    /// The most wasteful files, as many as must go to come below the bound. Owners that are still
+    /// at work free them by writing the segments that they need again.
     pub wasteful: Vec<FileId>,
 }
 
 impl ClosedSpace {
-    /// Bytes that no checkpoint needs and that stay because of others in the same file.
+    /// Bytes that no checkpoint needs but that stay because of others in the same file.
     pub fn pinned_bytes(&self) -> u64 {
         self.physical_bytes.saturating_sub(self.needed_bytes)
     }
@@ -61,15 +61,15 @@ pub struct SortedOut {
     pub going: Vec<ListedFile>,
     /// All others.
     pub staying: Vec<ListedFile>,
-    /// What those of them that are closed take beyond what is needed.
+    /// Space of the closed ones among them.
     pub space: ClosedSpace,
 }
 
-/// Decides which files may go: those that are closed (they are sealed, or the holder of their term
-/// is gone) and of which no segment is needed. A damaged file stays.
+/// Decides which files may go: closed files without a segment that is needed. A file is closed if
+/// it is sealed, or the holder of its term is gone. A damaged file stays.
 ///
-/// `may_append` tells whether the holder of a term may still append. `max_space_amplification` is
-/// the bound on the bytes of closed files divided by those that are needed of them.
+/// `may_append` tells whether the holder of a term may still append. `max_space_amplification`
+/// bounds the bytes of closed files, divided by the needed bytes in them.
 ///
 /// ```
 /// use holdfast_core::liveness::{Floors, ListedFile, ListedSegment, sort_out};
@@ -107,8 +107,7 @@ pub fn sort_out(
             sorted.staying.push(facts);
             continue;
         }
-        let needed = needed_bytes(&facts, evidence);
-        let Some(live_bytes) = needed else {
+        let Some(live_bytes) = needed_bytes(&facts, evidence) else {
             sorted.going.push(facts);
             continue;
         };
@@ -134,7 +133,5 @@ fn needed_bytes(facts: &ListedFile, evidence: &dyn Evidence) -> Option<u64> {
         is_live(evidence, &s.owner, s.created, s.created)
             && !evidence.is_merged(&s.owner, s.created, s.is_run)
     });
-    needed
-        .map(|segment| segment.len)
-        .reduce(|sum, len| sum + len)
+    needed.map(|s| s.len).reduce(|sum, len| sum + len)
 }

@@ -1,23 +1,23 @@
-//! Decides what lives: facts in, actions out. No storage, no clock, no counter that a lost message
-//! could spoil.
+//! Decides which segments live: facts in, actions out. No storage, no clock, and no counter that a
+//! lost message could spoil.
 //!
 //! The rule: a segment is live iff
 //! - `created` is newer than the last decided checkpoint (its attempt is open), or
 //! - an open attempt holds a lease on it (it decided to reuse it), or
 //! - the live set of its owner intersects `[created, last_used]`.
 //!
-//! The live set of an owner is the set of origins of its state over all retained checkpoints.
-//! A checkpoint that completed partially needs nothing special: for an owner that fell back the
-//! checkpoint's own id is not in the live set, so what was written for it is dead, and the origin
-//! is, so what the origin needs is not.
+//! The live set of an owner is the set of origins of its state over all retained checkpoints. So a
+//! partially completed checkpoint is no special case. The live set of an owner that fell back has
+//! the origin and not the checkpoint's own id: segments written for the checkpoint are dead, those
+//! of the origin live.
 //!
 //! A closed file goes iff no segment of it is needed. There are two kinds of [`Evidence`] for that: the
 //! [`View`] that absolute messages or the metadata of retained checkpoints give, and the [`Floors`]
 //! that Spark's commit log gives.
 //!
-//! [`Ledger`] applies the rule to the segments that a message may change and to no others. Debug
-//! builds apply it to all of them after every decision, which must change nothing more. [`sort_out`]
-//! applies it to files from outside their managers.
+//! [`Ledger`] applies the rule to the segments that a message may change. Debug builds apply it to
+//! all after every decision, which must change nothing more. [`sort_out`] applies it to files from
+//! outside their managers.
 
 #[cfg(any(test, debug_assertions))]
 mod check;
@@ -30,14 +30,14 @@ mod rule;
 mod space;
 mod view;
 
-pub use facts::{FileFacts, SegmentFacts};
+pub use facts::{Fallbacks, FileFacts, SegmentFacts};
 pub use floors::Floors;
 pub(crate) use ledger::segment_ref;
 pub use ledger::{Actions, Ledger, Occasion};
 pub use listed::{ClosedSpace, ListedFile, ListedSegment, SortedOut, sort_out};
 pub use restored::RestoredCheckpoint;
 pub use rule::Evidence;
-pub use view::{Fallbacks, Retained, View};
+pub use view::{Retained, View};
 
 #[cfg(test)]
-mod tests;
+mod liveness_tests;

@@ -1,12 +1,12 @@
-//! A retained checkpoint, as its metadata describes it.
+//! A retained checkpoint, from its metadata.
 
 use std::collections::BTreeMap;
 
-use super::view::Fallbacks;
+use super::facts::Fallbacks;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{CheckpointId, Owner, SegmentRef};
 
-/// A retained checkpoint, as its metadata describes it.
+/// A retained checkpoint, from its metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoredCheckpoint {
     /// The checkpoint.
@@ -16,7 +16,7 @@ pub struct RestoredCheckpoint {
 }
 
 impl RestoredCheckpoint {
-    /// Refuses what no checkpoint can be.
+    /// Refuses an impossible checkpoint.
     ///
     /// # Errors
     /// `InvalidInput` when an owner has two origins, or one newer than the checkpoint.
@@ -37,19 +37,16 @@ impl RestoredCheckpoint {
 
     /// The owners that fell back in it.
     pub fn fallbacks(&self) -> Fallbacks {
-        let older = self
-            .segments
-            .iter()
-            .filter(|(_, origin, _)| *origin != self.id);
-        older
-            .map(|(owner, origin, _)| (owner.clone(), *origin))
-            .collect()
+        let segments = self.segments.iter();
+        let older = segments.filter(|(_, origin, _)| *origin != self.id);
+        let fallbacks = older.map(|(owner, origin, _)| (owner.clone(), *origin));
+        fallbacks.collect()
     }
 
     /// Requires that every segment of these checkpoints is at `location`.
     ///
     /// # Errors
-    /// `NotFound`, with the number of those that are not, and the first one.
+    /// `NotFound`, with the number of missing segments and the first one.
     pub(crate) fn require_present(
         location: &str,
         checkpoints: &[Self],

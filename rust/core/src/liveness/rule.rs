@@ -1,35 +1,35 @@
-//! The rule of life for one segment.
+//! The rule for one segment.
 
 use std::collections::BTreeSet;
 
 use super::facts::SegmentFacts;
 use crate::ids::{CheckpointId, Owner};
 
-/// What is known about checkpoints. The rule needs no more to judge a segment.
+/// Facts about checkpoints, as the rule needs them to judge a segment.
 pub trait Evidence {
-    /// The attempt is not decided: it may still become a checkpoint.
+    /// Returns whether the attempt is undecided: it may still become a checkpoint.
     fn is_open(&self, attempt: CheckpointId) -> bool;
 
-    /// The live set of the owner meets `[first, last]`.
+    /// Returns whether the live set of the owner meets `[first, last]`.
     fn is_needed(&self, owner: &Owner, first: CheckpointId, last: CheckpointId) -> bool;
 
-    /// A run stands for the segment, so that nothing needs it although `is_needed` says that something
-    /// may. `is_run` says whether it is a run itself.
+    /// Returns whether the segment was merged into a run, so that nothing needs it even if
+    /// `is_needed` is true. `is_run` tells whether it is a run itself.
     fn is_merged(&self, _owner: &Owner, _created: CheckpointId, _is_run: bool) -> bool {
         false
     }
 }
 
-/// What is to be remembered about a segment.
+/// The verdict on a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Nothing can ever need it again.
     Dead,
-    /// It lives; the outcome of some attempts that leased it became known.
+    /// It lives; some attempts that leased it were decided.
     Renewed {
-        /// As in [`SegmentFacts`].
+        /// Like in [`SegmentFacts`].
         last_used: CheckpointId,
-        /// As in [`SegmentFacts`].
+        /// Like in [`SegmentFacts`].
         leases: BTreeSet<CheckpointId>,
     },
 }
@@ -51,7 +51,7 @@ pub(super) fn judge(evidence: &dyn Evidence, segment: &SegmentFacts) -> Option<V
     let mut leases = segment.leases.clone();
     leases.retain(|attempt| {
         let open = evidence.is_open(*attempt);
-        // The attempt is decided. Either its checkpoint contains what the owner reused, or no
+        // The attempt is decided. Either its checkpoint contains the reused segment, or no
         // later checkpoint ever can: a later origin is a later id, or one of today's live set.
         if !open && evidence.is_needed(owner, *attempt, *attempt) {
             last_used = last_used.max(*attempt);

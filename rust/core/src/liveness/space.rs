@@ -1,27 +1,27 @@
-//! Space amplification: physical bytes divided by live bytes, and what to do about it.
+//! Space amplification: physical bytes divided by live bytes, and the files to empty because of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::facts::FileFacts;
 use crate::ids::FileId;
 
-/// Dead bytes in an open file that are not worth a new file. Below that a bound on the ratio would
-/// make tiny states begin a file at every other checkpoint.
+/// Dead bytes in an open file that are not worth a new file. A bound on the ratio alone would make
+/// tiny states begin a file at every other checkpoint.
 pub(super) const OPEN_WASTE_BYTES: u64 = 64 << 10;
 
-/// What follows from the sizes of all files.
+/// Conclusions from the sizes of all files.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Space {
-    /// Only owners that fell back keep them alive.
+    /// Files that only owners that fell back keep alive.
     pub pinned: BTreeSet<FileId>,
-    /// Their segments are not offered for reuse any more, so that they can go.
+    /// Files whose segments are not offered for reuse any more, so that they can go.
     pub wasteful: BTreeSet<FileId>,
-    /// Open files that have to be sealed, so that they can go before the bound is broken.
+    /// Open files to seal, so that they can go before the bound is broken.
     pub full: BTreeSet<FileId>,
 }
 
-/// Files pinned by owners that fell back are left out of the account: those owners are not writing,
-/// so refusing them reuse frees nothing and would only blame the healthy ones.
+/// Leaves out files pinned by owners that fell back. These owners do not write, so to refuse them
+/// reuse frees nothing, and healthy owners would pay for it.
 pub(super) fn space(files: &BTreeMap<FileId, FileFacts>, max_space_amplification: f64) -> Space {
     let mut found = Space::default();
     let mut counted = Vec::new();
@@ -50,7 +50,7 @@ pub(super) fn space(files: &BTreeMap<FileId, FileFacts>, max_space_amplification
     found
 }
 
-/// What a closed file takes, and how much of it is live.
+/// Size and live bytes of a closed file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClosedFile {
     pub file: FileId,
@@ -58,8 +58,8 @@ pub(super) struct ClosedFile {
     pub live_bytes: u64,
 }
 
-/// The most wasteful closed files, as many as must go to come back to the goal for `physical`, worst
-/// first. A file within the bound is left alone: to empty it would write more than it frees.
+/// The most wasteful closed files, worst first, as many as must go to bring `physical` down to the
+/// goal. Leaves out files within the bound: to empty them would write more than it frees.
 pub(super) fn wasteful(
     mut closed: Vec<ClosedFile>,
     mut physical: u64,
@@ -78,7 +78,7 @@ pub(super) fn wasteful(
             break;
         }
         if file.live_bytes as f64 * max_space_amplification < file.physical_bytes as f64 {
-            // What is live of it is written again elsewhere.
+            // Its live bytes are written again elsewhere.
             physical -= waste(&file);
             chosen.push(file.file);
         }
@@ -86,8 +86,8 @@ pub(super) fn wasteful(
     chosen
 }
 
-/// The open files to seal. A file goes when everything live in it was written once more, elsewhere:
-/// until then it is there in addition, so it must be sealed while there is room for that.
+/// The open files to seal. A file goes once its live segments were written again elsewhere. Both
+/// copies exist until then, so it must be sealed while there is room for both.
 fn full(counted: &[(FileId, &FileFacts)], physical: u64, goal: f64) -> BTreeSet<FileId> {
     counted
         .iter()

@@ -1,27 +1,26 @@
-//! What a manager knows about the retained checkpoints, from absolute messages in any order.
+//! A manager's view of the retained checkpoints, from absolute messages in any order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::facts::Fallbacks;
 use super::restored::RestoredCheckpoint;
 use super::rule::Evidence;
 use crate::error::{Error, Result};
 use crate::ids::{CheckpointId, Owner};
 
-/// Owners that fell back in a checkpoint, and the origin of the state it has for them instead.
-pub type Fallbacks = BTreeMap<Owner, CheckpointId>;
-
-/// Everything retained at some moment. Every message carries one, so a lost message is repaired by
-/// the next one.
+/// All retained checkpoints of a moment. Every message carries this, so the next one repairs a lost
+/// message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retained {
     /// The last checkpoint attempt that was decided (completed, partially completed or aborted).
     pub decided: CheckpointId,
-    /// Per retained checkpoint the owners that fell back; all others have the checkpoint as origin.
+    /// The owners that fell back, by retained checkpoint. The checkpoint is the origin of all
+    /// others.
     pub checkpoints: BTreeMap<CheckpointId, Fallbacks>,
 }
 
 impl Retained {
-    /// Refuses what cannot be the truth of any moment.
+    /// Refuses a message that cannot be true at any moment.
     ///
     /// # Errors
     /// `InvalidInput` for a checkpoint newer than the last decision; for an origin that is not older
@@ -55,7 +54,7 @@ impl Retained {
     }
 }
 
-/// An origin is the checkpoint whose snapshot made the state, so the owner did not fall back in it.
+/// Refuses an origin in which the owner itself fell back: the origin's snapshot made the state.
 fn check_origin(
     known: &BTreeMap<CheckpointId, Fallbacks>,
     id: CheckpointId,
@@ -81,10 +80,10 @@ pub struct View {
 }
 
 impl View {
-    /// What these checkpoints tell, if they are all that are retained.
+    /// The view if these are all retained checkpoints.
     ///
     /// # Errors
-    /// As [`RestoredCheckpoint::check`].
+    /// Errors of [`RestoredCheckpoint::check`].
     pub fn of(checkpoints: &[RestoredCheckpoint]) -> Result<Self> {
         let mut view = Self::default();
         for checkpoint in checkpoints {
@@ -104,13 +103,13 @@ impl View {
         self.retained.keys().copied()
     }
 
-    /// The attempt was decided, or can never be: a later one was.
+    /// Returns whether this attempt or a later one was decided.
     pub fn is_decided(&self, id: CheckpointId) -> bool {
         self.decided.is_some_and(|decided| id <= decided)
     }
 
-    /// Refuses a message that contradicts what is known. A checkpoint never changes, so two messages
-    /// about it can only differ in what they do not mention.
+    /// Refuses a message that contradicts this view. A checkpoint never changes, so two messages
+    /// about it can only differ in owners that they do not mention.
     ///
     /// # Errors
     /// `InvalidInput` when it names another origin of an owner in some checkpoint, or an origin in
@@ -133,39 +132,32 @@ impl View {
         Ok(())
     }
 
-    /// Takes in a message. One with an older decision is ignored. Views of the same decision differ
-    /// only by checkpoints that stopped being retained meanwhile, so their intersection is newest.
+    /// Takes in a message, unless its decision is older. Two messages of the same decision differ
+    /// only by checkpoints that are retained no more, so their intersection is newest.
     pub(super) fn merge(&mut self, message: &Retained) -> Change {
-        let mut retained = std::mem::take(&mut self.retained);
-        let before = retained.keys().copied().collect();
-        let newest = newest_fallen(&retained);
-        if self.decided < Some(message.decided) {
-            retained.retain(|id, known| message.checkpoints.get(id) == Some(known));
-            for (id, fallbacks) in &message.checkpoints {
-                // Most are known already.
-                if !retained.contains_key(id) {
-                    retained.insert(*id, fallbacks.clone());
+        let before = self.decided;
+        let now = before.max(Some(message.decided));
+        self.change(now, |retained| {
+            if before < now {
+                retained.retain(|id, known| message.checkpoints.get(id) == Some(known));
+                for (id, fallbacks) in &message.checkpoints {
+                    // Most are known already.
+                    if !retained.contains_key(id) {
+                        retained.insert(*id, fallbacks.clone());
+                    }
                 }
+            } else if before == Some(message.decided) {
+                retained.retain(|id, _| message.checkpoints.contains_key(id));
             }
-        } else if self.decided == Some(message.decided) {
-            retained.retain(|id, _| message.checkpoints.contains_key(id));
-        }
-        self.become_view(
-            self.decided.max(Some(message.decided)),
-            retained,
-            &before,
-            &newest,
-        )
+        })
     }
 
     /// Takes in a checkpoint that is restored. Restoring is an order, not a message that may be
     /// late: the checkpoint is retained until a message says otherwise.
     pub(super) fn restore(&mut self, id: CheckpointId, fallbacks: Fallbacks) -> Change {
-        let mut retained = std::mem::take(&mut self.retained);
-        let before = retained.keys().copied().collect();
-        let newest = newest_fallen(&retained);
-        retained.entry(id).or_default().extend(fallbacks);
-        self.become_view(self.decided.max(Some(id)), retained, &before, &newest)
+        self.change(self.decided.max(Some(id)), |retained| {
+            retained.entry(id).or_default().extend(fallbacks);
+        })
     }
 
     /// Origins of the owner's state over all retained checkpoints.
@@ -173,45 +165,42 @@ impl View {
         self.special.get(owner).unwrap_or(&self.common)
     }
 
-    /// The owner fell back in some retained checkpoint, so its live set is its own.
+    /// Returns whether the owner fell back in a retained checkpoint, so that it has a live set of
+    /// its own.
     pub(super) fn is_special(&self, owner: &Owner) -> bool {
         self.special.contains_key(owner)
     }
 
-    /// The newest retained checkpoint has an older state for the owner.
+    /// Returns whether the newest retained checkpoint has an older state for the owner.
     pub fn fell_back(&self, owner: &Owner) -> bool {
         let newest = self.retained.last_key_value();
         newest.is_some_and(|(id, fallbacks)| fallbacks.get(owner).is_some_and(|o| o != id))
     }
 
-    fn become_view(
+    fn change(
         &mut self,
         decided: Option<CheckpointId>,
-        retained: BTreeMap<CheckpointId, Fallbacks>,
-        ids_before: &BTreeSet<CheckpointId>,
-        fallen_before: &BTreeSet<Owner>,
+        act: impl FnOnce(&mut BTreeMap<CheckpointId, Fallbacks>),
     ) -> Change {
+        let fallen_before = newest_fallen(&self.retained);
+        act(&mut self.retained);
         let decided_before = std::mem::replace(&mut self.decided, decided);
-        self.retained = retained;
-        self.common = self.retained.keys().copied().collect();
+        let common = self.retained.keys().copied().collect();
+        let ids_before = std::mem::replace(&mut self.common, common);
         let special = std::mem::replace(&mut self.special, special(&self.retained));
-        let fallen = newest_fallen(&self.retained);
         let moved = |(owner, set): &(&Owner, &BTreeSet<CheckpointId>)| {
             self.special.get(*owner) != Some(*set)
         };
         let gone = special.iter().filter(moved).map(|(owner, _)| owner);
-        let came = self
-            .special
-            .keys()
-            .filter(|owner| !special.contains_key(*owner));
+        let now_special = self.special.keys();
+        let came = now_special.filter(|owner| !special.contains_key(*owner));
+        let fallen = newest_fallen(&self.retained);
+        let fallen = fallen.symmetric_difference(&fallen_before);
         Change {
             decided_before,
             left: ids_before.difference(&self.common).copied().collect(),
             moved: gone.chain(came).cloned().collect(),
-            fallen: fallen
-                .symmetric_difference(fallen_before)
-                .cloned()
-                .collect(),
+            fallen: fallen.cloned().collect(),
         }
     }
 }
@@ -226,16 +215,16 @@ impl Evidence for View {
     }
 }
 
-/// What a message changed: whose segments may be judged differently than before.
+/// The changes of a message that may change the verdict on segments.
 #[derive(Debug, Default)]
 pub(super) struct Change {
     /// The last decision before.
     pub decided_before: Option<CheckpointId>,
     /// Checkpoints that are retained no more.
     pub left: Vec<CheckpointId>,
-    /// Owners whose live set is not the common one, or was not, and is another than before.
+    /// Owners whose own live set changed, came or went.
     pub moved: Vec<Owner>,
-    /// Owners that fell back in the newest checkpoint now and not before, or before and not now.
+    /// Owners that fell back in the newest checkpoint, either now or before but not both.
     pub fallen: Vec<Owner>,
 }
 

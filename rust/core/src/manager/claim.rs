@@ -1,55 +1,48 @@
-//! Whose folder it is, where managers mint their terms themselves.
+//! Claims on a folder, by managers that mint their terms themselves.
 //!
-//! A claim is an empty physical file with the number 0, which no segment is ever written to:
-//! creating its name is what makes a term one manager's. The first change that a manager makes takes
-//! the folder over: it deletes the claims of older terms, and a manager whose claim is gone finds
-//! out before its next change. Managers that get their terms from a driver have no claim.
+//! A claim is an empty physical file with the number 0. The manager that creates its name has the
+//! term. The first change of a manager takes the folder over: it deletes the claims of older terms.
+//! A manager whose claim is gone finds out before its next change. Managers that get their terms
+//! from a driver have no claim.
 
-use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::list_files;
 use crate::ids::{CLAIM_SEQ, FileId, Term};
+use crate::reclaim::newest_term;
 use crate::storage::Storage;
 
-/// So many terms are tried before a manager that cannot write is one that can only read.
+/// Number of terms to try before a manager that cannot write counts as a reader.
 const TRIES: u32 = 8;
 
 #[derive(Debug)]
-enum Standing {
-    /// The claim could not be written: the manager can read only, until it can.
+enum ClaimState {
+    /// The claim could not be written: the manager can only read, until it can write one.
     Unclaimed,
-    /// Nothing was changed yet: the manager may be one that only reads.
+    /// The manager has changed nothing yet, and may be a reader.
     Opened,
-    /// The folder is this manager's.
+    /// The folder belongs to this manager.
     TakenOver,
-    /// A newer manager took the folder over, and what there is to say of it.
+    /// A newer manager took the folder over; the message of the error.
     Fenced(String),
 }
 
 /// The claim of one manager.
+#[derive(Debug)]
 pub(super) struct Claim {
     storage: Arc<dyn Storage>,
     term: Term,
-    standing: Mutex<Standing>,
-    /// The process that made it: a child must not remove it.
+    state: Mutex<ClaimState>,
+    /// The process that made it: a child must not delete it.
     process: u32,
 }
 
-impl fmt::Debug for Claim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Claim").field(&self.term).finish()
-    }
-}
-
 impl Claim {
-    /// Mints a term that is newer than every other in `storage`, and at least `not_before`. Where
-    /// nothing can be written the manager can read only.
-    ///
-    /// # Errors
-    /// Those of listing.
+    /// Mints a term that is newer than every other in `storage`, and at least `not_before`. Without
+    /// write access the manager can only read.
     pub fn next(storage: Arc<dyn Storage>, not_before: u64) -> Result<Self> {
         let mut not_before = not_before;
         let mut failed = 0;
@@ -62,24 +55,20 @@ impl Claim {
                     "{location} has no terms left"
                 )));
             }
-            let standing = match create(storage.as_ref(), term) {
-                Ok(()) => Standing::Opened,
-                // Another manager was quicker.
-                Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+            let state = match create(storage.as_ref(), term) {
+                Ok(()) => ClaimState::Opened,
+                // Another manager was quicker, or a failed call may have left a file in the way of
+                // a retry.
+                Err(e) if e.kind() == ErrorKind::AlreadyExists || failed < TRIES => {
+                    failed += u32::from(e.kind() != ErrorKind::AlreadyExists);
                     not_before = term.0 + 1;
                     continue;
                 }
-                // What a failed call left behind may be in the way of another one.
-                Err(_) if failed < TRIES => {
-                    failed += 1;
-                    not_before = term.0 + 1;
-                    continue;
-                }
-                Err(_) => Standing::Unclaimed,
+                Err(_) => ClaimState::Unclaimed,
             };
-            let claimed = matches!(standing, Standing::Opened);
-            // A claim can be made twice if a newer manager deleted the first one in between. It
-            // shows then.
+            let claimed = matches!(state, ClaimState::Opened);
+            // If a newer manager deleted this claim in between, two managers can make it. The newer
+            // claim shows that.
             if claimed && newest_term(storage.as_ref())?.is_some_and(|newest| newest > term) {
                 let _ = storage.delete(&name(term));
                 continue;
@@ -87,7 +76,7 @@ impl Claim {
             return Ok(Self {
                 storage,
                 term,
-                standing: Mutex::new(standing),
+                state: Mutex::new(state),
                 process: std::process::id(),
             });
         }
@@ -97,13 +86,13 @@ impl Claim {
         self.term
     }
 
-    /// To be called before every change: takes the folder over, or finds that a newer manager did.
+    /// Takes the folder over before a change.
     ///
     /// # Errors
-    /// `Fenced` then, every time; those of storage.
+    /// `Fenced`, every time, once a newer manager took it over; those of storage.
     pub fn check(&self) -> Result<()> {
-        let mut standing = self.standing.lock();
-        if let Standing::Fenced(why) = &*standing {
+        let mut state = self.state.lock();
+        if let ClaimState::Fenced(why) = &*state {
             return Err(Error::new(ErrorKind::Fenced, why.as_str()));
         }
         let storage = self.storage.as_ref();
@@ -112,12 +101,12 @@ impl Claim {
             Err(e) if e.kind() == ErrorKind::NotFound => false,
             Err(e) => return Err(e),
         };
-        let unclaimed = matches!(*standing, Standing::Unclaimed);
+        let unclaimed = matches!(*state, ClaimState::Unclaimed);
         let newer = match (there, unclaimed) {
             (true, false) => None,
             // Another manager made this very claim while this one could not.
             (true, true) => Some(self.term),
-            (false, _) => newest_claim(storage)?.filter(|newest| *newest > self.term),
+            (false, _) => claims(storage)?.max().filter(|newest| *newest > self.term),
         };
         if let Some(newer) = newer {
             let why = format!(
@@ -126,7 +115,7 @@ impl Claim {
                 storage.location(),
                 self.term
             );
-            *standing = Standing::Fenced(why.clone());
+            *state = ClaimState::Fenced(why.clone());
             return Err(Error::new(ErrorKind::Fenced, why));
         }
         if !there {
@@ -134,32 +123,32 @@ impl Claim {
             create(storage, self.term).map_err(|e| e.context("writing to this folder"))?;
         }
         if unclaimed {
-            *standing = Standing::Opened;
+            *state = ClaimState::Opened;
         }
-        if matches!(*standing, Standing::Opened) {
-            for older in claims(self.storage.as_ref())?.filter(|term| *term < self.term) {
-                self.storage.delete(&name(older))?;
+        if matches!(*state, ClaimState::Opened) {
+            for older in claims(storage)?.filter(|term| *term < self.term) {
+                storage.delete(&name(older))?;
             }
-            *standing = Standing::TakenOver;
+            *state = ClaimState::TakenOver;
         }
         Ok(())
     }
 
-    /// The manager is closed: removes the claim, if its term cannot be given again without it.
+    /// Deletes the claim of a closed manager, if nobody can get its term again without it.
     pub fn release(&self) {
         if self.process == std::process::id() && self.is_dispensable() {
-            // One that stays is removed by the next manager that writes.
+            // The next manager that writes deletes a claim that stays.
             let _ = self.storage.delete(&name(self.term));
         }
     }
 
-    /// Whether the term cannot be given again without the claim: nothing was written under it, or a
-    /// file shows it.
+    /// Returns whether nobody can get the term again without the claim: nothing was written under
+    /// it, or a file has it.
     fn is_dispensable(&self) -> bool {
-        match &*self.standing.lock() {
-            Standing::Opened => true,
-            Standing::Unclaimed | Standing::Fenced(_) => false,
-            Standing::TakenOver => files(self.storage.as_ref()).is_ok_and(|mut files| {
+        match &*self.state.lock() {
+            ClaimState::Opened => true,
+            ClaimState::Unclaimed | ClaimState::Fenced(_) => false,
+            ClaimState::TakenOver => files(self.storage.as_ref()).is_ok_and(|mut files| {
                 files.any(|file| file.term >= self.term && !file.is_claim())
             }),
         }
@@ -176,31 +165,22 @@ fn create(storage: &dyn Storage, term: Term) -> Result<()> {
     let made = storage.create(&name).and_then(|claim| claim.finish());
     match made {
         Err(e) if e.kind() == ErrorKind::AlreadyExists => Err(e),
-        // Storage may have done what it says it failed to do.
+        // A call that failed may have made it nevertheless.
         Err(_) if storage.len(&name).is_ok() => Ok(()),
         made => made.inspect_err(|_| {
-            // So that it can be made again.
+            // Frees the name for a retry.
             let _ = storage.delete(&name);
         }),
     }
 }
 
-/// Files of terms that can be a manager's.
+/// Files of terms that a manager can have.
 fn files(storage: &dyn Storage) -> Result<impl Iterator<Item = FileId> + use<>> {
-    let objects = storage.list()?.into_iter();
-    let files = objects.filter_map(|object| FileId::parse(&object.name));
+    let files = list_files(storage)?.map(|(file, _)| file);
     Ok(files.filter(|file| file.term.can_be_given()))
-}
-
-fn newest_term(storage: &dyn Storage) -> Result<Option<Term>> {
-    Ok(files(storage)?.map(|file| file.term).max())
 }
 
 fn claims(storage: &dyn Storage) -> Result<impl Iterator<Item = Term> + use<>> {
     let claims = files(storage)?.filter(|file| file.is_claim());
     Ok(claims.map(|file| file.term))
-}
-
-fn newest_claim(storage: &dyn Storage) -> Result<Option<Term>> {
-    Ok(claims(storage)?.max())
 }

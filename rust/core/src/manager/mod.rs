@@ -3,6 +3,7 @@
 
 mod claim;
 mod notices;
+mod queue;
 mod recent;
 mod registry;
 mod restore;

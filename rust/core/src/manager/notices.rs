@@ -1,4 +1,4 @@
-//! Messages about checkpoints. They only decide: what follows for files is done behind them.
+//! Messages about checkpoints. They only decide; the upkeep does the work on files.
 
 use super::snapshot_manager::SnapshotManager;
 use crate::error::{Error, Result};
@@ -6,7 +6,8 @@ use crate::ids::CheckpointId;
 use crate::liveness::{Fallbacks, Occasion, Retained};
 
 impl SnapshotManager {
-    /// The attempt started. A manager learns as much from `append`; failed deletes are tried again.
+    /// The attempt started. Only tries failed deletes again, because a manager learns of attempts
+    /// from `append`.
     pub fn started(&self, _id: CheckpointId) {
         self.upkeep.settle(Occasion::Message);
     }
@@ -19,8 +20,8 @@ impl SnapshotManager {
         self.partially_completed(id, &Fallbacks::new(), retained)
     }
 
-    /// The checkpoint completed, with the state of an older origin for the owners in `fallbacks`:
-    /// what these owners wrote for `id` is dead at once.
+    /// The checkpoint completed, with the state of an older origin for the owners in `fallbacks`.
+    /// Segments that these owners wrote for `id` are dead at once.
     ///
     /// # Errors
     /// `InvalidInput` when the view cannot be one of that moment; nothing is changed then.
@@ -36,7 +37,7 @@ impl SnapshotManager {
                 fallbacks.len(),
                 seen.len()
             ))),
-            // It was retained at the moment of this message, also if later decisions dropped it.
+            // It was retained at the moment of this message, even if later decisions dropped it.
             None => Err(Error::invalid_input(format!(
                 "checkpoint {id} completed, but its view does not retain it"
             ))),
@@ -70,7 +71,7 @@ impl SnapshotManager {
     }
 
     fn message(&self, id: CheckpointId, retained: &Retained) -> Result<()> {
-        self.check_ours()?;
+        self.upkeep.check_ours()?;
         // Regions read their states at the beginning of an attempt.
         if let Some(opened) = &self.opened {
             opened.clear();

@@ -1,5 +1,6 @@
-//! What was appended last, kept in memory: on remote storage every file that is opened is a round trip. A
-//! region whose task moved to another process of an executor reads what it has just written.
+//! The newest segments, kept in memory, because on remote storage each opening is a round trip. A
+//! region whose task moved to another process of an executor reads the segments that it has just
+//! written.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::ids::SegmentRef;
 
-/// Segments as they are in their files, the newest ones.
+/// The stored bytes of the newest segments.
 #[derive(Debug)]
 pub(super) struct RecentSegments {
     max_bytes: u64,
@@ -32,9 +33,9 @@ impl RecentSegments {
         }
     }
 
-    /// Keeps a segment, and forgets older ones for it.
+    /// Keeps a segment, and evicts older ones.
     pub fn keep(&self, reference: SegmentRef, bytes: Vec<u8>) {
-        // Without room no lock is touched: a forked child may read while a thread of its parent held it.
+        // Without room this takes no lock, which a thread may have held when a child was forked.
         if reference.len > self.max_bytes {
             return;
         }

@@ -1,9 +1,9 @@
-//! What a manager remembers. Pure bookkeeping: decisions are made in `liveness`, storage is
-//! touched in `snapshot_manager` and `upkeep`.
+//! The memory of a manager. Pure bookkeeping: `liveness` decides, `snapshot_manager` and `upkeep`
+//! use the storage.
 
 use parking_lot::{Condvar, Mutex};
 
-use super::upkeep::Queue;
+use super::queue::Queue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::IndexEntry;
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
@@ -13,9 +13,9 @@ use crate::segment::{FileChange, Observer};
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     pub ledger: Ledger,
-    /// What decisions left to do on files.
+    /// Work on files that decisions left.
     pub queue: Queue,
-    /// `restore` was called, so what is not known here is not needed.
+    /// `restore` was called: unknown segments are not needed.
     pub restored: bool,
     pub deletes: u64,
     pub delete_failures: u64,
@@ -43,7 +43,7 @@ impl Registry {
         segment.filter(|segment| *segment.owner == *owner)
     }
 
-    /// Takes a lease when the segment may be reused.
+    /// Takes a lease if the segment may be reused.
     pub fn lease(&mut self, owner: &Owner, id: CheckpointId, reference: &SegmentRef) -> bool {
         let known = self.find(reference, owner).is_some();
         if !known || self.ledger.is_wasteful(reference.file) || self.is_lost(reference) {
@@ -53,8 +53,8 @@ impl Registry {
         true
     }
 
-    /// Forgets a segment of a refused acknowledgement. Only what an open attempt wrote and no
-    /// other attempt leased can be meant: a refused acknowledgement may also cite reused segments.
+    /// Forgets a segment of a refused acknowledgement that an open attempt wrote and no other
+    /// attempt leased. The acknowledgement may also cite reused segments.
     pub fn release(&mut self, owner: &Owner, reference: &SegmentRef) {
         let unneeded = self.find(reference, owner).is_some_and(|segment| {
             let mut leases = segment.leases.iter();
@@ -66,7 +66,7 @@ impl Registry {
         }
     }
 
-    /// Decides, and queues what there is to do on files. A message also tries failed deletes again.
+    /// Decides, and queues the work on files. A message also tries failed deletes again.
     pub fn settle(&mut self, occasion: Occasion, max_space_amplification: f64) {
         let actions = self.ledger.settle(occasion, max_space_amplification);
         self.queue.add(actions);
@@ -75,27 +75,26 @@ impl Registry {
         }
     }
 
-    /// Some segment of the file is live.
+    /// Returns whether a segment of the file is live.
     pub fn is_needed(&self, file: FileId) -> bool {
         let facts = self.ledger.files().get(&file);
         facts.is_some_and(|facts| !facts.segments().is_empty())
     }
 
-    /// It is known that the segment survives a machine crash.
+    /// Returns whether the segment is known to survive a machine crash.
     pub fn is_durable(&self, reference: &SegmentRef) -> bool {
-        let end = reference.offset.saturating_add(reference.len);
         let file = self.ledger.files().get(&reference.file);
-        file.is_some_and(|file| end <= file.durable_bytes)
+        file.is_some_and(|file| reference.end() <= file.durable_bytes)
     }
 
-    /// Its file takes no more appends and will never become durable.
+    /// Returns whether its file takes no more appends and will never become durable.
     fn is_lost(&self, reference: &SegmentRef) -> bool {
         let file = self.ledger.files().get(&reference.file);
         file.is_some_and(|file| !file.open) && !self.is_durable(reference)
     }
 
     fn appended(&mut self, entry: &IndexEntry, physical_bytes: u64) {
-        // When the attempt ended while its bytes were on the way, they are garbage.
+        // Bytes of an attempt that has ended by now are garbage.
         let late = self.ledger.view().is_decided(entry.created);
         let change = |file: &mut FileFacts| {
             file.used = true;
@@ -110,14 +109,14 @@ impl Registry {
 }
 
 /// The registry of a manager, as its writer sees it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct SharedRegistry {
     pub registry: Mutex<Registry>,
-    /// A piece of the queue's work was done.
+    /// A job of the queue is done.
     pub done: Condvar,
 }
 
-/// The lane of files that span checkpoints. Others are for the checkpoint with the lane's number.
+/// The lane of files that span checkpoints. Other lanes have the number of a checkpoint.
 pub(super) const ACROSS_CHECKPOINTS: u64 = u64::MAX;
 
 impl Observer for SharedRegistry {
@@ -136,13 +135,11 @@ impl Observer for SharedRegistry {
     }
 
     fn changed(&self, change: &FileChange) {
-        self.registry
-            .lock()
-            .ledger
-            .change_file(change.file, |file| {
-                file.open = change.open;
-                file.physical_bytes = change.physical_bytes;
-                file.durable_bytes = change.durable_bytes;
-            });
+        let ledger = &mut self.registry.lock().ledger;
+        ledger.change_file(change.file, |file| {
+            file.open = change.open;
+            file.physical_bytes = change.physical_bytes;
+            file.durable_bytes = change.durable_bytes;
+        });
     }
 }

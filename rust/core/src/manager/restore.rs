@@ -1,34 +1,30 @@
-//! After a restart: making the segments of retained checkpoints known, sweeping the rest.
+//! After a restart: learns the segments of retained checkpoints, and sweeps the rest.
 
 use std::collections::BTreeMap;
 
 use super::snapshot_manager::SnapshotManager;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{read_any_head, read_sealed_index};
+use crate::format::{list_files, read_any_head, read_sealed_index};
 use crate::ids::{FileId, Owner, SegmentRef};
 use crate::liveness::{FileFacts, Occasion, RestoredCheckpoint};
 
 impl SnapshotManager {
-    /// Makes the segments of retained checkpoints known: after a restart with all of them, or in a
-    /// running manager when a region is restored. Any number of times. Files tell whose the segments
-    /// are that this manager did not know.
+    /// Learns the segments of retained checkpoints: of all after a restart, or of one when a region
+    /// of a running manager is restored. May be called any number of times. Reads the owners of
+    /// unknown segments from their files.
     ///
     /// # Errors
-    /// `InvalidInput`, and nothing is changed, when a segment is named as the state of another owner
-    /// than the one it was written for, or an owner has two origins in one checkpoint, or one newer
-    /// than the checkpoint. `Fenced` when a newer manager took the folder over. Those of listing and
-    /// of reading indexes; `NotFound` when segments are missing (everything else is known then
-    /// nevertheless, so the states of other owners can be read and are not swept).
+    /// `InvalidInput`, without any change, for a segment that belongs to another owner, for an
+    /// owner with two origins in one checkpoint, and for an origin newer than the checkpoint.
+    /// `Fenced` when a newer manager took the folder over. Those of listing and of reading indexes.
+    /// `NotFound` when segments are missing; all others are known then, and no named file is
+    /// deleted, damaged or not. After any other error `sweep` is refused until a restore succeeds.
     pub fn restore(&self, checkpoints: &[RestoredCheckpoint]) -> Result<()> {
-        self.check_ours()?;
+        self.upkeep.check_ours()?;
+        self.shared.registry.lock().restored = false;
         checkpoints.iter().try_for_each(RestoredCheckpoint::check)?;
         self.check_owners(checkpoints)?;
-        let sizes: BTreeMap<FileId, u64> = self
-            .storage
-            .list()?
-            .into_iter()
-            .filter_map(|object| Some((FileId::parse(&object.name)?, object.len)))
-            .collect();
+        let sizes: BTreeMap<FileId, u64> = list_files(self.storage.as_ref())?.collect();
         let present = {
             let mut registry = self.shared.registry.lock();
             registry.restored = true;
@@ -36,27 +32,25 @@ impl SnapshotManager {
                 let fallbacks = checkpoint.fallbacks();
                 registry.ledger.restore_checkpoint(checkpoint.id, fallbacks);
             }
-            let location = self.storage.location();
             let ledger = &mut registry.ledger;
-            RestoredCheckpoint::require_present(
-                &location,
-                checkpoints,
-                |owner, origin, reference| {
-                    let end = reference.offset.saturating_add(reference.len);
-                    let size = sizes.get(&reference.file).copied();
-                    if let Some(size) = size {
-                        ledger.add_file(reference.file, FileFacts::found(size));
-                    }
-                    size.is_some_and(|size| end <= size) && ledger.restore(owner, origin, reference)
-                },
-            )
+            let is_present = |owner: &Owner, origin, reference: &SegmentRef| {
+                let size = sizes.get(&reference.file).copied();
+                // A missing file may come back: an operator repairs the folder.
+                if size.is_some() || reference.file.term < self.term {
+                    let facts = FileFacts::found(size.unwrap_or(0));
+                    ledger.add_file(reference.file, facts);
+                }
+                let is_known = ledger.restore(owner, origin, reference);
+                is_known && size.is_some_and(|size| reference.end() <= size)
+            };
+            let location = self.storage.location();
+            RestoredCheckpoint::require_present(&location, checkpoints, is_present)
         };
         self.upkeep.settle(Occasion::Message);
         present
     }
 
-    /// Refuses owners that name segments of others: the live sets of the wrong ones would decide
-    /// about them.
+    /// Refuses segments of other owners, whose wrong live sets would decide about them.
     fn check_owners(&self, checkpoints: &[RestoredCheckpoint]) -> Result<()> {
         let mut claims: BTreeMap<&SegmentRef, &Owner> = BTreeMap::new();
         for (owner, _, reference) in checkpoints.iter().flat_map(|one| &one.segments) {
@@ -86,8 +80,8 @@ impl SnapshotManager {
         Ok(())
     }
 
-    /// As [`Self::check_owners`], by what the file says. One that cannot say it is left to those
-    /// who read its segments.
+    /// Like [`Self::check_owners`], by the owners in the file. Readers of its segments find other
+    /// damage.
     fn check_owners_in(&self, file: FileId, claims: &[(&SegmentRef, &Owner)]) -> Result<()> {
         let index = match read_sealed_index(self.storage.as_ref(), file) {
             Err(e) if e.kind() == ErrorKind::Storage => return Err(e),
@@ -95,9 +89,7 @@ impl SnapshotManager {
         };
         let listed: Option<BTreeMap<SegmentRef, Owner>> = index.map(|index| {
             let entries = index.segments.into_iter();
-            entries
-                .map(|entry| (entry.reference, entry.owner))
-                .collect()
+            entries.map(|e| (e.reference, e.owner)).collect()
         });
         for (reference, owner) in claims {
             let found = match &listed {
@@ -114,26 +106,25 @@ impl SnapshotManager {
         Ok(())
     }
 
-    /// Deletes the files of older terms that no restored checkpoint references. Returns how many
-    /// were found; those that cannot be deleted now are tried again at the next message.
+    /// Deletes the files of older terms that no restored checkpoint references, and returns their
+    /// number. The next message tries failed deletes again.
     ///
     /// # Errors
-    /// `InvalidInput` before `restore` was called, if only with an empty list: nothing would be
-    /// known to be needed. `Fenced` when a newer manager took the folder over. Else those of listing.
+    /// `InvalidInput` before a `restore` (an empty list will do), or after one that changed
+    /// nothing, because the needed segments are not known. `Fenced` when a newer manager took the
+    /// folder over. Else those of listing.
     pub fn sweep(&self) -> Result<u64> {
-        self.check_ours()?;
-        let objects = self.storage.list()?;
+        self.upkeep.check_ours()?;
+        let files = list_files(self.storage.as_ref())?;
         let found = {
             let mut registry = self.shared.registry.lock();
             if !registry.restored {
                 return Err(Error::invalid_input(
-                    "sweep before restore would delete everything",
+                    "sweep before restore succeeded would delete everything",
                 ));
             }
-            let found = objects
-                .iter()
-                .filter_map(|object| Some((FileId::parse(&object.name)?, object.len)))
-                // A claim is deleted by the manager that takes the folder over, and by nothing else.
+            let found = files
+                // Only the manager that takes the folder over deletes claims.
                 .filter(|(file, _)| file.term < self.term && !file.is_claim())
                 .filter(|(file, _)| !registry.ledger.files().contains_key(file))
                 .collect::<Vec<_>>();

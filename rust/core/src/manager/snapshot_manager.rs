@@ -1,9 +1,9 @@
-//! The manager of one executor: the thin layer around what `liveness` decides.
+//! The manager of one executor, a thin layer around `liveness`, which decides.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use super::claim::Claim;
 use super::recent::RecentSegments;
@@ -17,29 +17,28 @@ use crate::liveness::Occasion;
 use crate::segment::{SegmentWriter, WriterOptions};
 use crate::storage::Storage;
 
-/// Files that stay open at most: each may hold a connection.
+/// Bound on open files: each may hold a connection.
 const MAX_OPEN: usize = 8;
 
-/// How a manager works.
+/// Options of a manager.
 #[derive(Clone, Debug)]
 pub struct ManagerOptions {
-    /// How files are written.
+    /// Options of its writer.
     pub writer: WriterOptions,
-    /// Files span checkpoints. `None` leaves it to the storage: yes where appends are durable.
+    /// Files span checkpoints. `None` leaves it to the storage: yes if appends are durable.
     pub across_checkpoints: Option<bool>,
     /// Bound on physical bytes divided by live bytes. Beyond it the segments of the most wasteful
-    /// files are not offered for reuse; and an open file is sealed at a message, early enough for
-    /// its live part to be written once more before it goes. 64 KiB of dead bytes in an open file,
-    /// and the index that is added when it is sealed, are left in peace: what is bounded of a tiny
-    /// state is its size, not the ratio. Below 1 there is no bound.
+    /// files are not offered for reuse. A message also seals an open file, early enough for its
+    /// live part to be written once more before it goes. 64 KiB of dead bytes in an open file, and
+    /// the index of a sealed one, do not count, so the ratio of a tiny state may be larger. Below 1
+    /// there is no bound.
     pub max_space_amplification: f64,
     /// A thread of the manager deletes and seals files, so that messages do not wait for storage.
-    /// Without it [`SnapshotManager::wait_for_deletes`] does, on the thread of the caller.
+    /// Without it [`SnapshotManager::wait_for_deletes`] does so, on the caller's thread.
     pub background: bool,
-    /// What was appended last is kept in memory, up to so many bytes, and is not read from storage.
-    /// Beyond 0, a few files that were read stay open, too, until a checkpoint is decided, each with up to
-    /// 1 MiB of it in memory.
-    /// For storage where every file that is opened costs a round trip; 0 keeps nothing.
+    /// Bytes of the newest segments that stay in memory, for storage where each opening costs a
+    /// round trip. Beyond 0, a few files that were read stay open, too, until a checkpoint is
+    /// decided, each with up to 1 MiB in memory. 0 keeps nothing.
     pub recent_bytes: u64,
 }
 
@@ -55,11 +54,11 @@ impl Default for ManagerOptions {
     }
 }
 
-/// Packs the segments of one executor into files and deletes every file as soon as no retained
+/// Packs the segments of one executor into files, and deletes each file as soon as no retained
 /// checkpoint and no open attempt needs it.
 ///
-/// Messages (`started` to `subsumed`) may be lost, repeated and reordered: each carries the whole
-/// truth of its moment. The directory of `storage` belongs to this manager alone.
+/// Messages (`started` to `subsumed`) may be lost, repeated and reordered: each carries all facts
+/// of its moment. The directory of `storage` belongs to this manager alone.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -73,16 +72,7 @@ impl Default for ManagerOptions {
 /// let manager = SnapshotManager::open_next_term(storage, ManagerOptions::default(), 1)?;
 /// let owner = Owner::new("", "0", "7", "default");
 /// let id = CheckpointId(1);
-/// let new = NewSegment {
-///     owner: &owner,
-///     created: id,
-///     kind: SegmentKind::Snapshot,
-///     lineage: &[],
-///     replaced: None,
-///     entries: 1,
-///     tables: &[],
-///     runs: 0,
-/// };
+/// let new = NewSegment::of(&owner, id, SegmentKind::Snapshot);
 /// manager.started(id);
 /// let reference = manager.append(&new, b"state")?;
 /// manager.persist(id)?;
@@ -99,12 +89,12 @@ pub struct SnapshotManager {
     pub(super) term: Term,
     pub(super) shared: Arc<SharedRegistry>,
     pub(super) upkeep: Arc<Upkeep>,
-    /// What the caller said; without it the storage decides.
+    /// See [`ManagerOptions::across_checkpoints`].
     across_checkpoints: Option<bool>,
     recent: RecentSegments,
-    /// Files that were read during an attempt; `None` where opening one costs little.
+    /// Files that were read during an attempt; `None` if opening one costs little.
     pub(super) opened: Option<OpenedFiles>,
-    /// Files that were there when segments of the newest attempt were persisted.
+    /// The newest attempt, and the files that were present when its segments were persisted.
     present: Mutex<(CheckpointId, BTreeSet<FileId>)>,
 }
 
@@ -118,7 +108,7 @@ impl Drop for SnapshotManager {
 }
 
 impl SnapshotManager {
-    /// A manager that writes the files of `term`, which no other incarnation may have used.
+    /// A manager that writes the files of `term`. No other incarnation may have used that term.
     ///
     /// # Errors
     /// `InvalidInput` for an amplification bound that is not a number.
@@ -144,11 +134,7 @@ impl SnapshotManager {
                 "max_space_amplification is not a number",
             ));
         }
-        let registry = Mutex::new(Registry::default());
-        let shared = Arc::new(SharedRegistry {
-            registry,
-            done: Condvar::new(),
-        });
+        let shared = Arc::<SharedRegistry>::default();
         let writer = SegmentWriter::observed(storage.clone(), term, writer, shared.clone());
         let upkeep = Arc::new(Upkeep {
             storage: storage.clone(),
@@ -171,13 +157,13 @@ impl SnapshotManager {
     }
 
     /// A manager with a term newer than that of every file in `storage`, and at least `not_before`.
-    /// Files of terms that no manager can have been given do not count. No other manager has that
-    /// term, also if several are opened at the same time. The first change it makes takes the folder
-    /// over from older managers: their next change is refused as `Fenced`. Where the folder cannot be
-    /// written to, the manager can still read.
+    /// Ignores files of terms that no manager can have. No other manager has that term, even if
+    /// several are opened at the same time. Its first change takes the folder over from older
+    /// managers, whose next change fails as `Fenced`. A manager of a folder that cannot be written
+    /// to can still read.
     ///
     /// # Errors
-    /// Those of listing.
+    /// Errors of listing.
     pub fn open_next_term(
         storage: Arc<dyn Storage>,
         options: ManagerOptions,
@@ -192,16 +178,11 @@ impl SnapshotManager {
         self.term
     }
 
-    /// Files span checkpoints. Storage that learns from its first file whether it appends durably may
-    /// change this once: the files of a first checkpoint are its own then.
+    /// Returns whether files span checkpoints. Storage that learns from its first file whether it
+    /// appends durably may change this once: then the first checkpoint has files of its own.
     pub fn across_checkpoints(&self) -> bool {
         self.across_checkpoints
             .unwrap_or_else(|| self.storage.capabilities().durable_append)
-    }
-
-    /// Refuses a change by a manager that is not the folder's any more, or by a child of its process.
-    pub(super) fn check_ours(&self) -> Result<()> {
-        self.upkeep.check_ours()
     }
 
     /// Appends a segment for the attempt `new.created`.
@@ -210,12 +191,10 @@ impl SnapshotManager {
     /// `AttemptEnded` when that attempt was decided; `Fenced` when a newer manager took the folder
     /// over; else as [`SegmentWriter::append`].
     pub fn append(&self, new: &NewSegment<'_>, payload: &[u8]) -> Result<SegmentRef> {
-        self.check_ours()?;
+        self.upkeep.check_ours()?;
         let check = || {
-            self.shared
-                .registry
-                .lock()
-                .check_open("segment", new.owner, new.created)
+            let registry = self.shared.registry.lock();
+            registry.check_open("segment", new.owner, new.created)
         };
         check()?;
         let lane = if self.across_checkpoints() {
@@ -226,7 +205,7 @@ impl SnapshotManager {
         let appended = self.upkeep.writer.append_in(lane, new, payload);
         let late = check();
         if late.is_err() || appended.is_err() {
-            // Garbage was left, maybe in a file of its own that no later message would look at.
+            // It left garbage, maybe in a file of its own that no later message would touch.
             self.upkeep.settle(Occasion::Between);
         }
         late?;
@@ -238,16 +217,16 @@ impl SnapshotManager {
     /// Reads and verifies a segment.
     ///
     /// # Errors
-    /// As [`read_segment`](crate::format::read_segment).
+    /// Errors of [`read_segment`](crate::format::read_segment).
     pub fn read(&self, reference: &SegmentRef, owner: &Owner) -> Result<Segment> {
         self.read_known(reference, owner, 0)
     }
 
-    /// As [`SnapshotManager::read`], of a file that is known to have `known_bytes`, or more: where finding
-    /// out how long it is costs a round trip, that is saved.
+    /// Like [`SnapshotManager::read`], from a file of at least `known_bytes`. This saves the round
+    /// trip that asks remote storage for its length.
     ///
     /// # Errors
-    /// As [`read_segment`](crate::format::read_segment).
+    /// Errors of [`read_segment`](crate::format::read_segment).
     pub fn read_known(
         &self,
         reference: &SegmentRef,
@@ -262,24 +241,23 @@ impl SnapshotManager {
         }
     }
 
-    /// Makes everything the attempt wrote or leased survive a machine crash: to be called before
-    /// the acknowledgement. It never waits for an owner that is still writing: what that owner
-    /// appends later is persisted by its own call.
+    /// Makes all segments that the attempt wrote or leased survive a machine crash. Call it before
+    /// the acknowledgement. It never waits for an owner that is still writing, which persists its
+    /// segments by a call of its own.
     ///
-    /// Where appends are durable this syncs, and the file goes on taking segments: owners that
+    /// With durable appends this syncs, and the file takes more segments: owners that
     /// acknowledge one after another share it. Elsewhere bytes are there once their object is
-    /// finished, so this seals, for all that is in the file by then, and the next owner begins
-    /// another.
+    /// finished, so this seals the file, and the next owner begins another.
     ///
-    /// A segment that was lost by a failed sync makes this fail, for every owner, until the segment
-    /// is released and written again. [`SnapshotManager::persist_segments`] looks at the segments
-    /// of one acknowledgement only.
+    /// After a failed sync this fails for every owner, until the lost segment is released and
+    /// written again. [`SnapshotManager::persist_segments`] looks at the segments of one
+    /// acknowledgement only.
     ///
     /// # Errors
     /// `AttemptEnded` when the attempt was decided; `Poisoned` for a lost segment; `Fenced` when a
     /// newer manager took the folder over; else those of storage.
     pub fn persist(&self, id: CheckpointId) -> Result<()> {
-        self.check_ours()?;
+        self.upkeep.check_ours()?;
         let waiting = {
             let registry = self.shared.registry.lock();
             check_undecided(&registry, id)?;
@@ -287,7 +265,7 @@ impl SnapshotManager {
         };
         let done = self.upkeep.writer.sync_files(&waiting);
         if done.is_err() {
-            // Segments appended meanwhile belong to owners that will persist them themselves.
+            // Other owners will persist the segments that they appended in the meantime.
             let registry = self.shared.registry.lock();
             let mut segments = registry.ledger.of_attempt(id);
             let lost = segments.find(|(reference, _)| {
@@ -303,7 +281,7 @@ impl SnapshotManager {
     /// Like [`SnapshotManager::persist`], for exactly these segments.
     ///
     /// # Errors
-    /// As [`SnapshotManager::persist`]; `NotFound` for a segment that is not live any more, or whose
+    /// Errors of [`SnapshotManager::persist`]; `NotFound` for a segment that is not live any more, or whose
     /// file is gone.
     pub fn persist_segments(
         &self,
@@ -311,7 +289,7 @@ impl SnapshotManager {
         owner: &Owner,
         refs: &[SegmentRef],
     ) -> Result<()> {
-        self.check_ours()?;
+        self.upkeep.check_ours()?;
         let waiting = {
             let registry = self.shared.registry.lock();
             check_undecided(&registry, id)?;
@@ -329,17 +307,18 @@ impl SnapshotManager {
             }
             if !registry.is_durable(reference) {
                 let lost = lost_segment(reference, owner);
-                return Err(
-                    done.map_or_else(|e| lost_segment(reference, owner).context(e), |()| lost)
-                );
+                return Err(match done {
+                    Ok(()) => lost,
+                    Err(e) => lost.context(e),
+                });
             }
         }
         drop(registry);
         self.check_present(id, refs.iter().map(|reference| reference.file).collect())
     }
 
-    /// Checks that files are there still, each once in an attempt: it costs a request, and every
-    /// owner of a checkpoint asks for the same few files. One that asks meanwhile waits.
+    /// Checks that files still exist, each once in an attempt: a check is a request, and all owners
+    /// of a checkpoint have the same few files. Calls at the same time wait for each other.
     fn check_present(&self, id: CheckpointId, mut files: BTreeSet<FileId>) -> Result<()> {
         let mut present = self.present.lock();
         if present.0 != id {
@@ -351,26 +330,24 @@ impl SnapshotManager {
         Ok(())
     }
 
-    /// The attempt `id` of `owner` wants to reuse these segments. Those with `true` are kept until
-    /// the attempt is decided, and longer if its checkpoint contains them; the others must be
-    /// written again: they are unknown, another owner's, dead, lost, or in a file that is too
+    /// Asks to reuse these segments in the attempt `id` of `owner`. Segments with `true` are kept
+    /// until the attempt is decided, and longer if its checkpoint contains them. The others must be
+    /// written again: they are unknown, dead, lost, of another owner, or in a file that is too
     /// wasteful.
     ///
     /// # Errors
     /// `AttemptEnded` when the attempt was decided; `Fenced` when a newer manager took the folder
     /// over.
     pub fn lease(&self, owner: &Owner, id: CheckpointId, refs: &[SegmentRef]) -> Result<Vec<bool>> {
-        self.check_ours()?;
+        self.upkeep.check_ours()?;
         let mut registry = self.shared.registry.lock();
         registry.check_open("lease", owner, id)?;
-        Ok(refs
-            .iter()
-            .map(|reference| registry.lease(owner, id, reference))
-            .collect())
+        let leased = refs.iter().map(|one| registry.lease(owner, id, one));
+        Ok(leased.collect())
     }
 
-    /// The acknowledgement with these segments was refused: what was written for it dies at once.
-    /// Segments it only reused are left alone. Any number of times.
+    /// Releases the segments of a refused acknowledgement. Those that were written for it die at
+    /// once, reused ones stay. May be called any number of times.
     pub fn release(&self, owner: &Owner, refs: &[SegmentRef]) {
         {
             let mut registry = self.shared.registry.lock();
@@ -381,22 +358,23 @@ impl SnapshotManager {
         self.upkeep.settle(Occasion::Between);
     }
 
-    /// Deletes what is due, and waits for what the manager's thread is doing. Messages leave that
-    /// behind. A delete that failed is due again at the next message.
+    /// Does the work on files that messages left, and waits for the manager's thread. A failed
+    /// delete is due again at the next message.
     pub fn wait_for_deletes(&self) {
         self.upkeep.finish();
     }
 
-    /// This process is a child of the one that opened the manager: it may read, and nothing else.
+    /// Returns whether this process is a child of the one that opened the manager: it may only
+    /// read.
     pub fn is_inherited(&self) -> bool {
         self.upkeep.writer.check_process().is_err()
     }
 
-    /// Seals every open file and deletes what is due, for a clean end. Work may go on afterwards, in
-    /// new files.
+    /// Seals every open file and deletes what is due, for a clean end. Later work goes to new
+    /// files.
     ///
     /// # Errors
-    /// Those of storage; the files are closed nevertheless.
+    /// Errors of storage; the files are closed nevertheless.
     pub fn seal(&self) -> Result<()> {
         let sealed = self.upkeep.writer.seal();
         self.upkeep.settle(Occasion::Message);
@@ -404,7 +382,7 @@ impl SnapshotManager {
         sealed
     }
 
-    /// As [`SegmentWriter::take_warnings`].
+    /// Like [`SegmentWriter::take_warnings`].
     pub fn take_warnings(&self) -> Vec<String> {
         self.upkeep.writer.take_warnings()
     }

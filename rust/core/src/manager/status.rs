@@ -1,4 +1,4 @@
-//! What a manager reports about its files and segments.
+//! Reports of a manager about its files and segments.
 
 use super::registry::Registry;
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
@@ -8,29 +8,29 @@ use crate::segment::WriterStats;
 /// Counts and sizes of a manager.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ManagerStats {
-    /// Physical files that exist, as far as this manager knows.
+    /// Known physical files.
     pub physical_files: u64,
     /// Their size in bytes.
     pub physical_bytes: u64,
-    /// Segments that are live.
+    /// Live segments.
     pub live_segments: u64,
     /// Their size in bytes, as stored.
     pub live_bytes: u64,
-    /// Size in bytes of the files that only owners who fell back keep alive.
+    /// Size in bytes of the files that only owners that fell back keep alive.
     pub pinned_bytes: u64,
     /// Files sealed.
     pub seals: u64,
-    /// Syncs asked of storage, those of sealing included.
+    /// Syncs of storage, those of sealing included.
     pub syncs: u64,
     /// Segments appended.
     pub appends: u64,
     /// Files deleted.
     pub deletes: u64,
-    /// Deletes that failed. Each is tried again at the next message.
+    /// Failed deletes. The next message tries each again.
     pub delete_failures: u64,
-    /// Segments that decisions looked at, a measure of what messages cost.
+    /// Judgements of segments, a measure of the cost of messages.
     pub judgements: u64,
-    /// Owners that have a live segment.
+    /// Owners with a live segment.
     pub owners: u64,
     /// Physical bytes divided by live bytes; 1 without any file, infinite without a live segment.
     pub space_amplification: f64,
@@ -58,33 +58,29 @@ pub struct FileStatus {
 /// One live segment, for inspection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentStatus {
-    /// Where it is.
+    /// The reference to it.
     pub reference: SegmentRef,
-    /// Whose state it is.
+    /// Owner of the state.
     pub owner: Owner,
     /// Checkpoint it was written for.
     pub created: CheckpointId,
-    /// Newest checkpoint that is known to use it.
+    /// Newest known checkpoint that uses it.
     pub last_used: CheckpointId,
-    /// An open attempt decided to reuse it.
+    /// An open attempt will reuse it.
     pub leased: bool,
 }
 
 pub(super) fn segments(registry: &Registry) -> Vec<SegmentStatus> {
     let mut all = Vec::new();
     for (file, facts) in registry.ledger.files() {
-        all.extend(
-            facts
-                .segments()
-                .iter()
-                .map(|(offset, segment)| SegmentStatus {
-                    reference: segment_ref(*file, *offset, segment),
-                    owner: Owner::clone(&segment.owner),
-                    created: segment.created,
-                    last_used: segment.last_used,
-                    leased: !segment.leases.is_empty(),
-                }),
-        );
+        let segments = facts.segments().iter();
+        all.extend(segments.map(|(offset, segment)| SegmentStatus {
+            reference: segment_ref(*file, *offset, segment),
+            owner: Owner::clone(&segment.owner),
+            created: segment.created,
+            last_used: segment.last_used,
+            leased: !segment.leases.is_empty(),
+        }));
     }
     all
 }

@@ -1,6 +1,6 @@
-//! What is known about sealed files, kept from one pass to the next. A sealed file never changes and
-//! its name is never used again, so its index is read once. Every reading opens a file, which on
-//! remote storage is a round trip, and on HDFS an operation of the name node.
+//! Facts about sealed files, kept from one pass to the next. A sealed file never changes and its
+//! name is never used again, so its index is read once. To read it again would cost a round trip on
+//! remote storage, and on HDFS an operation of the name node.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use crate::format::{FileIndex, SegmentKind};
 use crate::ids::{FileId, Owner};
 use crate::liveness::{ListedFile, ListedSegment};
 
-/// Bound on the memory of a cache. A segment takes 24 bytes, a file 144 and an owner, which its
-/// segments share, some 220. With 1,000 segments a file, 64 MiB hold what is known about 2,700 files
-/// of 1,000 owners: at 32 MiB each these are 84 GiB of state.
+/// Bound on the memory of a cache. A segment takes 24 bytes, a file 144, and an owner, which its
+/// segments share, some 220. With 1,000 segments a file, 64 MiB hold 2,700 files of 1,000 owners:
+/// 84 GiB of state at 32 MiB each.
 const MAX_BYTES: usize = 64 << 20;
 
 const SEGMENT_BYTES: usize = size_of::<ListedSegment>();
 /// A slot of the map, which may be half empty, and the counters of the shared list.
 const FILE_BYTES: usize = 2 * size_of::<(FileId, ListedFile)>() + 16;
-/// Without its text: a slot of the set, which may be half empty, the counters, and what the
-/// allocator adds to its five pieces.
+/// An owner without its text: a slot of the set, which may be half empty, the counters, and the
+/// overhead of the allocator for its five pieces.
 const OWNER_BYTES: usize = size_of::<Owner>() + 2 * size_of::<Arc<Owner>>() + 16 + 5 * 16;
 
 /// Facts about the sealed files of some folders, for [`reclaim`](super::reclaim) to go on with.
@@ -52,9 +52,9 @@ struct Folder {
     /// Number of its last pass.
     last_pass: u64,
     files: HashMap<FileId, ListedFile>,
-    /// Every owner once: they are few, and their segments are many.
+    /// Every owner once, shared by its segments.
     owners: HashSet<Arc<Owner>>,
-    /// Memory that all of it takes.
+    /// Memory of all this.
     bytes: usize,
 }
 
@@ -74,7 +74,7 @@ impl IndexCache {
         }
     }
 
-    /// Memory that it takes, in bytes.
+    /// Its memory in bytes.
     pub fn bytes(&self) -> usize {
         self.folders.values().map(|folder| folder.bytes).sum()
     }
@@ -84,8 +84,8 @@ impl IndexCache {
         self.folders.values().map(|folder| folder.files.len()).sum()
     }
 
-    /// What is known about a file that `location` lists with this size. Another size than when it was
-    /// read means that it was not what it seemed to be: that is forgotten.
+    /// The facts about a file that `location` lists with this size. If it had another size when it
+    /// was read, the facts are wrong and are forgotten.
     pub(super) fn find(
         &mut self,
         location: &str,
@@ -101,8 +101,8 @@ impl IndexCache {
         None
     }
 
-    /// The facts in an index that was read. They are kept if the file is sealed and there is room:
-    /// every pass asks for all files, so nothing is gained by forgetting one for another.
+    /// The facts in an index that was read. Keeps those of a sealed file if there is room. Every
+    /// pass asks for all files, so evicting one for another would gain nothing.
     pub(super) fn learn(&mut self, location: &str, index: FileIndex) -> ListedFile {
         let folder = self.folders.entry(location.to_owned()).or_default();
         let facts = folder.facts(index);
@@ -129,8 +129,8 @@ impl IndexCache {
         }
     }
 
-    /// Whether `bytes` more can be had for `location`. Other folders make room for it, the one whose
-    /// last pass is longest ago first: its query may have ended.
+    /// Returns whether there is room for `bytes` of `location`. Evicts other folders for it, the
+    /// one whose last pass is longest ago first: its query may have ended.
     fn make_room(&mut self, location: &str, bytes: usize) -> bool {
         while self.bytes() + bytes > self.max_bytes {
             let others = self.folders.iter().filter(|(name, _)| *name != location);
@@ -171,7 +171,7 @@ impl Folder {
         owner
     }
 
-    /// Also forgets the owners that no file has any more, and counts the bytes anew.
+    /// Also forgets the owners without files, and counts the bytes again.
     fn keep_only(&mut self, left: &HashSet<FileId>) {
         self.files.retain(|file, _| left.contains(file));
         self.owners.retain(|owner| Arc::strong_count(owner) > 1);
@@ -186,12 +186,5 @@ fn file_bytes(facts: &ListedFile) -> usize {
 }
 
 fn owner_bytes(owner: &Owner) -> usize {
-    let Owner {
-        pipeline,
-        operator,
-        region,
-        store,
-    } = owner;
-    let text = pipeline.len() + operator.len() + region.len() + store.len();
-    OWNER_BYTES + text
+    OWNER_BYTES + owner.parts().iter().map(|part| part.len()).sum::<usize>()
 }

@@ -1,8 +1,8 @@
 //! Reclaims files that no manager looks after: those of dead executors, and, for the state store
 //! plugin, every file whose checkpoints the driver stopped retaining.
 //!
-//! Everything is classified before anything is deleted, and protection wins: what is unknown,
-//! unreadable or damaged stays and is reported.
+//! A pass classifies all files before it deletes any. Unknown, unreadable and damaged files stay,
+//! and the report names them.
 
 mod index_cache;
 mod orphans;

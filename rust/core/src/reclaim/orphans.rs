@@ -1,5 +1,5 @@
-//! The pass over the files of managers that are gone, where retained checkpoints say by themselves
-//! what they need: those of regional pipelines.
+//! The pass over the files of managers that are gone, for regional pipelines: their retained
+//! checkpoints name all segments that they need.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use crate::ids::{CheckpointId, FileId, Owner, SegmentRef, Term};
 use crate::liveness::{ListedFile, ListedSegment, RestoredCheckpoint, View};
 use crate::storage::Storage;
 
-/// Deletes the files of managers that are gone which no retained checkpoint needs. To be called
-/// while no attempt is under way: then checkpoints refer to every segment that is needed, so no file
-/// has to be opened. The files of living managers are left to these: they know of leases as well.
+/// Deletes the files of managers that are gone, unless a retained checkpoint needs them. Call it
+/// while no attempt is under way: then checkpoints name every needed segment, so no file has to be
+/// opened. Living managers, which know the leases, delete their own files.
 ///
-/// `retained` returns all retained checkpoints; it is called if there is a file to judge. The terms
-/// are as for [`reclaim`](super::reclaim).
+/// `retained` returns all retained checkpoints. It is only called if there is a file to judge. The
+/// terms are as for [`reclaim`](super::reclaim).
 ///
 /// # Errors
 /// As [`reclaim`](super::reclaim); those of `retained`; `InvalidInput` when a checkpoint gives an
@@ -27,11 +27,9 @@ pub fn reclaim_orphans(
     may_append: &dyn Fn(Term) -> bool,
     newest_term: Term,
 ) -> Result<ReclaimReport> {
-    let files = physical_files(storage, newest_term)?;
-    let mut sizes: BTreeMap<FileId, u64> = files
-        .into_iter()
-        .filter(|(file, _)| !may_append(file.term))
-        .collect();
+    let files = physical_files(storage, newest_term)?.into_iter();
+    let orphans = files.filter(|(file, _)| !may_append(file.term));
+    let mut sizes: BTreeMap<FileId, u64> = orphans.collect();
     let mut report = ReclaimReport::default();
     if sizes.is_empty() {
         return Ok(report);
@@ -41,14 +39,12 @@ pub fn reclaim_orphans(
     look_at_short_files(storage, &mut sizes, &retained)?;
     let mut segments = segments_by_file(&retained, may_append);
     RestoredCheckpoint::require_present(&storage.location(), &retained, |_, _, reference| {
-        may_append(reference.file.term)
-            || sizes
-                .get(&reference.file)
-                .is_some_and(|len| end_of(reference) <= *len)
+        let len = sizes.get(&reference.file);
+        may_append(reference.file.term) || len.is_some_and(|len| reference.end() <= *len)
     })?;
     let facts = sizes.into_iter().map(|(file, physical_bytes)| ListedFile {
         file,
-        // Not looked into, and closed as its writer is gone.
+        // Not opened. It is closed, because its writer is gone.
         sealed: false,
         damaged: false,
         physical_bytes,
@@ -58,27 +54,22 @@ pub fn reclaim_orphans(
     Ok(report)
 }
 
-fn end_of(reference: &SegmentRef) -> u64 {
-    reference.offset.saturating_add(reference.len)
-}
-
-/// Asks for the length of files that are listed shorter than what is referred to in them: where a
-/// writer died, HDFS lists the length of its file late, and readers see all of it.
+/// Asks for the length of files that end before a segment in them. After the death of a writer HDFS
+/// lists a stale length, although readers see all of the file.
 fn look_at_short_files(
     storage: &dyn Storage,
     sizes: &mut BTreeMap<FileId, u64>,
     retained: &[RestoredCheckpoint],
 ) -> Result<()> {
     let references = retained.iter().flat_map(|one| &one.segments);
-    let short: BTreeSet<FileId> = references
+    let files: BTreeSet<FileId> = references
         .filter(|(_, _, reference)| {
-            sizes
-                .get(&reference.file)
-                .is_some_and(|len| end_of(reference) > *len)
+            let len = sizes.get(&reference.file);
+            len.is_some_and(|len| reference.end() > *len)
         })
         .map(|(_, _, reference)| reference.file)
         .collect();
-    for file in short {
+    for file in files {
         match storage.len(&file.file_name()) {
             Ok(len) => sizes.insert(file, len),
             Err(e) if e.kind() == ErrorKind::NotFound => sizes.remove(&file),
@@ -88,7 +79,7 @@ fn look_at_short_files(
     Ok(())
 }
 
-/// What checkpoints refer to in files of managers that are gone, each segment once.
+/// The segments of checkpoints in files of managers that are gone, each once.
 fn segments_by_file(
     retained: &[RestoredCheckpoint],
     may_append: &dyn Fn(Term) -> bool,
@@ -96,21 +87,19 @@ fn segments_by_file(
     let mut found: BTreeMap<SegmentRef, (&Owner, CheckpointId)> = BTreeMap::new();
     for (owner, origin, reference) in retained.iter().flat_map(|one| &one.segments) {
         if !may_append(reference.file.term) {
-            // As state of any of its origins it is needed.
+            // Any of its origins proves that it is needed.
             found.insert(*reference, (owner, *origin));
         }
     }
     let mut by_file: BTreeMap<FileId, Vec<ListedSegment>> = BTreeMap::new();
     for (reference, (owner, created)) in found {
-        by_file
-            .entry(reference.file)
-            .or_default()
-            .push(ListedSegment {
-                owner: Arc::new(owner.clone()),
-                created,
-                len: reference.len,
-                is_run: false,
-            });
+        let segments = by_file.entry(reference.file).or_default();
+        segments.push(ListedSegment {
+            owner: Arc::new(owner.clone()),
+            created,
+            len: reference.len,
+            is_run: false,
+        });
     }
     by_file
 }

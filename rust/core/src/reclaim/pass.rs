@@ -1,19 +1,19 @@
-//! The thin layer that lists, has the files judged, and deletes.
+//! A pass over a folder: it lists files, has them judged, and deletes.
 
 use std::collections::HashSet;
 
 use super::IndexCache;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{read_index, read_sealed_index};
+use crate::format::{list_files, read_index, read_sealed_index};
 use crate::ids::{FileId, Term};
 use crate::liveness::{ClosedSpace, Evidence, ListedFile, sort_out};
-use crate::storage::{ObjectMeta, Storage};
+use crate::storage::Storage;
 
-/// Bound on the bytes of closed files divided by those that are needed of them: above it, the most
-/// wasteful files are named to be emptied.
+/// Bound on the bytes of closed files, divided by the needed bytes in them. Above it the report
+/// names the most wasteful files.
 const MAX_SPACE_AMPLIFICATION: f64 = 2.0;
 
-/// What a reclaim did.
+/// Report of a reclaim.
 #[derive(Debug, Default)]
 pub struct ReclaimReport {
     /// Files deleted.
@@ -22,18 +22,18 @@ pub struct ReclaimReport {
     pub deleted_bytes: u64,
     /// Files that are needed, or may be.
     pub kept: Vec<FileId>,
-    /// Files kept because their segments cannot be listed, or not all of them, and why.
+    /// Files kept because not all of their segments can be listed, with the error.
     pub unreadable: Vec<(FileId, Error)>,
-    /// Files that may go but could not be deleted, and why. The next reclaim tries them again.
+    /// Files that could not be deleted, with the error. The next reclaim tries again.
     pub failed: Vec<(FileId, Error)>,
     /// Size of all files that are kept, in bytes.
     pub kept_bytes: u64,
-    /// What those of them that are closed take.
+    /// Space of the closed ones among them.
     pub space: ClosedSpace,
 }
 
 impl ReclaimReport {
-    /// What the log should know; empty when nothing was done and nothing failed.
+    /// A line for the log; empty if nothing was done and nothing failed.
     pub fn summary(&self) -> String {
         let mut said = Vec::new();
         if !self.deleted.is_empty() {
@@ -51,17 +51,16 @@ impl ReclaimReport {
     }
 }
 
-/// Deletes the files of `storage` that may go, as their own indexes list what is in them, see
-/// [`sort_out`]. Objects that are no physical files are left alone, and so are the claims of
-/// managers. A file is opened at most once, and not at all if `indexes` knows it as a sealed one
-/// from an earlier pass.
+/// Deletes the files of `storage` that may go by their own indexes, see [`sort_out`]. Leaves claims
+/// of managers alone, and objects that are no physical files. Opens each file at most once, and no
+/// sealed file that `indexes` knows from an earlier pass.
 ///
-/// `may_append` must be true for every term that was handed out and is not known to be dead;
-/// `newest_term` is the newest of all that were handed out before this call.
+/// `may_append` must be true for every term that was handed out and is not known to be dead.
+/// `newest_term` is the newest term that was handed out before this call.
 ///
 /// # Errors
-/// Those of listing; `Fenced` when a file carries a newer term, so that another application looks
-/// after these files now. Nothing was deleted then.
+/// Errors of listing; `Fenced` if a file has a newer term, so that another application owns these
+/// files now. Nothing was deleted then.
 pub fn reclaim(
     storage: &dyn Storage,
     indexes: &mut IndexCache,
@@ -80,15 +79,15 @@ pub fn reclaim(
         match known {
             Ok(known) => {
                 if known.damaged {
-                    let message = "some of its bytes do not verify: it may hold more segments";
-                    report
-                        .unreadable
-                        .push((file, Error::corrupt(format!("{file}: {message}"))));
+                    let error = Error::corrupt(format!(
+                        "{file}: some of its bytes do not verify: it may hold more segments"
+                    ));
+                    report.unreadable.push((file, error));
                 } else {
                     facts.push(known);
                 }
             }
-            // Another process deleted it meanwhile.
+            // Another process deleted it in the meantime.
             Err(e) if e.kind() == ErrorKind::NotFound => {}
             Err(e) => report.unreadable.push((file, e)),
         }
@@ -100,7 +99,7 @@ pub fn reclaim(
     Ok(report)
 }
 
-/// Judges all files, and then deletes those that may go.
+/// Judges all files, then deletes those that may go.
 pub(super) fn carry_out(
     storage: &dyn Storage,
     facts: Vec<ListedFile>,
@@ -109,7 +108,7 @@ pub(super) fn carry_out(
     report: &mut ReclaimReport,
 ) {
     let sorted = sort_out(facts, evidence, may_append, MAX_SPACE_AMPLIFICATION);
-    // From here on, and not earlier, files are deleted.
+    // Deletes begin here.
     let names: Vec<_> = (sorted.going.iter())
         .map(|facts| facts.file.file_name())
         .collect();
@@ -130,18 +129,16 @@ pub(super) fn carry_out(
     report.kept = sorted.staying.into_iter().map(|facts| facts.file).collect();
 }
 
-/// The physical files and their listed sizes. Strays are not among them, and no claims: a claim is
-/// deleted by the manager that takes the folder over, and by nothing else.
+/// The physical files and their listed sizes, without strays and claims: only the manager that
+/// takes the folder over deletes claims.
 ///
 /// # Errors
-/// Those of listing; `Fenced` when one has a newer term than `newest_term`.
+/// Errors of listing; `Fenced` when one has a newer term than `newest_term`.
 pub(super) fn physical_files(
     storage: &dyn Storage,
     newest_term: Term,
 ) -> Result<Vec<(FileId, u64)>> {
-    let named = |object: ObjectMeta| Some((FileId::parse(&object.name)?, object.len));
-    let files = storage.list()?.into_iter().filter_map(named);
-    let files: Vec<_> = files
+    let files: Vec<_> = list_files(storage)?
         .filter(|(file, _)| file.term.can_be_given() && !file.is_claim())
         .collect();
     match files.iter().find(|(file, _)| file.term > newest_term) {
@@ -157,18 +154,17 @@ pub(super) fn physical_files(
     }
 }
 
-/// The newest term of a physical file, or of a claim; `None` without any. Terms that no manager can
-/// have been given do not count.
+/// The newest term of a physical file or claim; `None` without any. Ignores terms that no manager
+/// can have.
 ///
 /// # Errors
-/// Those of listing.
+/// Errors of listing.
 pub fn newest_term(storage: &dyn Storage) -> Result<Option<Term>> {
-    let objects = storage.list()?.into_iter();
-    let terms = objects.filter_map(|object| Some(FileId::parse(&object.name)?.term));
+    let terms = list_files(storage)?.map(|(file, _)| file.term);
     Ok(terms.filter(|term| term.can_be_given()).max())
 }
 
-/// Reads what a file holds. It is opened once.
+/// Opens a file once and reads its index.
 fn classify(
     storage: &dyn Storage,
     indexes: &mut IndexCache,
@@ -183,7 +179,7 @@ fn classify(
     };
     Ok(match index {
         Some(index) => indexes.learn(&storage.location(), index),
-        // It stays whatever it holds: no need to scan what its writer is still writing.
+        // It stays in any case, so an open file need not be scanned.
         None => ListedFile {
             file,
             sealed: false,

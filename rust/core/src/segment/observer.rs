@@ -1,16 +1,16 @@
-//! What the segment writer reports to its manager. Calls come under a file's lock: an observer must not
-//! call back into the writer.
+//! Reports of the segment writer to its manager. Calls come under a file's lock: an observer must
+//! not call back into the writer.
 
 use std::fmt;
 
 use crate::format::IndexEntry;
 use crate::ids::FileId;
 
-/// A file's state after a change.
+/// The state of a file after a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileChange {
     pub file: FileId,
-    /// Takes appends, or its writer is still closing it.
+    /// It takes appends, or its writer is still closing it.
     pub open: bool,
     pub physical_bytes: u64,
     pub durable_bytes: u64,
@@ -28,7 +28,7 @@ pub(crate) trait Observer: Send + Sync + fmt::Debug {
     fn changed(&self, change: &FileChange);
 }
 
-/// For a writer without a manager.
+/// The observer of a writer without a manager.
 #[derive(Debug)]
 pub(super) struct Unobserved;
 

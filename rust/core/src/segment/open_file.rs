@@ -1,9 +1,9 @@
 //! One physical file of this incarnation: `Open -> Closing -> Sealed | Closed`, never back. A file of
-//! large runs is lent to one run after the other meanwhile.
+//! large runs is lent to one run after the other in between.
 //!
-//! Two locks, always taken in this order: `durability` serialises sync and close (so that calls
-//! that wait for one sync often find their bytes covered by it), `inner` guards the bytes and is
-//! held for one write, never for a sync.
+//! Two locks, always taken in this order. `durability` serialises sync and close, so that a call
+//! which waits for a sync often finds its bytes covered by it. `inner` guards the bytes and is held
+//! for one write, never for a sync.
 
 mod lending;
 
@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::observer::{FileChange, Observer};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{IndexEntry, encode_footer};
+use crate::format::{IndexEntry, MAX_SEGMENTS_PER_FILE, encode_footer};
 use crate::ids::{FileId, SegmentRef};
 use crate::storage::{AppendFile, Storage, SyncFile};
 
@@ -23,7 +23,7 @@ pub(super) use lending::{Left, LentFile};
 enum Status {
     /// Takes appends.
     Open,
-    /// A run is written to it by the one that has its handle.
+    /// The writer of a run has its handle.
     Lent,
     /// A thread writes the footer.
     Closing,
@@ -36,7 +36,7 @@ enum Status {
 #[derive(Debug)]
 struct Inner {
     handle: Option<Box<dyn AppendFile>>,
-    /// Syncs the file without this lock, where storage can do that. There as long as a handle is.
+    /// Syncs the file without this lock, if storage can. It is there as long as the handle.
     syncer: Option<Arc<dyn SyncFile>>,
     status: Status,
     /// End of the last whole segment.
@@ -45,14 +45,14 @@ struct Inner {
     durable_bytes: u64,
     /// Size of the file as far as known: garbage of a cut append and the footer included.
     physical_bytes: u64,
-    /// What failed appends left in it, known once it is closed.
+    /// Bytes of failed appends, known once it is closed.
     garbage_bytes: u64,
     entries: Vec<IndexEntry>,
-    /// No run is to follow the one that is written to it.
+    /// It is to be closed after the run that is written to it.
     closes_next: bool,
-    /// `sync` has reported to a caller that bytes of this file were lost.
+    /// A caller of `sync` has learned that bytes of this file were lost.
     loss_reported: bool,
-    /// Why the file has no footer although everything in it is durable.
+    /// The reason why a durable file has no footer.
     footer_failure: Option<Error>,
 }
 
@@ -64,7 +64,7 @@ impl Inner {
         self.status = Status::Closed;
     }
 
-    /// Takes no appends any more, and no footer.
+    /// It takes no appends any more, and no footer.
     fn is_over(&self) -> bool {
         matches!(self.status, Status::Sealed | Status::Closed)
     }
@@ -72,27 +72,24 @@ impl Inner {
     fn is_durable(&self) -> bool {
         self.durable_bytes >= self.good_bytes
     }
+
+    fn is_full(&self, max_file_bytes: u64) -> bool {
+        self.good_bytes >= max_file_bytes || self.entries.len() >= MAX_SEGMENTS_PER_FILE
+    }
 }
 
-/// What became of an append.
+/// Outcome of an append.
 pub(super) enum Appended {
-    /// The segment is in the file. `full` when the file should be sealed now.
+    /// The segment is in the file. A `full` file should be sealed now.
     Written { reference: SegmentRef, full: bool },
     /// The file takes no appends any more: use another one.
     Refused,
     /// It has no room for so many segments: close it and use another one.
     TooMany,
-    /// The disk is full, and nothing of the segment is left: the file takes what fits.
+    /// The disk is full, and nothing of the segment is left: the file takes segments that fit.
     NoSpace(Error),
     /// The write failed. The file takes no appends any more and must be closed.
     Cut(Error),
-}
-
-/// When a file counts as full.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
-    pub max_file_bytes: u64,
-    pub max_segments: usize,
 }
 
 #[derive(Debug)]
@@ -101,12 +98,12 @@ pub(super) struct OpenFile {
     pub lane: u64,
     inner: Mutex<Inner>,
     durability: Mutex<()>,
-    /// It was lent, and is not any more.
+    /// Wakes those who wait until it is not lent.
     returned: Condvar,
 }
 
 impl OpenFile {
-    /// A file that was just created; `header_bytes` were written to it.
+    /// A new file with a header of `header_bytes`.
     pub fn new(id: FileId, lane: u64, handle: Box<dyn AppendFile>, header_bytes: u64) -> Self {
         let inner = Inner {
             syncer: handle.syncer(),
@@ -130,14 +127,14 @@ impl OpenFile {
         }
     }
 
-    /// Appends the bytes of one segment, which those of others, `before`, precede; the entries learn
-    /// where they lie.
+    /// Appends the bytes of one segment, which those of others, `before`, precede. Sets the place
+    /// of each entry.
     pub fn append(
         &self,
         bytes: &[u8],
         before: &[IndexEntry],
         mut entry: IndexEntry,
-        bounds: Bounds,
+        max_file_bytes: u64,
         observer: &dyn Observer,
     ) -> Appended {
         let mut inner = self.inner.lock();
@@ -145,11 +142,12 @@ impl OpenFile {
         let (Status::Open, Some(handle)) = (inner.status, inner.handle.as_mut()) else {
             return Appended::Refused;
         };
-        if inner.entries.len() + before.len() >= bounds.max_segments {
+        if inner.entries.len() + before.len() >= MAX_SEGMENTS_PER_FILE {
             return Appended::TooMany;
         }
         if let Err(e) = handle.append(bytes) {
-            // How much was written is unknown. It takes space for as long as a neighbour is needed.
+            // The length of the rest is unknown. It takes space for as long as a neighbour is
+            // needed.
             let is_cut = handle.cut(inner.good_bytes).is_ok();
             if is_cut && e.is_out_of_space() {
                 // Neither a footer nor another file would find room either.
@@ -166,7 +164,7 @@ impl OpenFile {
             entry.reference.file = self.id;
             entry.reference.offset = offset;
             offset += entry.reference.len;
-            // Under the lock, so that an observer that learns of the end knows all segments.
+            // Under the lock, so that an observer knows all segments before it learns of the end.
             observer.appended(entry, inner.physical_bytes);
         };
         let mut before = before.to_vec();
@@ -175,8 +173,7 @@ impl OpenFile {
         let reference = entry.reference;
         inner.entries.append(&mut before);
         inner.entries.push(entry);
-        let full =
-            inner.good_bytes >= bounds.max_file_bytes || inner.entries.len() >= bounds.max_segments;
+        let full = inner.is_full(max_file_bytes);
         Appended::Written { reference, full }
     }
 
@@ -190,17 +187,18 @@ impl OpenFile {
         !self.inner.lock().entries.is_empty()
     }
 
-    /// Makes everything appended so far survive a machine crash. A failure poisons the file.
-    pub fn make_durable(&self, storage: &dyn Storage, observer: &dyn Observer) -> Result<Synced> {
+    /// Makes everything appended so far survive a machine crash; false if no sync was needed. A
+    /// failure poisons the file.
+    pub fn make_durable(&self, storage: &dyn Storage, observer: &dyn Observer) -> Result<bool> {
         if self.inner.lock().is_durable() {
-            // Not behind another that closes it.
-            return Ok(Synced::Already);
+            // Does not wait for a thread that closes it.
+            return Ok(false);
         }
         let durability = self.durability.lock();
         let (wanted, syncer) = {
             let inner = self.inner.lock();
             if inner.is_durable() {
-                return Ok(Synced::Already);
+                return Ok(false);
             }
             match inner.status {
                 Status::Open | Status::Lent | Status::Closing => {
@@ -211,12 +209,12 @@ impl OpenFile {
         };
         if !storage.capabilities().durable_append {
             drop(durability);
-            return self.close(storage, observer).map(|()| Synced::Now);
+            return self.close(storage, observer).map(|()| true);
         }
-        // Without our lock, so that others append meanwhile, where storage can do that.
+        // Without our lock, if storage can, so that others append meanwhile.
         let synced = match syncer {
-            // The bytes of a file that was deleted can be synced as well. A look at the file is
-            // cheap there; storage that only the writer can sync would pay a request for it.
+            // A sync of a deleted file succeeds, too. A look at the file is cheap here; storage
+            // that only the writer can sync would need a request for it.
             Some(syncer) => match syncer.sync() {
                 Ok(()) => match self.find(storage, wanted) {
                     Err(e) if !e.is_damage() => return Err(e),
@@ -234,11 +232,11 @@ impl OpenFile {
             Ok(()) => {
                 inner.durable_bytes = inner.durable_bytes.max(wanted);
                 self.tell(&inner, observer);
-                Ok(Synced::Now)
+                Ok(true)
             }
             Err(e) => {
-                // After a failed sync the system may have dropped the bytes and a second sync may
-                // still report success, so nothing in this file can be trusted to become durable.
+                // After a failed sync the system may have dropped the bytes, and a second sync may
+                // still report success. So nothing in this file can be trusted to become durable.
                 inner.end();
                 self.tell(&inner, observer);
                 Err(e.context(self.lost_what(&inner, storage)))
@@ -246,10 +244,10 @@ impl OpenFile {
         }
     }
 
-    /// Writes the footer, makes the file durable and closes it. A file that is closed already only
-    /// reports whether all its segments are durable. One that is lent is closed by the one that has it:
-    /// this waits for that if not all its segments are durable. That the footer could not be written is
-    /// no error, see [`OpenFile::take_footer_failure`].
+    /// Writes the footer, makes the file durable and closes it. For a closed file it only reports
+    /// whether all segments are durable. The borrower of a lent file closes it; this waits for that
+    /// unless all segments are durable. A missing footer is no error, see
+    /// [`OpenFile::take_footer_failure`].
     pub fn close(&self, storage: &dyn Storage, observer: &dyn Observer) -> Result<()> {
         let Some(_durability) = self.wait_until_returned() else {
             return Ok(());
@@ -271,7 +269,7 @@ impl OpenFile {
         let footer = encode_footer(self.id, good_bytes, &entries).and_then(|footer| {
             let written = handle.append(&footer);
             if written.is_err() {
-                // Best effort: what stays is counted below.
+                // Best effort: garbage that stays is counted below.
                 let _ = handle.cut(good_bytes);
             }
             written.map(|()| footer.len() as u64)
@@ -279,7 +277,7 @@ impl OpenFile {
         // Without a footer the file is still worth syncing: a scan finds its segments.
         let finished = handle.finish();
         let found = match &footer {
-            // The object is what was handed over, or finishing it would have failed: nothing to ask for.
+            // The object is whole, or finishing it would have failed.
             Ok(footer)
                 if is_clean && finished.is_ok() && !storage.capabilities().durable_append =>
             {
@@ -314,7 +312,7 @@ impl OpenFile {
         finished.map_err(|e| e.context(self.lost_what(&inner, storage)))
     }
 
-    /// Why `close` left the file without a footer, everything in it being durable; returned once.
+    /// The reason why `close` left the durable file without a footer; returned once.
     pub fn take_footer_failure(&self) -> Option<Error> {
         self.inner.lock().footer_failure.take()
     }
@@ -334,18 +332,18 @@ impl OpenFile {
         true
     }
 
-    /// Closes the file as it is: there is nothing to write a footer to.
+    /// Closes a file that is gone, without a footer.
     pub fn give_up(&self, observer: &dyn Observer) {
         let _durability = self.durability.lock();
         let mut inner = self.inner.lock();
-        // Another thread may have closed it meanwhile, with a footer.
+        // Another thread may have closed it in the meantime, with a footer.
         if inner.handle.is_some() {
             inner.end();
             self.tell(&inner, observer);
         }
     }
 
-    /// Closes the file, which is gone: nothing of it survives anything.
+    /// Closes a file that is gone, and counts all its bytes as lost.
     pub fn lose(&self, observer: &dyn Observer) {
         let _durability = self.durability.lock();
         let mut inner = self.inner.lock();
@@ -354,19 +352,19 @@ impl OpenFile {
         self.tell(&inner, observer);
     }
 
-    /// All its segments survive a machine crash and it takes no more: the writer can forget it.
+    /// All its segments are durable and it takes no more: the writer can forget it.
     pub fn is_settled(&self) -> bool {
         let inner = self.inner.lock();
         inner.is_over() && inner.is_durable()
     }
 
-    /// It takes no appends, and some of its segments may not survive a machine crash, ever.
+    /// It takes no appends, and some of its segments will never be durable.
     pub fn is_lost(&self) -> bool {
         let inner = self.inner.lock();
         inner.status == Status::Closed && !inner.is_durable()
     }
 
-    /// Whether the bytes before `end` survive a machine crash.
+    /// Returns whether the bytes before `end` survive a machine crash.
     pub fn durability(&self, end: u64) -> Durability {
         let inner = self.inner.lock();
         match inner.status {
@@ -376,7 +374,7 @@ impl OpenFile {
         }
     }
 
-    /// What failed appends left in it and could not be cut off, once it is closed; returned once.
+    /// Garbage of failed appends that could not be cut off, known once it is closed; returned once.
     pub fn take_garbage(&self) -> u64 {
         std::mem::take(&mut self.inner.lock().garbage_bytes)
     }
@@ -385,23 +383,22 @@ impl OpenFile {
         self.inner.lock().status == Status::Sealed
     }
 
-    /// Takes appends still.
     pub fn is_open(&self) -> bool {
         self.inner.lock().status == Status::Open
     }
 
-    /// `sync` has reported to a caller already that bytes of this file were lost.
+    /// Returns whether a caller of `sync` has learned that bytes of this file were lost.
     pub fn loss_was_reported(&self) -> bool {
         self.inner.lock().loss_reported
     }
 
-    /// Remembers that the loss of this file's bytes, if any, was reported to a caller.
+    /// Remembers that a caller has learned of lost bytes, if there are any.
     pub fn mark_loss_reported(&self) {
         let mut inner = self.inner.lock();
         inner.loss_reported = inner.is_over() && !inner.is_durable();
     }
 
-    /// Size of the file, which has at least `bytes` bytes unless it is not what was written.
+    /// Size of the file, which must be at least `bytes`.
     fn find(&self, storage: &dyn Storage, bytes: u64) -> Result<u64> {
         let found = storage.len(&self.id.file_name())?;
         if found >= bytes {
@@ -438,22 +435,13 @@ impl OpenFile {
     }
 }
 
-/// Whether a segment survives a machine crash.
+/// The durability of a segment in a machine crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// It does.
+    /// It survives.
     Durable,
     /// Once its file is synced or sealed.
     Pending,
     /// It may be lost: its file could not be synced or sealed.
     Lost,
-}
-
-/// Whether a sync was needed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Synced {
-    /// The bytes were durable before.
-    Already,
-    /// They are now.
-    Now,
 }

@@ -1,18 +1,17 @@
-//! Appending a run entry by entry. Memory does not follow its size: what is small goes into the file
-//! that everything shares, what is large streams into a file that only large runs share.
+//! Appends a run entry by entry, with bounded memory. A small run goes into the file that all
+//! share, a large one streams into a file of large runs.
 
 use super::open_file::LentFile;
 use super::writer::SegmentWriter;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::{IndexEntry, NewSegment, RunEncoder, SegmentKind};
 use crate::ids::SegmentRef;
 
-/// A run of at most so many stored bytes, or an eighth of a file, is gathered in memory and appended to
-/// the open file, as every segment is: a writer that streams into that file would keep all others from
-/// it. A larger one takes a file of large runs, see `run_files`.
+/// A run of at most so many stored bytes, or an eighth of a file, is gathered in memory and
+/// appended like every other segment. A larger one takes a file of large runs, see `large_runs`.
 const GATHERED_BYTES: u64 = 4 << 20;
 
-/// What is written to a file of large runs at once, at most.
+/// Bound on one write to a file of large runs.
 const PART_BYTES: u64 = 1 << 20;
 
 /// A run that is being written. Dropped without [`RunWriter::finish`] it leaves nothing behind.
@@ -28,16 +27,7 @@ const PART_BYTES: u64 = 1 << 20;
 /// let storage = Arc::new(LocalStorage::new(dir.path()));
 /// let writer = SegmentWriter::open(storage.clone(), Term(1), WriterOptions::default());
 /// let owner = Owner::new("", "0", "7", "default");
-/// let new = NewSegment {
-///     owner: &owner,
-///     created: CheckpointId(1),
-///     kind: SegmentKind::Run,
-///     lineage: &[],
-///     replaced: None,
-///     entries: 0,
-///     tables: &[],
-///     runs: 0,
-/// };
+/// let new = NewSegment::of(&owner, CheckpointId(1), SegmentKind::Run);
 /// let mut run = writer.begin_run(&new)?;
 /// run.push(b"", b"key", Some(b"value"))?;
 /// let reference = run.finish()?;
@@ -49,11 +39,11 @@ const PART_BYTES: u64 = 1 << 20;
 pub struct RunWriter<'w> {
     writer: &'w SegmentWriter,
     encoder: RunEncoder,
-    /// Where it lies is not known yet.
+    /// Its entry in the index, without a place yet.
     entry: IndexEntry,
-    /// Once it is too large to be gathered.
+    /// Its file, once it is too large to be gathered.
     file: Option<LentFile>,
-    /// It fills a file by itself.
+    /// It fills a file.
     fills_file: bool,
 }
 
@@ -67,6 +57,7 @@ impl SegmentWriter {
         self.check_process()?;
         let new = NewSegment {
             kind: SegmentKind::Run,
+            entries: 0,
             ..*new
         };
         Ok(RunWriter {
@@ -80,26 +71,26 @@ impl SegmentWriter {
 }
 
 impl RunWriter<'_> {
-    /// About so many stored bytes will come. A run that fills a file shares it with no other: that one
-    /// would keep all its bytes from being deleted.
+    /// Announces about so many stored bytes. A run that fills a file shares it with no other run,
+    /// which would keep all these bytes from being deleted.
     pub fn expect_bytes(&mut self, bytes: u64) {
-        self.fills_file = bytes >= self.writer.bounds().max_file_bytes;
+        self.fills_file = bytes >= self.writer.max_file_bytes();
         self.encoder
             .expect(bytes as usize, self.gathered_bytes() as usize);
     }
 
-    /// Keys will be looked up in it while it is not in memory, however small it is.
+    /// Announces lookups of single keys in the file, so that even a small run gets a filter.
     pub fn expect_lookups(&mut self) {
         self.encoder.filter_always();
     }
 
     fn gathered_bytes(&self) -> u64 {
-        GATHERED_BYTES.min(self.writer.bounds().max_file_bytes / 8)
+        GATHERED_BYTES.min(self.writer.max_file_bytes() / 8)
     }
 
     /// Adds an entry whose key is `prefix` and then `key`; `None` removes the key. Keys come in
-    /// ascending order. The run knows of each prefix that is not empty how many keys it has: that is
-    /// how readers find the tables of a store with column families.
+    /// ascending order. The run counts the keys of each prefix that is not empty, by which readers
+    /// find the tables of a store with column families.
     ///
     /// # Errors
     /// `InvalidInput` for a key that is not greater than the one before; those of storage.
@@ -121,19 +112,19 @@ impl RunWriter<'_> {
         Ok(())
     }
 
-    /// Ends the run and appends it, or what of it was not written yet. What
-    /// [`SegmentWriter::append`] says of segments holds of it from here on.
+    /// Ends the run and writes the rest of it. From then on it is as durable as a segment of
+    /// [`SegmentWriter::append`].
     ///
     /// # Errors
-    /// As [`SegmentWriter::append`]; of a large run also those of a sync.
+    /// Errors of [`SegmentWriter::append`]; of a large run also those of a sync.
     pub fn finish(self) -> Result<SegmentRef> {
         self.end(false)
     }
 
-    /// As [`RunWriter::finish`]; the run survives a machine crash once this returns.
+    /// Like [`RunWriter::finish`]; the run survives a machine crash once this returns.
     ///
     /// # Errors
-    /// As [`SegmentWriter::append`] and [`SegmentWriter::sync_files`].
+    /// Errors of [`SegmentWriter::append`] and [`SegmentWriter::sync_files`].
     pub fn finish_durable(self) -> Result<SegmentRef> {
         self.end(true)
     }
@@ -153,19 +144,17 @@ impl RunWriter<'_> {
         Ok(reference)
     }
 
-    /// Writes what the encoder has to `file`, which is given back where that fails.
+    /// Writes the gathered frames to `file`, and gives it up if that fails.
     fn write_part(&mut self, mut file: LentFile) -> Result<LentFile> {
         let written = file.append(self.encoder.frames());
         self.encoder.forget_frames();
         match written {
             Ok(()) => Ok(file),
-            Err(e) => Err(self.give_up(file, e)),
+            Err(e) => {
+                self.writer.give_up_run(file, Some(&e));
+                Err(self.writer.failed(&self.entry, e))
+            }
         }
-    }
-
-    fn give_up(&self, file: LentFile, error: Error) -> Error {
-        self.writer.give_up_run(file, Some(&error));
-        self.writer.failed(&self.entry, error)
     }
 }
 

@@ -6,31 +6,30 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::observer::{FileChange, Observer, Unobserved};
-use super::open_file::{Appended, Bounds, Durability, OpenFile, Synced};
+use super::open_file::{Appended, Durability, OpenFile};
 use super::run_files::RunFiles;
-use super::stats::{Counters, WriterStats, add};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
-    Compression, EncodedSegment, IndexEntry, MAX_SEGMENTS_PER_FILE, NewSegment, encode_file_header,
+    Compression, EncodedSegment, IndexEntry, JournalPart, NewSegment, encode_file_header,
     encode_segment, encode_with_journal,
 };
 use crate::ids::{FileId, SegmentRef, Term};
 use crate::storage::Storage;
 
-/// What [`WriterOptions::max_file_bytes`] is unless the caller says otherwise: 32 MiB.
+/// Default of [`WriterOptions::max_file_bytes`]: 32 MiB.
 pub const DEFAULT_MAX_FILE_BYTES: u64 = 32 << 20;
 
-/// Bounds the warnings that wait for [`SegmentWriter::take_warnings`]: 64 lines of about 300 bytes.
-/// Later ones would say the same of other files.
+/// Bound on the warnings that wait for [`SegmentWriter::take_warnings`]: 64 lines of about 300
+/// bytes.
 const MAX_WARNINGS: usize = 64;
 
-/// How files are written.
+/// Options of a writer.
 #[derive(Clone, Debug)]
 pub struct WriterOptions {
-    /// A file that reaches this size takes no further segment. Soft: the segment that crosses the
-    /// bound stays in one piece.
+    /// A file of this size takes no further segment. The segment that crosses the bound stays in
+    /// one piece.
     pub max_file_bytes: u64,
-    /// How payloads are stored.
+    /// Compression of payloads.
     pub compression: Compression,
 }
 
@@ -43,12 +42,32 @@ impl Default for WriterOptions {
     }
 }
 
+/// Counts of a writer so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriterStats {
+    /// Files created.
+    pub files_created: u64,
+    /// Files closed with a durable footer.
+    pub files_sealed: u64,
+    /// Segments appended.
+    pub segments: u64,
+    /// Bytes of these segments as stored.
+    pub bytes: u64,
+    /// Syncs asked of storage, those of sealing included.
+    pub syncs: u64,
+    /// Appends that returned an error of storage.
+    pub appends_failed: u64,
+    /// Bytes of failed appends in files that were closed since. Garbage that cannot be cut off
+    /// stays as long as the file.
+    pub garbage_bytes: u64,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Files {
-    /// The file that takes appends, per lane.
+    /// The file of each lane that takes appends.
     current: BTreeMap<u64, Arc<OpenFile>>,
     pub runs: RunFiles,
-    /// Every file with bytes that are not durable yet or never will be.
+    /// Every file with bytes that are not durable yet, or never will be.
     pub unsettled: BTreeMap<FileId, Arc<OpenFile>>,
     last_seq: u32,
 }
@@ -74,16 +93,7 @@ impl Files {
 /// let storage = Arc::new(LocalStorage::new(dir.path()));
 /// let writer = SegmentWriter::open(storage.clone(), Term(1), WriterOptions::default());
 /// let owner = Owner::new("", "0", "7", "default");
-/// let new = NewSegment {
-///     owner: &owner,
-///     created: CheckpointId(1),
-///     kind: SegmentKind::Snapshot,
-///     lineage: &[],
-///     replaced: None,
-///     entries: 1,
-///     tables: &[],
-///     runs: 0,
-/// };
+/// let new = NewSegment::of(&owner, CheckpointId(1), SegmentKind::Snapshot);
 /// let reference = writer.append(&new, b"state")?;
 /// writer.seal()?;
 /// assert_eq!(read_segment(storage.as_ref(), &reference, &owner)?.payload, b"state");
@@ -98,7 +108,7 @@ pub struct SegmentWriter {
     observer: Arc<dyn Observer>,
     pub(super) files: Mutex<Files>,
     warnings: Mutex<Vec<String>>,
-    pub(super) counters: Counters,
+    pub(super) stats: Mutex<WriterStats>,
     /// The process that opened it: a child would write into the files of its parent.
     process: u32,
 }
@@ -122,13 +132,13 @@ impl SegmentWriter {
             observer,
             files: Mutex::default(),
             warnings: Mutex::default(),
-            counters: Counters::default(),
+            stats: Mutex::default(),
             process: std::process::id(),
         }
     }
 
-    /// Refuses work in a child of the process that opened the writer: both would append to the same
-    /// files.
+    /// Refuses work in a child of the process that opened the writer, which would write into the
+    /// same files.
     pub(crate) fn check_process(&self) -> Result<()> {
         let found = std::process::id();
         if found == self.process {
@@ -144,27 +154,26 @@ impl SegmentWriter {
     }
 
     /// Appends one segment. On storage with durable appends it survives the death of this process
-    /// once this returns.
+    /// from then on.
     ///
     /// # Errors
-    /// `InvalidInput` for names or a lineage out of bounds, and in a child of the process that opened
-    /// the writer; `AlreadyExists` when another incarnation uses this term; else that of storage.
-    /// After an error nothing was appended. A retry goes to a new file, unless the disk was full and
-    /// the file could be cut back.
+    /// `InvalidInput` for names or a lineage out of bounds, and in a child of the process that
+    /// opened the writer; `AlreadyExists` when another incarnation uses this term; else that of
+    /// storage. After an error nothing is appended. A retry goes to a new file, unless the disk was
+    /// full and the file could be cut back.
     pub fn append(&self, new: &NewSegment<'_>, payload: &[u8]) -> Result<SegmentRef> {
         Ok(self.append_in(0, new, payload)?.0)
     }
 
-    /// Appends a changelog, and directly before it its journal, a payload of so many operations. Both
-    /// are there, or neither.
+    /// Appends a changelog, and directly before it its journal. Both are there afterwards, or neither.
     ///
     /// # Errors
-    /// As [`SegmentWriter::append`].
+    /// Errors of [`SegmentWriter::append`].
     pub fn append_with_journal(
         &self,
         new: &NewSegment<'_>,
         payload: &[u8],
-        journal: (&[u8], u64),
+        journal: &JournalPart<'_>,
     ) -> Result<SegmentRef> {
         self.check_process()?;
         let (journal, changelog) =
@@ -176,74 +185,65 @@ impl SegmentWriter {
 
     /// Makes everything appended so far survive a machine crash.
     ///
-    /// A file whose sync failed takes no more appends. Its loss is reported to every call that
-    /// waited for it, or to the next one when none did, and then forgotten here. Where several
-    /// committers share a writer, each should call [`SegmentWriter::sync_files`] with its own
-    /// files instead: that never forgets.
+    /// A file whose sync failed takes no more appends. Each call that waited for it reports the
+    /// loss, or else the next call; then this forgets it. If several committers share a writer,
+    /// each should call [`SegmentWriter::sync_files`] with its own files instead, which never
+    /// forgets.
     ///
     /// # Errors
-    /// Those of storage; `Poisoned` for bytes lost by an earlier failure.
+    /// Errors of storage; `Poisoned` for bytes lost by an earlier failure.
     pub fn sync(&self) -> Result<()> {
         self.check_process()?;
-        let files: Vec<_> = self
-            .files
-            .lock()
-            .unsettled
-            .values()
-            .filter(|file| !file.loss_was_reported())
-            .cloned()
-            .collect();
+        let mut files: Vec<_> = self.files.lock().unsettled.values().cloned().collect();
+        files.retain(|file| !file.loss_was_reported());
         first_error(files.iter().map(|file| {
             self.sync_file(file)
                 .inspect_err(|_| file.mark_loss_reported())
         }))
     }
 
-    /// Makes everything appended to these files survive a machine crash. Files of other writers
-    /// are ignored.
+    /// Makes everything appended to these files survive a machine crash. Ignores files of other
+    /// writers.
     ///
     /// # Errors
-    /// Those of storage; `Poisoned`, every time, for bytes lost by an earlier failure.
+    /// Errors of storage; `Poisoned`, every time, for bytes lost by an earlier failure.
     pub fn sync_files(&self, files: &BTreeSet<FileId>) -> Result<()> {
         self.check_process()?;
-        first_error(
-            self.unsettled(files)
-                .iter()
-                .map(|file| self.sync_file(file)),
-        )
+        let files = self.unsettled(files);
+        first_error(files.iter().map(|file| self.sync_file(file)))
     }
 
     /// Writes the footers, makes everything durable and closes the open files. The next append
-    /// opens a new file. A file to which a large run is written is closed after that.
+    /// begins a new file. A file to which a large run is written is closed after the run.
     ///
     /// # Errors
-    /// Those of storage; the files are closed nevertheless.
+    /// Errors of storage; the files are closed nevertheless.
     pub fn seal(&self) -> Result<()> {
         self.check_process()?;
         let files = {
             let files = self.files.lock();
-            files.runs.close_next();
+            files.runs.lent.iter().for_each(|file| file.close_next());
             files.taking_appends()
         };
         first_error(files.iter().map(|file| self.close(file)))
     }
 
-    /// Like [`SegmentWriter::seal`], of these files only. Files that are not open are checked for
+    /// Like [`SegmentWriter::seal`], for these files only. Checks those that are not open for
     /// durability.
     ///
     /// # Errors
-    /// Those of storage; `Poisoned` for bytes lost by an earlier failure.
+    /// Errors of storage; `Poisoned` for bytes lost by an earlier failure.
     pub fn seal_files(&self, files: &BTreeSet<FileId>) -> Result<()> {
         self.check_process()?;
         first_error(self.unsettled(files).iter().map(|file| self.close(file)))
     }
 
-    /// Closes open files that another process deleted, so that the next append opens a new one: what
-    /// is appended to a deleted file is lost. To be called when a checkpoint may have been deleted
-    /// and begun again. Files that are invisible as long as they are open are left alone.
+    /// Closes open files that another process deleted: appends to a deleted file are lost. Call it
+    /// when a checkpoint may have been deleted and begun again. Leaves files alone that are
+    /// invisible while open.
     ///
     /// # Errors
-    /// Those of storage.
+    /// Errors of storage.
     pub fn leave_deleted(&self) -> Result<()> {
         if !self.storage.capabilities().durable_append {
             return Ok(());
@@ -262,38 +262,34 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Files that could not be made durable, every time, by name. A later sync of such a file by
-    /// another process proves nothing: the system reports a failed write-back once and may have
-    /// dropped the bytes. The driver must learn of them before it decides that a
-    /// checkpoint is complete.
+    /// Files that could not be made durable, by name; each call returns all. The driver must learn
+    /// of them before it decides that a checkpoint is complete. A later sync by another process
+    /// proves nothing: the system reports a failed write-back once and may have dropped the bytes.
     pub fn lost_files(&self) -> Vec<FileId> {
         let files: Vec<_> = self.files.lock().unsettled.values().cloned().collect();
         let lost = files.iter().filter(|file| file.is_lost());
         lost.map(|file| file.id).collect()
     }
 
-    /// What went wrong without failing any call, for the log: files left without a footer. Each
-    /// is returned once.
+    /// Warnings for the log about files left without a footer, which failed no call. Returns each
+    /// once.
     pub fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut self.warnings.lock())
     }
 
-    /// Whether a segment survives a machine crash. One of another writer does: only segments of
-    /// completed checkpoints are known elsewhere.
+    /// Returns whether a segment survives a machine crash. Segments of other writers do: only those
+    /// of completed checkpoints are known here.
     pub fn durability(&self, segment: &SegmentRef) -> Durability {
         let file = self.files.lock().unsettled.get(&segment.file).cloned();
-        file.map_or(Durability::Durable, |file| {
-            file.durability(segment.offset.saturating_add(segment.len))
-        })
+        file.map_or(Durability::Durable, |file| file.durability(segment.end()))
     }
 
-    /// What was done so far.
+    /// Counts so far.
     pub fn stats(&self) -> WriterStats {
-        self.counters.read()
+        *self.stats.lock()
     }
 
-    /// Appends to the open file of `lane`: files of different lanes are different. Returns also what
-    /// the file has of the segment.
+    /// Appends to the open file of `lane`: lanes share no files. Also returns the stored bytes.
     pub(crate) fn append_in(
         &self,
         lane: u64,
@@ -338,20 +334,25 @@ impl SegmentWriter {
         entry: &IndexEntry,
         bytes: &[u8],
     ) -> Result<SegmentRef> {
-        let bounds = self.bounds();
-        // A segment that fills a file by itself gets one of its own: the others would wait for its
-        // bytes at the lock of the file that they share.
-        let is_large = bytes.len() as u64 >= self.options.max_file_bytes;
+        let max_file_bytes = self.max_file_bytes();
+        // A segment that fills a file gets one of its own: the others would wait at the lock of the
+        // file that they share.
+        let is_large = bytes.len() as u64 >= max_file_bytes;
         loop {
             let file = if is_large {
                 self.new_file(&mut self.files.lock(), lane)?
             } else {
                 self.current_file(lane)?
             };
-            match file.append(bytes, before, entry.clone(), bounds, self.observer.as_ref()) {
+            match file.append(
+                bytes,
+                before,
+                entry.clone(),
+                max_file_bytes,
+                self.observer(),
+            ) {
                 Appended::Written { reference, full } => {
-                    add(&self.counters.segments, 1 + before.len() as u64);
-                    add(&self.counters.bytes, bytes.len() as u64);
+                    self.count_segments(1 + before.len() as u64, bytes.len() as u64);
                     if full {
                         // The append itself succeeded. A seal that fails poisons the file, which
                         // the sync or seal before an acknowledgement reports.
@@ -372,7 +373,6 @@ impl SegmentWriter {
         }
     }
 
-    /// Where it writes.
     pub(crate) fn storage(&self) -> &dyn Storage {
         self.storage.as_ref()
     }
@@ -381,12 +381,14 @@ impl SegmentWriter {
         self.options.compression
     }
 
-    /// When a file is full.
-    pub(super) fn bounds(&self) -> Bounds {
-        Bounds {
-            max_file_bytes: self.options.max_file_bytes,
-            max_segments: MAX_SEGMENTS_PER_FILE,
-        }
+    pub(super) fn max_file_bytes(&self) -> u64 {
+        self.options.max_file_bytes
+    }
+
+    pub(super) fn count_segments(&self, segments: u64, bytes: u64) {
+        let mut stats = self.stats.lock();
+        stats.segments += segments;
+        stats.bytes += bytes;
     }
 
     pub(super) fn observer(&self) -> &dyn Observer {
@@ -394,7 +396,7 @@ impl SegmentWriter {
     }
 
     pub(super) fn failed(&self, entry: &IndexEntry, error: Error) -> Error {
-        add(&self.counters.appends_failed, 1);
+        self.stats.lock().appends_failed += 1;
         error.context(format!(
             "segment of {} for checkpoint {}",
             entry.owner, entry.created
@@ -411,8 +413,8 @@ impl SegmentWriter {
         }
     }
 
-    /// Checks that those of these files which this writer made are there still. One that is gone
-    /// counts as lost. Where objects become visible at their end, that was checked then.
+    /// Checks that the files of this writer among these still exist. A missing file counts as lost.
+    /// Objects that become visible at their end were checked then.
     ///
     /// # Errors
     /// `NotFound`; those of storage.
@@ -433,18 +435,15 @@ impl SegmentWriter {
         }))
     }
 
-    /// Forgets a file that was deleted.
+    /// Forgets a deleted file.
     pub(crate) fn forget(&self, file: FileId) {
         self.files.lock().unsettled.remove(&file);
     }
 
     fn unsettled(&self, files: &BTreeSet<FileId>) -> Vec<Arc<OpenFile>> {
         let all = self.files.lock();
-        files
-            .iter()
-            .filter_map(|id| all.unsettled.get(id))
-            .cloned()
-            .collect()
+        let found = files.iter().filter_map(|id| all.unsettled.get(id));
+        found.cloned().collect()
     }
 
     fn current_file(&self, lane: u64) -> Result<Arc<OpenFile>> {
@@ -457,7 +456,7 @@ impl SegmentWriter {
         Ok(file)
     }
 
-    /// A new file, which takes the appends of those that are given it.
+    /// A new file, for the caller's appends.
     fn new_file(&self, files: &mut Files, lane: u64) -> Result<Arc<OpenFile>> {
         let id = self.new_name(files)?;
         let file = Arc::new(self.create(id, lane)?);
@@ -469,8 +468,7 @@ impl SegmentWriter {
         let seq = files.last_seq.checked_add(1).ok_or_else(|| {
             Error::invalid_input(format!("term {} has no file names left", self.term))
         })?;
-        // A name is used up by the attempt to create it: after a failure it may exist or
-        // not.
+        // An attempt to create a name uses it up: after a failure it may exist or not.
         files.last_seq = seq;
         Ok(FileId {
             term: self.term,
@@ -493,7 +491,7 @@ impl SegmentWriter {
                 ),
                 _ => e.context(format!("new physical file {location}/{id}")),
             })?;
-        add(&self.counters.files_created, 1);
+        self.stats.lock().files_created += 1;
         let header = encode_file_header(id)?;
         let written = handle.append(&header);
         self.observer.created(id, lane, header.len() as u64);
@@ -521,33 +519,35 @@ impl SegmentWriter {
 
     fn sync_file(&self, file: &Arc<OpenFile>) -> Result<()> {
         let was_sealed = file.is_sealed();
-        let synced = file.make_durable(self.storage.as_ref(), self.observer.as_ref());
+        let synced = file.make_durable(self.storage.as_ref(), self.observer());
         self.warn_without_footer(file);
-        if !was_sealed && file.is_sealed() {
-            add(&self.counters.files_sealed, 1);
-        }
-        if !matches!(synced, Ok(Synced::Already)) {
-            add(&self.counters.syncs, 1);
-        }
+        self.count_sync(
+            !was_sealed && file.is_sealed(),
+            !matches!(synced, Ok(false)),
+        );
         if synced.is_err() || !file.is_open() {
             self.retire(file);
         }
-        synced.map(|_| ())
+        synced.map(drop)
     }
 
     pub(super) fn close(&self, file: &Arc<OpenFile>) -> Result<()> {
-        // First out of the map, so that appends go on in a new file meanwhile.
+        // First out of the map, so that appends go on in a new file.
         self.retire(file);
         let was_sealed = file.is_sealed();
         let closed = file.close(self.storage.as_ref(), self.observer.as_ref());
-        add(&self.counters.garbage_bytes, file.take_garbage());
         self.warn_without_footer(file);
-        if !was_sealed && file.is_sealed() {
-            add(&self.counters.files_sealed, 1);
-            add(&self.counters.syncs, 1);
-        }
+        let (garbage_bytes, sealed) = (file.take_garbage(), !was_sealed && file.is_sealed());
+        self.stats.lock().garbage_bytes += garbage_bytes;
+        self.count_sync(sealed, sealed);
         self.retire(file);
         closed
+    }
+
+    fn count_sync(&self, sealed: bool, synced: bool) {
+        let mut stats = self.stats.lock();
+        stats.files_sealed += u64::from(sealed);
+        stats.syncs += u64::from(synced);
     }
 
     fn warn_without_footer(&self, file: &OpenFile) {
@@ -566,28 +566,22 @@ impl SegmentWriter {
         }
     }
 
-    /// Forgets what need not be remembered about a file that takes no appends.
+    /// Forgets what it can about a file that takes no appends.
     pub(super) fn retire(&self, file: &Arc<OpenFile>) {
         let mut files = self.files.lock();
-        if files
-            .current
-            .get(&file.lane)
-            .is_some_and(|current| Arc::ptr_eq(current, file))
-        {
+        let current = files.current.get(&file.lane);
+        if current.is_some_and(|current| Arc::ptr_eq(current, file)) {
             files.current.remove(&file.lane);
         }
-        files.runs.retire(file);
+        let waiting = &mut files.runs.waiting;
+        waiting.retain(|other| !Arc::ptr_eq(other, file) || other.is_open());
         if file.is_settled() {
             files.unsettled.remove(&file.id);
         }
     }
 }
 
-/// Runs all, also after a failure: one bad file must not keep the others from being durable.
-fn first_error(results: impl Iterator<Item = Result<()>>) -> Result<()> {
-    let mut first = Ok(());
-    for result in results {
-        first = first.and(result);
-    }
-    first
+/// Runs all, even after a failure: one bad file must not keep the others from being durable.
+pub(super) fn first_error(results: impl Iterator<Item = Result<()>>) -> Result<()> {
+    results.fold(Ok(()), Result::and)
 }

@@ -6,16 +6,19 @@ use std::str::FromStr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use prost::bytes::{Buf, BufMut};
 
 use super::delta_runs::DeltaRuns;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{CheckpointId, OwnerTag, SEGMENT_REF_BYTES, SegmentRef};
 
-/// Of ids without owner and checksum, which older builds wrote.
+/// Ids of older builds, without owner and checksum.
 const PREFIX_1: &str = "hf1-";
 const PREFIX_2: &str = "hf2-";
-/// Of versions that have delta runs.
+/// Ids of versions that have delta runs.
 const PREFIX_3: &str = "hf3-";
+/// The newest version of an id.
+const NEWEST: u64 = 3;
 
 /// State of one store at one version, as text in Spark's `commits/N`.
 ///
@@ -24,33 +27,31 @@ const PREFIX_3: &str = "hf3-";
 pub struct CommitId {
     /// Version of the store, Spark's batch id + 1.
     pub version: u64,
-    /// `created` of the oldest segment needed to load this version. Segments of the owner that
-    /// are older are dead as soon as no older version is retained.
+    /// `created` of the oldest segment needed to load this version. Older segments of the owner are
+    /// dead as soon as no older version is retained.
     pub floor: CheckpointId,
-    /// The runs of the lineage of `segment` above the oldest one. With them it is known which segments
-    /// of the owner the newest of them stands for: the others that are older than it.
+    /// The delta runs in the lineage of `segment`. The newest one stands for all segments of the
+    /// owner that are older than it and not in the list.
     pub deltas: DeltaRuns,
     /// Whose state it is; `None` in an id of an older build.
     pub owner: Option<OwnerTag>,
     /// The newest segment of the lineage; `None` for a store that was never written.
     pub segment: Option<SegmentRef>,
-    /// Where `segment` is a run: the newest segment it replaced. The run's own head says so as well,
-    /// but is lost with the run.
+    /// The newest segment that `segment` replaced, if that is a run. The head of the run names it,
+    /// too, but is lost with the run.
     pub replaced: Option<SegmentRef>,
 }
 
 impl fmt::Display for CommitId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut bytes = Vec::with_capacity(116);
-        bytes.extend_from_slice(&self.version.to_le_bytes());
-        bytes.extend_from_slice(&self.floor.0.to_le_bytes());
+        bytes.put_u64_le(self.version);
+        bytes.put_u64_le(self.floor.0);
         if let Some(owner) = self.owner {
-            bytes.extend_from_slice(&owner.0.to_le_bytes());
+            bytes.put_u64_le(owner.0);
             if !self.deltas.is_empty() {
                 bytes.push(self.deltas.len() as u8);
-                for created in self.deltas.iter() {
-                    bytes.extend_from_slice(&created.0.to_le_bytes());
-                }
+                self.deltas.iter().for_each(|run| bytes.put_u64_le(run.0));
             }
         }
         for reference in self.segment.iter().chain(&self.replaced) {
@@ -62,10 +63,16 @@ impl fmt::Display for CommitId {
             Some(_) => PREFIX_3,
         };
         if self.owner.is_some() {
-            bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
+            bytes.put_u32_le(crc32c::crc32c(&bytes));
         }
         write!(f, "{prefix}{}", URL_SAFE_NO_PAD.encode(bytes))
     }
+}
+
+/// The version of an id, also of a newer Holdfast.
+fn version_of(text: &str) -> Option<u64> {
+    let (version, _) = text.strip_prefix("hf")?.split_once('-')?;
+    version.parse().ok()
 }
 
 impl FromStr for CommitId {
@@ -74,13 +81,19 @@ impl FromStr for CommitId {
     fn from_str(text: &str) -> Result<Self> {
         let prefixes = [PREFIX_1, PREFIX_2, PREFIX_3];
         let known = prefixes.iter().find(|prefix| text.starts_with(**prefix));
+        if let Some(version) = version_of(text).filter(|version| *version > NEWEST) {
+            return Err(Error::newer(
+                "version of a state store checkpoint id",
+                NEWEST,
+                version,
+            ));
+        }
         let Some((prefix, encoded)) = known.map(|prefix| text.split_at(prefix.len())) else {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(
-                    "state store checkpoint id {text:?} was not written by Holdfast, or by a newer \
-                     one (expected it to start with one of {prefixes:?}); continue this checkpoint \
-                     with what made it"
+                    "state store checkpoint id {text:?} was not written by Holdfast (expected it to \
+                     start with one of {prefixes:?}); continue this checkpoint with what made it"
                 ),
             ));
         };
@@ -92,24 +105,17 @@ impl FromStr for CommitId {
             ))
         };
         let bytes = URL_SAFE_NO_PAD.decode(encoded).map_err(|_| damaged())?;
-        let bytes = if checked {
-            unchecked(&bytes).ok_or_else(damaged)?
-        } else {
-            &bytes
-        };
-        let (version, rest) = bytes.split_first_chunk::<8>().ok_or_else(damaged)?;
-        let (floor, rest) = rest.split_first_chunk::<8>().ok_or_else(damaged)?;
-        let (owner, rest) = if checked {
-            let (owner, rest) = rest.split_first_chunk::<8>().ok_or_else(damaged)?;
-            (Some(OwnerTag(u64::from_le_bytes(*owner))), rest)
-        } else {
-            (None, rest)
-        };
-        let (deltas, rest) = if prefix == PREFIX_3 {
-            take_deltas(rest).ok_or_else(damaged)?
-        } else {
-            (DeltaRuns::NONE, rest)
-        };
+        let mut rest = bytes.as_slice();
+        if checked {
+            rest = without_checksum(rest).ok_or_else(damaged)?;
+        }
+        let mut number = || rest.try_get_u64_le().map_err(|_| damaged());
+        let (version, floor) = (number()?, CheckpointId(number()?));
+        let owner = checked.then(number).transpose()?.map(OwnerTag);
+        let mut deltas = DeltaRuns::NONE;
+        if prefix == PREFIX_3 {
+            (deltas, rest) = take_deltas(rest).ok_or_else(damaged)?;
+        }
         let mut references = rest
             .chunks(SEGMENT_REF_BYTES)
             .map(|bytes| SegmentRef::from_bytes(bytes).map_err(|_| damaged()));
@@ -119,8 +125,8 @@ impl FromStr for CommitId {
             return Err(damaged());
         }
         Ok(Self {
-            version: u64::from_le_bytes(*version),
-            floor: CheckpointId(u64::from_le_bytes(*floor)),
+            version,
+            floor,
             deltas,
             owner,
             segment,
@@ -129,7 +135,7 @@ impl FromStr for CommitId {
     }
 }
 
-/// Reads a number of delta runs and when they were made; `None` where that cannot be.
+/// Reads the number of delta runs and `created` of each; `None` if they cannot be right.
 fn take_deltas(bytes: &[u8]) -> Option<(DeltaRuns, &[u8])> {
     let (number, rest) = bytes.split_first()?;
     let (created, rest) = rest.split_at_checked(usize::from(*number) * 8)?;
@@ -139,99 +145,12 @@ fn take_deltas(bytes: &[u8]) -> Option<(DeltaRuns, &[u8])> {
     (!deltas.is_empty()).then_some((deltas, rest))
 }
 
-/// What stands before a checksum at the end; `None` where it does not match.
-fn unchecked(bytes: &[u8]) -> Option<&[u8]> {
+/// Returns the bytes before the checksum at the end; `None` if it does not match.
+fn without_checksum(bytes: &[u8]) -> Option<&[u8]> {
     let (bytes, checksum) = bytes.split_last_chunk::<4>()?;
     (crc32c::crc32c(bytes) == u32::from_le_bytes(*checksum)).then_some(bytes)
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
-    use super::*;
-    use crate::ids::{FileId, Owner, Term};
-
-    fn ids(owner: Option<OwnerTag>) -> Vec<CommitId> {
-        let segment = SegmentRef {
-            file: FileId {
-                term: Term(0x1234_5678_9abc),
-                seq: 7,
-            },
-            offset: 1 << 40,
-            len: 99,
-            digest: u128::MAX - 5,
-        };
-        let never_written = CommitId {
-            version: 1,
-            floor: CheckpointId(1),
-            deltas: DeltaRuns::NONE,
-            owner,
-            segment: None,
-            replaced: None,
-        };
-        let written = CommitId {
-            version: 3,
-            segment: Some(segment),
-            ..never_written
-        };
-        let image = CommitId {
-            floor: CheckpointId(3),
-            replaced: Some(SegmentRef { len: 5, ..segment }),
-            ..written
-        };
-        let mut ids = vec![never_written, written, image];
-        if owner.is_some() {
-            for deltas in [1..2, 3..11] {
-                let deltas = DeltaRuns::of(deltas.map(CheckpointId)).unwrap();
-                ids.extend([CommitId { deltas, ..written }, CommitId { deltas, ..image }]);
-            }
-        }
-        ids
-    }
-
-    #[test]
-    fn ids_read_back_and_foreign_ones_are_refused_by_name() {
-        let owner = Owner::new("", "0", "17", "default").tag();
-        for id in [ids(None), ids(Some(owner))].concat() {
-            assert_eq!(id.to_string().parse::<CommitId>().unwrap(), id);
-        }
-        for foreign in ["6f1c2b9e-uuid", "hf4-AAAA"] {
-            let error = foreign.parse::<CommitId>().unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Unsupported);
-            assert!(error.to_string().contains("not written by Holdfast"));
-        }
-        for bad in [
-            "hf1-",
-            "hf1-!!",
-            "hf1-AAAA",
-            "hf2-",
-            "hf2-AAAAAA",
-            "hf3-AAAAAA",
-        ] {
-            assert_eq!(
-                bad.parse::<CommitId>().unwrap_err().kind(),
-                ErrorKind::Corrupt,
-                "{bad}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_flip_of_any_bit_and_any_cut_is_reported() {
-        let owner = Owner::new("", "0", "17", "default").tag();
-        for id in ids(Some(owner)) {
-            let text = id.to_string();
-            for end in 0..text.len() {
-                assert!(text[..end].parse::<CommitId>().is_err(), "{}", &text[..end]);
-            }
-            for bit in 0..text.len() * 8 {
-                let mut bytes = text.clone().into_bytes();
-                bytes[bit / 8] ^= 1 << (bit % 8);
-                // Text that is no UTF-8 does not come out of a JSON file.
-                if let Ok(flipped) = String::from_utf8(bytes) {
-                    assert!(flipped.parse::<CommitId>().is_err(), "{flipped}");
-                }
-            }
-        }
-    }
-}
+#[path = "commit_id_tests.rs"]
+mod tests;

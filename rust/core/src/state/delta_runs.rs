@@ -1,42 +1,39 @@
-//! When the delta runs of a version were made, as small as a commit id needs it.
+//! The delta runs of a version, as small as a commit id needs them.
 
 use std::fmt;
 
 use crate::error::{Error, Result};
 use crate::ids::CheckpointId;
 
-/// The most that a version has above its base image. Every one is a filter more for a key that is in
-/// none, and 8 bytes in every commit id.
-pub(super) const MAX_DELTA_RUNS: usize = 8;
+/// Bound on the delta runs of a version. Each costs one filter more for a key that is in none, and
+/// 8 bytes in every commit id.
+pub(crate) const MAX_DELTA_RUNS: usize = 8;
 
 /// `created` of each delta run of a version, oldest first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DeltaRuns {
     len: u8,
-    /// Those behind the last one are 0.
+    /// Zeros behind the last one.
     created: [u64; MAX_DELTA_RUNS],
 }
 
 impl DeltaRuns {
-    /// Of a version that has none.
+    /// No delta runs.
     pub const NONE: Self = Self {
         len: 0,
         created: [0; MAX_DELTA_RUNS],
     };
 
-    /// Those made for these versions, oldest first.
+    /// Delta runs that were made for these versions, oldest first.
     ///
     /// # Errors
-    /// `Corrupt` for more than there may be, or where one is older than the one before.
+    /// `Corrupt` for more than 8, or if one is older than the one before.
     pub fn of(created: impl IntoIterator<Item = CheckpointId>) -> Result<Self> {
         created.into_iter().try_fold(Self::NONE, Self::and)
     }
 
-    /// These, and one above them.
-    ///
-    /// # Errors
-    /// As [`DeltaRuns::of`].
-    pub(super) fn and(mut self, CheckpointId(created): CheckpointId) -> Result<Self> {
+    /// Adds one above these.
+    pub(crate) fn and(mut self, CheckpointId(created): CheckpointId) -> Result<Self> {
         if self.newest().is_some_and(|newest| created < newest.0) {
             return Err(Error::corrupt(
                 "delta runs: one is older than the one below",
@@ -51,13 +48,8 @@ impl DeltaRuns {
     }
 
     /// The oldest `len` of them.
-    pub(super) fn oldest(self, len: usize) -> Self {
-        let mut left = Self::NONE;
-        for (to, from) in left.created.iter_mut().zip(self.iter()).take(len) {
-            *to = from.0;
-            left.len += 1;
-        }
-        left
+    pub(crate) fn oldest(self, len: usize) -> Self {
+        Self::of(self.iter().take(len)).unwrap_or(Self::NONE)
     }
 
     /// Number of runs.
@@ -65,7 +57,7 @@ impl DeltaRuns {
         usize::from(self.len)
     }
 
-    /// There are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

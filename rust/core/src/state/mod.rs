@@ -8,50 +8,25 @@
 //! The content is one or more column families ([`Family`]) of tables: a hash index for single keys,
 //! and where scans by prefix or range are wanted the order of the keys.
 
-mod arena;
-mod below;
-mod changes;
 mod commit_id;
 mod content;
 mod delta_runs;
-mod entries;
-mod entry_stream;
-mod eviction;
-mod family;
-mod hydration;
-mod images;
-mod inspect;
-mod journal;
-mod load;
 mod memory;
-mod merge;
-mod merge_task;
-mod open_run;
-mod open_scans;
-mod order;
-mod position;
-mod recovery;
-mod run_cursor;
-mod run_stack;
-mod scan;
-mod session;
-mod slot;
+mod runs;
 mod store;
-mod table;
+mod tables;
 
-pub use arena::Release;
-pub use changes::{
-    ChangeKind, Changes, FamilyOfInterest, find_own, for_each_change, read_changelog, read_changes,
-};
 pub use commit_id::CommitId;
-pub use content::{FIRST_FAMILY, Families, Layout};
+pub use content::changes::{Changes, FamilyOfInterest, find_own, for_each_change, read_changes};
+pub use content::families::{FIRST_FAMILY, Families, KeyLayout};
+pub use content::family::{Family, FamilyOptions};
+pub use content::hydration::{HYDRATION_BYTES, HydratedEntries, Hydration};
+pub use content::inspect::{RunIndex, SegmentReport, inspect_segment};
+pub use content::merge_task::{MergeTask, MergedRun};
 pub use delta_runs::DeltaRuns;
-pub use entries::{Change, ChangeReader, ChangeWriter};
-pub use family::{Family, FamilyOptions};
-pub use hydration::{HYDRATION_BYTES, HydratedEntries, Hydration, NextHydration};
-pub use inspect::{RunIndex, SegmentReport, inspect_segment};
-pub use memory::MemoryBudget;
-pub use merge_task::{MergeTask, MergedRun};
-pub use open_scans::{ScanBatch, ScanOf};
-pub use order::KeyRange;
-pub use store::{StateStore, StoreStats};
+pub use memory::{MemoryBudget, Release};
+pub use runs::entries::{Change, ChangeKind, ChangeReader, ChangeWriter};
+pub use runs::key_range::KeyRange;
+pub use store::open_scans::{ScanBatch, ScanOf};
+pub use store::shared_store::{Beside, Hydrated, SharedStore, StoreFolder};
+pub use store::state_store::{StateStore, StoreStats};

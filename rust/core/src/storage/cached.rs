@@ -1,21 +1,22 @@
-//! A storage whose objects are read through a cache on a local disk.
+//! A storage with a cache of its objects on a local disk.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::layer::Layer;
 use super::local_cache::{LocalCache, PAGE_BYTES, PageKey, object_key};
-use super::{AppendFile, Capabilities, ObjectMeta, ReadFile, Storage, SyncFile, check_range};
+use super::{AppendFile, ReadFile, Storage, SyncFile, check_range};
 use crate::error::Result;
 
-/// Reads ahead at most so many pages: 4 MiB.
+/// Bound on the pages of one read: 4 MiB.
 const MAX_AHEAD_PAGES: u64 = 16;
 
-/// Remote storage behind a [`LocalCache`]: what this process appends to objects is put there, and what
-/// it reads is fetched by whole pages. Readers that go on where they stopped fetch more and more ahead.
+/// Remote storage behind a [`LocalCache`], which gets the bytes that this process appends, and the
+/// pages that it reads. A reader that goes on where it stopped reads more and more ahead.
 ///
-/// Names are never used again for other content. Objects are still opened remotely, so that one that is
-/// gone is not found.
+/// Names are never used again for other content. Each opening asks remote storage, so that a
+/// deleted object is not found.
 #[derive(Debug)]
 pub struct CachedStorage {
     remote: Arc<dyn Storage>,
@@ -33,22 +34,21 @@ impl CachedStorage {
     }
 }
 
-impl Storage for CachedStorage {
-    fn location(&self) -> String {
-        self.remote.location()
+impl Layer for CachedStorage {
+    fn below(&self) -> &dyn Storage {
+        self.remote.as_ref()
     }
 
-    fn capabilities(&self) -> Capabilities {
-        self.remote.capabilities()
+    fn forget_object(&self, name: &str) {
+        self.cache.forget_object(self.key(name));
     }
 
     fn create(&self, name: &str) -> Result<Box<dyn AppendFile>> {
         let remote = self.remote.create(name)?;
-        let object = self.key(name);
-        self.cache.forget_object(object);
+        self.forget_object(name);
         Ok(Box::new(CachedFile {
             remote,
-            object,
+            object: self.key(name),
             cache: Some(Arc::clone(&self.cache)),
             page: Vec::new(),
             number: 0,
@@ -63,35 +63,6 @@ impl Storage for CachedStorage {
             ahead: Mutex::default(),
         }))
     }
-
-    fn len(&self, name: &str) -> Result<u64> {
-        self.remote.len(name)
-    }
-
-    fn sync(&self, name: &str) -> Result<()> {
-        self.remote.sync(name)
-    }
-
-    fn delete(&self, name: &str) -> Result<()> {
-        self.cache.forget_object(self.key(name));
-        self.remote.delete(name)
-    }
-
-    fn delete_all(&self, names: &[String]) -> Vec<Result<()>> {
-        for name in names {
-            self.cache.forget_object(self.key(name));
-        }
-        self.remote.delete_all(names)
-    }
-
-    fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.cache.forget_object(self.key(from));
-        self.remote.rename(from, to)
-    }
-
-    fn list(&self) -> Result<Vec<ObjectMeta>> {
-        self.remote.list()
-    }
 }
 
 #[derive(Debug)]
@@ -102,16 +73,16 @@ struct CachedReader {
     ahead: Mutex<Ahead>,
 }
 
-/// How far a reader reads ahead.
+/// Read-ahead of a reader.
 #[derive(Debug, Default)]
 struct Ahead {
-    /// The page behind what was fetched last.
+    /// The page behind the last one that was fetched.
     next: u64,
     pages: u64,
 }
 
 impl Ahead {
-    /// Pages to fetch from `first` on, where one must be.
+    /// Number of pages to fetch from `first` on, at least one.
     fn from(&mut self, first: u64) -> u64 {
         let goes_on = first > 0 && first == self.next;
         self.pages = if goes_on {
@@ -124,8 +95,8 @@ impl Ahead {
 }
 
 impl CachedReader {
-    /// The page `first`, and what is to be fetched with it: up to page `last`, which is wanted as well,
-    /// or further ahead. Ends where the cache goes on.
+    /// Fetches the pages from `first` to `last`, and more if the reader reads ahead. Ends before a
+    /// page that the cache has.
     fn fetch(&self, first: u64, last: u64) -> Result<Vec<u8>> {
         let pages = self.remote.size_bytes().div_ceil(PAGE_BYTES);
         let ahead = self.ahead.lock().from(first);
@@ -133,7 +104,7 @@ impl CachedReader {
         let is_here = |number: &u64| self.cache.has(PageKey::new(self.object, *number));
         let end = (first + 1..end).find(is_here).unwrap_or(end);
         let bytes = match self.fetch_pages(first, end) {
-            // What nobody has asked for yet must not fail anybody.
+            // Read-ahead must not fail a reader.
             Err(_) if end > last + 1 => self.fetch_pages(first, last + 1)?,
             fetched => fetched?,
         };
@@ -159,7 +130,7 @@ impl ReadFile for CachedReader {
 
     fn read(&self, offset: u64, len: u64) -> Result<Vec<u8>> {
         let end = offset.saturating_add(len);
-        // What remote storage says of reads beyond the end names the object.
+        // The error of remote storage names the object.
         let is_inside = check_range("", self.size_bytes(), offset, len).is_ok();
         if len == 0 || !is_inside || !self.cache.is_on() {
             return self.remote.read(offset, len);
@@ -187,14 +158,14 @@ impl ReadFile for CachedReader {
     }
 }
 
-/// An object whose bytes go to the cache as they are appended.
+/// An object whose appended bytes also go to the cache.
 #[derive(Debug)]
 struct CachedFile {
     remote: Box<dyn AppendFile>,
     object: u128,
-    /// `None` once it is not certain what is in the object.
+    /// `None` once the content of the object is not certain.
     cache: Option<Arc<LocalCache>>,
-    /// What was appended of the page `number`.
+    /// Bytes of the page `number` so far.
     page: Vec<u8>,
     number: u64,
 }
@@ -202,7 +173,7 @@ struct CachedFile {
 impl CachedFile {
     fn keep(&mut self, mut bytes: &[u8]) {
         let Some(cache) = self.cache.as_ref().filter(|cache| cache.is_on()) else {
-            // What follows would not begin at the beginning of a page.
+            // Later bytes would not start at the beginning of a page.
             self.cache = None;
             return;
         };
@@ -219,7 +190,7 @@ impl CachedFile {
         }
     }
 
-    /// Others may read what is durable, though more follows in the same page.
+    /// Keeps the page so far: others may read durable bytes.
     fn keep_rest(&self) {
         if let Some(cache) = &self.cache {
             keep_page(cache, PageKey::new(self.object, self.number), &self.page);
@@ -262,18 +233,12 @@ impl AppendFile for CachedFile {
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
-        let Self {
-            remote,
-            object,
-            cache,
-            page,
-            number,
-        } = *self;
-        let finished = remote.finish();
-        if let Some(cache) = cache {
+        let file = *self;
+        let finished = file.remote.finish();
+        if let Some(cache) = file.cache {
             match finished {
-                Ok(()) => keep_page(&cache, PageKey::new(object, number), &page),
-                Err(_) => cache.forget_object(object),
+                Ok(()) => keep_page(&cache, PageKey::new(file.object, file.number), &file.page),
+                Err(_) => cache.forget_object(file.object),
             }
         }
         finished

@@ -1,7 +1,7 @@
-//! Open handles of objects that are read, shared by all their readers, and a bound on their number.
+//! Open handles of objects, shared by all their readers, and a bound on their number.
 //!
-//! A read has a handle for itself while it lasts, because the streams of some file systems serve one read
-//! at a time. So an object has as many handles as threads read it at once, however many readers it has.
+//! Each read has a handle for itself, because the streams of some file systems serve one read at a
+//! time. So an object has as many handles as threads read it at once, however many readers it has.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 
 use super::ReadFile;
 
-/// Handles of objects of all storages that share this. Those that were not used for longest are closed
-/// where there would be too many: what reads from such an object opens it again.
+/// Handles for the objects of all storages that share this. A full pool closes the handles that
+/// were not used for longest. The next read opens such an object again.
 ///
 /// Memory: about 100 bytes for each object that has readers, beside the handles.
 #[derive(Debug)]
@@ -21,18 +21,18 @@ pub struct HandlePool {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Those that have readers.
+    /// Objects that have readers.
     objects: HashMap<u128, Object>,
-    /// No read has them; the one that was used last is at the end.
+    /// Handles that no read has; the last one was used last.
     idle: VecDeque<Idle>,
-    /// Handles that reads have, or open.
+    /// Number of handles that reads have, or open.
     lent: usize,
 }
 
 #[derive(Debug, Default)]
 struct Object {
     readers: usize,
-    /// Handles that were lent under another number are closed when they come back.
+    /// Handles that were lent under another number close when they come back.
     life: u64,
 }
 
@@ -43,8 +43,8 @@ struct Idle {
 }
 
 impl HandlePool {
-    /// Has at most `max_handles` handles open, or as many as there are reads at once if those are more:
-    /// no read waits for another.
+    /// A pool of `max_handles`, or one for each read at once if these are more: no read waits for
+    /// another.
     pub fn new(max_handles: usize) -> Self {
         Self {
             max_handles,
@@ -52,12 +52,12 @@ impl HandlePool {
         }
     }
 
-    /// Counts a reader of an object; [`HandlePool::leave`] is to follow.
+    /// Counts a reader of an object until [`HandlePool::leave`].
     pub(super) fn join(&self, object: u128) {
         self.inner.lock().objects.entry(object).or_default().readers += 1;
     }
 
-    /// A reader ends. The last one of an object takes the object's handles with it.
+    /// A reader ends. The last one of an object closes its handles.
     pub(super) fn leave(&self, object: u128) {
         self.change(|inner| {
             let readers = inner.objects.get_mut(&object).map(|known| {
@@ -72,7 +72,7 @@ impl HandlePool {
         });
     }
 
-    /// Closes the handles of an object, those that reads have as soon as they come back.
+    /// Closes the handles of an object. Reads that have one close it at their end.
     pub(super) fn forget(&self, object: u128) {
         self.change(|inner| {
             if let Some(known) = inner.objects.get_mut(&object) {
@@ -82,42 +82,42 @@ impl HandlePool {
         });
     }
 
-    /// Whether an object has a handle that no read has.
+    /// Returns whether a read of the object would find a handle.
     pub(super) fn has_idle(&self, object: u128) -> bool {
         self.inner.lock().has_idle(object)
     }
 
-    /// A handle with which the bytes of an object before `end` can be read. `None` where there is none:
-    /// those that were opened when the object was shorter are closed.
-    pub(super) fn lend(&self, object: u128, end: u64) -> Option<(Place<'_>, Box<dyn ReadFile>)> {
+    /// A handle that can read the bytes of an object before `end`. Without one it closes all
+    /// handles of the object, because it was shorter when they were opened.
+    pub(super) fn lend(&self, object: u128, end: u64) -> Option<(Loan<'_>, Box<dyn ReadFile>)> {
         self.change(|inner| {
             let is_fit = |idle: &Idle| idle.object == object && idle.handle.size_bytes() >= end;
             let found = inner.idle.iter().rposition(is_fit);
             match found.and_then(|at| inner.idle.remove(at)) {
-                Some(idle) => (Some((self.lent(inner, object), idle.handle)), Vec::new()),
+                Some(idle) => (Some((self.loan(inner, object), idle.handle)), Vec::new()),
                 None => (None, inner.take_idle(object)),
             }
         })
     }
 
     /// Makes room for a handle that the caller opens.
-    pub(super) fn place(&self, object: u128) -> Place<'_> {
+    pub(super) fn make_room(&self, object: u128) -> Loan<'_> {
         self.change(|inner| {
-            let place = self.lent(inner, object);
-            (place, inner.shrink(self.max_handles))
+            let loan = self.loan(inner, object);
+            (loan, inner.shrink(self.max_handles))
         })
     }
 
-    fn lent(&self, inner: &mut Inner, object: u128) -> Place<'_> {
+    fn loan(&self, inner: &mut Inner, object: u128) -> Loan<'_> {
         inner.lent += 1;
-        Place {
+        Loan {
             pool: self,
             object,
             life: inner.life_of(object),
         }
     }
 
-    /// Closes the handles that `act` returns once it has let go of the lock: closing may be a request.
+    /// Closes the handles that `act` returns, without the lock: closing may be a request.
     fn change<T>(&self, act: impl FnOnce(&mut Inner) -> (T, Vec<Idle>)) -> T {
         let (done, closed) = act(&mut self.inner.lock());
         drop(closed);
@@ -144,7 +144,7 @@ impl Inner {
         taken
     }
 
-    /// Gives up handles until there are not too many, or none is idle.
+    /// Takes out idle handles until there are not too many.
     fn shrink(&mut self, max_handles: usize) -> Vec<Idle> {
         let excess = (self.idle.len() + self.lent).saturating_sub(max_handles);
         self.idle.drain(..excess.min(self.idle.len())).collect()
@@ -153,15 +153,15 @@ impl Inner {
 
 /// Counts a handle that one read has.
 #[derive(Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct Loan<'a> {
     pool: &'a HandlePool,
     object: u128,
-    /// That of the object when it was lent; `None` if the object had no reader.
+    /// The object's `life` at that time; `None` if it had no reader.
     life: Option<u64>,
 }
 
-impl Place<'_> {
-    /// Takes the handle back for the next read, or closes it if no read may have it any more.
+impl Loan<'_> {
+    /// Gives the handle back for the next read, or closes it if no read may have it any more.
     pub fn keep(self, handle: Box<dyn ReadFile>) {
         let Self { object, life, .. } = self;
         let idle = Idle { object, handle };
@@ -175,7 +175,7 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Loan<'_> {
     fn drop(&mut self) {
         self.pool.change(|inner| {
             inner.lent -= 1;

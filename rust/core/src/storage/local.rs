@@ -1,27 +1,28 @@
 //! Objects as files of one local directory.
 //!
 //! Appends go straight to the operating system (one `write(2)`, no buffer of ours), so appended
-//! bytes survive the death of this process. A machine crash is survived after `sync`, which also
-//! makes the name durable by syncing the directory.
+//! bytes survive the death of this process. They survive a machine crash after `sync`, which also
+//! syncs the directory for the name.
 
 #![expect(
     clippy::disallowed_methods,
     reason = "the storage of local paths is where files are opened"
 )]
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{
     AppendFile, Capabilities, ObjectMeta, ReadFile, Storage, SyncFile, check_name, check_range,
+    modes,
 };
 use crate::error::{Error, Result};
 
-/// A local directory. It is made on the first `create`.
+/// A local directory. The first `create` makes it.
 ///
 /// ```
 /// use holdfast_core::storage::{LocalStorage, Storage};
@@ -41,8 +42,8 @@ pub struct LocalStorage {
 }
 
 impl LocalStorage {
-    /// Storage in the directory `root`, which need not exist yet. A relative path is meant as seen
-    /// from today's working directory, wherever that is later.
+    /// Storage in the directory `root`, which need not exist yet. A relative path starts at today's
+    /// working directory, wherever that is later.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         let root = root.into();
         Self {
@@ -75,7 +76,7 @@ impl Storage for LocalStorage {
 
     fn create(&self, name: &str) -> Result<Box<dyn AppendFile>> {
         let path = self.path(name)?;
-        // The folder first: a file that is made can be synced, then.
+        // The folder first, so that a new file can be synced.
         let folder = match File::open(&self.root) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 create_durable_dir(&self.root)?;
@@ -134,16 +135,16 @@ impl Storage for LocalStorage {
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         let (source, target) = (self.path(from)?, self.path(to)?);
         let what = || format!("renaming {} to {to}", source.display());
-        // A second link never replaces what is there; rename(2) would.
+        // A second link never replaces an existing file, as rename(2) would.
         std::fs::hard_link(&source, &target).map_err(|e| Error::io(what(), e))?;
         if let Err(e) = sync_dir(&self.root) {
-            // The caller takes an error for "not there", so it must not be there.
+            // After an error nobody may see the new name.
             return Err(match std::fs::remove_file(&target) {
                 Ok(()) => e.context(what()),
                 Err(undo) => e.context(format!("{}, which could not be undone ({undo})", what())),
             });
         }
-        // The new name is durable. What a failure leaves here is what a crash would have left.
+        // The new name is durable. A failure leaves both names, as a crash would.
         let _ = std::fs::remove_file(&source);
         Ok(())
     }
@@ -202,7 +203,7 @@ impl ReadFile for LocalReader {
     }
 }
 
-/// A file that is open for appending, and its folder, which has its name.
+/// A file open for appending, and its folder, which has its name.
 #[derive(Debug)]
 struct Handle {
     file: File,
@@ -257,8 +258,13 @@ impl AppendFile for LocalFile {
 }
 
 fn create_new(path: &Path) -> io::Result<File> {
-    // Append mode: even a second writer by mistake could not overwrite what is there.
-    OpenOptions::new().append(true).create_new(true).open(path)
+    let mode = modes::wanted(0o666);
+    let mut options = OpenOptions::new();
+    options.mode(mode.unwrap_or(0o666));
+    // In append mode not even a second writer by mistake could overwrite bytes.
+    let file = options.append(true).create_new(true).open(path)?;
+    modes::grant(&file, mode)?;
+    Ok(file)
 }
 
 fn sync_dir(dir: &Path) -> Result<()> {
@@ -267,17 +273,24 @@ fn sync_dir(dir: &Path) -> Result<()> {
         .map_err(|e| Error::io(format!("syncing directory {}", dir.display()), e))
 }
 
-/// Makes `dir` with its parents. The name of each new directory is an entry of its parent, so the
-/// parents are synced, or a machine crash could lose the directory with everything in it.
+/// Makes a folder, unless another process was quicker.
+fn create_dir(dir: &Path) -> io::Result<()> {
+    let mode = modes::wanted(0o777);
+    match DirBuilder::new().mode(mode.unwrap_or(0o777)).create(dir) {
+        Ok(()) => modes::grant(&File::open(dir)?, mode),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+        Err(e) => Err(e),
+    }
+}
+
+/// Makes `dir` with its parents. It syncs the parents, which have the names of the new directories:
+/// otherwise a machine crash could lose the directory with everything in it.
 fn create_durable_dir(dir: &Path) -> Result<()> {
-    let missing: Vec<&Path> = dir
-        .ancestors()
-        .filter(|ancestor| !ancestor.as_os_str().is_empty())
-        .take_while(|ancestor| !ancestor.exists())
-        .collect();
-    std::fs::create_dir_all(dir)
-        .map_err(|e| Error::io(format!("creating directory {}", dir.display()), e))?;
+    let ancestors = dir.ancestors().filter(|dir| !dir.as_os_str().is_empty());
+    let missing: Vec<_> = ancestors.take_while(|dir| !dir.exists()).collect();
     for created in missing.iter().rev() {
+        create_dir(created)
+            .map_err(|e| Error::io(format!("creating directory {}", created.display()), e))?;
         match created.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => sync_dir(parent)?,
             _ => sync_dir(Path::new("."))?,

@@ -1,7 +1,7 @@
-//! Pages of remote objects on a local disk, so that what was read or written once is read from there.
+//! Pages of remote objects on a local disk, for bytes that were read or written once.
 //!
-//! The cache may lose any page at any time and is never asked to keep one. Its file has no name: the
-//! operating system frees it when the process ends, however it ends.
+//! The cache may lose any page at any time. Its file has no name: the operating system frees it
+//! when the process ends, however it ends.
 
 #![expect(
     clippy::disallowed_methods,
@@ -21,15 +21,15 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::error::{Error, Result};
 
-/// What is fetched, kept and thrown away together. The last page of an object may be shorter.
+/// Size of a page. The last page of an object may be shorter.
 pub(super) const PAGE_BYTES: u64 = 256 << 10;
 
-/// What is read and verified together.
+/// Bytes that are read and verified together.
 const PART_BYTES: usize = 32 << 10;
 const PARTS: usize = PAGE_BYTES as usize / PART_BYTES;
 
-/// Pages of many objects in one file of bounded size. Pages that were not asked for lately make room
-/// for others. What the disk gives back is verified, and what is wrong is as if it were not there.
+/// Pages of many objects in one file of bounded size. Pages that were not asked for lately make
+/// room for others. The cache verifies the bytes of the disk, and drops a page that is wrong.
 ///
 /// Memory: 150 bytes a page, that is 600 KiB for 1 GiB.
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ pub struct LocalCache {
     misses: AtomicU64,
 }
 
-/// Which page of which object.
+/// A page of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PageKey {
     object: u128,
@@ -52,7 +52,7 @@ impl PageKey {
     }
 }
 
-/// What pages of an object go by.
+/// The number of an object, for the keys of its pages.
 pub(super) fn object_key(location: &str, name: &str) -> u128 {
     xxh3_128(format!("{location}/{name}").as_bytes())
 }
@@ -67,13 +67,13 @@ struct Inner {
     index: HashMap<PageKey, usize>,
     /// The slot that is looked at next when room is needed.
     hand: usize,
-    /// Why the cache is off that was on, until somebody asks.
+    /// The failure that turned the cache off, until somebody asks.
     failure: Option<Error>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// `None` while it is written, and after its page was given up.
+    /// `None` while it is written, and after its page was dropped.
     key: Option<PageKey>,
     is_busy: bool,
     was_used: bool,
@@ -90,12 +90,11 @@ const FREE: Slot = Slot {
 };
 
 impl LocalCache {
-    /// Keeps up to `max_bytes` in a file in the folder `dir`, which is made where it is missing; turns
-    /// the cache off where that is less than a page. What is in the cache stays if it is on already in
-    /// that folder, as far as it fits.
+    /// Keeps up to `max_bytes` in a file in the folder `dir`, which it makes if it is missing. Less
+    /// than a page turns the cache off. A cache that is on in that folder keeps the pages that fit.
     ///
     /// # Errors
-    /// `Storage` where no file can be made there: the cache is off then.
+    /// `Storage` if no file can be made there: the cache is off then.
     pub fn keep_in(&self, dir: &Path, max_bytes: u64) -> Result<()> {
         let mut inner = self.inner.lock();
         let max_pages = usize::try_from(max_bytes / PAGE_BYTES).unwrap_or(usize::MAX);
@@ -106,12 +105,8 @@ impl LocalCache {
             return Ok(());
         }
         if inner.file.is_none() {
-            let file = nameless_file(dir).map_err(|e| {
-                Error::io(
-                    format!("making a file for the local cache in {}", dir.display()),
-                    e,
-                )
-            })?;
+            let what = || format!("making a file for the local cache in {}", dir.display());
+            let file = nameless_file(dir).map_err(|e| Error::io(what(), e))?;
             inner.file = Some(Arc::new(file));
             inner.dir = dir.to_path_buf();
             inner.failure = None;
@@ -121,17 +116,17 @@ impl LocalCache {
         Ok(())
     }
 
-    /// Whether it keeps anything.
+    /// Returns whether it keeps anything.
     pub fn is_on(&self) -> bool {
         self.inner.lock().file.is_some()
     }
 
-    /// Why the cache is off although it was on, where its disk is full or fails. Returned once.
+    /// The failure of the disk that turned the cache off. Returned once.
     pub fn take_failure(&self) -> Option<Error> {
         self.inner.lock().failure.take()
     }
 
-    /// Bytes of pages that it holds.
+    /// Bytes of its pages.
     pub fn used_bytes(&self) -> u64 {
         let inner = self.inner.lock();
         let pages = inner.index.values().filter_map(|at| inner.slots.get(*at));
@@ -152,13 +147,13 @@ impl LocalCache {
         self.misses.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether a page is here. It may be gone, or found to be damaged, when it is asked for.
+    /// Returns whether a page is here. A later read may still find that it is gone or damaged.
     pub(super) fn has(&self, key: PageKey) -> bool {
         self.inner.lock().index.contains_key(&key)
     }
 
-    /// Appends the bytes from `start` to `end` of a page to `out`; false, with `out` as it was, where
-    /// they are not here or are not what was put here.
+    /// Appends the bytes from `start` to `end` of a page to `out`; false, with `out` as it was, if
+    /// they are not here or damaged.
     pub(super) fn get(&self, key: PageKey, start: usize, end: usize, out: &mut Vec<u8>) -> bool {
         let Some((file, at, slot)) = self.look_up(key, end) else {
             return false;
@@ -171,7 +166,7 @@ impl LocalCache {
         let expected = slot.digests.get(first..).unwrap_or_default();
         let mut parts = bytes.chunks(PART_BYTES).zip(expected);
         if read.is_err() || !parts.all(|(part, digest)| xxh3_64(part) == *digest) {
-            // Unless it has made room for another page meanwhile.
+            // Does nothing if it has made room for another page by now.
             self.inner.lock().forget_if(key, at);
             return false;
         }
@@ -189,8 +184,8 @@ impl LocalCache {
         Some((file, at, *slot))
     }
 
-    /// Keeps the first bytes of a page, unless as many are here. Where the disk is full or fails, the
-    /// cache is off from then on, and gives back what it took.
+    /// Keeps the first bytes of a page, unless as many are here. A disk that is full or fails turns
+    /// the cache off, which frees its space.
     pub(super) fn put(&self, key: PageKey, page: &[u8]) {
         let mut digests = [0; PARTS];
         for (digest, part) in digests.iter_mut().zip(page.chunks(PART_BYTES)) {
@@ -201,12 +196,9 @@ impl LocalCache {
         };
         let written = file.write_all_at(page, offset_of(at));
         let mut inner = self.inner.lock();
-        // The cache may have been turned off, or begun anew, meanwhile.
-        if !inner
-            .file
-            .as_ref()
-            .is_some_and(|now| Arc::ptr_eq(now, &file))
-        {
+        // The cache may have been turned off, or started again, in the meantime.
+        let now = inner.file.as_ref();
+        if now.is_none_or(|now| !Arc::ptr_eq(now, &file)) {
             return;
         }
         if let Err(e) = written {
@@ -234,7 +226,7 @@ impl LocalCache {
         }
     }
 
-    /// A slot that no page has, and that none gets before this one is written.
+    /// A slot for this page alone.
     fn make_room(&self, key: PageKey, len: usize) -> Option<(Arc<File>, usize)> {
         let mut inner = self.inner.lock();
         let file = Arc::clone(inner.file.as_ref()?);
@@ -251,7 +243,7 @@ impl LocalCache {
         Some((file, at))
     }
 
-    /// Throws away what is here of an object.
+    /// Drops the pages of an object.
     pub(super) fn forget_object(&self, object: u128) {
         let mut inner = self.inner.lock();
         let keys = inner.index.iter().filter(|(key, _)| key.object == object);
@@ -271,13 +263,13 @@ impl Inner {
         }
     }
 
-    /// A new slot while there may be more, else one whose page was not used since the hand came by last.
+    /// A new slot while there may be more, else one whose page was not used since the hand came by.
     fn free_slot(&mut self) -> Option<usize> {
         if self.slots.len() < self.max_pages {
             self.slots.push(FREE);
             return Some(self.slots.len() - 1);
         }
-        // The second time around all are unused, but for those that are written just now.
+        // In the second round all are unused, but for those that are written just now.
         for _ in 0..2 * self.slots.len() {
             let at = self.hand;
             self.hand = (at + 1) % self.slots.len();
@@ -295,7 +287,7 @@ impl Inner {
         None
     }
 
-    /// Gives up the slots beyond the bound, and their place on the disk.
+    /// Drops the slots beyond the bound, and frees their space on the disk.
     fn shrink(&mut self) {
         if self.slots.len() <= self.max_pages {
             return;
@@ -307,7 +299,7 @@ impl Inner {
         }
         self.hand = 0;
         if let Some(file) = &self.file {
-            // A page that is written behind this end just now is not kept.
+            // `put` does not keep a page that is written behind this end just now.
             let _ = file.set_len(offset_of(self.max_pages));
         }
     }
@@ -317,8 +309,8 @@ fn offset_of(slot: usize) -> u64 {
     slot as u64 * PAGE_BYTES
 }
 
-/// A file for this process alone that nobody can open by name. On Linux it never has a name, unless
-/// the file system cannot make such a file.
+/// A file that nobody can open by name. On Linux it never has a name, unless the file system cannot
+/// make such a file.
 fn nameless_file(dir: &Path) -> io::Result<File> {
     std::fs::create_dir_all(dir)?;
     tempfile::tempfile_in(dir)

@@ -1,14 +1,12 @@
-//! Where bytes live. One trait; the tests of every backend run the conformance suite, which the
-//! feature `testing` adds.
+//! Storage of objects: one trait. The tests of every backend run the conformance suite of
+//! `rust/sim`.
 
 mod cached;
-#[cfg(feature = "testing")]
-pub mod conformance;
-#[cfg(feature = "testing")]
-mod faulty;
 mod handle_pool;
+mod layer;
 mod local;
 mod local_cache;
+mod modes;
 mod nearby;
 mod pooled;
 mod read_ahead;
@@ -19,21 +17,20 @@ use std::sync::Arc;
 use crate::error::{Error, ErrorKind, Result};
 
 pub use cached::CachedStorage;
-#[cfg(feature = "testing")]
-pub use faulty::{FaultyStorage, Operation};
 pub use handle_pool::HandlePool;
 pub use local::LocalStorage;
 pub use local_cache::LocalCache;
+pub use modes::set_local_umask;
 pub use nearby::NearbyStorage;
 pub use pooled::PooledStorage;
 pub(crate) use read_ahead::ReadAhead;
 
-/// What a backend can promise. One that learns this from its first object promises nothing before.
+/// Promises of a backend. One that learns them from its first object promises nothing before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
     /// Appended bytes survive the death of the writing process without closing the file, and are
-    /// visible at once. Decides whether files span checkpoints. Without it an object becomes
-    /// visible, whole, when it is finished, and is gone if it never is.
+    /// visible at once, so that files may span checkpoints. Without it an object becomes visible,
+    /// whole, when it is finished, and is gone if it never is.
     pub durable_append: bool,
     /// [`Storage::sync`] works on an unfinished object. Otherwise only its writer can sync it.
     pub sync_by_name: bool,
@@ -50,13 +47,13 @@ pub struct ObjectMeta {
 
 /// A flat folder of append-only objects. Names contain no separators.
 pub trait Storage: Send + Sync + fmt::Debug {
-    /// Where this is, for messages: for example `/data/ckpt/state/holdfast`.
+    /// The place for messages, for example `/data/ckpt/state/holdfast`.
     fn location(&self) -> String;
 
-    /// What this backend can promise.
+    /// The promises of this backend.
     fn capabilities(&self) -> Capabilities;
 
-    /// Creates `name` for appending; makes the root when it is missing.
+    /// Creates `name` for appending, and the root if it is missing.
     ///
     /// # Errors
     /// `AlreadyExists` when the name was ever taken and is still there: nothing is overwritten. A backend
@@ -69,8 +66,9 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// `NotFound`.
     fn open(&self, name: &str) -> Result<Box<dyn ReadFile>>;
 
-    /// Opens `name`, which has at least `len` bytes, to read those. A storage where it costs a round trip
-    /// to find out how long an object is does not look: its first read says what is missing or shorter.
+    /// Opens `name`, which has at least `len` bytes, to read these. A storage that needs a round
+    /// trip for the length of an object does not ask: the first read reports an object that is
+    /// missing or shorter.
     ///
     /// # Errors
     /// `NotFound`, unless the first read says so.
@@ -79,11 +77,8 @@ pub trait Storage: Send + Sync + fmt::Debug {
         self.open(name)
     }
 
-    /// Opens `name` to read a little of it, as many others do at the same time. A storage where every
-    /// request is a round trip may have them share what it reads.
-    ///
-    /// # Errors
-    /// As [`Storage::open`].
+    /// Opens `name` to read a little of it, as many others do at the same time. Readers of remote
+    /// storage may share what it reads.
     fn open_near(&self, name: &str) -> Result<Arc<dyn ReadFile>> {
         self.open(name).map(Arc::from)
     }
@@ -115,19 +110,19 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// `Storage`.
     fn delete(&self, name: &str) -> Result<()>;
 
-    /// [`Storage::delete`] of several objects, in as few requests as the backend allows: how each of them
-    /// fared, in their order. One that cannot be deleted keeps no other.
+    /// [`Storage::delete`] of several objects, in as few requests as the backend allows. Returns
+    /// the outcome of each, in their order. An object that cannot be deleted keeps no other.
     fn delete_all(&self, names: &[String]) -> Vec<Result<()>> {
         names.iter().map(|name| self.delete(name)).collect()
     }
 
-    /// Gives a finished object another name, at once: it is never seen under none, and under the
-    /// new one never in part. On return the new name survives a machine crash; after an error
-    /// no reader sees it. A crash may leave the object under both names.
+    /// Gives a finished object another name in one step: it always has a name, and is always whole.
+    /// On return the new name survives a machine crash; after an error no reader sees it. A crash
+    /// may leave both names.
     ///
     /// # Errors
     /// `NotFound`; `AlreadyExists` when the new name is taken: nothing is overwritten; `Storage`;
-    /// `Unsupported`, which is what a backend answers that has no such operation.
+    /// `Unsupported` if the backend has no such operation.
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         Err(Error::new(
             ErrorKind::Unsupported,
@@ -148,8 +143,8 @@ pub trait ReadFile: Send + Sync + fmt::Debug {
     /// Size in bytes when it was opened.
     fn size_bytes(&self) -> u64;
 
-    /// Reads exactly `len` bytes from `offset`. They are checked against the size before memory is
-    /// taken for the answer, so a wrong `len` costs nothing.
+    /// Reads exactly `len` bytes from `offset`. Checks them against the size before it takes
+    /// memory, so that a wrong `len` costs nothing.
     ///
     /// # Errors
     /// `Corrupt` when they do not lie inside the size (expected and found sizes in the text).
@@ -160,18 +155,18 @@ pub trait ReadFile: Send + Sync + fmt::Debug {
 pub trait AppendFile: Send + fmt::Debug {
     /// Appends all bytes. On backends with `durable_append` they survive the process once this
     /// returns. After an error the length of the object is unknown. Dropping a file without
-    /// [`AppendFile::finish`] is what the death of its process would be.
+    /// [`AppendFile::finish`] has the same effect as a crash of the process.
     ///
     /// # Errors
     /// `Storage`.
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
 
-    /// Cuts off what an append that failed left behind the first `len` bytes. The next append goes
-    /// on there.
+    /// Cuts the garbage of a failed append off behind the first `len` bytes, where the next append
+    /// goes on.
     ///
     /// # Errors
-    /// `Storage`; `Unsupported`, which is what a backend answers that cannot do that. The length of
-    /// the object is unknown then.
+    /// `Storage`; `Unsupported` if the backend cannot do that. The length of the object is unknown
+    /// then.
     fn cut(&mut self, len: u64) -> Result<()> {
         Err(Error::new(
             ErrorKind::Unsupported,
@@ -185,14 +180,14 @@ pub trait AppendFile: Send + fmt::Debug {
     /// `Storage`; the object must not be appended to afterwards.
     fn sync(&mut self) -> Result<()>;
 
-    /// A handle that syncs the object while this one appends. It holds open what a sync needs, so
-    /// that a sync fails only if the bytes could not be made durable, never because the process has
-    /// no descriptor left. `None` where only the writer can sync.
+    /// A handle that syncs the object while this one appends; `None` if only the writer can sync.
+    /// It keeps open what a sync needs, so that no sync fails because the process has no descriptor
+    /// left.
     fn syncer(&self) -> Option<Arc<dyn SyncFile>> {
         None
     }
 
-    /// Syncs and closes. On backends without `durable_append` the object becomes visible here.
+    /// Syncs and closes. Without `durable_append` the object becomes visible here.
     ///
     /// # Errors
     /// `Storage`.
@@ -202,9 +197,6 @@ pub trait AppendFile: Send + fmt::Debug {
 /// Syncs an object that a writer appends to.
 pub trait SyncFile: Send + Sync + fmt::Debug {
     /// Makes the bytes appended before the call, and the name, survive a machine crash.
-    ///
-    /// # Errors
-    /// As [`AppendFile::sync`].
     fn sync(&self) -> Result<()>;
 }
 

@@ -1,22 +1,23 @@
-//! A storage whose small objects, and small parts of large ones, are read by many and cost few requests.
+//! A storage whose readers share requests for small objects and small parts of large ones.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::layer::Layer;
 use super::read_ahead::ReadAhead;
-use super::{AppendFile, Capabilities, ObjectMeta, ReadFile, Storage};
+use super::{ReadFile, Storage};
 use crate::error::Result;
 
-/// Objects that stay open at most.
+/// Bound on the objects that stay open.
 const MAX_OPEN: usize = 256;
 
-/// Storage whose objects are whole once they can be seen, and never change: those who read near each other
-/// share open objects, and what was read around what they asked for. A restart opens many stores, each of
-/// which reads a little of the same few objects.
+/// Storage whose objects are whole once they are visible, and never change. Readers of nearby bytes
+/// share open objects and read-ahead: after a restart many stores each read a little of the same
+/// few objects.
 ///
-/// Memory: `max_bytes`, and 1 MiB for each thread that reads, until [`NearbyStorage::forget`] is called.
+/// Memory: `max_bytes`, and 1 MiB for each thread that reads, until [`NearbyStorage::forget`].
 ///
 /// ```
 /// use std::sync::Arc;
@@ -37,7 +38,7 @@ const MAX_OPEN: usize = 256;
 pub struct NearbyStorage {
     inner: Arc<dyn Storage>,
     max_bytes: u64,
-    /// The one that was opened last is at the end.
+    /// The last one was opened last.
     open: Mutex<VecDeque<(String, Arc<ReadAhead>)>>,
 }
 
@@ -51,17 +52,13 @@ impl NearbyStorage {
         }
     }
 
-    /// Gives up what is open and in memory, but for those who read.
+    /// Closes all objects and frees their memory, as soon as no reader has them.
     pub fn forget(&self) {
         let closed = std::mem::take(&mut *self.open.lock());
         drop(closed);
     }
 
-    fn forget_object(&self, name: &str) {
-        self.open.lock().retain(|(open, _)| open != name);
-    }
-
-    /// An object that is open already, which counts as the one that was opened last.
+    /// An open object, which now counts as opened last.
     fn find(&self, name: &str) -> Option<Arc<ReadAhead>> {
         let mut open = self.open.lock();
         let at = open.iter().position(|(found, _)| found == name)?;
@@ -71,7 +68,7 @@ impl NearbyStorage {
         Some(file)
     }
 
-    /// Keeps an object, and closes those that were opened longest ago for it.
+    /// Keeps an object, and closes those that were opened longest ago.
     fn keep(&self, name: &str, file: &Arc<ReadAhead>) {
         let mut closed = Vec::new();
         let mut open = self.open.lock();
@@ -88,21 +85,13 @@ impl NearbyStorage {
     }
 }
 
-impl Storage for NearbyStorage {
-    fn location(&self) -> String {
-        self.inner.location()
+impl Layer for NearbyStorage {
+    fn below(&self) -> &dyn Storage {
+        self.inner.as_ref()
     }
 
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn create(&self, name: &str) -> Result<Box<dyn AppendFile>> {
-        self.inner.create(name)
-    }
-
-    fn open(&self, name: &str) -> Result<Box<dyn ReadFile>> {
-        self.inner.open(name)
+    fn forget_object(&self, name: &str) {
+        self.open.lock().retain(|(open, _)| open != name);
     }
 
     fn open_near(&self, name: &str) -> Result<Arc<dyn ReadFile>> {
@@ -112,124 +101,5 @@ impl Storage for NearbyStorage {
         let file = Arc::new(ReadAhead::new(self.inner.open(name)?));
         self.keep(name, &file);
         Ok(file)
-    }
-
-    fn len(&self, name: &str) -> Result<u64> {
-        self.inner.len(name)
-    }
-
-    fn sync(&self, name: &str) -> Result<()> {
-        self.inner.sync(name)
-    }
-
-    fn delete(&self, name: &str) -> Result<()> {
-        self.forget_object(name);
-        self.inner.delete(name)
-    }
-
-    fn delete_all(&self, names: &[String]) -> Vec<Result<()>> {
-        for name in names {
-            self.forget_object(name);
-        }
-        self.inner.delete_all(names)
-    }
-
-    fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.forget_object(from);
-        self.inner.rename(from, to)
-    }
-
-    fn list(&self) -> Result<Vec<ObjectMeta>> {
-        self.inner.list()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
-    use super::*;
-    use crate::storage::{FaultyStorage, LocalStorage, Operation};
-
-    const KIB: u64 = 1 << 10;
-
-    struct World {
-        _dir: tempfile::TempDir,
-        remote: Arc<FaultyStorage>,
-        storage: NearbyStorage,
-        before: Mutex<(u64, u64)>,
-    }
-
-    /// Objects of 300 KiB, of which so many may be in memory.
-    fn world(objects: usize, in_memory: u64) -> World {
-        let dir = tempfile::tempdir().unwrap();
-        let local = Arc::new(LocalStorage::new(dir.path()));
-        let remote = Arc::new(FaultyStorage::new(local));
-        let storage = NearbyStorage::new(remote.clone(), in_memory * 300 * KIB);
-        for number in 0..objects {
-            let mut file = storage.create(&number.to_string()).unwrap();
-            file.append(&vec![number as u8; 300 * KIB as usize])
-                .unwrap();
-            file.finish().unwrap();
-        }
-        World {
-            _dir: dir,
-            remote,
-            storage,
-            before: Mutex::default(),
-        }
-    }
-
-    impl World {
-        fn read(&self, object: usize, at: u64) {
-            let file = self.storage.open_near(&object.to_string()).unwrap();
-            assert_eq!(
-                file.read(at, KIB).unwrap(),
-                vec![object as u8; KIB as usize]
-            );
-        }
-
-        /// Objects that were opened and ranges that were read since this was last called.
-        fn requests(&self) -> (u64, u64) {
-            let calls = |what| self.remote.calls(what);
-            let now = (calls(Operation::Open), calls(Operation::Read));
-            let before = std::mem::replace(&mut *self.before.lock(), now);
-            (now.0 - before.0, now.1 - before.1)
-        }
-    }
-
-    #[test]
-    fn many_readers_of_a_few_objects_cost_as_many_requests_as_there_are_objects() {
-        let world = world(8, 100);
-        for reader in 0..200 {
-            (0..8).for_each(|object| world.read(object, reader * KIB));
-        }
-        assert_eq!(world.requests(), (8, 8));
-        world.storage.forget();
-        world.read(0, 0);
-        assert_eq!(world.requests(), (1, 1));
-    }
-
-    #[test]
-    fn what_was_opened_longest_ago_makes_room() {
-        let world = world(4, 2);
-        // What an object has in memory counts when the next one is opened.
-        (0..4).for_each(|object| world.read(object, 0));
-        world.read(3, KIB);
-        world.read(2, KIB);
-        assert_eq!(world.requests(), (4, 4));
-        world.read(0, KIB);
-        assert_eq!(world.requests(), (1, 1));
-        world.read(2, 2 * KIB);
-        assert_eq!(world.requests(), (0, 0));
-    }
-
-    #[test]
-    fn an_object_that_was_deleted_is_not_found() {
-        let world = world(2, 100);
-        (0..2).for_each(|object| world.read(object, 0));
-        world.storage.delete("0").unwrap();
-        assert!(world.storage.open_near("0").is_err());
-        world.storage.delete_all(&["1".to_owned()]);
-        assert!(world.storage.open_near("1").is_err());
     }
 }

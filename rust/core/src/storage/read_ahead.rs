@@ -1,4 +1,4 @@
-//! Small reads that lie near each other, made of few large ones.
+//! Serves small reads near each other from few large ones.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,19 +7,19 @@ use parking_lot::Mutex;
 use super::ReadFile;
 use crate::error::Result;
 
-/// What is read at once.
+/// Bytes of one read.
 const AHEAD_BYTES: u64 = 1 << 20;
 
-/// How near each other reads have to lie: who walks through a file comes back to it after what was read.
+/// Greatest distance of reads that are near each other.
 const NEAR_BYTES: u64 = 2 * AHEAD_BYTES;
 
-/// A file of which a read near the one before brings what lies around it into memory, up to 1 MiB: on
-/// remote storage a read of so much takes hardly longer than one of a few bytes. A file that is no
-/// larger is read whole. Reads far from each other, and those of half as much, take what was asked for
-/// and no more.
+/// A file with read-ahead. A read near the one before brings up to 1 MiB around it into memory,
+/// which on remote storage takes hardly longer than a few bytes. The first read of a file that is
+/// no larger brings all of it. Reads far from each other, and reads of more than half of that, take
+/// what was asked for alone.
 ///
-/// What is in memory is not looked for in the file again, although a writer may cut its end and go on
-/// there: who finds what is wrong opens the file anew.
+/// Bytes in memory may be stale, because a writer may cut the end of its file and go on there. A
+/// reader that finds them damaged opens the file again.
 #[derive(Debug)]
 pub(crate) struct ReadAhead {
     file: Box<dyn ReadFile>,
@@ -29,7 +29,7 @@ pub(crate) struct ReadAhead {
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// Where the last read of the file began.
+    /// Offset of the last read of the file.
     last: Option<u64>,
     /// Bytes from `start` on.
     start: u64,
@@ -45,7 +45,7 @@ impl ReadAhead {
         }
     }
 
-    /// Bytes of it in memory.
+    /// Bytes in memory.
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes.load(Ordering::Relaxed)
     }
@@ -70,8 +70,8 @@ impl ReadFile for ReadAhead {
         if !is_near && self.size_bytes() > AHEAD_BYTES {
             return self.file.read(offset, len);
         }
-        // From a multiple of the length on: those who go backwards find what they come to as well. A
-        // little more: what begins in front of the next multiple mostly ends there.
+        // It starts at a multiple of the length, for readers that go backwards. It ends a little
+        // behind the next one, for segments across that place.
         let start = offset - offset % AHEAD_BYTES;
         let stop = end.max(start + AHEAD_BYTES + AHEAD_BYTES / 8);
         let stop = stop.min(self.size_bytes());
@@ -95,117 +95,5 @@ impl Seen {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::storage::check_range;
-
-    const KIB: u64 = 1 << 10;
-
-    /// A file in memory that notes its reads: where they begin, and their length.
-    #[derive(Debug)]
-    struct Noting {
-        bytes: Vec<u8>,
-        reads: Arc<Mutex<Vec<(u64, u64)>>>,
-    }
-
-    impl ReadFile for Noting {
-        fn size_bytes(&self) -> u64 {
-            self.bytes.len() as u64
-        }
-
-        fn read(&self, offset: u64, len: u64) -> Result<Vec<u8>> {
-            check_range("file", self.size_bytes(), offset, len)?;
-            self.reads.lock().push((offset, len));
-            Ok(self.bytes[offset as usize..(offset + len) as usize].to_vec())
-        }
-    }
-
-    struct Setup {
-        file: ReadAhead,
-        bytes: Vec<u8>,
-        reads: Arc<Mutex<Vec<(u64, u64)>>>,
-    }
-
-    fn setup(size: u64) -> Setup {
-        let bytes: Vec<u8> = (0..size).map(|at| (at * 7 % 251) as u8).collect();
-        let reads = Arc::default();
-        let noting = Noting {
-            bytes: bytes.clone(),
-            reads: Arc::clone(&reads),
-        };
-        Setup {
-            file: ReadAhead::new(Box::new(noting)),
-            bytes,
-            reads,
-        }
-    }
-
-    impl Setup {
-        /// Reads, and says how many reads of the file that took.
-        fn reads_of(&self, offset: u64, len: u64) -> usize {
-            let found = self.file.read(offset, len).unwrap();
-            assert_eq!(found, self.bytes[offset as usize..(offset + len) as usize]);
-            std::mem::take(&mut *self.reads.lock()).len()
-        }
-    }
-
-    #[test]
-    fn small_reads_in_either_direction_are_made_of_few_large_ones() {
-        let parts: Vec<u64> = (0..425).map(|part| part * 8 * KIB).collect();
-        let forward = setup(3400 * KIB);
-        let reads: usize = parts.iter().map(|at| forward.reads_of(*at, 8 * KIB)).sum();
-        assert_eq!(reads, 5, "the first one, and one for each MiB");
-        let backward = setup(3400 * KIB);
-        let parts = parts.iter().rev();
-        let reads: usize = parts.map(|at| backward.reads_of(*at, 8 * KIB)).sum();
-        assert_eq!(reads, 5);
-    }
-
-    #[test]
-    fn what_lies_across_two_parts_is_read_whole() {
-        let setup = setup(4096 * KIB);
-        assert_eq!(setup.reads_of(900 * KIB, KIB), 1);
-        assert_eq!(setup.reads_of(1000 * KIB, 100 * KIB), 1);
-        assert_eq!(
-            setup.reads_of(1020 * KIB, 132 * KIB),
-            0,
-            "an eighth of a MiB more"
-        );
-        assert_eq!(setup.reads_of(1020 * KIB, 133 * KIB), 1);
-        assert_eq!(setup.reads_of(1000 * KIB, 153 * KIB), 0);
-    }
-
-    #[test]
-    fn single_reads_and_large_ones_take_what_was_asked_for() {
-        let setup = setup(8192 * KIB);
-        for (offset, len) in [(0, 10), (3000 * KIB, 10), (6000 * KIB, 600 * KIB)] {
-            setup.file.read(offset, len).unwrap();
-        }
-        assert_eq!(
-            *setup.reads.lock(),
-            [(0, 10), (3000 * KIB, 10), (6000 * KIB, 600 * KIB)]
-        );
-    }
-
-    #[test]
-    fn a_small_file_is_read_at_once() {
-        let setup = setup(1024 * KIB);
-        assert_eq!(setup.reads_of(500 * KIB, 8 * KIB), 1);
-        assert_eq!(setup.reads_of(0, 8 * KIB), 0);
-        assert_eq!(setup.reads_of(1000 * KIB, 24 * KIB), 0);
-        assert_eq!(setup.reads_of(0, 513 * KIB), 1, "a large read");
-    }
-
-    #[test]
-    fn nothing_is_read_behind_the_end() {
-        let setup = setup(1500 * KIB);
-        assert_eq!(setup.reads_of(1200 * KIB, KIB), 1);
-        assert_eq!(setup.reads_of(1400 * KIB, 100 * KIB), 1);
-        assert!(setup.file.read(1400 * KIB, 101 * KIB).is_err());
-        assert!(setup.file.read(u64::MAX, 2).is_err());
-        assert_eq!(setup.reads_of(1500 * KIB, 0), 1);
-    }
-}
+#[path = "read_ahead_tests.rs"]
+mod tests;

@@ -13,9 +13,10 @@ use std::sync::Arc;
 
 use holdfast_core::format::{Compression, NewSegment, SegmentKind};
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
-use holdfast_core::state::{FIRST_FAMILY, FamilyOptions, KeyRange, Layout, ScanOf, StateStore};
-use holdfast_core::storage::{FaultyStorage, LocalStorage};
+use holdfast_core::state::{FIRST_FAMILY, FamilyOptions, KeyLayout, KeyRange, ScanOf, StateStore};
+use holdfast_core::storage::LocalStorage;
 use holdfast_core::{CheckpointId, Error, ErrorKind, Owner, Result, SegmentRef, Term};
+use holdfast_sim::FaultyStorage;
 
 pub fn owner(region: &str) -> Owner {
     Owner::new("query", "op-1", region, "default")
@@ -66,8 +67,8 @@ pub fn payload(seed: u64, len: usize) -> Vec<u8> {
 }
 
 /// A store without column families.
-pub fn plain() -> Layout {
-    Layout::Plain(FamilyOptions::default())
+pub fn plain() -> KeyLayout {
+    KeyLayout::Plain(FamilyOptions::default())
 }
 
 /// Everything a store holds, as text.

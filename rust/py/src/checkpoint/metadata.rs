@@ -8,39 +8,34 @@ use std::sync::Arc;
 use holdfast_core::checkpoint::{
     self, CheckpointKind, Metadata, NewMetadata, RegionEntry as CoreEntry,
 };
-use holdfast_core::manager::RestoredCheckpoint;
 use holdfast_core::storage::LocalStorage;
 use holdfast_core::{CheckpointId, Error};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMapping, PyTuple, PyType};
 
-use super::numbers::{natural, one_of, repr};
 use super::region::RegionEntry;
-use crate::arguments::items;
+use crate::arguments::{items, natural, one_of};
 use crate::errors::to_py;
+use crate::parts::{Reduced, as_bytes};
 use crate::values::{Owner, SegmentRef};
 
-/// Everything that must be known to restore a checkpoint.
+/// Everything that a restore of a checkpoint needs.
 ///
-/// An immutable value, and one file: it is made whole, never changed, and restoring reads exactly
-/// one. Entries of regions stay encoded until the caller reads them.
+/// An immutable value, and one file that is written whole and never changed. A restore reads
+/// exactly one of these files. Entries of regions stay encoded until the caller reads them.
 ///
 /// Parameters
 /// ----------
-/// id : int
-///     The checkpoint.
 /// batch_id : int
 ///     Spark's batch; -1 before the first.
 /// kind : {"checkpoint", "savepoint", "final"}
-///     Why it was taken: for a batch, because a user asked, at the end of all input.
+///     Why it was taken: for a batch, because a user asked, or at the end of all input.
 /// created_ms : int
-///     When, in milliseconds since the epoch.
+///     Milliseconds since the epoch.
 /// topology : bytes
-///     What the pipeline looked like. Together with `finished_operators` and `properties` it has at
+///     Description of the pipeline. Together with `finished_operators` and `properties` it has at
 ///     most 1 MiB.
-/// regions : mapping of str to RegionEntry, or sequence of RegionEntry
-///     Entries of all regions.
 /// coordinators : mapping of str to bytes, default {}
 ///     Snapshots of the operator coordinators, by operator.
 /// consecutive_regional : int, default 0
@@ -50,7 +45,7 @@ use crate::values::{Owner, SegmentRef};
 /// finished_operators : sequence of str, default ()
 ///     Operators that are finished in every region.
 /// properties : mapping of str to str, default {}
-///     Whatever else the pipeline must find again.
+///     Other values that the pipeline must find again.
 ///
 /// Raises
 /// ------
@@ -59,20 +54,9 @@ use crate::values::{Owner, SegmentRef};
 ///     or an origin is not in the past of this checkpoint.
 #[pyclass(frozen, eq, hash, module = "holdfast._core")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct CheckpointMetadata(Arc<Metadata>);
+pub(crate) struct CheckpointMetadata(pub(crate) Arc<Metadata>);
 
 impl CheckpointMetadata {
-    /// What the checkpoint needs.
-    pub(crate) fn restored(&self, pipeline: &str) -> Result<RestoredCheckpoint, Error> {
-        let references = self.0.references(pipeline)?.into_iter();
-        Ok(RestoredCheckpoint {
-            id: self.0.id(),
-            segments: references
-                .map(|found| (found.owner, found.origin, found.reference))
-                .collect(),
-        })
-    }
-
     fn fields(&self) -> &NewMetadata {
         self.0.fields()
     }
@@ -116,7 +100,11 @@ impl CheckpointMetadata {
         let new = NewMetadata {
             id: CheckpointId(natural("id", id)?),
             batch_id,
-            kind: one_of("kind", kind, &CheckpointKind::ALL, CheckpointKind::name)?,
+            kind: one_of(
+                "kind",
+                kind,
+                &CheckpointKind::ALL.map(|kind| (kind.name(), kind)),
+            )?,
             created_ms: natural("created_ms", created_ms)?,
             topology,
             regions: region_entries(regions)?,
@@ -130,31 +118,26 @@ impl CheckpointMetadata {
         Ok(Self(Arc::new(metadata)))
     }
 
-    /// The checkpoint.
     #[getter]
     fn id(&self) -> u64 {
         self.fields().id.0
     }
 
-    /// Spark's batch; -1 before the first.
     #[getter]
     fn batch_id(&self) -> i64 {
         self.fields().batch_id
     }
 
-    /// Why it was taken.
     #[getter]
     fn kind(&self) -> &'static str {
         self.fields().kind.name()
     }
 
-    /// When, in milliseconds since the epoch.
     #[getter]
     fn created_ms(&self) -> u64 {
         self.fields().created_ms
     }
 
-    /// What the pipeline looked like.
     #[getter]
     fn topology<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.fields().topology)
@@ -180,31 +163,28 @@ impl CheckpointMetadata {
         Ok(coordinators)
     }
 
-    /// Regional completions in a row up to this one.
     #[getter]
     fn consecutive_regional(&self) -> u64 {
         self.fields().consecutive_regional
     }
 
-    /// Whether the next attempt must be global.
     #[getter]
     fn force_global(&self) -> bool {
         self.fields().force_global
     }
 
-    /// Operators that are finished in every region.
     #[getter]
     fn finished_operators<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.fields().finished_operators)
     }
 
-    /// Whatever else the pipeline must find again. A new dict each time.
+    /// Other values that the pipeline must find again. A new dict each time.
     #[getter]
     fn properties(&self) -> BTreeMap<String, String> {
         self.fields().properties.clone()
     }
 
-    /// Whether no region fell back.
+    /// Returns whether no region fell back.
     #[getter]
     fn is_global(&self) -> bool {
         self.0.is_global()
@@ -221,31 +201,20 @@ impl CheckpointMetadata {
 
     /// Return every segment the checkpoint needs, as `SnapshotManager.restore` takes them.
     ///
-    /// Parameters
-    /// ----------
-    /// pipeline : str
-    ///     Name of the pipeline in its owners.
-    ///
     /// Returns
     /// -------
     /// list of (Owner, int, SegmentRef)
-    ///     Owner, origin and segment, each once. State has the origin of its region, also where a
-    ///     snapshot reused an older segment; in-flight data has the checkpoint that stored it.
+    ///     Owner, origin and segment, each once. State has the origin of its region, even if a
+    ///     snapshot reused an older segment. In-flight data has the checkpoint that stored it.
     fn segments(&self, py: Python<'_>, pipeline: &str) -> PyResult<Vec<(Owner, u64, SegmentRef)>> {
-        let references = py.detach(|| self.0.references(pipeline)).map_err(to_py)?;
-        Ok(references
-            .into_iter()
-            .map(|found| {
-                (
-                    Owner(found.owner),
-                    found.origin.0,
-                    SegmentRef(found.reference),
-                )
-            })
+        let restored = py.detach(|| self.0.restored(pipeline)).map_err(to_py)?;
+        let segments = restored.segments.into_iter();
+        Ok(segments
+            .map(|(owner, origin, reference)| (Owner(owner), origin.0, SegmentRef(reference)))
             .collect())
     }
 
-    /// Return how many bytes each physical file of its segments has, at least.
+    /// Return a lower bound on the size of each physical file of its segments, in bytes.
     ///
     /// Returns
     /// -------
@@ -253,21 +222,16 @@ impl CheckpointMetadata {
     ///     By the name of the file, as `SegmentRef.file` has it.
     fn file_bytes(&self, py: Python<'_>) -> PyResult<BTreeMap<String, u64>> {
         let bytes = py.detach(|| self.0.file_bytes()).map_err(to_py)?;
-        let bytes = bytes.into_iter();
-        Ok(bytes
-            .map(|(file, known)| (file.file_name(), known))
-            .collect())
+        let named = bytes
+            .into_iter()
+            .map(|(file, known)| (file.file_name(), known));
+        Ok(named.collect())
     }
 
     /// Write the file of this checkpoint.
     ///
-    /// Whatever happens, it is there whole or not at all, and an error says that it is not. What a
-    /// crash left of another write in the folder is removed. One writer per folder at a time.
-    ///
-    /// Parameters
-    /// ----------
-    /// folder : str or os.PathLike
-    ///     Folder of the metadata files. It is made if it is missing.
+    /// After a crash the file is there whole or not at all. An error means that it is not there.
+    /// Leftovers of a crashed write in the folder are removed. One writer per folder at a time.
     ///
     /// Returns
     /// -------
@@ -290,23 +254,14 @@ impl CheckpointMetadata {
 
     /// Read and verify the file of a checkpoint.
     ///
-    /// Parameters
-    /// ----------
-    /// path : str or os.PathLike
-    ///     The file.
-    ///
-    /// Returns
-    /// -------
-    /// CheckpointMetadata
-    ///
     /// Raises
     /// ------
     /// FileNotFoundError
     ///     If it is missing.
     /// CorruptSegmentError
-    ///     If its bytes are not those that were written, or are those of the checkpoint of another
-    ///     file. The message names file and offset.
-    /// NotImplementedError
+    ///     If its bytes are not those that were written, or belong to another checkpoint. The
+    ///     message names file and offset.
+    /// NewerFormatError
     ///     If a newer version of Holdfast wrote it.
     /// OSError
     ///     If storage failed.
@@ -324,12 +279,7 @@ impl CheckpointMetadata {
             .map_err(to_py)
     }
 
-    /// List the checkpoints that have a file in a folder. The files are not looked into.
-    ///
-    /// Parameters
-    /// ----------
-    /// folder : str or os.PathLike
-    ///     Folder of the metadata files. One that is missing has none.
+    /// List the checkpoints that have a file in a folder, without reading the files.
     ///
     /// Returns
     /// -------
@@ -341,19 +291,7 @@ impl CheckpointMetadata {
         Ok(ids.into_iter().map(|id| id.0).collect())
     }
 
-    /// Delete the file of a checkpoint. Deleting one that is not there does nothing.
-    ///
-    /// Parameters
-    /// ----------
-    /// folder : str or os.PathLike
-    ///     Folder of the metadata files.
-    /// id : int
-    ///     The checkpoint.
-    ///
-    /// Raises
-    /// ------
-    /// OSError
-    ///     If storage failed.
+    /// Delete the file of a checkpoint, if there is one.
     #[classmethod]
     fn delete(_: &Bound<'_, PyType>, py: Python<'_>, folder: PathBuf, id: i64) -> PyResult<()> {
         let id = CheckpointId(natural("id", id)?);
@@ -361,10 +299,6 @@ impl CheckpointMetadata {
     }
 
     /// Encode: the bytes of the file.
-    ///
-    /// Returns
-    /// -------
-    /// bytes
     fn to_bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let bytes = py.detach(|| self.0.to_bytes()).map_err(to_py)?;
         Ok(PyBytes::new(py, &bytes))
@@ -372,20 +306,11 @@ impl CheckpointMetadata {
 
     /// Verify and decode what `to_bytes` gave.
     ///
-    /// Parameters
-    /// ----------
-    /// data : bytes
-    ///     The bytes of a file.
-    ///
-    /// Returns
-    /// -------
-    /// CheckpointMetadata
-    ///
     /// Raises
     /// ------
     /// CorruptSegmentError
     ///     If `data` is something else. The message names the offset.
-    /// NotImplementedError
+    /// NewerFormatError
     ///     If a newer version of Holdfast wrote it.
     #[classmethod]
     fn from_bytes(_: &Bound<'_, PyType>, py: Python<'_>, data: &[u8]) -> PyResult<Self> {
@@ -394,12 +319,8 @@ impl CheckpointMetadata {
             .map_err(to_py)
     }
 
-    fn __reduce__<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {
-        let decode = py.get_type::<Self>().getattr("from_bytes")?;
-        Ok((decode, (self.to_bytes(py)?,)))
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
+        as_bytes(slf)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
@@ -409,7 +330,7 @@ impl CheckpointMetadata {
             self.batch_id(),
             self.kind(),
             self.0.regions().len(),
-            repr(py, self.failed())?,
+            self.failed().into_pyobject(py)?.repr()?,
         ))
     }
 }
@@ -444,24 +365,19 @@ where
 
 /// Entries of a mapping by region, or of a sequence.
 fn region_entries(regions: &Bound<'_, PyAny>) -> PyResult<Vec<CoreEntry>> {
+    let core = |entry: Bound<'_, PyAny>| Ok(entry.cast::<RegionEntry>()?.get().0.clone());
     if regions.cast::<PyMapping>().is_err() {
-        return regions
-            .try_iter()?
-            .map(|entry| Ok(entry?.cast::<RegionEntry>()?.get().0.clone()))
-            .collect();
+        return regions.try_iter()?.map(|entry| core(entry?)).collect();
     }
-    let regions = items(regions)?;
-    let mut entries = Vec::with_capacity(regions.len());
-    for (name, entry) in regions {
-        let name: String = name.extract()?;
-        let entry = entry.cast::<RegionEntry>()?.get().0.clone();
-        if entry.region() != name {
-            return Err(PyValueError::new_err(format!(
-                "regions: the entry under {name:?} is that of region {:?}",
-                entry.region()
-            )));
+    let named = items(regions)?.into_iter().map(|(name, entry)| {
+        let (name, entry) = (name.extract::<String>()?, core(entry)?);
+        if entry.region() == name {
+            return Ok(entry);
         }
-        entries.push(entry);
-    }
-    Ok(entries)
+        Err(PyValueError::new_err(format!(
+            "regions: the entry under {name:?} is that of region {:?}",
+            entry.region()
+        )))
+    });
+    named.collect()
 }

@@ -1,7 +1,6 @@
 //! Metadata of checkpoints as immutable values.
 
 mod metadata;
-mod numbers;
 mod region;
 mod state;
 

@@ -7,11 +7,12 @@ use holdfast_core::checkpoint::{
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
+use pyo3::types::{PyBytes, PyTuple, PyType};
 
-use super::numbers::{natural, repr};
 use super::state::OperatorEntry;
+use crate::arguments::natural;
 use crate::errors::to_py;
+use crate::parts::{Parts, Reduced, as_bytes, constructed, parts};
 use crate::values::SegmentRef;
 
 /// Input rows of a region that a checkpoint covers but that its state does not reflect yet.
@@ -22,10 +23,6 @@ use crate::values::SegmentRef;
 ///     Checkpoint that stored them.
 /// channel : str
 ///     Channel they belong to, at most 1 KiB.
-/// rows : int
-///     Number of rows.
-/// bytes : int
-///     Their size in bytes.
 /// ref : SegmentRef, optional
 ///     The segment that holds them.
 /// inline : bytes, optional
@@ -72,31 +69,26 @@ impl InFlight {
         Ok(Self(in_flight))
     }
 
-    /// Checkpoint that stored the rows.
     #[getter]
     fn created(&self) -> u64 {
         self.0.created.0
     }
 
-    /// Channel they belong to.
     #[getter]
     fn channel(&self) -> &str {
         &self.0.channel
     }
 
-    /// Number of rows.
     #[getter]
     fn rows(&self) -> u64 {
         self.0.rows
     }
 
-    /// Their size in bytes.
     #[getter]
     fn bytes(&self) -> u64 {
         self.0.bytes
     }
 
-    /// The segment that holds them, or None.
     #[getter]
     fn r#ref(&self) -> Option<SegmentRef> {
         match self.0.place {
@@ -105,7 +97,6 @@ impl InFlight {
         }
     }
 
-    /// The rows themselves, or None.
     #[getter]
     fn inline<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         match &self.0.place {
@@ -114,46 +105,29 @@ impl InFlight {
         }
     }
 
-    #[allow(clippy::type_complexity, reason = "what the protocol asks for")]
-    fn __getnewargs_ex__<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<((u64, String, u64, u64), Bound<'py, PyDict>)> {
-        let keywords = PyDict::new(py);
-        keywords.set_item("ref", self.r#ref())?;
-        keywords.set_item("inline", self.inline(py))?;
-        let channel = self.0.channel.clone();
-        Ok((
-            (self.created(), channel, self.rows(), self.bytes()),
-            keywords,
-        ))
+    fn __getnewargs_ex__<'py>(slf: &Bound<'py, Self>) -> PyResult<Parts<'py>> {
+        let place = match slf.get().0.place {
+            InFlightPlace::Segment(_) => "ref",
+            InFlightPlace::Inline(_) => "inline",
+        };
+        parts(slf, "created channel rows bytes", place)
     }
 
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let place = match &self.0.place {
-            InFlightPlace::Segment(_) => format!("ref={}", repr(py, self.r#ref())?),
-            InFlightPlace::Inline(_) => format!("inline={}", repr(py, self.inline(py))?),
-        };
-        Ok(format!(
-            "InFlight({}, {}, {}, {}, {place})",
-            self.created(),
-            repr(py, self.channel())?,
-            self.rows(),
-            self.bytes(),
-        ))
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        constructed(slf, Self::__getnewargs_ex__(slf)?)
     }
 }
 
-/// What a two-phase sink staged: a file, or anything that it finds again by a text.
+/// A file that a two-phase sink staged, or anything else that the sink finds again by a text.
 ///
-/// Every checkpoint records it, where all who read the checkpoint folder see it.
+/// Every checkpoint records it, so everyone who reads the checkpoint folder sees it.
 ///
 /// Parameters
 /// ----------
 /// path : str
-///     Where it is now, or by what else the sink finds it, at most 4 KiB.
+///     Its place until the commit, or another text by which the sink finds it, at most 4 KiB.
 /// target : str
-///     Where it belongs once committed, or what else becomes of it, at most 4 KiB.
+///     Its place after the commit, or another text about it, at most 4 KiB.
 /// rows : int
 ///     Number of rows.
 /// bytes : int
@@ -181,78 +155,60 @@ impl Staged {
         Ok(Self(staged))
     }
 
-    /// Where it is now.
     #[getter]
     fn path(&self) -> &str {
         &self.0.path
     }
 
-    /// Where it belongs once committed.
     #[getter]
     fn target(&self) -> &str {
         &self.0.target
     }
 
-    /// Number of rows.
     #[getter]
     fn rows(&self) -> u64 {
         self.0.rows
     }
 
-    /// Its size in bytes.
     #[getter]
     fn bytes(&self) -> u64 {
         self.0.bytes
     }
 
-    fn __getnewargs__(&self) -> (&str, &str, u64, u64) {
-        (self.path(), self.target(), self.rows(), self.bytes())
+    fn __getnewargs_ex__<'py>(slf: &Bound<'py, Self>) -> PyResult<Parts<'py>> {
+        parts(slf, "path target rows bytes", "")
     }
 
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(format!(
-            "Staged({}, {}, {}, {})",
-            repr(py, self.path())?,
-            repr(py, self.target())?,
-            self.rows(),
-            self.bytes(),
-        ))
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        constructed(slf, Self::__getnewargs_ex__(slf)?)
     }
 }
 
-/// What a checkpoint holds for one region.
+/// The entry of one region in a checkpoint.
 ///
 /// An immutable value. Its lists stay encoded until the caller reads one of them, so an entry costs
 /// little to keep, to pass on and to compare.
 ///
 /// Parameters
 /// ----------
-/// region : str
-///     Name of the region, at most 1 KiB.
 /// origin : int
-///     Checkpoint whose snapshot really produced the state, followed through any chain of
-///     fallbacks.
+///     Checkpoint whose snapshot really produced the state, through any chain of fallbacks.
 /// operators : sequence of OperatorEntry, default ()
 ///     States of the operators, each operator once.
 /// in_flight : sequence of InFlight, default ()
 ///     Rows that the checkpoint covers and the state does not reflect, in the order of replay.
 /// staged : sequence of Staged, default ()
-///     What sinks staged up to this checkpoint.
+///     Files that sinks staged up to this checkpoint.
 /// finished : bool, default False
 ///     Whether the region has seen the end of its data.
 /// failed : bool, default False
 ///     Whether the region fell back in this checkpoint.
 /// fallbacks : int, default 0
-///     How often it fell back since its last snapshot.
+///     Number of fallbacks since its last snapshot.
 /// stale_since_ms : int, optional
-///     When it began to fall back, in milliseconds since the epoch.
+///     Time of the first of these fallbacks, in milliseconds since the epoch.
 /// cause : str, default ""
-///     Why it fell back last. It is cut after 4 KiB.
-///
-/// Raises
-/// ------
-/// ValueError
-///     If a name is too long or occurs twice, or a number is negative.
+///     Cause of the last fallback. It is cut after 4 KiB.
 ///
 /// Examples
 /// --------
@@ -312,64 +268,55 @@ impl RegionEntry {
         .map_err(to_py)
     }
 
-    /// Name of the region.
     #[getter]
     fn region(&self) -> &str {
         self.0.region()
     }
 
-    /// Checkpoint whose snapshot really produced the state.
     #[getter]
     fn origin(&self) -> u64 {
         self.0.origin().0
     }
 
-    /// States of the operators.
     #[getter]
     fn operators<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let operators = self.0.operators().map_err(to_py)?;
         PyTuple::new(py, operators.into_iter().map(OperatorEntry))
     }
 
-    /// Rows that the checkpoint covers and the state does not reflect, in the order of replay.
     #[getter]
     fn in_flight<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let in_flight = self.0.in_flight().map_err(to_py)?;
         PyTuple::new(py, in_flight.into_iter().map(InFlight))
     }
 
-    /// What sinks staged up to this checkpoint.
     #[getter]
     fn staged<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let staged = self.0.staged().map_err(to_py)?;
         PyTuple::new(py, staged.into_iter().map(Staged))
     }
 
-    /// Whether the region has seen the end of its data.
     #[getter]
     fn finished(&self) -> bool {
         self.0.finished()
     }
 
-    /// Whether the region fell back in this checkpoint.
+    /// Returns whether the region fell back in this checkpoint.
     #[getter]
     fn failed(&self) -> bool {
         self.0.failed()
     }
 
-    /// How often it fell back since its last snapshot.
     #[getter]
     fn fallbacks(&self) -> u64 {
         self.0.fallbacks()
     }
 
-    /// When it began to fall back, in milliseconds since the epoch, or None.
     #[getter]
     fn stale_since_ms(&self) -> Option<u64> {
         self.0.stale_since_ms()
     }
 
-    /// Why it fell back last.
     #[getter]
     fn cause(&self) -> &str {
         self.0.cause()
@@ -389,35 +336,22 @@ impl RegionEntry {
     ///     Operator and store of the owner, and the segment. In-flight data has the operator
     ///     "in-flight" and the number of the checkpoint that stored it as its store.
     fn refs(&self) -> PyResult<Vec<(String, String, SegmentRef)>> {
-        let references = self.0.references().map_err(to_py)?;
-        Ok(references
-            .into_iter()
-            .map(|found| (found.operator, found.store, SegmentRef(found.reference)))
-            .collect())
+        let references = self.0.references("").map_err(to_py)?.into_iter();
+        let named = references.map(|r| (r.owner.operator, r.owner.store, SegmentRef(r.reference)));
+        Ok(named.collect())
     }
 
     /// Return the entry of this region in a checkpoint in which it failed.
     ///
-    /// Its state and origin stay. The input it owes is put behind what it owed already, it counts
-    /// one more fallback, and what it staged is not part of that checkpoint.
+    /// State and origin stay. Its input is added behind the input that it owes already, and it
+    /// counts one more fallback. That checkpoint does not contain the files it staged.
     ///
     /// Parameters
     /// ----------
-    /// cause : str
-    ///     Why it failed.
     /// now_ms : int
-    ///     Milliseconds since the epoch: the start of its staleness unless it is stale already.
+    ///     Milliseconds since the epoch. Its staleness starts there unless it is stale already.
     /// in_flight : sequence of InFlight
     ///     Its input of the batch.
-    ///
-    /// Returns
-    /// -------
-    /// RegionEntry
-    ///
-    /// Raises
-    /// ------
-    /// ValueError
-    ///     If `now_ms` is negative.
     fn fell_back(&self, cause: &str, now_ms: i64, in_flight: Vec<InFlight>) -> PyResult<Self> {
         let now_ms = natural("now_ms", now_ms)?;
         self.0
@@ -428,34 +362,17 @@ impl RegionEntry {
 
     /// Return the entry of this region in the next checkpoint if it has nothing to do there.
     ///
-    /// What it staged belongs to this checkpoint and is dropped; the rest is unchanged.
-    ///
-    /// Returns
-    /// -------
-    /// RegionEntry
+    /// The files it staged belong to this checkpoint and are dropped. The rest is unchanged.
     fn carried(&self) -> Self {
         Self(self.0.carried())
     }
 
     /// Encode, for example for an acknowledgement.
-    ///
-    /// Returns
-    /// -------
-    /// bytes
     fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.0.to_bytes())
     }
 
     /// Decode what `to_bytes` gave, and check all of it.
-    ///
-    /// Parameters
-    /// ----------
-    /// data : bytes
-    ///     An encoded entry.
-    ///
-    /// Returns
-    /// -------
-    /// RegionEntry
     ///
     /// Raises
     /// ------
@@ -468,29 +385,14 @@ impl RegionEntry {
             .map_err(|e| PyValueError::new_err(e.to_string()))
     }
 
-    fn __reduce__<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {
-        let decode = py.get_type::<Self>().getattr("from_bytes")?;
-        Ok((decode, (self.to_bytes(py),)))
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
+        as_bytes(slf)
     }
 
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(format!(
-            "RegionEntry({}, origin={}, operators={}, in_flight={}, staged={}, finished={}, \
-             failed={}, fallbacks={}, stale_since_ms={}, cause={})",
-            repr(py, self.region())?,
-            self.origin(),
-            repr(py, self.operators(py)?)?,
-            repr(py, self.in_flight(py)?)?,
-            repr(py, self.staged(py)?)?,
-            repr(py, self.finished())?,
-            repr(py, self.failed())?,
-            self.fallbacks(),
-            repr(py, self.stale_since_ms())?,
-            repr(py, self.cause())?,
-        ))
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let keywords = "origin operators in_flight staged finished failed fallbacks \
+                        stale_since_ms cause";
+        constructed(slf, parts(slf, "region", keywords)?)
     }
 }
 

@@ -6,27 +6,19 @@ use holdfast_core::checkpoint::{
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyTuple};
 
-use super::numbers::{natural, one_of, repr};
+use crate::arguments::{natural, one_of};
 use crate::errors::to_py;
+use crate::parts::{Parts, constructed, parts};
 use crate::values::SegmentRef;
 
 /// Bytes of a state inside the payload of a segment.
 ///
 /// Parameters
 /// ----------
-/// ref : SegmentRef
-///     The segment.
 /// payload_offset : int
-///     First byte in its payload, which is what `SnapshotManager.read` returns.
-/// length : int
-///     Number of bytes.
-///
-/// Raises
-/// ------
-/// ValueError
-///     If a number is negative.
+///     First byte in the payload, as `SnapshotManager.read` returns it.
 #[pyclass(frozen, eq, hash, from_py_object, module = "holdfast._core")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Piece(pub(super) CorePiece);
@@ -43,35 +35,27 @@ impl Piece {
         }))
     }
 
-    /// The segment.
     #[getter]
     fn r#ref(&self) -> SegmentRef {
         SegmentRef(self.0.reference)
     }
 
-    /// First byte in the segment's payload.
     #[getter]
     fn payload_offset(&self) -> u64 {
         self.0.payload_offset
     }
 
-    /// Number of bytes.
     #[getter]
     fn length(&self) -> u64 {
         self.0.length
     }
 
-    fn __getnewargs__(&self) -> (SegmentRef, u64, u64) {
-        (self.r#ref(), self.payload_offset(), self.length())
+    fn __getnewargs_ex__<'py>(slf: &Bound<'py, Self>) -> PyResult<Parts<'py>> {
+        parts(slf, "", "ref payload_offset length")
     }
 
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(format!(
-            "Piece(ref={}, payload_offset={}, length={})",
-            repr(py, self.r#ref())?,
-            self.0.payload_offset,
-            self.0.length
-        ))
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        constructed(slf, Self::__getnewargs_ex__(slf)?)
     }
 }
 
@@ -83,17 +67,15 @@ impl Piece {
 /// name : str
 ///     Name in the operator, at most 1 KiB. It is the store of the state's owner.
 /// kind : {"array", "value", "list", "union", "broadcast"}
-///     How it is redistributed when the regions change: with its region, with its region, split
-///     evenly, all to every region, copied.
+///     How it is redistributed when the regions change. "array" and "value" go with their region,
+///     "list" is split evenly, "union" goes whole to every region, "broadcast" is copied.
 /// dtype : str
-///     Type string of NumPy's array interface, such as ``"<f8"``. May be empty unless `kind` is
-///     "array". Objects (``"|O"``) are refused: they have no bytes of their own.
+///     Type string of NumPy's array interface, such as ``"<f8"``. It may be empty unless `kind` is
+///     "array". Objects (``"|O"``) are refused, because they have no bytes of their own.
 /// shape : sequence of int
 ///     Length of each dimension.
 /// pieces : sequence of Piece, default ()
-///     Where the bytes are, in this order.
-/// inline : bytes, optional
-///     The bytes themselves, for small states.
+///     The places of the bytes, in this order.
 ///
 /// Raises
 /// ------
@@ -126,45 +108,42 @@ impl StateEntry {
                 )));
             }
         };
+        let shape = shape.into_iter().map(|length| natural("shape", length));
         let entry = CoreState {
-            kind: one_of("kind", kind, &StateKind::ALL, StateKind::name)?,
+            kind: one_of(
+                "kind",
+                kind,
+                &StateKind::ALL.map(|kind| (kind.name(), kind)),
+            )?,
             name,
             dtype,
-            shape: shape
-                .into_iter()
-                .map(|length| natural("shape", length))
-                .collect::<PyResult<_>>()?,
+            shape: shape.collect::<PyResult<_>>()?,
             content,
         };
         entry.check().map_err(to_py)?;
         Ok(Self(entry))
     }
 
-    /// Name in the operator.
     #[getter]
     fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// How it is redistributed.
     #[getter]
     fn kind(&self) -> &'static str {
         self.0.kind.name()
     }
 
-    /// Type string of NumPy's array interface, or empty.
     #[getter]
     fn dtype(&self) -> &str {
         &self.0.dtype
     }
 
-    /// Length of each dimension.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.0.shape)
     }
 
-    /// Where its bytes are, in order.
     #[getter]
     fn pieces<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let pieces: &[CorePiece] = match &self.0.content {
@@ -174,7 +153,6 @@ impl StateEntry {
         PyTuple::new(py, pieces.iter().cloned().map(Piece))
     }
 
-    /// The bytes themselves, or None.
     #[getter]
     fn inline<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         match &self.0.content {
@@ -183,39 +161,16 @@ impl StateEntry {
         }
     }
 
-    #[allow(clippy::type_complexity, reason = "what the protocol asks for")]
-    fn __getnewargs_ex__<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<(
-        (String, &'static str, String, Bound<'py, PyTuple>),
-        Bound<'py, PyDict>,
-    )> {
-        let keywords = PyDict::new(py);
-        keywords.set_item("pieces", self.pieces(py)?)?;
-        keywords.set_item("inline", self.inline(py))?;
-        let entry = &self.0;
-        let arguments = (
-            entry.name.clone(),
-            self.kind(),
-            entry.dtype.clone(),
-            self.shape(py)?,
-        );
-        Ok((arguments, keywords))
+    fn __getnewargs_ex__<'py>(slf: &Bound<'py, Self>) -> PyResult<Parts<'py>> {
+        let content = match slf.get().0.content {
+            StateContent::Pieces(_) => "pieces",
+            StateContent::Inline(_) => "inline",
+        };
+        parts(slf, "name kind dtype shape", content)
     }
 
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let content = match &self.0.content {
-            StateContent::Pieces(_) => format!("pieces={}", repr(py, self.pieces(py)?)?),
-            StateContent::Inline(_) => format!("inline={}", repr(py, self.inline(py))?),
-        };
-        Ok(format!(
-            "StateEntry({}, '{}', '{}', {}, {content})",
-            repr(py, self.name())?,
-            self.kind(),
-            self.dtype(),
-            repr(py, self.shape(py)?)?,
-        ))
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        constructed(slf, Self::__getnewargs_ex__(slf)?)
     }
 }
 
@@ -225,15 +180,6 @@ impl StateEntry {
 /// ----------
 /// name : str
 ///     Name in the pipeline, at most 1 KiB. "in-flight" is taken: it owns the in-flight data.
-/// states : sequence of StateEntry, default ()
-///     Its states, each name once.
-/// finished : bool, default False
-///     Whether it has seen the end of its data in this region.
-///
-/// Raises
-/// ------
-/// ValueError
-///     If a name is not allowed or occurs twice.
 #[pyclass(frozen, eq, hash, from_py_object, module = "holdfast._core")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct OperatorEntry(pub(super) CoreOperator);
@@ -253,40 +199,26 @@ impl OperatorEntry {
         Ok(Self(entry))
     }
 
-    /// Name in the pipeline.
     #[getter]
     fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Its states.
     #[getter]
     fn states<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.0.states.iter().cloned().map(StateEntry))
     }
 
-    /// Whether it has seen the end of its data in this region.
     #[getter]
     fn finished(&self) -> bool {
         self.0.finished
     }
 
-    #[allow(clippy::type_complexity, reason = "what the protocol asks for")]
-    fn __getnewargs_ex__<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<((String, Bound<'py, PyTuple>), Bound<'py, PyDict>)> {
-        let keywords = PyDict::new(py);
-        keywords.set_item("finished", self.0.finished)?;
-        Ok(((self.0.name.clone(), self.states(py)?), keywords))
+    fn __getnewargs_ex__<'py>(slf: &Bound<'py, Self>) -> PyResult<Parts<'py>> {
+        parts(slf, "name states", "finished")
     }
 
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(format!(
-            "OperatorEntry({}, {}, finished={})",
-            repr(py, self.name())?,
-            repr(py, self.states(py)?)?,
-            repr(py, self.0.finished)?,
-        ))
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        constructed(slf, Self::__getnewargs_ex__(slf)?)
     }
 }

@@ -104,6 +104,27 @@ fn silent_connections_keep_no_client_out() {
     drop(silent);
 }
 
+#[test]
+fn workers_reach_their_executor_by_its_local_folders_and_show_its_key() {
+    let executor = Executor::new();
+    // The folders need not exist any more: nothing is looked for there.
+    let folders = |key: u32| format!("/none/blockmgr-{:016x}-{key:016x}", std::process::id());
+    let address = |key| Address::of_executor(&folders(key)).unwrap();
+    let connect = |key| Client::connect(address(key), hello());
+    let nobody = connect(1).unwrap_err();
+    assert_eq!(nobody.kind(), ErrorKind::NotFound);
+    assert!(nobody.to_string().contains("spark.plugins"), "{nobody}");
+    let server = Server::start(address(1), Arc::new(Arc::clone(&executor))).unwrap();
+    connect(1).unwrap().send(&bytes(100_000)).unwrap();
+    let stranger = connect(2).unwrap_err();
+    assert_eq!(stranger.kind(), ErrorKind::InvalidInput);
+    assert!(stranger.to_string().contains("key"), "{stranger}");
+    assert!(Server::start(address(2), Arc::new(Arc::clone(&executor))).is_err());
+    drop(server);
+    assert_eq!(connect(1).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(*executor.sent.lock(), [bytes(100_000)]);
+}
+
 /// Blocks its clients in `send` until the test lets it go on.
 struct Slow {
     executor: Arc<Executor>,

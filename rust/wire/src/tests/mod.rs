@@ -21,7 +21,7 @@ use holdfast_core::{CheckpointId, Error, ErrorKind, Owner, Result, SegmentRef};
 use parking_lot::Mutex;
 use prost::Message;
 
-use super::protocol::{Answer, AppendCall, Call, HelloMessage, PayloadMessage, Request, Response};
+use super::protocol::{Answer, AppendCall, Call, PayloadMessage, Request, Response};
 use super::*;
 
 const ID: CheckpointId = CheckpointId(1);
@@ -106,20 +106,14 @@ impl Executor {
     /// A connection that speaks for itself; welcomed already.
     fn raw(&self) -> UnixStream {
         let mut stream = UnixStream::connect(self.socket()).unwrap();
-        stream
-            .write_all(&frame(&HelloMessage::from(&hello())))
-            .unwrap();
+        stream.write_all(&frame(&hello())).unwrap();
         assert_eq!(answer(&mut stream), Some(Answer::Welcome(PROTOCOL_VERSION)));
         stream
     }
 }
 
 fn hello() -> Hello {
-    Hello {
-        pipeline: "sales".to_owned(),
-        folder: "/data/segments".to_owned(),
-        writer: WriterOptions::default(),
-    }
+    Hello::new("sales", "/data/segments", &WriterOptions::default())
 }
 
 fn owner(region: &str) -> Owner {

@@ -16,7 +16,7 @@ fn segments_of_every_size_are_read_back_and_are_in_one_file() {
         .map(|size| client.append(&new_segment(&owner), &bytes(*size)).unwrap())
         .collect();
     for (reference, size) in refs.iter().zip(sizes) {
-        assert_eq!(client.read(reference, &owner).unwrap(), bytes(size));
+        assert_eq!(client.read(reference, &owner, 0).unwrap(), bytes(size));
         assert_eq!(reference.file, refs[0].file);
     }
 }
@@ -60,7 +60,9 @@ fn errors_keep_their_kind_and_the_connection() {
     let client = executor.client();
     let owner = owner("east");
     let reference = client.append(&new_segment(&owner), b"state").unwrap();
-    let other = client.read(&reference, &super::owner("west")).unwrap_err();
+    let other = client
+        .read(&reference, &super::owner("west"), 0)
+        .unwrap_err();
     assert_eq!(other.kind(), ErrorKind::Corrupt);
     let kind_of = |result: Result<()>| result.unwrap_err().kind();
     completed(&executor.manager);
@@ -129,7 +131,7 @@ fn many_clients_append_at_once_into_one_file() {
     });
     let client = executor.client();
     for (owner, reference, payload) in &written {
-        assert_eq!(client.read(reference, owner).unwrap(), *payload);
+        assert_eq!(client.read(reference, owner, 0).unwrap(), *payload);
     }
     assert_eq!(executor.manager.stats().physical_files, 1);
 }
@@ -146,7 +148,7 @@ fn threads_share_a_client() {
                 let owner = owner(&format!("region-{thread}"));
                 for i in 0..50u8 {
                     let reference = client.append(&new_segment(&owner), &[thread, i]).unwrap();
-                    assert_eq!(client.read(&reference, &owner).unwrap(), [thread, i]);
+                    assert_eq!(client.read(&reference, &owner, 0).unwrap(), [thread, i]);
                 }
             });
         }

@@ -14,7 +14,7 @@ use crate::protocol::{ReadCall, SegmentsCall};
 fn foreign_clients_get_an_error_and_lose_their_connection() {
     let executor = Executor::new();
     let _server = executor.serve();
-    let mut newer = frame(&HelloMessage::from(&hello()));
+    let mut newer = frame(&hello());
     // Field 2, a varint, is the version; fixed field 1 takes five bytes.
     assert_eq!(newer[4 + 5..][..2], [0x10, PROTOCOL_VERSION as u8]);
     newer[4 + 6] += 1;
@@ -74,7 +74,7 @@ fn a_passed_file_that_is_shorter_than_announced_is_refused() {
         ..announce(&payload)
     };
     let mut stream = executor.raw();
-    let message = Outgoing::with_payload(&append_call(longer), &payload).unwrap();
+    let message = Outgoing::new(&append_call(longer), &payload).unwrap();
     Channel::new(stream.try_clone().unwrap())
         .send(&message)
         .unwrap();
@@ -111,8 +111,8 @@ fn a_client_that_dies_in_the_middle_of_a_message_leaves_its_neighbours_intact() 
         dying.write_all(&whole[..cut]).unwrap();
     }
     let after = neighbour.append(&new_segment(&east), b"after").unwrap();
-    assert_eq!(neighbour.read(&before, &east).unwrap(), b"before");
-    assert_eq!(neighbour.read(&after, &east).unwrap(), b"after");
+    assert_eq!(neighbour.read(&before, &east, 0).unwrap(), b"before");
+    assert_eq!(neighbour.read(&after, &east, 0).unwrap(), b"after");
     // All of them were served to their end.
     drop(neighbour);
     server.stop();
@@ -128,7 +128,7 @@ fn an_unexpected_descriptor_is_closed() {
     let request = Request {
         call: Some(Call::Send(b"with a file".to_vec())),
     };
-    let mut message = Outgoing::new(&request).unwrap();
+    let mut message = Outgoing::new(&request, &[]).unwrap();
     message.passed = Some(memory_file(b"").unwrap());
     let before = count();
     for _ in 0..500 {
@@ -183,7 +183,7 @@ fn cases() -> ProptestConfig {
 proptest! {
     #![proptest_config(cases())]
 
-    /// As [`whatever_a_client_says_its_neighbours_are_served`], where more of it is understood.
+    /// Like [`whatever_a_client_says_its_neighbours_are_served`], where more of it is understood.
     #[test]
     fn whatever_is_wrong_with_a_request_its_neighbours_are_served(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
@@ -206,7 +206,7 @@ proptest! {
         }
         let west = owner("west");
         let after = neighbour.append(&new_segment(&west), b"after").unwrap();
-        prop_assert_eq!(neighbour.read(&after, &west).unwrap(), b"after");
+        prop_assert_eq!(neighbour.read(&after, &west, 0).unwrap(), b"after");
         drop(neighbour);
         server.stop();
     }

@@ -1,1 +1,1 @@
-"""What regional pipelines ask of Spark."""
+"""Regional pipelines on Spark."""

@@ -1,13 +1,13 @@
-"""Find what brings rows of different regions together before they reach the operators.
+"""Find the places where rows of different regions meet before they reach the operators.
 
-A checkpoint can do without a region only if no other region depends on its rows. In a plan that is
-so until rows are exchanged between tasks: by a shuffle, by broadcasting them, or by a product with
-the partitions of another table. What happens to static tables on the other side of a join is of no
-matter, and neither is merging whole partitions (``coalesce``).
+A checkpoint can do without a region only if no other region depends on its rows. Regions are
+independent until a plan exchanges rows between tasks: by a shuffle, by broadcasting them, or by a
+product with the partitions of another table. Exchanges of static tables on the other side of a join
+do not matter, and neither does merging whole partitions (``coalesce``).
 
 Spark plans every batch anew, with the sizes that it finds. It may for instance broadcast a small
-batch to a large static table although the plan made at the start broadcasts nothing, so both plans
-are worth a look.
+batch to a large static table although the plan made at the start broadcasts nothing. So both plans
+are checked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Besides everything that ends with "Exchange": these shuffle or pair partitions by themselves.
 _CONNECTING: Final = {"CartesianProduct", "CollectLimit", "CollectTail", "TakeOrderedAndProject"}
-# What is reused stands somewhere else in the plan under its own name.
+# A reused exchange stands somewhere else in the plan under its own name.
 _REUSED: Final = "ReusedExchange"
 
 # A line of an explained plan: how deep it is, number of the generated code, node.
@@ -42,7 +42,7 @@ class Exchange:
     Attributes
     ----------
     name
-        What Spark calls it, for example ``Exchange`` or ``BroadcastExchange``.
+        Spark's name of it, for example ``Exchange`` or ``BroadcastExchange``.
     description
         Its line of the explained plan, without ids: for example
         ``Exchange hashpartitioning(k, 4), REPARTITION_BY_COL``.
@@ -61,9 +61,7 @@ class Node:
     text
         Its name and its arguments.
     streams
-        Whether rows of the stream pass it or come from it; None if it does not tell.
-    children
-        The operators whose rows it reads.
+        True if rows of the stream pass it or come from it; None if it does not tell.
     """
 
     text: str
@@ -79,16 +77,8 @@ class Node:
 def planned_exchanges(frame: DataFrame) -> list[Exchange]:
     """Return the exchanges that Spark plans for a stream before it is started.
 
-    Parameters
-    ----------
-    frame : pyspark.sql.DataFrame
-        A streaming DataFrame.
-
-    Returns
-    -------
-    list of Exchange
-        In the order of the explained plan, the last one in the stream first. Empty if every
-        region's rows stay where the source put them.
+    They are in the order of the explained plan, the last one in the stream first. There is none if
+    every region's rows stay where the source put them.
 
     Raises
     ------
@@ -109,22 +99,15 @@ def batch_exchanges(batch: DataFrame, *, session: SparkSession) -> list[Exchange
 
     Parameters
     ----------
-    batch : pyspark.sql.DataFrame
-        What ``foreachBatch`` passes.
     session : pyspark.sql.SparkSession
         The session of the streaming DataFrame. That of the batch is a copy without queries.
-
-    Returns
-    -------
-    list of Exchange
-        As `planned_exchanges`, from the plan that produced this batch.
 
     Raises
     ------
     ValueError
         If this is not called by ``foreachBatch`` of a query of the session.
     """
-    # The batch's own plan begins with the finished rows; how they came about, the query knows.
+    # The batch's own plan begins with the finished rows; the query has the plan that made them.
     query_id = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
     query: Any = session.streams.get(query_id) if query_id else None
     if query is None:
@@ -139,18 +122,13 @@ def exchanges_in(plan: Node) -> list[Exchange]:
         Exchange(name=node.name, description=_IDS.sub("", node.text))
         for node in _all(plan)
         if _connects(node)
-        # Where no operator tells, better an exchange too many than regions that depend on others.
+        # If no operator tells, better an exchange too many than regions that depend on others.
         and any(below.streams is not False for below in _telling(node))
     ]
 
 
 def read_plan(text: str) -> Node:
-    """Read a physical plan from the text of ``explain``.
-
-    Parameters
-    ----------
-    text : str
-        What ``DataFrame.explain()`` prints for a streaming DataFrame.
+    """Read the physical plan in the output of ``DataFrame.explain()`` for a streaming DataFrame.
 
     Raises
     ------

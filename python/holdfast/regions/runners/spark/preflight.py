@@ -1,4 +1,4 @@
-"""What must be so before a pipeline starts in Spark; each check says what to do."""
+"""Checks before a pipeline starts in Spark; the error of each says what to do."""
 
 from __future__ import annotations
 
@@ -7,34 +7,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast._sessions import require_classic_session, runs_plugin
+from holdfast._sessions import require_classic_session, require_jar, runs_plugin
 from holdfast.regions.task.array_modules import missing_gpu
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: What region tasks import.
+#: Packages that region tasks import.
 WORKER_PACKAGES: Final = ("holdfast", "pyarrow", "numpy")
 
 _TRIGGERS: Final = ("processingTime", "once", "availableNow")
 
-_CONFIGURE: Final = (
-    "build the session with holdfast.configure(SparkSession.builder).getOrCreate(), after stopping "
-    "one that runs already"
-)
-
 
 def require_application(session: SparkSession, name: str, *, gpu: bool = False) -> None:
-    """Check that pipelines can run in an application, and this one beside what runs there.
+    """Check that pipelines can run in an application, and this one beside the others there.
 
     Parameters
     ----------
-    session : SparkSession
-        Its session.
-    name : str
-        Name of the pipeline.
     gpu : bool, default False
-        Whether its states are on a device.
+        The pipeline's states are on a device.
 
     Raises
     ------
@@ -45,7 +36,15 @@ def require_application(session: SparkSession, name: str, *, gpu: bool = False) 
         device that they need, or the name is in use.
     """
     require_classic_session(session)
-    _require_plugin(session)
+    context = session.sparkContext
+    require_jar(context)
+    plugins = context.getConf().get("spark.plugins", "") or ""
+    if not runs_plugin(plugins):
+        raise RuntimeError(
+            f"the Spark application does not run Holdfast's plugin (spark.plugins={plugins!r}): "
+            "build the session with holdfast.configure(SparkSession.builder).getOrCreate(), after "
+            "stopping one that runs already"
+        )
     if name in [query.name for query in session.streams.active]:
         raise RuntimeError(
             f"a query named {name!r} is open already in this application: stop it first, or start "
@@ -56,14 +55,16 @@ def require_application(session: SparkSession, name: str, *, gpu: bool = False) 
         _require_worker_gpu(session)
 
 
-def require_source_of_splits() -> None:
-    """Check that PySpark has what a source of file splits is made with.
+def hadoop_umask(session: SparkSession) -> int | None:
+    """Return ``fs.permissions.umask-mode``; None if nobody set it."""
+    context: Any = session.sparkContext
+    storage = context._jvm.io.holdfast.spark.storage
+    umask = int(storage.LocalModes.umask(context._jsc.hadoopConfiguration()))
+    return None if umask < 0 else umask
 
-    Raises
-    ------
-    NotImplementedError
-        If it is older than 4.2.
-    """
+
+def require_source_of_splits() -> None:
+    """Check that PySpark's Data Source API can have a source of file splits."""
     import pyspark
 
     if tuple(map(int, pyspark.__version__.split(".")[:2])) < (4, 2):
@@ -75,35 +76,11 @@ def require_source_of_splits() -> None:
 
 
 def require_trigger(trigger: Mapping[str, Any]) -> None:
-    """Check that a trigger is one.
-
-    Raises
-    ------
-    ValueError
-        If Spark has no such trigger, or it is not for micro-batches.
-    """
+    """Check that a trigger is one."""
     if trigger and (len(trigger) > 1 or not trigger.keys() <= set(_TRIGGERS)):
         raise ValueError(
             f"trigger={dict(trigger)!r} is not allowed: expected one of {', '.join(_TRIGGERS)}, as "
             "in trigger={'processingTime': '10 seconds'}"
-        )
-
-
-def _require_plugin(session: SparkSession) -> None:
-    from py4j.java_gateway import JavaPackage
-
-    context = session.sparkContext
-    jvm: Any = context._jvm
-    if isinstance(jvm.io.holdfast.spark.RegionalBridge, JavaPackage):
-        raise RuntimeError(
-            f"the Spark application does not have Holdfast's jar, so no pipeline can start: "
-            f"{_CONFIGURE}"
-        )
-    plugins = context.getConf().get("spark.plugins", "") or ""
-    if not runs_plugin(plugins):
-        raise RuntimeError(
-            f"the Spark application does not run Holdfast's plugin (spark.plugins={plugins!r}): "
-            f"{_CONFIGURE}"
         )
 
 
@@ -130,12 +107,12 @@ def _require_worker_packages(session: SparkSession) -> None:
     if lacking:
         raise RuntimeError(
             f"Python workers ({python}) cannot import {', '.join(lacking)}: install "
-            "'holdfast[spark]' there, or set PYSPARK_PYTHON to an interpreter that has it"
+            "'holdfast-spark[spark]' there, or set PYSPARK_PYTHON to an interpreter that has it"
         )
 
 
 def _require_worker_gpu(session: SparkSession) -> None:
-    """Ask a Python worker: the driver may well be where there is no device."""
+    """Ask a Python worker, because the driver may be on a machine without a device."""
     context = session.sparkContext
     (lacking,) = context.parallelize([None], 1).map(lambda _: missing_gpu()).collect()
     if lacking:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import logging
 import threading
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from holdfast.regions.base.errors import JvmLostError, RegionalQueryError
-from holdfast.regions.base.folders import CheckpointFolders
-from holdfast.regions.base.paths import any_folder, spark_name
+from holdfast.regions.base.problem import message_of, presentable
+from holdfast.regions.base.turns import Turns
 from holdfast.regions.coordinator import HistoryRecord
 from holdfast.regions.driver.history import history_rows, print_history
 from holdfast.regions.driver.metrics import PipelineMetrics
 from holdfast.regions.driver.pipeline_driver import PipelineDriver
 from holdfast.regions.driver.query_html import SHOWN_ATTEMPTS, query_html
-from holdfast.regions.runners.spark.jvm import jvm_answers
+from holdfast.regions.files.folders import CheckpointFolders
+from holdfast.regions.files.paths import any_folder
 from holdfast.regions.runners.spark.plan import batch_exchanges
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ PRINTED_ATTEMPTS: Final = 100
 
 
 class _BatchFailedError(Exception):
-    """What Spark gets of a batch that failed: a line, since Spark repeats it."""
+    """The error of a failed batch for Spark: a line, because Spark repeats it."""
 
 
 def _hide_failed_batches(record: logging.LogRecord) -> bool:
@@ -43,10 +45,29 @@ def _hide_failed_batches(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], _BatchFailedError))
 
 
+def _in_a_line(error: BaseException) -> str:
+    return next(iter(message_of(error).splitlines()), type(error).__name__)
+
+
+def _jvm_answers(context: Any) -> bool:
+    """Say whether the JVM of the driver answers, after a call has failed.
+
+    If the JVM dies in the middle of a call, the moment decides which error py4j raises, and it may
+    be the error of a call that the JVM refused.
+    """
+    try:
+        context._jvm.System.currentTimeMillis()
+    except Exception:
+        return False
+    return True
+
+
 class RegionalQuery:
     """A running pipeline, much like a ``pyspark.sql.streaming.StreamingQuery``.
 
-    Made by ``RegionalWriter.start``.
+    Made by ``RegionalWriter.start``. Its methods may be called from several threads. Those that
+    wait for a batch are refused to the pipeline's own code, such as the function of
+    ``foreach_batch``, and in a forked child.
 
     Attributes
     ----------
@@ -78,16 +99,17 @@ class RegionalQuery:
         self._error: BaseException | None = None
         self._batch_error: Exception | None = None
         self._done = threading.Event()
+        self._turns = Turns(uuid.uuid4().hex)
         logging.getLogger("py4j.clientserver").addFilter(_hide_failed_batches)
         writer = (
             source.writeStream.foreachBatch(self._run_batch)
             .queryName(name)
-            .option("checkpointLocation", spark_name(folders.stream))
+            .option("checkpointLocation", folders.stream.spark_name)
         )
         if trigger:
             writer = writer.trigger(**trigger)
         self._query: StreamingQuery = writer.start()
-        # From here on, what was opened for the pipeline is closed by its end.
+        # From here on, the end of the pipeline closes everything that was opened for it.
         self._opened = opened.pop_all()
         self._watcher = threading.Thread(target=self._watch, name=f"holdfast-{name}", daemon=True)
         self._watcher.start()
@@ -99,7 +121,7 @@ class RegionalQuery:
 
     @property
     def isActive(self) -> bool:  # noqa: N802 - as in PySpark
-        """Whether the pipeline still runs, or drains."""
+        """True while the pipeline runs, or drains."""
         return not self._done.is_set()
 
     @property
@@ -108,7 +130,7 @@ class RegionalQuery:
         return self._driver.latest
 
     def status(self) -> dict[str, Any]:
-        """Return where the pipeline stands.
+        """Return the state of the pipeline.
 
         Returns
         -------
@@ -142,15 +164,14 @@ class RegionalQuery:
     def history(self, *, last: int | None = None) -> Sequence[HistoryRecord]:
         """Return the attempts that ended in the last ``history_days``, oldest first.
 
-        Those of earlier runs of the pipeline in this checkpoint folder are among them; ``run``
+        Attempts of earlier runs of the pipeline in this checkpoint folder are among them; ``run``
         tells the runs apart. Times are those of the driver's clock. An attempt that a crash ended
-        is missing, and where only the JVM reaches the folder, so are those of the 30 seconds
-        before that.
+        is missing. If only the JVM reaches the folder, attempts of the 30 seconds before are, too.
 
         Parameters
         ----------
         last : int, optional
-            Return so many at most, the newest; that reads no files that it does not need.
+            Return only the newest ones, at most this number, and read no other files.
         """
         return self._driver.history(last=last)
 
@@ -160,29 +181,23 @@ class RegionalQuery:
         Parameters
         ----------
         last : int, default 100
-            Print so many at most, the newest.
+            Print only the newest ones, at most this number.
         """
         print_history(history_rows(self.history(last=last), checkpoint=self._folders.root))
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: where the pipeline stands, and its newest attempts."""
-        error = self._error
-        ended = (
-            "it has ended" if error is None else f"it ended with {type(error).__name__}: {error}"
-        )
-        return query_html(
-            self.name,
-            "it runs" if self.isActive else ended,
-            self.latest,
-            self.history(last=SHOWN_ATTEMPTS),
-        )
+        """Return the state of the pipeline and its newest attempts, for notebooks."""
+        state, error = "it runs" if self.isActive else "it has ended", self._error
+        if error is not None and not self.isActive:
+            state = f"it ended with {type(error).__name__}: {message_of(error)}"
+        return query_html(self.name, state, self.latest, self.history(last=SHOWN_ATTEMPTS))
 
     def metrics(self) -> PipelineMetrics:
-        """Return what operators did since this start of the pipeline, by operator and by region.
+        """Return the figures of operators since this start of the pipeline, also by region.
 
-        Rows, time, bytes of state, rows in flight, failures, and what operators count themselves
-        with ``ctx.metrics``. The sums over regions are in Spark's metrics system as well. Spark's
-        own progress (``stream.lastProgress``) has no place for them: operators run in jobs of
+        Rows, time, bytes of state, rows in flight, failures, and the operators' own figures from
+        ``ctx.metrics``. Sums over regions are in Spark's metrics system as well. Spark's own
+        progress (``stream.lastProgress``) has no place for them: operators run in jobs of
         ``foreachBatch``.
 
         Returns
@@ -193,7 +208,7 @@ class RegionalQuery:
         return self._driver.metrics()
 
     def exception(self) -> BaseException | None:
-        """Why the pipeline ended, if by an error."""
+        """Return the error that ended the pipeline, if any."""
         return self._error
 
     def awaitTermination(self, timeout: float | None = None) -> bool:  # noqa: N802 - as in PySpark
@@ -207,24 +222,40 @@ class RegionalQuery:
         Returns
         -------
         bool
-            Whether it ended in this time.
+            True if it ended in this time.
 
         Raises
         ------
         RegionalQueryError
             If it ended by an error.
         """
+        self._turns.require_outside("awaitTermination()")
         if not self._done.wait(timeout):
             return False
         self._raise_error()
         return True
 
     def processAllAvailable(self) -> None:  # noqa: N802 - as in PySpark
-        """Wait until all rows that are there now are in a checkpoint; for tests."""
-        self._ask(self._query.processAllAvailable)
+        """Wait until all rows that are there now are in a checkpoint; for tests.
+
+        Raises
+        ------
+        RegionalQueryError
+            If the pipeline ended by an error.
+        """
+        from pyspark.errors import StreamingQueryException
+
+        self._turns.require_outside("processAllAvailable()")
+        try:
+            self._ask(self._query.processAllAvailable)
+        except StreamingQueryException:
+            # The pipeline ends after Spark's query, and knows more of the reason.
+            self.awaitTermination()
+        if not self.isActive:
+            self._raise_error()
 
     def stop(self) -> None:
-        """End the pipeline: no further batch, then replay what failed regions owe.
+        """End the pipeline: no further batch, then replay rows that failed regions owe.
 
         A batch that waits for another attempt is left to the next start. Called again while regions
         that owe rows keep failing, it ends the pipeline without them.
@@ -232,9 +263,10 @@ class RegionalQuery:
         Raises
         ------
         RegionalQueryError
-            If some region keeps failing, for longer than ``global_timeout``. What it owes stays in
-            the checkpoint.
+            If some region keeps failing, for longer than ``global_timeout``. Rows that it owes stay
+            in the checkpoint.
         """
+        self._turns.require_outside("stop()")
         self._stopped = True
         self._driver.interrupt()
         self._stop_spark()
@@ -265,6 +297,7 @@ class RegionalQuery:
         RegionalQueryError
             If the pipeline ended by an error.
         """
+        self._turns.require_outside("stop_with_savepoint()")
         self._raise_error()
         folder = any_folder(path)
         self._ask(
@@ -285,18 +318,19 @@ class RegionalQuery:
                 found[0].description,
             )
         try:
-            self._driver.run_batch(batch_id, rows, global_only=bool(found))
+            with self._turns.at_work():
+                self._driver.run_batch(batch_id, rows, global_only=bool(found))
         except Exception as e:
-            # Spark and py4j put every line of it into their logs; what matters is kept here.
+            # Spark and py4j put every line of it into their logs, so they get one line.
             self._batch_error = e
-            raise _BatchFailedError(f"{str(e).splitlines()[0]}" if str(e) else repr(e)) from None
+            raise _BatchFailedError(_in_a_line(e)) from None
 
     def _raise_error(self) -> None:
         if isinstance(self._error, RegionalQueryError):
-            # Its message says it all; how the driver came to it is of no use to the caller.
+            # The message says it all; the driver's trace is of no use to the caller.
             raise self._error.with_traceback(None)
         if self._error is not None:
-            raise RegionalQueryError(str(self._error)) from self._error
+            raise RegionalQueryError(message_of(self._error)) from presentable(self._error)
 
     def _ask(self, call: Callable[[], T]) -> T:
         """Make a call that needs the JVM.
@@ -304,22 +338,19 @@ class RegionalQuery:
         Raises
         ------
         JvmLostError
-            If that is gone, instead of what py4j says.
+            If that is gone, instead of py4j's error.
         """
         try:
             return call()
         except Exception as e:
-            if jvm_answers(self._session.sparkContext):
+            if _jvm_answers(self._session.sparkContext):
                 raise
-            raise self._jvm_lost() from e
+            raise JvmLostError(self.name, self.latest.id) from e
 
     def _stop_spark(self) -> None:
         # Without the JVM nothing runs that could be stopped, and the pipeline ends by itself.
         with suppress(JvmLostError):
             self._ask(self._query.stop)
-
-    def _jvm_lost(self) -> JvmLostError:
-        return JvmLostError(self.name, self.latest.id)
 
     def _watch(self) -> None:
         """Spark's query ends by itself, by an error, or by `stop`; the pipeline after it."""
@@ -328,8 +359,9 @@ class RegionalQuery:
         except BaseException as e:
             # The batch that a savepoint came before is refused, which Spark takes for an error.
             if not self._driver.saved:
-                self._error = e
-                LOG.error("pipeline %r ended: %s", self.name, (str(e) or repr(e)).splitlines()[0])
+                # The trace of this thread is of no use to the caller.
+                self._error = e.with_traceback(None) if isinstance(e, RegionalQueryError) else e
+                LOG.error("pipeline %r ended: %s", self.name, _in_a_line(e))
         finally:
             self._close()
 
@@ -340,7 +372,7 @@ class RegionalQuery:
             # A batch that was given up because the pipeline stops is an error to Spark alone.
             if self._driver.stopped:
                 LOG.info("%s", self._batch_error)
-            elif self._batch_error is not None and jvm_answers(self._session.sparkContext):
+            elif self._batch_error is not None and _jvm_answers(self._session.sparkContext):
                 raise self._batch_error from self._batch_error.__cause__
             else:
                 raise
@@ -350,7 +382,7 @@ class RegionalQuery:
             self._driver.finish()
 
     def _close(self) -> None:
-        """Let go of everything, and of those who wait for the end, whatever happens meanwhile."""
+        """Close everything, and wake the threads that wait for the end, also after an error."""
         try:
             self._opened.close()
         except BaseException:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import re
 import threading
+import time
 import uuid
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -17,41 +18,48 @@ from holdfast._core import (
     FencedError,
     manager_message,
 )
-from holdfast.regions.base.clock import now_ms
-from holdfast.regions.base.folders import CheckpointFolders
-from holdfast.regions.base.paths import spark_name
 from holdfast.regions.base.sparing_log import SparingLog
-from holdfast.regions.checkpoint.history_pages import bounded, encoded
+from holdfast.regions.checkpoint.declared import Compare, Comparison
+from holdfast.regions.checkpoint.history import bounded, encoded
 from holdfast.regions.coordinator import HistoryRecord, NotifyManagers
 from holdfast.regions.driver.metrics import level
 from holdfast.regions.driver.task_runner import TasksLostError
+from holdfast.regions.files.folders import CheckpointFolders
+from holdfast.regions.files.orphans import orphan_reclaimer
 from holdfast.regions.protocol import answers
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, PipelinePlan
-from holdfast.regions.runners.spark.orphans import orphan_reclaimer
 from holdfast.regions.runners.spark.worker import close_kept_operators, run_region_task
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 LOG: Final = logging.getLogger(__name__)
 
 POLL_MS: Final = 200
 
-# The rows of a batch stay in memory until it is over, and the next batch needs as much. What is
-# given back to the operating system in between has to be asked for again, and cleared: a tenth of
-# the CPU time of a batch. So PyArrow's allocator (mimalloc) keeps what is free for a minute, after
-# which Spark ends a worker without work, instead of 10 ms; and that of the C library, which Python
-# and NumPy use, keeps 128 MiB, also of blocks that it would map one by one.
+# Time until the first workers of a run have begun.
+START_S: Final = 600
+
+# The rows of a batch stay in memory until it is over, and the next batch needs as much. Memory
+# that goes back to the operating system in between has to be allocated and cleared again: a tenth
+# of the CPU time of a batch. So the allocator of the C library keeps 128 MiB, also of blocks that
+# it would map one by one. PyArrow uses that allocator, too: its own one (mimalloc) reserves 1 GiB
+# of addresses, which count for spark.executor.pyspark.memory, and keeps free memory for each
+# thread. An arena reserves 64 MiB or more, and there would be one for each thread.
 KEEP_FREED_MEMORY: Final = {
-    "MIMALLOC_PURGE_DELAY": "60000",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_ARENA_MAX": "2",
     "MALLOC_TRIM_THRESHOLD_": str(128 * 1024 * 1024),
     "MALLOC_MMAP_THRESHOLD_": str(32 * 1024 * 1024),
 }
 
+# Kills workers that compute for long before they put out anything, such as region tasks.
+KILL_IDLE: Final = "spark.sql.execution.pyspark.udf.killOnIdleTimeout"
+KILL_IDLE_DEFAULT: Final = "spark.python.worker.killOnIdleTimeout"
+
 SUMMARY: Final = "partition int, regions int"
 
-#: What PySpark puts between Java's words and those of a worker.
+#: PySpark puts this between Java's words and those of a worker.
 PYTHON_TRACEBACK: Final = "Traceback (most recent call last):"
 
 _FAILED_TASK: Final = re.compile(r"Task (\d+) in stage")
@@ -59,17 +67,6 @@ _FAILED_TASK: Final = re.compile(r"Task (\d+) in stage")
 
 class SparkRunner:
     """Runs attempts as Spark jobs on the cluster of a session.
-
-    Parameters
-    ----------
-    spark : SparkSession
-        The session; its application runs the Holdfast plugin.
-    plan : PipelinePlan
-        The pipeline.
-    folders : CheckpointFolders
-        Where the checkpoint lies.
-    max_file_bytes : int
-        Size in bytes at which a merged file is sealed.
 
     Raises
     ------
@@ -87,29 +84,47 @@ class SparkRunner:
     ) -> None:
         self._spark = spark
         self._context = spark.sparkContext
+        kills = (spark.conf.get(key, "false") for key in (KILL_IDLE, KILL_IDLE_DEFAULT))
+        self._kills_idle = "true" in kills
+        # For rows that are not of the stream; that of a batch is a copy, too.
+        self._own = spark.newSession() if self._kills_idle else spark
         self._plan = plan
-        self._folder = spark_name(folders.segments)
+        self._folder = folders.segments.spark_name
         self._max_file_bytes = max_file_bytes
         self._warnings = SparingLog(LOG)
+        self._workers_began = False
         jvm: Any = self._context._jvm
         self._bridge = jvm.io.holdfast.spark.RegionalBridge
         self._open()
-        # Of workers that begin from now on, unless the user has set them (spark.executorEnv).
+        # For workers that begin from now on, unless the user has set them (spark.executorEnv).
         for variable, value in KEEP_FREED_MEMORY.items():
             self._context.environment.setdefault(variable, value)
         self._plan_value = self._context.broadcast(plan)
-        self._reclaimer = orphan_reclaimer(folders, plan.pipeline, self._bridge)
+        self._reclaim_orphans, self._close_reclaimer = orphan_reclaimer(
+            folders, plan.pipeline, self._bridge
+        )
 
     def run(
         self, order: AttemptOrder, source: object | None, owed: Sequence[str]
     ) -> Generator[answers.Answer, None, None]:
         """See `TaskRunner`. A source is a DataFrame of one micro-batch."""
-        rows: Any = source if source is not None else self._owed_rows(owed)
-        job = _Job(self._spark, f"holdfast-{self._plan.pipeline}-{order.attempt}")
-        # With the code of the task: Spark sends that once to every executor, as it is. A broadcast
-        # of our own would cost several calls into the JVM.
-        task = _task(self._plan_value, order, self._folder, self._max_file_bytes, bool(owed))
-        job.start(lambda: rows.mapInArrow(task, SUMMARY).collect(), ended=self._wake)
+        rows = self._watched(source if source is not None else self._owed_rows(owed))
+        # The order travels with the code of the task, which Spark sends once to every executor. A
+        # broadcast of our own would cost several calls into the JVM.
+        task: Any = partial(
+            run_region_task,
+            self._plan_value,
+            order,
+            folder=self._folder,
+            max_file_bytes=self._max_file_bytes,
+            owed=bool(owed),
+        )
+        job = _Job(
+            self._spark,
+            f"holdfast-{self._plan.pipeline}-{order.attempt}",
+            lambda: rows.mapInArrow(task, SUMMARY).collect(),
+            ended=lambda: self._bridge.wake(self._plan.pipeline),  # lets `_answers` see the end
+        )
         try:
             yield from self._answers(job, order)
         finally:
@@ -128,12 +143,13 @@ class SparkRunner:
         """
         slices = self._context.defaultParallelism
         task: Any = partial(close_kept_operators, self._plan.pipeline, order)
-        job = _Job(self._spark, f"holdfast-{self._plan.pipeline}-close")
-        job.start(
-            lambda: self._spark.range(0, slices, 1, slices).mapInArrow(task, SUMMARY).collect()
+        rows = self._watched(self._own.range(0, slices, 1, slices))
+        job = _Job(
+            self._spark,
+            f"holdfast-{self._plan.pipeline}-close",
+            lambda: rows.mapInArrow(task, SUMMARY).collect(),
         )
-        job.wait(self._plan.options.region_timeout_ms / 1000)
-        job.stop()
+        job.stop(self._plan.options.region_timeout_ms / 1000)
         if job.problem is not None:
             LOG.warning("operators may not be closed: %s", _reason(job.problem))
 
@@ -151,21 +167,12 @@ class SparkRunner:
 
     def restore(self, retained: Sequence[CheckpointMetadata]) -> None:
         """See `TaskRunner`."""
-        try:
-            self._reclaim(retained)
-        except (CorruptSegmentError, FencedError, FileNotFoundError):
-            # Files that the checkpoint needs are missing or damaged, or another application's.
-            raise
-        except OSError as error:
-            self._not_reclaimed(error)
+        # Files that the checkpoint needs are missing or damaged, or another application's.
+        self._reclaim(retained, fatal=(CorruptSegmentError, FencedError, FileNotFoundError))
 
     def reclaim(self, retained: Sequence[CheckpointMetadata]) -> None:
-        """See `TaskRunner`."""
-        try:
-            self._reclaim(retained)
-        except OSError as error:
-            # What the next batch cannot do without, it will miss by itself.
-            self._not_reclaimed(error)
+        """See `TaskRunner`. The next batch finds missing files by itself."""
+        self._reclaim(retained, fatal=())
 
     def show_metrics(self, sums: Mapping[str, float]) -> None:
         """See `TaskRunner`: in Spark's metrics system."""
@@ -179,17 +186,19 @@ class SparkRunner:
         _best_effort(lambda: self._bridge.attemptEnded(self._plan.pipeline, line))
 
     def close(self) -> None:
-        """Let go of the cluster's side, as far as there still is one."""
+        """Close the cluster's side, as far as there still is one."""
         with ExitStack() as closing:
             closing.callback(_best_effort, self._plan_value.destroy)
-            closing.callback(_best_effort, self._reclaimer.close)
+            closing.callback(_best_effort, self._close_reclaimer)
             closing.callback(_best_effort, lambda: self._bridge.close(self._plan.pipeline))
 
     # --- details --------------------------------------------------------------------------------
 
     def _answers(self, job: _Job, order: AttemptOrder) -> Iterator[answers.Answer]:
+        # Each task answers for its regions within region_timeout of its own beginning.
         options = self._plan.options
-        give_up_ms = order.created_ms + options.region_timeout_ms + options.task_grace_ms
+        patience_s = (options.region_timeout_ms + options.task_grace_ms) / 1000
+        give_up = time.monotonic() + patience_s + (0 if self._workers_began else START_S)
         while True:
             ended = job.ended
             polled = self._bridge.poll(self._plan.pipeline, 0 if ended else POLL_MS)
@@ -198,26 +207,23 @@ class SparkRunner:
                     run, decoded = answers.decode(message)
                     if run == self._plan.run:
                         yield from decoded
+                        self._workers_began = True
+                        give_up = time.monotonic() + patience_s
             elif ended:
                 return
-            elif order.lost is not None and now_ms() > give_up_ms:
+            elif order.lost is not None and time.monotonic() > give_up:
                 job.cancel("tasks did not answer within region_timeout")
 
-    def _wake(self) -> None:
-        """Let `_answers` find out that its job has ended."""
-        self._bridge.wake(self._plan.pipeline)
+    def _watched(self, rows: Any) -> DataFrame:
+        """Return rows whose tasks Spark does not end for being idle: region_timeout bounds them."""
+        if self._kills_idle:
+            rows.sparkSession.conf.set(KILL_IDLE, "false")
+        return rows
 
     def _owed_rows(self, owed: Sequence[str]) -> DataFrame:
         slices = min(len(owed), self._context.defaultParallelism)
         rows = self._context.parallelize([(region,) for region in owed], slices)
-        return self._spark.createDataFrame(rows, "region string")
-
-    def _not_reclaimed(self, error: OSError) -> None:
-        self._warnings.warn(
-            "reclaim",
-            "files of executors that are gone cannot be deleted yet, and the next checkpoint tries "
-            f"again: {error}",
-        )
+        return self._own.createDataFrame(rows, "region string")
 
     def _open(self) -> None:
         from py4j.protocol import Py4JJavaError
@@ -228,52 +234,60 @@ class SparkRunner:
         except (Py4JJavaError, PySparkException) as e:
             raise RuntimeError(f"cannot start: {_reason(e)}") from e
 
-    def _reclaim(self, retained: Sequence[CheckpointMetadata]) -> None:
-        # In this order: a term given in between is newer, and its files stop the pass.
-        newest = self._bridge.newestTerm(self._folder)
-        live = set(self._bridge.liveTerms(self._folder))
-        done = self._reclaimer.reclaim(retained, live_terms=live, newest_term=newest)
-        if done:
-            LOG.info("files of executors that are gone: %s", done)
+    def _reclaim(
+        self, retained: Sequence[CheckpointMetadata], *, fatal: tuple[type[OSError], ...]
+    ) -> None:
+        try:
+            # In this order: a term given in between is newer, and its files stop the pass.
+            newest = self._bridge.newestTerm(self._folder)
+            live = set(self._bridge.liveTerms(self._folder))
+            done = self._reclaim_orphans(retained, live_terms=live, newest_term=newest)
+        except OSError as error:
+            if isinstance(error, fatal):
+                raise
+            self._warnings.warn(
+                "reclaim",
+                "files of executors that are gone cannot be deleted yet, and the next checkpoint "
+                f"tries again: {error}",
+            )
+        else:
+            if done:
+                LOG.info("files of executors that are gone: %s", done)
 
 
 class _Job:
-    """One Spark job on a thread of its own, in a job group of its own."""
+    """One Spark job on a thread of its own, in a job group of its own; calls `ended` at its end."""
 
-    def __init__(self, spark: SparkSession, name: str) -> None:
-        self._spark = spark
+    def __init__(
+        self,
+        spark: SparkSession,
+        name: str,
+        work: Callable[[], object],
+        *,
+        ended: Callable[[], None] = lambda: None,
+    ) -> None:
+        from pyspark import inheritable_thread_target
+
         self._context = spark.sparkContext
         self._group = f"{name}-{uuid.uuid4().hex[:8]}"
         self._name = name
-        self._thread: threading.Thread | None = None
-        self._ended = threading.Event()
+        # No task of the job runs any more.
+        self.ended = False
         self.cancelled = ""
         self.problem: BaseException | None = None
 
-    @property
-    def ended(self) -> bool:
-        """No task of the job runs any more."""
-        return self._ended.is_set()
-
-    def start(
-        self, work: Callable[[], object], *, ended: Callable[[], None] = lambda: None
-    ) -> None:
-        """Begin the job; calls `ended` once when it has ended."""
-        from pyspark import inheritable_thread_target
-
         def run() -> None:
             try:
-                self._context.setJobGroup(self._group, self._name, interruptOnCancel=True)
+                self._context.setJobGroup(self._group, name, interruptOnCancel=True)
                 work()
             except BaseException as e:
                 self.problem = e
             finally:
-                self._ended.set()
+                self.ended = True
                 _best_effort(ended)
 
-        self._thread = threading.Thread(
-            target=inheritable_thread_target(self._spark)(run), name=self._name, daemon=True
-        )
+        target = inheritable_thread_target(spark)(run)
+        self._thread = threading.Thread(target=target, name=name, daemon=True)
         self._thread.start()
 
     def cancel(self, reason: str) -> None:
@@ -283,37 +297,31 @@ class _Job:
             LOG.warning("%s is cancelled: %s", self._name, reason)
             _best_effort(lambda: self._context.cancelJobGroup(self._group))
 
-    def wait(self, seconds: float) -> None:
-        """Wait until it ended, but not for longer."""
-        if self._thread is not None:
-            self._thread.join(seconds)
-
-    def stop(self) -> None:
-        """Wait until it ended; ends it first if the driver waits for no more answers."""
+    def stop(self, seconds: float = 0) -> None:
+        """Wait until it ended; cancels it after some seconds."""
+        self._thread.join(seconds)
         if not self.ended:
             self.cancel("its answers are not waited for any more")
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.join()
 
 
-def _task(
-    plan: Any, order: AttemptOrder, folder: str, max_file_bytes: int, owed: bool
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return run_region_task(
-            plan.value,
-            order,
-            batches,
-            folder=folder,
-            max_file_bytes=max_file_bytes,
-            owed=owed,
-        )
+def run_on_a_worker(spark: SparkSession, compare: Compare, timeout_s: float) -> Comparison:
+    """Compare declared state in a Python worker, see `RunCompare`."""
+    found: list[Comparison] = []
 
-    return task
+    def work() -> None:
+        rows = spark.sparkContext.parallelize([None], 1)
+        found.extend(rows.map(lambda _: compare()).collect())
+
+    job = _Job(spark, "holdfast-declared-state", work)
+    job.stop(timeout_s)
+    if job.problem is not None:
+        raise RuntimeError(job.cancelled or _reason(job.problem)) from job.problem
+    return found[0]
 
 
 def _best_effort(call: Callable[[], object]) -> None:
-    """Make a call into the JVM that is of no use any more if the JVM is gone."""
+    """Make a call into the JVM that is useless once the JVM is gone."""
     try:
         call()
     except Exception as e:
@@ -321,16 +329,16 @@ def _best_effort(call: Callable[[], object]) -> None:
 
 
 def _partition(problem: BaseException) -> int | None:
-    """Find out which task made a job fail: Spark says so in words only."""
+    """Return the partition of the task that made a job fail: Spark says it in words only."""
     found = _FAILED_TASK.search(str(problem))
     return int(found[1]) if found is not None else None
 
 
 def _reason(problem: BaseException) -> str:
-    """Say in a line what went wrong, in Java's words if it went wrong there.
+    """Return the error in a line, in Java's words if it happened there.
 
-    Where a Python worker failed, these end with its traceback, whose last line says why: the module
-    that it could not import, for example.
+    If a Python worker failed, Java's words end with its traceback, whose last line has the reason:
+    the module that it could not import, for example.
     """
     thrown: Any = getattr(problem, "java_exception", None)
     text = str(problem) if thrown is None else str(thrown.toString())

@@ -1,8 +1,8 @@
 """The streaming source of a pipeline over file splits, in PySpark's Data Source API.
 
-Spark decides when a batch runs; the enumerator decides what is in it. So the stream has one row
-for each region and batch, which brings the region's task about, and its offsets only count
-batches: what was read is in the checkpoints of the pipeline, and nowhere else.
+Spark decides when a batch runs, and the enumerator decides its content. So the stream has one row
+for each region and batch, which makes the region's task run, and its offsets only count batches.
+Only the checkpoints of the pipeline say which files were read.
 """
 
 from __future__ import annotations
@@ -33,21 +33,16 @@ LOG: Final = logging.getLogger(__name__)
 #: Seconds to wait for the driver, which only lists a folder.
 TIMEOUT_S: Final = 600
 
-#: Seconds in which a process that has connected says what it wants. The next one waits for it, and
-#: so does the end of the pipeline.
+#: Seconds in which a connected process asks its question. The next process waits for it, and so
+#: does the end of the pipeline.
 QUESTION_TIMEOUT_S: Final = 20
 
 
 class SplitStream:
-    """Answers what Spark's side of the source asks of the enumerator.
+    """Answers questions of Spark's side of the source to the enumerator.
 
     Spark runs that side in a process of its own beside the driver. They talk over a socket in a
     folder that only this user can enter.
-
-    Parameters
-    ----------
-    enumerator : SplitEnumerator
-        Who knows whether there is work.
 
     Raises
     ------
@@ -113,7 +108,7 @@ class _Handler(socketserver.StreamRequestHandler):
 
 
 class FileSplitsSource(DataSource):  # type: ignore[misc]  # PySpark is not typed here
-    """What Spark knows of the source."""
+    """The source for Spark."""
 
     @classmethod
     def name(cls) -> str:
@@ -133,15 +128,7 @@ class SplitStreamReader(
     DataSourceStreamReader,  # type: ignore[misc]  # PySpark is not typed here
     SupportsTriggerAvailableNow,  # type: ignore[misc]
 ):
-    """Tells Spark when there is work, and to run a task for every region.
-
-    Parameters
-    ----------
-    path : str
-        Socket of the `SplitStream`.
-    regions : sequence of str
-        Regions that read.
-    """
+    """Tells Spark when there is work, and to run a task for every region."""
 
     def __init__(self, path: str, regions: Sequence[str]) -> None:
         self._path = path
@@ -156,7 +143,7 @@ class SplitStreamReader(
         return {"batch": start["batch"] + 1} if self._ask("work") else start
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - as in PySpark
-        """Take no file into account that comes later."""
+        """Ignore files that appear later."""
         self._ask("freeze")
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:

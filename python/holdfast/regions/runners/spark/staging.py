@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from types import TracebackType
 from typing import Self
 
 from holdfast._core import ManagerClient
@@ -15,13 +14,7 @@ from holdfast.regions.sinks.sink import OutputStore
 class Staging(OutputStore):
     """Connections to the executor, one for each file that is staged at the same time.
 
-    What a file costs is mostly waiting for its file system, and a connection does one thing after
-    the other.
-
-    Parameters
-    ----------
-    connect : callable
-        Makes another connection.
+    A file mostly waits for its file system, and a connection does one thing after the other.
     """
 
     def __init__(self, connect: Callable[[], ManagerClient]) -> None:
@@ -48,10 +41,5 @@ class Staging(OutputStore):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._opened.close()

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import errno
+import os
+import socket
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import Any
 
-from holdfast._core import ManagerClient, executor_socket
+import pyarrow as pa
+
+from holdfast._core import ManagerClient
 from holdfast.regions.protocol.answers import Answer, encode
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, PipelinePlan
 from holdfast.regions.runners.spark.staging import Staging
 from holdfast.regions.task.region_task import OperatorCache, RegionTask
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 # A worker process serves one task after the other, also of several pipelines.
 _CACHES: dict[str, OperatorCache] = {}
+
+# Addresses of this process's connections to its executor.
+_ADDRESSES: set[str] = set()
 
 # By pipeline, the run whose mounted folders this process has seen.
 _SEEN: dict[str, str] = {}
 
 
 def run_region_task(
-    plan: PipelinePlan,
+    broadcast: Any,
     order: AttemptOrder,
     batches: Iterable[pa.RecordBatch],
     *,
@@ -35,65 +41,87 @@ def run_region_task(
 
     Parameters
     ----------
-    plan : PipelinePlan
-        The pipeline.
-    order : AttemptOrder
-        The attempt.
+    broadcast : pyspark.Broadcast
+        The `PipelinePlan`.
     batches : iterable of pyarrow.RecordBatch
         Rows of the partition; with `owed`, one column with names of regions.
-    folder : str
-        Folder of the merged files.
-    max_file_bytes : int
-        Size in bytes at which a merged file is sealed.
     owed : bool
-        `batches` names regions that replay what they owe, without new rows.
+        `batches` names regions that replay rows they owe, without new rows.
 
     Yields
     ------
     pyarrow.RecordBatch
         One row: number of the partition, and of the regions that answered.
     """
-    import pyarrow as pa
     from pyspark import TaskContext
 
     context = TaskContext.get()
     if context is None:
         raise RuntimeError("a region task runs in a Spark task only")
+    plan: PipelinePlan = broadcast.value
     _require_mounted(plan)
     partition = context.partitionId()
     cache = _CACHES.setdefault(plan.pipeline, OperatorCache())
 
     def connect() -> ManagerClient:
-        return ManagerClient(
-            executor_socket(), pipeline=plan.pipeline, folder=folder, max_file_bytes=max_file_bytes
+        client = ManagerClient.of_executor(
+            pipeline=plan.pipeline, folder=folder, max_file_bytes=max_file_bytes
         )
+        _ADDRESSES.add(str(client.socket))
+        return client
 
-    with connect() as client, Staging(connect) as staging:
+    goes_on = False
+    try:
+        with connect() as client, Staging(connect) as staging:
 
-        def tell(answers: Sequence[Answer]) -> None:
-            for message in encode(plan.run, answers):
-                client.send(message)
+            def tell(answers: Sequence[Answer]) -> None:
+                for message in encode(plan.run, answers):
+                    client.send(message)
 
-        task = RegionTask(
-            plan,
-            order,
-            partition=partition,
-            store=client,
-            tell=tell,
-            cache=cache,
-            output=staging,
-        )
-        if owed:
-            names = [name for batch in batches for name in batch.column(0).to_pylist()]
-            answered = task.run((), names)
-        else:
-            answered = task.run(batches)
-    yield pa.RecordBatch.from_pydict(
-        {
-            "partition": pa.array([partition], pa.int32()),
-            "regions": pa.array([answered], pa.int32()),
-        }
-    )
+            task = RegionTask(
+                plan,
+                order,
+                partition=partition,
+                store=client,
+                tell=tell,
+                cache=cache,
+                output=staging,
+            )
+            if owed:
+                names = [name for batch in batches for name in batch.column(0).to_pylist()]
+                answered = task.run((), names)
+            else:
+                answered = task.run(batches)
+        goes_on = "SPARK_REUSE_WORKER" in os.environ
+    finally:
+        if not goes_on:
+            # Spark ends a worker whose task failed, or each one after its task.
+            for kept in _CACHES.values():
+                kept.close_all(plan.options.region_timeout_ms / 1000)
+    counts = {"partition": partition, "regions": answered}
+    yield pa.record_batch({name: pa.array([n], pa.int32()) for name, n in counts.items()})
+
+
+def _leave_connections() -> None:
+    """Close the worker's connections in a process that an operator forked from it.
+
+    The executor would keep them, each with a thread, until that process ends, too.
+    """
+    for descriptor in map(int, os.listdir("/dev/fd")) if _ADDRESSES else ():
+        try:
+            found = socket.socket(fileno=descriptor)
+        except OSError:
+            continue  # not a socket
+        with suppress(OSError):
+            peer = found.getpeername()
+            # An abstract socket's name begins with a zero; a client shows "@" for it.
+            if isinstance(peer, bytes) and os.fsdecode(b"@" + peer[1:]) in _ADDRESSES:
+                # Not closed: the client would close another file with the same number later.
+                os.dup2(os.open(os.devnull, os.O_RDONLY), descriptor, inheritable=False)
+        found.detach()
+
+
+os.register_at_fork(after_in_child=_leave_connections)
 
 
 def _require_mounted(plan: PipelinePlan) -> None:
@@ -125,21 +153,10 @@ def close_kept_operators(
 
     Parameters
     ----------
-    pipeline : str
-        Name of the pipeline.
-    order : ClosingOrder
-        What the operators are to hear.
     batches : iterable of pyarrow.RecordBatch
         Ignored. The driver sends them because Spark starts no task without rows.
-
-    Returns
-    -------
-    iterator of pyarrow.RecordBatch
-        Empty.
     """
-    for _ in batches:
-        pass
-    cache = _CACHES.get(pipeline)
-    if cache is not None:
+    deque(batches, maxlen=0)
+    if (cache := _CACHES.get(pipeline)) is not None:
         cache.close(order)
     return iter(())

@@ -16,56 +16,59 @@ use crate::format::frame::{self, FrameKind, VERSION_OF_RUNS};
 use crate::format::segment::encode_head;
 use crate::format::{Compression, NewSegment, TableKeys};
 
-/// A block takes no further entry that would make it larger than this, raw. What a point read reads
-/// and decompresses: larger ones would compress better and cost more to look into.
+/// Bound on a block of several entries, raw. A point read reads and decompresses one block: larger
+/// blocks would compress better and make point reads slower.
 const BLOCK_BYTES: usize = 16 << 10;
 
 /// A group ends with the block that brings it to so many keys: the filter of 65,536 keys takes 80 KiB,
 /// and 3 MiB while it is made.
 const GROUP_KEYS: usize = 64 << 10;
 
-/// Or to an index of this size, so that large keys do not make a large group.
+/// A group also ends with the block that brings its index to this size: large keys make no large
+/// group.
 const GROUP_INDEX_BYTES: usize = 128 << 10;
 
-/// A run of one group of at most so many bytes of entries has no filter if what lies below it takes no
-/// more either, unless it is asked for: most stores are that small, and are loaded whole as long as
-/// there is memory. Above more, it is asked for all keys that are not in memory.
+/// A run gets no filter if it has one group, and neither its entries nor the runs below it take
+/// more than this. Most stores are that small, and are loaded whole as long as there is memory. A
+/// run above more is asked for all keys that are not in memory. [`RunEncoder::filter_always`]
+/// overrides this.
 const UNFILTERED_BYTES: u64 = 256 << 10;
 
-/// Groups are gathered up to this size and written together, so that a reader gets the groups of about
-/// 800,000 keys with one read.
+/// Groups are gathered up to this size and written together: one read gets those of about 800,000
+/// keys.
 const SECTION_BYTES: usize = 1 << 20;
 
-/// Encodes a run whose entries come in ascending order of their keys. Frames leave it as they are
-/// made: it holds at most one block, one section of groups, the hashes of one group's keys and the
-/// directory, which takes about 60 bytes and a key for every 65,536 keys.
+/// Encodes a run whose entries come in ascending order of their keys. The caller takes the frames
+/// as they are made. Memory: one block, one section of groups, the hashes of one group's keys and
+/// the directory, which takes about 60 bytes and a key for every 65,536 keys.
+#[derive(Default)]
 pub(crate) struct RunEncoder {
     compression: Compression,
     /// Frames that were not taken yet.
     out: Vec<u8>,
     taken_bytes: u64,
-    /// Of the frames that were taken.
+    /// Digest of the frames that were taken.
     digest: Xxh3,
-    /// Of head and directory.
+    /// Digest of head and directory.
     root: Xxh3,
     block: Vec<u8>,
-    /// Of the block that is being filled.
+    /// Separator of the block that is being filled.
     separator: Vec<u8>,
-    /// That of the entry that is being added.
+    /// Key of the entry that is being added.
     key: Vec<u8>,
     last_key: Vec<u8>,
-    /// Length of what tells the tables apart.
+    /// Length of the prefixes that tell the tables apart.
     prefix_bytes: usize,
     group: GroupMessage,
     group_index_bytes: usize,
     group_start: u64,
-    /// Of the keys of the group.
+    /// Hashes of the keys of the group.
     hashes: Vec<u64>,
-    /// However small it is.
+    /// It gets a filter, however small it is.
     has_filter: bool,
     /// Groups that wait for the end of their section.
     section: Vec<u8>,
-    /// Which entries of the directory these are.
+    /// The entries of the directory for these groups.
     in_section: Range<usize>,
     directory: DirectoryMessage,
     totals: Totals,
@@ -81,10 +84,10 @@ impl fmt::Debug for RunEncoder {
 }
 
 impl RunEncoder {
-    /// A run without entries. `new` says everything but their number.
+    /// A run of `new` without entries yet.
     pub fn new(new: &NewSegment<'_>, compression: Compression) -> Result<Self> {
         let mut out = Vec::new();
-        let head = encode_head(new, None, 0, 0)?;
+        let head = encode_head(new, None, 0)?;
         frame::put(
             &mut out,
             VERSION_OF_RUNS,
@@ -99,33 +102,19 @@ impl RunEncoder {
         Ok(Self {
             compression,
             out,
-            taken_bytes: 0,
-            digest: Xxh3::new(),
             root,
-            block: Vec::new(),
-            separator: Vec::new(),
-            key: Vec::new(),
-            last_key: Vec::new(),
-            prefix_bytes: 0,
-            group: GroupMessage::default(),
-            group_index_bytes: 0,
-            group_start: 0,
-            hashes: Vec::new(),
             has_filter: below.fold(0, u64::saturating_add) > UNFILTERED_BYTES,
-            section: Vec::new(),
-            in_section: 0..0,
-            directory: DirectoryMessage::default(),
-            totals: Totals::default(),
+            ..Self::default()
         })
     }
 
-    /// Gives it a filter however small it and what lies below become.
+    /// Gives it a filter, however small it and the runs below become.
     pub fn filter_always(&mut self) {
         self.has_filter = true;
     }
 
-    /// Adds an entry whose key is `prefix` and then `key`; `None` removes the key. Keys behind a prefix
-    /// that is not empty are counted by it. All prefixes of a run have one length.
+    /// Adds an entry whose key is `prefix` and then `key`; `None` removes the key. The run counts
+    /// the keys behind each prefix that is not empty. All prefixes of a run have one length.
     ///
     /// # Errors
     /// `InvalidInput` when the key is not greater than the one before, or a prefix has another length.
@@ -172,8 +161,9 @@ impl RunEncoder {
         }
     }
 
-    /// About so many bytes of frames will come, which are taken when there are `gathered`, or a little more.
-    /// A buffer that grows takes three times what is in it: there is room for all at once.
+    /// Announces about so many bytes of frames, which the caller takes when there are `gathered`,
+    /// or a little more. A growing buffer takes three times its content, so this makes room for all
+    /// at once.
     pub fn expect(&mut self, bytes: usize, gathered: usize) {
         // A section of groups may come on top.
         self.out
@@ -190,7 +180,7 @@ impl RunEncoder {
         self.digest.update(&self.out);
         self.taken_bytes += self.out.len() as u64;
         if self.out.capacity() > 4 * SECTION_BYTES {
-            // What is written from here on are smaller parts.
+            // The parts that follow are smaller.
             self.out = Vec::with_capacity(2 * SECTION_BYTES + 2 * BLOCK_BYTES);
         }
         self.out.clear();
@@ -261,7 +251,7 @@ impl RunEncoder {
         self.group.blocks.push(block);
         self.totals.payload_bytes += self.block.len() as u64;
         if self.block.capacity() > 2 * BLOCK_BYTES {
-            // One large entry must not be remembered in memory for the rest of the run.
+            // Gives back the memory of one large entry.
             self.block = Vec::new();
         }
         self.block.clear();
@@ -283,7 +273,7 @@ impl RunEncoder {
         self.directory.groups.push(GroupEntry {
             separator: separator.unwrap_or_default(),
             entries_offset: self.group_start,
-            // Within its section, until that is written.
+            // Within its section, until the section is written.
             offset: start as u64,
             stored_bytes: stored.len() as u64,
             hash: xxh3_64(stored),

@@ -1,4 +1,4 @@
-//! The filter of a group: says of most keys that are not in it that they are not.
+//! The filter of a group denies most keys that are not in it.
 
 use xorf::{BinaryFuse8, Descriptor, Filter};
 use xxhash_rust::xxh3::xxh3_64;
@@ -6,8 +6,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::FilterMessage;
 use crate::error::{Error, Result};
 
-/// The filter of keys with these hashes; `None` without any and where none could be made, so that a
-/// reader looks into the block.
+/// The filter of keys with these hashes. `None` without keys, or if none could be made: readers
+/// look into the block then.
 pub(super) fn filter_of(mut hashes: Vec<u64>) -> Option<FilterMessage> {
     if hashes.is_empty() {
         return None;
@@ -16,7 +16,7 @@ pub(super) fn filter_of(mut hashes: Vec<u64>) -> Option<FilterMessage> {
     hashes.sort_unstable();
     hashes.dedup();
     let filter = BinaryFuse8::try_from(hashes.as_slice()).ok()?;
-    // A filter that denies a key loses it for every reader: this is looked at before it is written.
+    // A filter that denies a key loses it for every reader.
     if !hashes.iter().all(|hash| filter.contains(hash)) {
         return None;
     }
@@ -34,7 +34,7 @@ pub(crate) struct KeyFilter(BinaryFuse8);
 
 impl KeyFilter {
     /// # Errors
-    /// `Corrupt` where its parts do not fit each other: looking into it would reach beyond its end.
+    /// `Corrupt` if its parts do not fit each other: a lookup would reach beyond its end.
     pub(super) fn new(message: FilterMessage) -> Result<Self> {
         let FilterMessage {
             seed,

@@ -4,10 +4,10 @@
 //! head | (blocks of entries ... | groups ...) ... | directory | trailer
 //! ```
 //!
-//! A block is one frame, or several where it is larger than a frame may be. Every block names the
-//! digests of the blocks below it: a group those of its blocks of entries, the directory those of the
-//! groups, and the trailer that of head and directory. So each block can be verified without reading
-//! the others. The digest in a reference is that of all bytes, as for every segment.
+//! A block is one frame, or several if it is larger than a frame may be. A group has the digests of
+//! its blocks of entries, the directory those of the groups, and the trailer that of head and
+//! directory. So a reader can verify each block without the others. The digest in a reference
+//! covers all bytes, as for every segment.
 
 mod encode;
 mod filter;
@@ -19,6 +19,7 @@ pub(crate) use reader::{Block, Group, RunReader};
 pub(super) use walk::{Event, RunWalk};
 
 use prost::Message;
+use prost::bytes::{Buf, BufMut};
 
 use super::frame::{self, FrameKind, HEADER_BYTES, MAX_BODY_BYTES, VERSION_OF_RUNS, split};
 use super::{Compression, TableKeys};
@@ -68,13 +69,13 @@ struct FilterMessage {
 /// A group, as the directory knows it. Offsets are from the beginning of the segment.
 #[derive(Clone, PartialEq, Message)]
 struct GroupEntry {
-    /// That of its first block.
+    /// Separator of its first block.
     #[prost(bytes = "vec", tag = "1")]
     separator: Vec<u8>,
-    /// Where its first block of entries is.
+    /// Offset of its first block of entries.
     #[prost(uint64, tag = "2")]
     entries_offset: u64,
-    /// Where the group itself is.
+    /// Offset of the group itself.
     #[prost(uint64, tag = "3")]
     offset: u64,
     #[prost(uint64, tag = "4")]
@@ -89,14 +90,14 @@ struct GroupEntry {
 struct DirectoryMessage {
     #[prost(message, repeated, tag = "1")]
     groups: Vec<GroupEntry>,
-    /// In the order of their keys; none where keys are not told apart by their beginnings.
+    /// In the order of their keys; empty if the keys have no prefixes.
     #[prost(message, repeated, tag = "2")]
     tables: Vec<TableKeys>,
 }
 
 impl DirectoryMessage {
     /// # Errors
-    /// `Corrupt` where the tables have not `entries` keys together.
+    /// `Corrupt` unless the tables have `entries` keys together.
     fn check_tables(&self, entries: u64) -> Result<()> {
         let keys = self.tables.iter().map(|table| table.keys);
         let keys = keys.fold(0, u64::saturating_add);
@@ -109,7 +110,7 @@ impl DirectoryMessage {
     }
 }
 
-/// What the trailer says.
+/// The content of the trailer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Totals {
     directory_bytes: u64,
@@ -131,37 +132,36 @@ impl Totals {
             self.payload_bytes,
             self.stored_bytes,
         ];
-        let mut body: Vec<u8> = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
-        body.extend_from_slice(&self.root.to_le_bytes());
+        let mut body = Vec::with_capacity(TRAILER_BODY_BYTES);
+        numbers
+            .into_iter()
+            .for_each(|number| body.put_u64_le(number));
+        body.put_u128_le(self.root);
         body
     }
 
-    /// Reads the trailer that `bytes` are.
+    /// Reads the frame of a trailer.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
         let frame = frame::parse(bytes)?.expect(FrameKind::RunTrailer)?;
         Self::from_body(frame.body)
     }
 
     fn from_body(body: &[u8]) -> Result<Self> {
-        let (directory_bytes, rest) = split::<8>(body)?;
-        let (groups, rest) = split::<8>(rest)?;
-        let (entries, rest) = split::<8>(rest)?;
-        let (payload_bytes, rest) = split::<8>(rest)?;
-        let (stored_bytes, rest) = split::<8>(rest)?;
-        let (root, _) = split::<16>(rest)?;
+        let (fields, _) = split::<TRAILER_BODY_BYTES>(body)?;
+        let mut fields = fields.as_slice();
         Ok(Self {
-            directory_bytes: u64::from_le_bytes(directory_bytes),
-            groups: u64::from_le_bytes(groups),
-            entries: u64::from_le_bytes(entries),
-            payload_bytes: u64::from_le_bytes(payload_bytes),
-            stored_bytes: u64::from_le_bytes(stored_bytes),
-            root: u128::from_le_bytes(root),
+            directory_bytes: fields.get_u64_le(),
+            groups: fields.get_u64_le(),
+            entries: fields.get_u64_le(),
+            payload_bytes: fields.get_u64_le(),
+            stored_bytes: fields.get_u64_le(),
+            root: fields.get_u128_le(),
         })
     }
 }
 
-/// Appends the frames of one block: all but the last have bodies of the largest size, the last one is
-/// smaller, so that a reader knows where the block ends.
+/// Appends the frames of one block. Only the body of the last one is smaller than the largest size:
+/// so a reader finds the end of the block.
 fn put_block(
     out: &mut Vec<u8>,
     kind: FrameKind,
@@ -177,4 +177,4 @@ fn put_block(
 }
 
 #[cfg(test)]
-mod tests;
+mod run_tests;

@@ -1,25 +1,25 @@
-//! Reading a run block by block: what is read is verified, and nothing else is read.
+//! Reads a run block by block, and verifies the blocks that it reads.
 
 use std::sync::Arc;
 
-use prost::Message;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::filter::KeyFilter;
 use super::{DirectoryMessage, GroupEntry, GroupMessage, TRAILER_BYTES, Totals};
 use crate::error::{Error, Result};
+use crate::format::decode;
 use crate::format::frame::{self, FrameKind};
-use crate::format::segment::{at, check_head_owner, describe_at, split_head};
+use crate::format::head::{at, check_head_owner, describe_at, split_head};
 use crate::format::{SegmentHead, SegmentKind, TableKeys, read_frames};
 use crate::ids::{Owner, SegmentRef};
 use crate::storage::{ReadFile, Storage};
 
-/// A run that is open: its head and directory are in memory and verified, the rest is in the file.
-/// Memory: about 60 bytes and a key for every 65,536 keys.
+/// An open run. Its head and directory are verified and in memory: about 60 bytes and a key for
+/// every 65,536 keys.
 #[derive(Debug)]
 pub(crate) struct RunReader {
     input: Arc<dyn ReadFile>,
-    /// Of the storage, for errors.
+    /// Location of the storage, for errors.
     location: String,
     reference: SegmentRef,
     head: SegmentHead,
@@ -27,41 +27,35 @@ pub(crate) struct RunReader {
     tables: Vec<TableKeys>,
 }
 
-/// A group of blocks: its index and filter. Memory: what the group takes in the file, about 128 KiB and
-/// the filter's 80 KiB at most.
+/// Index and filter of a group of blocks. Memory: at most about 128 KiB and the filter's 80 KiB.
 #[derive(Debug)]
 pub(crate) struct Group {
-    blocks: Vec<Block>,
-    filter: Option<KeyFilter>,
+    /// In the order of their keys.
+    pub blocks: Vec<Block>,
+    pub filter: Option<KeyFilter>,
 }
 
-/// Where a block of entries is.
+/// Place of a block of entries.
 #[derive(Debug)]
 pub(crate) struct Block {
     /// Greater than every key before the block, not greater than its first one.
     pub separator: Vec<u8>,
-    /// From the beginning of the segment.
+    /// Offset from the beginning of the segment.
     offset: u64,
-    /// What it takes in the file.
+    /// Length in the file.
     pub stored_bytes: u64,
     hash: u64,
 }
 
 impl RunReader {
     /// Opens the file of a run; reads and verifies trailer, directory and head.
-    ///
-    /// # Errors
-    /// As [`read_segment`](crate::format::read_segment).
     pub fn open(storage: &dyn Storage, reference: &SegmentRef, owner: &Owner) -> Result<Self> {
         let input = storage.open(&reference.file.file_name());
         Self::of(storage, input.map(Arc::from), reference, owner)
     }
 
-    /// As [`RunReader::open`], for a look at what the run says of itself: what it shares with others who
-    /// read near it stays in memory as long as it does.
-    ///
-    /// # Errors
-    /// As [`RunReader::open`].
+    /// Like [`RunReader::open`], for a look at the head. Readers of nearby bytes share the open file,
+    /// and what was read around them stays in memory as long as it is open.
     pub fn look_at(storage: &dyn Storage, reference: &SegmentRef, owner: &Owner) -> Result<Self> {
         let input = storage.open_near(&reference.file.file_name());
         Self::of(storage, input, reference, owner)
@@ -130,12 +124,8 @@ impl RunReader {
         head.payload_bytes = totals.payload_bytes;
         let body = only_body_of(&directory_frames, FrameKind::Directory)
             .map_err(|e| about(directory, e.context("directory of a run")))?;
-        let message = DirectoryMessage::decode(body.as_slice()).map_err(|e| {
-            let text = format!("directory of a run cannot be decoded: {e}");
-            about(directory, Error::corrupt(text))
-        })?;
-        message
-            .check_tables(totals.entries)
+        let message = decode::<DirectoryMessage>("directory of a run", body.as_slice())
+            .and_then(|message| message.check_tables(totals.entries).map(|()| message))
             .map_err(|e| about(directory, e))?;
         Ok(Self {
             input,
@@ -147,18 +137,17 @@ impl RunReader {
         })
     }
 
-    /// What the run says of itself.
+    /// Its head, with the sizes from the trailer.
     pub fn head(&self) -> &SegmentHead {
         &self.head
     }
 
-    /// The segment that it is.
     pub fn reference(&self) -> SegmentRef {
         self.reference
     }
 
-    /// Number of keys that begin with the prefix of a table, or of all keys for the empty one; `None`
-    /// where the run was written without counting them.
+    /// Number of keys behind the prefix of a table; `None` if the run was written without counting
+    /// them.
     pub fn keys_behind(&self, prefix: &[u8]) -> Option<u64> {
         if prefix.is_empty() {
             return Some(self.head.entries);
@@ -175,12 +164,11 @@ impl RunReader {
         self.tables.iter().map(|table| table.prefix.as_slice())
     }
 
-    /// Number of groups.
     pub fn groups(&self) -> usize {
         self.groups.len()
     }
 
-    /// The group that has a key, if the run has it; `None` where the key is before all of them.
+    /// Number of the only group that may have a key; `None` if the key is before all groups.
     pub fn group_of(&self, key: &[u8]) -> Option<usize> {
         let after = self
             .groups
@@ -191,17 +179,16 @@ impl RunReader {
     /// Reads and verifies a group.
     ///
     /// # Errors
-    /// `Corrupt`, with file, offset and owner, where it is not the one that the directory names; those
-    /// of storage.
+    /// `Corrupt`, with file, offset and owner, for another group than the directory names.
     pub fn group(&self, number: usize) -> Result<Group> {
         let entry = self.groups.get(number).ok_or_else(|| {
             Error::invalid_input(format!("group {number} of {}", self.groups.len()))
         })?;
         let decode = || {
-            let frames = self.verified(entry.offset, entry.stored_bytes, entry.hash)?;
+            let frames = self.stored(entry.offset, entry.stored_bytes)?;
+            check_hash(&frames, entry.hash)?;
             let body = only_body_of(&frames, FrameKind::Group)?;
-            let message = GroupMessage::decode(body.as_slice())
-                .map_err(|e| Error::corrupt(format!("group of a run cannot be decoded: {e}")))?;
+            let message: GroupMessage = decode("group of a run", body.as_slice())?;
             let filter = message.filter.map(KeyFilter::new).transpose()?;
             let mut offset = entry.entries_offset;
             let mut blocks = Vec::with_capacity(message.blocks.len());
@@ -219,18 +206,12 @@ impl RunReader {
         decode().map_err(|e| self.about(entry.offset, e))
     }
 
-    /// Reads and verifies a block: its entries, one after the other.
-    ///
-    /// # Errors
-    /// As [`RunReader::group`].
+    /// Reads and verifies a block; returns its entries, one after the other.
     pub fn block(&self, block: &Block) -> Result<Vec<u8>> {
         self.blocks(std::slice::from_ref(block))
     }
 
-    /// Reads blocks that follow each other with one read, and verifies each: the entries of all of them.
-    ///
-    /// # Errors
-    /// As [`RunReader::group`].
+    /// Like [`RunReader::block`], for blocks that follow each other, with one read.
     pub fn blocks(&self, blocks: &[Block]) -> Result<Vec<u8>> {
         let Some(first) = blocks.first() else {
             return Ok(Vec::new());
@@ -243,7 +224,7 @@ impl RunReader {
         let mut rest = stored.as_slice();
         let mut entries = Vec::new();
         for block in blocks {
-            // No block has more bytes than there are: they were added up.
+            // There are enough bytes: `len` is the sum.
             let (frames, behind) = rest
                 .split_at_checked(block.stored_bytes as usize)
                 .unwrap_or((rest, &[]));
@@ -260,13 +241,6 @@ impl RunReader {
         at(&self.reference, offset as usize, error).context(what)
     }
 
-    /// The stored bytes of a block of any type.
-    fn verified(&self, offset: u64, len: u64, expected: u64) -> Result<Vec<u8>> {
-        let frames = self.stored(offset, len)?;
-        check_hash(&frames, expected)?;
-        Ok(frames)
-    }
-
     fn stored(&self, offset: u64, len: u64) -> Result<Vec<u8>> {
         if offset.saturating_add(len) > self.reference.len {
             return Err(Error::corrupt(format!(
@@ -280,24 +254,13 @@ impl RunReader {
 }
 
 impl Group {
-    /// Its blocks, in the order of their keys.
-    pub fn blocks(&self) -> &[Block] {
-        &self.blocks
-    }
-
-    /// The filter, if there is one.
-    pub fn filter(&self) -> Option<&KeyFilter> {
-        self.filter.as_ref()
-    }
-
     /// Number of the block that has a key, if the group has it.
     pub fn block_of(&self, key: &[u8]) -> Option<usize> {
-        let denied = self
-            .filter
-            .as_ref()
-            .is_some_and(|filter| !filter.may_have(key));
-        let number = self.block_before(key)?;
-        (!denied).then_some(number)
+        let filter = self.filter.as_ref();
+        if filter.is_some_and(|filter| !filter.may_have(key)) {
+            return None;
+        }
+        self.block_before(key)
     }
 
     /// Number of the last block whose keys may be as small as this one.
@@ -308,7 +271,7 @@ impl Group {
         after.checked_sub(1)
     }
 
-    /// Bytes taken from the allocator, about.
+    /// Memory, about.
     pub fn memory_bytes(&self) -> usize {
         let separators: usize = self.blocks.iter().map(|b| b.separator.capacity()).sum();
         let filter = self.filter.as_ref().map_or(0, KeyFilter::bytes);
@@ -318,8 +281,7 @@ impl Group {
 
 fn read_head(input: &dyn ReadFile, reference: &SegmentRef) -> Result<Vec<u8>> {
     let header = input.read(reference.offset, frame::HEADER_BYTES as u64)?;
-    let len = frame::HEADER_BYTES + frame::peek(&header)?.body_len;
-    input.read(reference.offset, len as u64)
+    input.read(reference.offset, frame::peek_len(&header)? as u64)
 }
 
 fn check_hash(frames: &[u8], expected: u64) -> Result<()> {
@@ -339,7 +301,7 @@ fn only_body_of(frames: &[u8], kind: FrameKind) -> Result<Vec<u8>> {
     Ok(body)
 }
 
-/// Appends the body of a block, all of whose frames these are.
+/// Appends the body of the block that has exactly these frames.
 fn body_of(frames: &[u8], kind: FrameKind, body: &mut Vec<u8>) -> Result<()> {
     let mut rest = frames;
     loop {

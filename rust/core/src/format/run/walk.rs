@@ -1,42 +1,43 @@
-//! Reading a run from its first frame to its last, with everything verified on the way.
+//! Reads a run from its first frame to its last, and verifies all of it on the way.
 
 use std::collections::VecDeque;
 
-use prost::Message;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{BlockMessage, DirectoryMessage, GroupEntry, GroupMessage, Totals};
 use crate::error::{Error, Result};
+use crate::format::decode;
 use crate::format::frame::{Frame, FrameKind, MAX_BODY_BYTES};
 
-/// What a frame was.
+/// The meaning of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// Part of a block of entries, or all of it. The block ends with it iff `whole`.
     Entries { whole: bool },
-    /// Nothing of interest to a reader of entries.
+    /// Part of the index.
     Index,
     /// The trailer: the run is whole, and its bytes have this digest.
     End { digest: u128, totals: Totals },
 }
 
 /// Walks over the frames of a run, behind its head. Remembers 32 bytes for each block of a section of
-/// groups and what the directory will have to say.
+/// groups, and the expected directory.
+#[derive(Default)]
 pub(crate) struct RunWalk {
-    /// Of all frames.
+    /// Digest of all frames.
     digest: Xxh3,
-    /// Of head and directory.
+    /// Digest of head and directory.
     root: Xxh3,
-    /// Of the next frame, from the beginning of the segment.
+    /// Offset of the next frame from the beginning of the segment.
     offset: u64,
     /// The block that the last frame left open.
     open: Option<Block>,
     /// Body of a block that is no block of entries.
     body: Vec<u8>,
-    /// Blocks of entries whose group has not come yet: where they are, and what they must be there.
+    /// Blocks of entries whose group has not come yet, with their offsets.
     blocks: VecDeque<(u64, BlockMessage)>,
     groups: Vec<GroupEntry>,
-    /// With its stored length, once it has come.
+    /// The directory and its stored length, once it has come.
     directory: Option<(DirectoryMessage, u64)>,
     payload_bytes: u64,
 }
@@ -49,7 +50,7 @@ struct Block {
 }
 
 impl RunWalk {
-    /// A walk that begins behind the head, whose stored bytes these are.
+    /// A walk that begins behind these stored bytes of the head.
     pub fn new(head: &[u8]) -> Self {
         let mut digest = Xxh3::new();
         digest.update(head);
@@ -57,19 +58,14 @@ impl RunWalk {
             root: digest.clone(),
             digest,
             offset: head.len() as u64,
-            open: None,
-            body: Vec::new(),
-            blocks: VecDeque::new(),
-            groups: Vec::new(),
-            directory: None,
-            payload_bytes: 0,
+            ..Self::default()
         }
     }
 
-    /// Takes the next frame, whose stored bytes these are.
+    /// Takes the next frame and its stored bytes.
     ///
     /// # Errors
-    /// `Corrupt` where it is not what must come, or the digests of blocks and their index disagree.
+    /// `Corrupt` for a frame out of place, or if digests of blocks and their index disagree.
     pub fn step(&mut self, stored: &[u8], frame: &Frame<'_>) -> Result<Event> {
         self.digest.update(stored);
         if frame.kind == FrameKind::RunTrailer {
@@ -133,8 +129,7 @@ impl RunWalk {
             self.directory = Some((directory, block.stored_bytes));
             return Ok(());
         }
-        let group = GroupMessage::decode(body.as_slice())
-            .map_err(|e| Error::corrupt(format!("group of a run cannot be decoded: {e}")))?;
+        let group: GroupMessage = decode("group of a run", body.as_slice())?;
         let first = group.blocks.first().map(|block| block.separator.clone());
         let entries_offset = self.check_blocks(group.blocks)?;
         self.groups.push(GroupEntry {
@@ -147,7 +142,7 @@ impl RunWalk {
         Ok(())
     }
 
-    /// Compares blocks of entries with what their group says; returns where the first one is.
+    /// Compares blocks of entries with their group; returns the offset of the first one.
     fn check_blocks(&mut self, blocks: Vec<BlockMessage>) -> Result<u64> {
         let mut first = None;
         for expected in blocks {
@@ -167,8 +162,7 @@ impl RunWalk {
     }
 
     fn read_directory(&self, body: &[u8]) -> Result<DirectoryMessage> {
-        let directory = DirectoryMessage::decode(body)
-            .map_err(|e| Error::corrupt(format!("directory of a run cannot be decoded: {e}")))?;
+        let directory: DirectoryMessage = decode("directory of a run", body)?;
         if !self.blocks.is_empty() || directory.groups != self.groups {
             return Err(Error::corrupt(format!(
                 "directory of a run: expected {} groups as they are in it, found {} and {} blocks \

@@ -1,19 +1,19 @@
-//! A file is lent to one large run at a time. The one that has it writes without any lock, so that no
-//! sync, close or reader of the runs before waits for a part.
+//! A file is lent to one large run at a time. Its writer takes no lock, so that no sync, close or
+//! reader of earlier runs waits for a part.
 
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 
-use super::{Bounds, OpenFile, Status};
+use super::{OpenFile, Status};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::IndexEntry;
 use crate::ids::SegmentRef;
 use crate::segment::observer::Observer;
 use crate::storage::{AppendFile, Storage};
 
-/// The handle of a file, for one run that is written in parts. A file that is lent has a place in the
-/// lists of its writer, which gets it back by [`LentFile::complete`] or [`LentFile::cut`].
+/// The handle of a file, for one run that is written in parts. The file stays in the lists of the
+/// segment writer, which gets it back by [`LentFile::complete`] or [`LentFile::cut`].
 #[derive(Debug)]
 pub(in crate::segment) struct LentFile {
     file: Arc<OpenFile>,
@@ -21,19 +21,19 @@ pub(in crate::segment) struct LentFile {
     run_bytes: u64,
 }
 
-/// What is left of a run that will never be whole.
+/// The rest of a run that will never be whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::segment) enum Left {
     /// Nothing: the file can be lent again.
     Nothing,
     /// Some of its bytes: nothing may follow but a footer.
     Garbage,
-    /// A file without a segment, which was closed.
+    /// A closed file without a segment.
     Unused,
 }
 
 impl OpenFile {
-    /// Lends the file; `None` where it takes no appends.
+    /// Lends the file; `None` if it takes no appends.
     pub fn lend(self: &Arc<Self>) -> Option<LentFile> {
         let mut inner = self.inner.lock();
         if inner.status != Status::Open {
@@ -48,27 +48,25 @@ impl OpenFile {
         })
     }
 
-    /// The run that is written to it is the last one.
+    /// Has it closed after the run that is written to it.
     pub fn close_next(&self) {
         self.inner.lock().closes_next = true;
     }
 
     /// It is to be closed and not to be lent again.
-    pub fn is_full(&self, bounds: Bounds) -> bool {
+    pub fn is_full(&self, max_file_bytes: u64) -> bool {
         let inner = self.inner.lock();
-        inner.closes_next
-            || inner.good_bytes >= bounds.max_file_bytes
-            || inner.entries.len() >= bounds.max_segments
+        inner.closes_next || inner.is_full(max_file_bytes)
     }
 
-    /// It has segments that do not survive a machine crash before it is synced or closed.
+    /// It has segments that become durable when it is synced or closed.
     pub fn is_pending(&self) -> bool {
         let inner = self.inner.lock();
         !inner.is_over() && !inner.entries.is_empty() && !inner.is_durable()
     }
 
-    /// Holds off others that make it durable or close it, once it is not lent. `None` if it is lent and
-    /// all its segments are durable: the one that has it will close it then.
+    /// Waits until it is not lent, and holds off others that sync or close it. `None` if it is lent
+    /// and all its segments are durable: the borrower will close it.
     pub(super) fn wait_until_returned(&self) -> Option<MutexGuard<'_, ()>> {
         loop {
             let durability = self.durability.lock();
@@ -98,12 +96,12 @@ impl LentFile {
         Ok(())
     }
 
-    /// The parts are a whole segment, which `entry` describes but for its place. Where storage can
-    /// append durably, it survives a machine crash before any other learns of it: so the file never has
-    /// bytes for which a commit that needs another of its runs would have to wait.
+    /// Ends the run, a whole segment that `entry` describes but for its place. Where storage can
+    /// append durably, this syncs it before anybody learns of it. So a commit that needs another
+    /// run of the file never waits for these bytes.
     ///
     /// # Errors
-    /// Those of a sync. The file is closed then, and has no segment more than before.
+    /// Errors of a sync. The file is closed then, without this segment.
     pub fn complete(
         mut self,
         mut entry: IndexEntry,
@@ -137,8 +135,8 @@ impl LentFile {
         Ok(reference)
     }
 
-    /// Gives the file back without the run. After an append that failed it takes others only if the
-    /// disk was full.
+    /// Gives the file back without the run. After a failed append it takes others only if the disk
+    /// was full.
     pub fn cut(mut self, failed: Option<&Error>, observer: &dyn Observer) -> Left {
         let mut inner = self.file.inner.lock();
         self.file.returned.notify_all();
@@ -146,7 +144,7 @@ impl LentFile {
             return Left::Garbage;
         }
         if inner.entries.is_empty() {
-            // Before the observer learns that it is deleted, or else closed.
+            // Before the observer learns that the file is deleted or closed.
             inner.physical_bytes += self.run_bytes;
             inner.end();
             return Left::Unused;
@@ -167,7 +165,7 @@ impl LentFile {
 
     fn sync(&mut self, storage: &dyn Storage) -> Result<()> {
         self.handle.sync()?;
-        // As for other syncs: a look is cheap where this is there.
+        // A look is cheap for storage with a syncer, see `make_durable`.
         if self.handle.syncer().is_some() {
             let written = self.file.inner.lock().good_bytes + self.run_bytes;
             self.file.find(storage, written)?;

@@ -13,12 +13,12 @@ import scala.PartialFunction$;
 import scala.runtime.BoxedUnit;
 
 /**
- * Lets {@code transformWithState} run on Holdfast. Spark compares the name of the configured
- * provider with that of its RocksDB provider; a plan for Holdfast gets nodes that do not.
+ * Lets {@code transformWithState} run on Holdfast. Spark's nodes compare the name of the configured
+ * provider with that of its RocksDB provider. A plan for Holdfast gets nodes that do not.
  *
- * <p>Spark finds this class as a service of the plugin's jar, so there is no setting to forget, and
- * {@code spark.sql.extensions} belongs to others alone. A columnar rule is the hook because it is
- * the one that sees a micro-batch's plan after Spark has given its operators their state.
+ * <p>Spark finds this class as a service of the plugin's jar, so users need no setting for it, and
+ * {@code spark.sql.extensions} stays free. The hook is a columnar rule: no other rule sees the plan
+ * of a micro-batch after Spark has given its operators their state.
  */
 public final class HoldfastSessionExtensions implements SparkSessionExtensionsProvider {
   @Override
@@ -40,7 +40,7 @@ public final class HoldfastSessionExtensions implements SparkSessionExtensionsPr
       return plan.transformUp(PartialFunction$.MODULE$.fromFunction(ReplaceNodes::replaced));
     }
 
-    /** Exactly Spark's own nodes: one that is replaced already, or another's subclass, stays. */
+    /** Replaces exactly Spark's own nodes, and no subclasses. */
     private static SparkPlan replaced(SparkPlan node) {
       if (node.getClass() == TransformWithStateExec.class) {
         TransformWithStateExec spark = (TransformWithStateExec) node;
@@ -57,7 +57,7 @@ public final class HoldfastSessionExtensions implements SparkSessionExtensionsPr
       return node;
     }
 
-    /** A batch query keeps its state in a temporary store of Spark's, whatever is configured. */
+    /** A batch query keeps its state in a temporary store of Spark, for every provider. */
     private static boolean onHoldfast(SparkPlan node, boolean streaming) {
       return streaming
           && HoldfastConf.PROVIDER_CLASS.equals(node.conf().stateStoreProviderClass());

@@ -1,187 +1,103 @@
 package io.holdfast.spark;
 
 import io.holdfast.spark.driver.CheckpointGuard;
-import io.holdfast.spark.driver.CommitLogStream;
+import io.holdfast.spark.driver.CommitEntry;
 import io.holdfast.spark.driver.HoldfastDriver;
+import io.holdfast.spark.driver.Interruption;
 import io.holdfast.spark.driver.SparkRecords;
-import io.holdfast.spark.files.CommitLog;
-import io.holdfast.spark.files.Deletes;
-import io.holdfast.spark.files.DurableStreams;
-import io.holdfast.spark.files.ObjectStream;
-import io.holdfast.spark.files.RecentEntries;
-import io.holdfast.spark.minor.AtomicStream;
-import io.holdfast.spark.minor.CheckpointFiles;
-import java.io.IOException;
-import java.io.UncheckedIOException;
-import java.util.List;
+import io.holdfast.spark.sparklog.DurableFileManager;
+import io.holdfast.spark.sparklog.SparkFile;
+import io.holdfast.spark.sparklog.SparkFile.Kind;
+import io.holdfast.spark.sparklog.SparkFileManager;
+import io.holdfast.spark.storage.AtomicStream;
 import java.util.Optional;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
-import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 
 /**
- * Spark's own checkpoint file manager with some additions. Before {@code commits/N} is published on
- * the driver, every physical file it refers to is made durable; if that fails, so does the batch, and
- * Spark replays it. What Spark writes itself is durable as well before it has its name, on local disks
- * and on HDFS, and on object stores it is written without a rename. And over a network Spark does not
- * ask for what this process knows, as it wrote it.
+ * The file manager of Spark for a checkpoint. Before the driver publishes {@code commits/N}, it
+ * makes every physical file durable that the entry refers to. If that fails, the batch fails, and
+ * Spark replays it. It refuses checkpoints that Holdfast cannot continue before anything is
+ * written.
+ *
+ * <p>Holdfast also writes Spark's own files, unless {@code sparkFiles} is off.
  */
-public final class HoldfastCheckpointFileManager extends CheckpointFiles {
-  /** What an operator keeps about its state, which Spark writes on the driver. */
-  private static final Pattern STATE_FILE = Pattern.compile("(.+)/state/\\d+/.+");
-
-  /** Where a store of Spark's own providers keeps files, whose durability is theirs to decide. */
-  private static final Pattern STORE =
-      Pattern.compile(".+/state/\\d+/\\d+(/(?!_metadata$)[^/]+)?");
-
+public final class HoldfastCheckpointFileManager extends SparkFileManager {
   private final Configuration conf;
   private final Path root;
-  private final boolean ofStore;
 
-  /** Empty where a question costs nothing. */
-  private final Optional<RecentEntries> recent;
+  /** Whether the query has begun: its checkpoint belongs to Holdfast, or is new. */
+  private volatile boolean begun;
 
   public HoldfastCheckpointFileManager(Path path, Configuration hadoopConf) {
-    super(path, hadoopConf);
+    super(
+        HoldfastConf.writesSparkFiles(hadoopConf)
+            ? new DurableFileManager(path, hadoopConf)
+            : sparksOwn(path, hadoopConf));
     root = path;
     conf = hadoopConf;
-    ofStore = STORE.matcher(path.toUri().getPath()).matches();
-    recent =
-        ofStore || DurableStreams.isLocal(fileSystem(path))
-            ? Optional.empty()
-            : Optional.of(new RecentEntries());
-  }
-
-  private FileSystem fileSystem(Path path) {
-    try {
-      return path.getFileSystem(conf);
-    } catch (IOException e) {
-      throw new UncheckedIOException("Cannot reach " + path, e);
-    }
   }
 
   @Override
   public AtomicStream createAtomic(Path path, boolean overwriteIfPossible) {
     CheckpointGuard.refuseOldFormat(conf, path);
-    recordSpark(path);
-    AtomicStream file = create(path, overwriteIfPossible);
-    AtomicStream out =
-        CommitLog.isEntry(path)
-            ? new CommitLogStream(file, path, conf, HoldfastPlugin::driver)
-            : file;
-    return recent
-        .filter(any -> RecentEntries.isEntry(path))
-        .map(entries -> entries.keeping(out, path))
-        .orElse(out);
+    SparkFile file = SparkFile.of(path);
+    recordSpark(file);
+    begun |= file.kind() == Kind.PLAN;
+    AtomicStream out = super.createAtomic(path, overwriteIfPossible);
+    return file.kind() == Kind.COMMIT
+        ? CommitEntry.of(out, file, conf, HoldfastPlugin::driver)
+        : out;
   }
 
-  /** An entry of the commit log would be too late: executors have written by then. */
-  private void recordSpark(Path path) {
-    HoldfastPlugin.startedDriver()
-        .map(HoldfastDriver::sparkRecords)
-        .ifPresent(
-            records -> {
-              Matcher ofState = STATE_FILE.matcher(path.toString());
-              if (CommitLog.isPlan(path)) {
-                records.planning(path.getParent().getParent(), conf);
-              } else if (ofState.matches() && CheckpointGuard.wantsHoldfast(conf)) {
-                records.describing(new Path(ofState.group(1)), conf);
-              }
-            });
-  }
-
-  private AtomicStream create(Path path, boolean overwriteIfPossible) {
+  /** Records the running Spark now: at the commit, executors have changed the state already. */
+  private void recordSpark(SparkFile file) {
+    Optional<SparkRecords> records =
+        HoldfastPlugin.startedDriver().map(HoldfastDriver::sparkRecords);
     try {
-      FileSystem fileSystem = path.getFileSystem(conf);
-      if (ofStore && !ObjectStream.serves(fileSystem, path)) {
-        return createAsSpark(path, overwriteIfPossible);
+      if (file.kind() == Kind.PLAN) {
+        records.ifPresent(of -> of.planning(file.checkpoint(), conf));
+      } else if (CheckpointGuard.wantsHoldfast(conf)) {
+        records.ifPresent(of -> of.creating(file.path(), conf));
       }
-      Path qualified = fileSystem.makeQualified(path);
-      return DurableStreams.create(fileSystem, qualified, overwriteIfPossible, conf)
-          .orElseGet(() -> createAsSpark(path, overwriteIfPossible));
-    } catch (IOException e) {
-      throw new UncheckedIOException("Cannot create " + path, e);
+    } catch (RuntimeException e) {
+      throw Interruption.orSame(e);
     }
   }
 
-  @Override
-  public boolean exists(Path path) {
-    if (recent.isPresent()) {
-      if (recent.get().has(path)) {
-        return true;
-      }
-      if (recent.get().isNext(path) && refusesTakenNames(path)) {
-        return false;
-      }
-    }
-    return super.exists(path);
-  }
-
-  private boolean refusesTakenNames(Path path) {
-    try {
-      return DurableStreams.refusesTakenNames(path.getFileSystem(conf), path);
-    } catch (IOException e) {
-      return false;
-    }
-  }
-
-  @Override
-  public void delete(Path path) {
-    recent.ifPresent(entries -> entries.forget(path));
-    if (!CommitLog.isEntry(path) && !CommitLog.isPlan(path)) {
-      super.delete(path);
-      return;
-    }
-    // Known to be no folder, which saves an object store the questions.
-    try {
-      Deletes.delete(path.getFileSystem(conf), List.of(path));
-    } catch (IOException e) {
-      throw new UncheckedIOException("Cannot delete " + path, e);
-    }
-  }
-
+  /** The first plan that a query reads belongs to the batch that it goes on with. */
   @Override
   public FSDataInputStream open(Path path) {
-    return recent.flatMap(entries -> entries.open(path)).orElseGet(() -> openStored(path));
-  }
-
-  private FSDataInputStream openStored(Path path) {
-    CheckpointGuard.refuseForeignCheckpoint(this::exists, super::open, conf, path);
+    if (!begun && CheckpointGuard.isRestart(conf, path)) {
+      try {
+        CheckpointGuard.refuseForeignCheckpoint(this::exists, super::open, path);
+      } catch (RuntimeException e) {
+        throw Interruption.orSame(e);
+      }
+      begun = true;
+    }
     return super.open(path);
   }
 
   @Override
   public void mkdirs(Path path) {
     CheckpointGuard.refuseOldFormat(conf, path);
-    makeDurable(path);
     super.mkdirs(path);
   }
 
-  private void makeDurable(Path folder) {
-    if (ofStore) {
-      return;
-    }
-    try {
-      FileSystem fileSystem = folder.getFileSystem(conf);
-      DurableStreams.makeFolder(fileSystem, fileSystem.makeQualified(folder), conf);
-    } catch (IOException e) {
-      throw new UncheckedIOException("Cannot create the folder " + folder, e);
-    }
-  }
-
-  /** The first that a query does when it starts. */
+  /** The first call of a query when it starts. */
   @Override
   public Path createCheckpointDirectory() {
     CheckpointGuard.checkSettings(conf);
     CheckpointGuard.refuseOldFormat(conf, root);
-    HoldfastPlugin.startedDriver()
-        .ifPresentOrElse(
-            driver -> driver.sparkRecords().starting(root, conf),
-            () -> SparkRecords.refuseNewer(root, conf));
-    makeDurable(root);
+    boolean hasState =
+        HoldfastPlugin.startedDriver()
+            .map(driver -> driver.sparkRecords().starting(root, conf))
+            .orElseGet(() -> SparkRecords.refuseNewer(root, conf));
+    if (hasState && CheckpointGuard.wantsHoldfast(conf)) {
+      CheckpointGuard.refuseTornLogs(conf, root);
+    }
     return super.createCheckpointDirectory();
   }
 }

@@ -3,21 +3,21 @@ package io.holdfast.spark;
 import static java.util.stream.Collectors.joining;
 import static java.util.stream.Collectors.toSet;
 
-import io.holdfast.spark.files.Compression;
+import io.holdfast.spark.merged.Compression;
 import java.util.Arrays;
 import java.util.Collection;
 import java.util.List;
 import java.util.Map;
 import java.util.OptionalLong;
 import java.util.Set;
+import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.network.util.JavaUtils;
 
 /**
- * Settings, each declared once. All carry Spark's state store prefix because Spark ships exactly
- * those to executors.
+ * Settings. All have Spark's state store prefix, because Spark ships such settings to executors.
  */
 public final class HoldfastConf {
-  /** One setting: key, default and what it does. */
+  /** One setting: its key, default and effect. */
   enum Setting {
     MAX_FILE_BYTES(
         "maxFileBytes",
@@ -46,7 +46,12 @@ public final class HoldfastConf {
         "changeJournal",
         "false",
         "Whether batches record every change of state for the change feed of the state reader, those"
-            + " that the same batch replaced included: true or false.");
+            + " that the same batch replaced included: true or false."),
+    SPARK_FILES(
+        "sparkFiles",
+        "true",
+        "Whether Holdfast writes the files that Spark itself keeps in a checkpoint, durably and with few"
+            + " requests: true, or false to leave them to Spark's own file manager.");
 
     final String key;
     final String defaultValue;
@@ -68,7 +73,7 @@ public final class HoldfastConf {
   public static final String FILE_MANAGER_CLASS =
       "io.holdfast.spark.HoldfastCheckpointFileManager";
 
-  /** Where Spark puts the id of a query's run, in the Hadoop configuration of its tasks. */
+  /** Key of the id of a query's run in the Hadoop configuration of its tasks. */
   public static final String RUN_ID_KEY = "sql.streaming.runId";
 
   /** A local property of the tasks of a running query, and of no others. */
@@ -91,7 +96,7 @@ public final class HoldfastConf {
   /** 0 for no limit. */
   public final long maxMemoryBytes;
 
-  /** Empty where the executor decides, 0 for none. */
+  /** Empty if the executor decides, 0 for none. */
   public final OptionalLong targetMemoryBytes;
 
   /** Local disk for remote state that may leave memory. */
@@ -107,18 +112,24 @@ public final class HoldfastConf {
     targetMemoryBytes = targetBytes(values);
     localCacheBytes = bytes(values, Setting.LOCAL_CACHE_BYTES, 0);
     changeJournal = flag(values, Setting.CHANGE_JOURNAL);
+    flag(values, Setting.SPARK_FILES);
     String named = text(values, Setting.COMPRESSION);
     compression = Compression.named(named).orElseThrow(() -> wrong(Setting.COMPRESSION, named));
   }
 
-  /** What is wrong with a checkpoint of another format than 2. */
+  /** Whether Holdfast writes Spark's own files of a checkpoint, and not Spark. */
+  static boolean writesSparkFiles(Configuration conf) {
+    // The constructor above refuses a wrong value when the query starts.
+    return conf.getBoolean(Setting.SPARK_FILES.key, true);
+  }
+
+  /** The message for a checkpoint of another format than 2. */
   public static String formatTooOld(String found) {
-    return "Holdfast needs state store checkpoint format 2, found "
-        + found
-        + ". Set "
-        + FORMAT_KEY
-        + "=2 (holdfast.configure does) and start with a new checkpoint folder: a checkpoint keeps"
-        + " the format it was made with.";
+    return String.format(
+        "Holdfast needs state store checkpoint format 2, found %s. Set %s=2 (holdfast.configure"
+            + " does) and start with a new checkpoint folder: a checkpoint keeps the format it was"
+            + " made with.",
+        found, FORMAT_KEY);
   }
 
   private static String text(Map<String, String> values, Setting setting) {
@@ -149,7 +160,7 @@ public final class HoldfastConf {
         return bytes;
       }
     } catch (IllegalArgumentException e) {
-      // Not a size, or too large a one: falls through to the one message for all mistakes.
+      // All mistakes have the one message below.
     }
     throw wrong(setting, text);
   }
@@ -159,7 +170,7 @@ public final class HoldfastConf {
     return Arrays.stream(Setting.values()).map(setting -> setting.key).collect(joining(", "));
   }
 
-  /** Those of {@code keys} that are none of Holdfast's. */
+  /** The keys among {@code keys} that are no settings of Holdfast. */
   public static List<String> unknown(Collection<String> keys) {
     Set<String> known =
         Arrays.stream(Setting.values()).map(setting -> setting.key).collect(toSet());

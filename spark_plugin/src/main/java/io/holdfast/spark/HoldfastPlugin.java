@@ -3,61 +3,42 @@ package io.holdfast.spark;
 import io.holdfast.spark.driver.HoldfastDriver;
 import io.holdfast.spark.executor.HoldfastExecutor;
 import java.util.Optional;
+import java.util.concurrent.atomic.AtomicReference;
 import org.apache.spark.api.plugin.DriverPlugin;
 import org.apache.spark.api.plugin.ExecutorPlugin;
 import org.apache.spark.api.plugin.SparkPlugin;
 
 /**
- * Entry point for {@code spark.plugins}. The driver side hands out terms; the executor side owns
- * the managers that all state stores of the executor share.
+ * Entry point for {@code spark.plugins}. The driver side gives terms; the executor side owns the
+ * managers that all state stores of the executor share.
  */
 public final class HoldfastPlugin implements SparkPlugin {
-  private static volatile HoldfastDriver driver;
-  private static volatile HoldfastExecutor executor;
+  private static final AtomicReference<HoldfastDriver> DRIVER = new AtomicReference<>();
+  private static final AtomicReference<HoldfastExecutor> EXECUTOR = new AtomicReference<>();
 
   @Override
   public DriverPlugin driverPlugin() {
-    return new HoldfastDriver(HoldfastPlugin::started, HoldfastPlugin::stopped);
+    return new HoldfastDriver(DRIVER::set, ended -> DRIVER.compareAndSet(ended, null));
   }
 
   @Override
   public ExecutorPlugin executorPlugin() {
-    return new HoldfastExecutor(HoldfastPlugin::started, HoldfastPlugin::stopped);
-  }
-
-  private static void started(HoldfastDriver instance) {
-    driver = instance;
-  }
-
-  private static void started(HoldfastExecutor instance) {
-    executor = instance;
-  }
-
-  private static void stopped(HoldfastDriver instance) {
-    if (driver == instance) {
-      driver = null;
-    }
-  }
-
-  private static void stopped(HoldfastExecutor instance) {
-    if (executor == instance) {
-      executor = null;
-    }
+    return new HoldfastExecutor(EXECUTOR::set, ended -> EXECUTOR.compareAndSet(ended, null));
   }
 
   /** The driver side of this JVM. */
   static HoldfastDriver driver() {
-    return running(driver);
+    return running(DRIVER.get());
   }
 
-  /** The driver side of this JVM, where there is one: queries without state need none. */
+  /** The driver side of this JVM, if there is one. Queries without state need none. */
   static Optional<HoldfastDriver> startedDriver() {
-    return Optional.ofNullable(driver);
+    return Optional.ofNullable(DRIVER.get());
   }
 
   /** The executor side of this JVM. */
   static HoldfastExecutor executor() {
-    return running(executor);
+    return running(EXECUTOR.get());
   }
 
   private static <T> T running(T side) {

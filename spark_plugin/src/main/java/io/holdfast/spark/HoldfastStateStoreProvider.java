@@ -1,6 +1,6 @@
 package io.holdfast.spark;
 
-import io.holdfast.spark.files.SegmentFolder;
+import io.holdfast.spark.merged.SegmentFolder;
 import io.holdfast.spark.minor.MaintainedProvider;
 import io.holdfast.spark.minor.OpensStores;
 import io.holdfast.spark.minor.ReplaysChanges;
@@ -35,10 +35,10 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Spark's {@code StateStoreProvider} for one partition of one operator, kept in a native table and
- * in the merged files of the executor's manager.
+ * Spark's {@code StateStoreProvider} for one partition of one operator. The state is in a native
+ * table and in the merged files of the executor's manager.
  *
- * <p>The driver makes instances only to list metrics, so construction does nothing.
+ * <p>The driver makes instances only to list metrics, so the constructor does nothing.
  */
 public final class HoldfastStateStoreProvider extends MaintainedProvider
     implements OpensStores, ReplaysChanges {
@@ -46,10 +46,10 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
   private StoreContext context;
   private NativeStore nativeStore;
 
-  /** Newest version reported to Spark's coordinator; only maintenance uses it. */
+  /** The newest version reported to Spark's coordinator; only maintenance uses it. */
   private long reportedVersion;
 
-  /** What a task opened for reading alone so far, or null. */
+  /** The task that has only opened stores for reading so far, or null. */
   private OpenedForReading opened;
 
   /** The store for changing that a state reader has not closed, or null. */
@@ -87,16 +87,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
             stateSchemaProvider,
             () -> HoldfastPlugin.executor().commitEntries());
     String family = StateStore.DEFAULT_COL_FAMILY_NAME();
-    FamilySpec spec =
-        FamilySpec.of(
-            context,
-            family,
-            valueSchema,
-            keyStateEncoderSpec,
-            useMultipleValuesPerKey,
-            false,
-            stateSchemaProvider);
-    context.families.put(family, spec);
+    context.register(family, valueSchema, keyStateEncoderSpec, useMultipleValuesPerKey, false);
     HoldfastConf conf = new HoldfastConf(CollectionConverters.asJava(storeConf.sqlConfs()));
     HoldfastPlugin.executor().stores().limitMemory(conf);
     SegmentFolder folder = SegmentFolder.of(id.checkpointRootLocation(), hadoopConf);
@@ -107,9 +98,9 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
                 Integer.toString(id.partitionId()),
                 id.storeName(),
                 useColumnFamilies,
-                spec.options),
+                context.families.get(family).options()),
             () -> HoldfastPlugin.executor().stores().acquire(folder, conf, context.runId()),
-            // Spark's own provider takes a negative number as 0.
+            // Spark's own provider takes a negative number for 0.
             Math.max(0, storeConf.maxVersionsToRetainInMemory()),
             storeConf.minDeltasForSnapshot(),
             conf.changeJournal,
@@ -123,12 +114,10 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
     }
     if (missing != null) {
       throw new IllegalArgumentException(
-          "The state store provider of "
-              + id
-              + " was given "
-              + missing
-              + ": it names the run of the query and the storage of its files."
-              + " StateStoreProvider.createAndInit sets it.");
+          String.format(
+              "The state store provider of %s was given %s: it names the run of the query and the"
+                  + " storage of its files. StateStoreProvider.createAndInit sets it.",
+              id, missing));
     }
   }
 
@@ -139,18 +128,16 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
     }
   }
 
-  /** It makes physical files durable before the batch that needs them commits. */
+  /** The file manager makes physical files durable before their batch commits. */
   private static void requireFileManager(Configuration hadoopConf) {
     String found = hadoopConf.get(HoldfastConf.FILE_MANAGER_KEY);
     if (!HoldfastConf.FILE_MANAGER_CLASS.equals(found)) {
       throw new UnsupportedStateException(
-          HoldfastConf.FILE_MANAGER_KEY
-              + " must be "
-              + HoldfastConf.FILE_MANAGER_CLASS
-              + ", found "
-              + found
-              + ": without it physical files would not be durable when their batch commits. Use"
-              + " holdfast.configure(builder), or all lines of 'holdfast conf'.");
+          String.format(
+              "%s must be %s, found %s: without it physical files would not be durable when their"
+                  + " batch commits. Use holdfast.configure(builder), or all lines of 'holdfast"
+                  + " conf'.",
+              HoldfastConf.FILE_MANAGER_KEY, HoldfastConf.FILE_MANAGER_CLASS, found));
     }
   }
 
@@ -184,14 +171,13 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
   @Override
   public ReadStateStore getReadStore(long version, Option<String> checkpointId) {
     return loading(
-        version,
-        () -> open(version, () -> nativeStore.load(version, idOf(version, checkpointId))));
+        version, () -> open(version, () -> nativeStore.load(version, idOf(version, checkpointId))));
   }
 
   /**
-   * The id of a version: the one that Spark gives, or, for the state readers of Spark 4.0, which give
-   * none, the one in the commit log. A running query always has its ids from Spark: one without is of
-   * another format or provider, and is refused.
+   * The id of a version. Spark gives it, except in the state readers of Spark 4.0: for them it
+   * comes from the commit log. A running query without an id has another format or provider, and is
+   * refused.
    */
   private String idOf(long version, Option<String> given) {
     if (given.isDefined() || version == 0 || !isReader()) {
@@ -200,7 +186,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
     return nativeStore.ownId(version, context.idsOfVersion(version));
   }
 
-  /** Whether this task is one of a state reader, and not of a query. */
+  /** Whether this task belongs to a state reader, and not to a query. */
   private static boolean isReader() {
     TaskContext task = TaskContext.get();
     return task != null && task.getLocalProperty(HoldfastConf.BATCH_ID_KEY) == null;
@@ -210,13 +196,13 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
   public StateStore upgrade(
       ReadStateStore readStore, long version, Option<String> checkpointId) {
     boolean same = readStore.id().equals(id) && readStore.version() == version;
-    if (!(readStore instanceof HoldfastReadStore) || !same) {
+    if (!(readStore instanceof HoldfastReadStore read) || !same) {
       throw new IllegalArgumentException(
           "Cannot upgrade " + readStore + " to version " + version + " of " + nativeStore);
     }
     opened = null;
-    // It may be another provider's: Spark makes a new one when it closed the first in between.
-    return loading(version, () -> ((HoldfastReadStore) readStore).write(checkpointId));
+    // The store may belong to another provider, if Spark closed that one and made this one.
+    return loading(version, () -> read.write(checkpointId));
   }
 
   @Override
@@ -262,16 +248,13 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
     if (family == null) {
       throw SparkErrors.missingFamily("getStateStoreChangeDataReader", name);
     }
-    HoldfastReadStore read =
-        loading(
-            Math.min(startVersion, endVersion),
-            () ->
-                open(endVersion, () -> nativeStore.load(endVersion, idOf(endVersion, endId))));
+    SparkErrors.requireVersion(startVersion);
+    getReadStore(endVersion, endId);
     int number = context.columns ? nativeStore.findFamily(name) : Native.ONLY_FAMILY;
-    return new ChangeFeed(context, nativeStore, family, number, startVersion, read.version());
+    return new ChangeFeed(context, nativeStore, family, number, startVersion, endVersion);
   }
 
-  /** Failures are those of Spark's own providers, with Holdfast's as their cause. */
+  /** Turns failures into those of Spark's own providers, with Holdfast's failure as their cause. */
   private <T> T loading(long version, Supplier<T> load) {
     SparkErrors.requireVersion(version);
     try {
@@ -285,8 +268,8 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
     nativeStore.acquire();
     try {
       if (ofReader != null && isReader()) {
-        // The readers of Spark 4.0 open transformWithState's stores for changing, to describe their
-        // column families, and leave that open when they go on to read.
+        // The readers of Spark 4.0 open a store of transformWithState for changes, to describe its
+        // column families, and do not close it before they read.
         ofReader.abort();
         ofReader = null;
       }
@@ -300,9 +283,9 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
   }
 
   /**
-   * Counters from which on a store has the metrics. Spark 4.0 opens a version for reading and then
-   * once more for changing it, and asks only the second store for metrics: what the first has loaded
-   * is part of them.
+   * The counters that the metrics of a store begin at. Spark 4.0 opens a version for reading and
+   * then again for changes, and asks only the second store for metrics. They include the loads of
+   * the first.
    */
   private TimedStats statsBefore() {
     TaskContext task = TaskContext.get();
@@ -315,9 +298,9 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
     return opened.statsBefore();
   }
 
-  /** Tells Spark's coordinator of a version that is as good as a snapshot. */
+  /** Tells Spark's coordinator about a version that is as good as a snapshot. */
   private void report(long version) {
-    // The coordinator calls a store lagging that is five times this far behind.
+    // The coordinator takes a store for late if it is five times as far behind.
     boolean due = version >= reportedVersion + context.conf.minDeltasForSnapshot();
     if (due && SparkCalls.wantsSnapshots(context.conf)) {
       reportedVersion = version;
@@ -325,7 +308,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
     }
   }
 
-  /** Called by background maintenance, or at task end where {@code unloadOnCommit} is on. */
+  /** Called by background maintenance, or at the end of a task if {@code unloadOnCommit} is on. */
   @Override
   public void doMaintenance() {
     nativeStore.maintain();

@@ -1,12 +1,12 @@
 package io.holdfast.spark;
 
 import io.holdfast.spark.executor.WorkerHost;
-import io.holdfast.spark.files.Compression;
-import io.holdfast.spark.files.FileEnd;
-import io.holdfast.spark.files.FileId;
-import io.holdfast.spark.files.HadoopFiles;
-import io.holdfast.spark.files.Reclaimed;
-import io.holdfast.spark.files.WriterStats;
+import io.holdfast.spark.merged.Compression;
+import io.holdfast.spark.merged.FileEnd;
+import io.holdfast.spark.merged.FileId;
+import io.holdfast.spark.merged.HadoopFolder;
+import io.holdfast.spark.merged.Reclaimed;
+import io.holdfast.spark.merged.WriterStats;
 import io.holdfast.spark.store.StoreStats;
 import java.io.IOException;
 import java.io.InputStream;
@@ -16,12 +16,12 @@ import java.nio.file.StandardCopyOption;
 import java.util.Locale;
 
 /**
- * The one class with native methods. Handles are numbers with a generation, so a call
- * after close throws {@link IllegalStateException}. The native side is rust/jni.
+ * The one class with native methods. Handles have a generation, so a call after close throws {@link
+ * IllegalStateException}. The native side is rust/jni.
  *
  * <p>Errors arrive as {@link DamagedStateException}, {@link MissingStateException}, {@link
- * UnsupportedStateException}, {@link FencedException}, {@link IllegalArgumentException} (a wrong call)
- * or {@link HoldfastException} (storage, or a bug).
+ * UnsupportedStateException}, {@link NewerFormatException}, {@link FencedException}, {@link
+ * IllegalArgumentException} (a wrong call) or {@link HoldfastException} (storage, or a bug).
  */
 public final class Native {
   /** Family of a store without column families. */
@@ -36,19 +36,12 @@ public final class Native {
   /** The family is Spark's own: its keys are not counted. */
   public static final int INTERNAL = 4;
 
-  /** One entry per key between two bounds. */
+  // Scans with an entry per key or per value, of keys between two bounds, with a prefix, or of one
+  // key.
   public static final int SCAN_KEYS = 0;
-
-  /** One entry per value of the keys between two bounds. */
   public static final int SCAN_VALUES = 1;
-
-  /** One entry per key with a prefix. */
   public static final int SCAN_PREFIX = 2;
-
-  /** One entry per value of the keys with a prefix. */
   public static final int SCAN_PREFIX_VALUES = 3;
-
-  /** One entry per value of one key. */
   public static final int SCAN_VALUES_OF_KEY = 4;
 
   static final int CHANGE_PUT = 0;
@@ -70,7 +63,7 @@ public final class Native {
    * @param compression a {@link Compression#code}
    */
   public static native long openFolder(
-      String dir, HadoopFiles files, long term, long maxFileBytes, int compression);
+      String dir, HadoopFolder files, long term, long maxFileBytes, int compression);
 
   /**
    * Makes files of the manager survive a machine crash; seals them on object stores.
@@ -87,38 +80,31 @@ public final class Native {
 
   public static native void closeFolder(long folder);
 
-  /** Whether merges wrote runs that nothing can refer to before their file is closed. */
+  /** Whether merges wrote runs that commits cannot refer to before their file is closed. */
   public static native boolean hasPendingRuns(long folder);
 
-  /** Closes the files of such runs; those to which a merge writes, after it. */
+  /** Closes the files of such runs. A file that a merge writes to is closed after the merge. */
   public static native void sealPendingRuns(long folder);
 
   /**
-   * Limits the native memory of all stores of this process, in bytes; 0 is no limit. From the target
-   * on stores keep only what they use; 0 is three quarters of the limit.
+   * Limits the native memory of all stores of this process, in bytes; 0 for no limit. Above the
+   * target stores keep only state that they use; 0 for three quarters of the limit.
    */
   public static native void limitMemory(long limit, long target);
 
   /** Whether stores of this process ever took more than the target. */
   public static native boolean wasShortOfMemory();
 
-  /**
-   * Keeps pages of remote files in a nameless file in the folder {@code dir}.
-   *
-   * @param bytes bound of the file; less than 256 KiB for none
-   */
+  /** Keeps pages of remote files in a nameless file of {@code dir}: none if below 256 KiB. */
   public static native void keepLocally(String dir, long bytes);
 
-  /** Bytes in the local cache, reads that found a page there, and reads of remote files. */
+  /** Bytes in the local cache, its hits, and reads of remote files. */
   public static native long[] localCache();
 
-  /**
-   * Why the local cache is off although it was on, since this was last asked: its disk is full or
-   * fails. Null when it is not.
-   */
+  /** Why the local cache went off since the last call: its disk is full or fails. Else null. */
   public static native String takeCacheFailure();
 
-  /** Bytes of native memory that all stores of this process have taken. */
+  /** Bytes of native memory of all stores of this process. */
   public static native long usedMemory();
 
   /**
@@ -138,13 +124,13 @@ public final class Native {
 
   public static native void closeStore(long store);
 
-  /** Keeps at most so many versions in memory, the newest first. */
+  /** Keeps at most so many of the newest versions in memory. */
   public static native void retain(long store, int versions);
 
   /**
    * Positions the store at a version; {@code id} is null for version 0.
    *
-   * @return what damage was worked around, null when there was none
+   * @return the damage that the load went around; null if there was none
    */
   public static native String load(long store, long version, String id);
 
@@ -159,7 +145,7 @@ public final class Native {
   public static native void openEmpty(long store, long version);
 
   /**
-   * Positions the store at a version by loading an older one and applying what later commits changed.
+   * Positions the store at a version: loads an older one and applies the changes of later commits.
    *
    * @param fromId null for version 0
    * @param ids of the later versions, of all stores of the partition
@@ -168,53 +154,47 @@ public final class Native {
       long store, long fromVersion, String fromId, String toId, String[] ids);
 
   /**
-   * What the commit of a version changed in one family: {@code kind u8, key_len u32, value_len u32,
-   * key, value} each, kind being one of the {@code CHANGE_} constants. Where the commit recorded
-   * every operation, these are all of them in their order, else what became of each key.
+   * The changes of one commit in one family, each {@code kind u8, key_len u32, value_len u32, key,
+   * value}, with one of the {@code CHANGE_} constants as kind: all operations in their order if the
+   * commit recorded them, else the last change of each key.
    *
    * @param ids of the version, of all stores of the partition
    */
   public static native byte[] changes(
       long store, long version, String[] ids, int family, int options);
 
-  /** {@link #hydrate} has something to do. */
+  /** {@link #hydrate} has work to do. */
   public static final int WANTS_HYDRATION = 1;
 
-  /** {@link #mergeChangelogs} is not to wait until maintenance comes. */
+  /** {@link #mergeChangelogs} must not wait for maintenance. */
   public static final int WANTS_MERGE = 2;
 
-  /** Begins a session; what is to be done beside it, added up. */
+  /** Begins a session; returns the sum of the {@code WANTS_} constants that apply. */
   public static native int begin(long store);
 
-  /**
-   * Brings some of what a store left in runs into memory, while a task may use the store. One of
-   * {@link #HYDRATED}, {@link #MORE_TO_HYDRATE} and {@link #HYDRATE_LATER}.
-   */
+  /** Brings some state from runs into memory, while a task may use the store. */
   public static native int hydrate(long store);
 
-  /** That was the last, or there was none. */
+  // Results of hydrate. Later: the store's own task does it at the moment.
   public static final int HYDRATED = 0;
-
   public static final int MORE_TO_HYDRATE = 1;
-
-  /** A task does it by itself just now. */
   public static final int HYDRATE_LATER = 2;
 
-  /** The damage that a store went around since this was last asked; null when there was none. */
+  /** The damage that a store went around since the last call; null if there was none. */
   public static native String takeWarning(long store);
 
-  /** Number of a column family, 0 without it. */
+  /** Number of a column family; 0 if the store has none of this name. */
   public static native int findFamily(long store, String name);
 
-  /** Number of a column family, which is made when it is not there. */
+  /** Makes a column family unless it is there; returns its number. */
   public static native int openFamily(long store, String name, int options);
 
-  /** Removes a column family with its content; false when it was not there. */
+  /** Removes a column family with its content; false if there was none. */
   public static native boolean removeFamily(long store, String name);
 
   public static native String[] familyNames(long store);
 
-  /** Length of the value, -1 without such a key; above {@code outLen} nothing was copied. */
+  /** Length of the value, -1 without such a key. Copies nothing if it is above {@code outLen}. */
   public static native int get(long store, int family, long key, int keyLen, long out, int outLen);
 
   public static native void put(
@@ -230,8 +210,8 @@ public final class Native {
    * First entries of a new scan, each {@code key_len u32, value_len u32, key, value}.
    *
    * @param what one of the {@code SCAN_} constants
-   * @param fromLen negative for no bound, as is {@code toLen}
-   * @param progress receives the scan to go on with, 0 when it is over, and the number of entries
+   * @param fromLen negative for no bound; {@code toLen} as well
+   * @param progress receives the number of the scan, 0 if it is over, and the number of entries
    */
   public static native byte[] scan(
       long store,
@@ -250,7 +230,7 @@ public final class Native {
   /** Ends a scan early. */
   public static native void closeScan(long store, int scan);
 
-  /** Writes what changed; returns the id of the next version. */
+  /** Writes the changes; returns the id of the next version. */
   public static native String commit(long store);
 
   public static native void abort(long store);
@@ -258,68 +238,69 @@ public final class Native {
   /**
    * Merges changelogs into a run if that is due, or if the store needs a part of a wasteful file.
    *
-   * @param wasteful files that should go
-   * @return the newest version that is loaded from runs and few changelogs, -1 without one
+   * @return the newest version that loads from runs and few changelogs; -1 without one
    */
   public static native long mergeChangelogs(long store, int minChangelogs, FileId[] wasteful);
 
   public static native StoreStats storeStats(long store);
 
-  /** What a driver knows about sealed files, from one reclaim to the next. */
+  /** Opens a cache for indexes of sealed files, which {@link #reclaim} uses. */
   public static native long openIndexCache();
 
   public static native void closeIndexCache(long cache);
 
-  /** Highest term that a file in {@code dir} carries, 0 without files. */
-  public static native long newestTerm(String dir, HadoopFiles files);
+  /** Sets the umask of all files and folders that this process makes on local disks from now on. */
+  public static native void setLocalUmask(int umask);
+
+  /** Highest term of a file in {@code dir}; 0 without files. */
+  public static native long newestTerm(String dir, HadoopFolder files);
 
   public static native WriterStats writerStats(long folder);
 
   /** Numbers of the files that could not be made durable; their term is the manager's. */
   public static native long[] lostFiles(long folder);
 
-  /** What went wrong with files and failed no call, for the log. Each warning is returned once. */
+  /** Warnings about files that failed no call, for the log. Each warning is returned once. */
   public static native String[] takeWarnings(long folder);
 
   /** The files that the ids of a batch refer to. */
   public static native FileEnd[] referencedEnds(String[] ids);
 
-  /** Makes a file whose writer is gone survive a machine crash, and checks that it has its end. */
+  /** Makes a file of a writer that is gone survive a machine crash, and checks that it is whole. */
   public static native void adoptFile(
-      String dir, HadoopFiles files, long term, long number, long end);
+      String dir, HadoopFolder files, long term, long number, long end);
 
   /**
-   * Deletes files that no manager appends to and that hold nothing a retained version needs.
+   * Deletes files that no manager appends to and no retained version needs.
    *
-   * @param cache knows the files that earlier calls found sealed
+   * @param cache of {@link #openIndexCache}
    * @param partitions {@code operator/partition} of each id
-   * @param ids ids of the oldest retained entry of the commit log
+   * @param ids of the oldest retained entry of the commit log
    * @param liveTerms terms that may still append
-   * @param newestTerm newest term that was given; files of a newer one stop it all
+   * @param newestTerm newest term that was given; a file of a newer term stops the call
    */
   public static native Reclaimed reclaim(
       long cache,
       String dir,
-      HadoopFiles files,
+      HadoopFolder files,
       String[] partitions,
       String[] ids,
       long[] liveTerms,
       long newestTerm);
 
   /**
-   * Listens for Python workers at this process's socket.
+   * Listens for Python workers of this executor.
    *
-   * @param folder the JVM's folder for temporary files
+   * @param localDirs the executor's local folders, as in {@code SPARK_LOCAL_DIRS} of the workers
    */
-  public static native long listen(String folder);
+  public static native long listen(String localDirs);
 
-  /** Where it listens. */
-  public static native String socketPath(long listener);
+  public static native String socketAddress(long listener);
 
-  /** Waits for the next worker; 0 once the listener was stopped. */
+  /** Waits for the next worker; 0 after the listener was stopped. */
   public static native long accept(long listener);
 
-  /** Serves a worker until it leaves; calls up into {@code host}. */
+  /** Serves a worker until it leaves; calls {@code host}. */
   public static native void serve(long connection, WorkerHost host);
 
   /** Closes the socket and all connections. */
@@ -327,16 +308,16 @@ public final class Native {
 
   /** Opens the executor's manager of a regional pipeline; see {@link #openFolder}. */
   public static native long openRegional(
-      String dir, HadoopFiles files, long term, long maxFileBytes, int compression);
+      String dir, HadoopFolder files, long term, long maxFileBytes, int compression);
 
-  /** Seals the files of a regional manager and closes it; returns what the log should know. */
+  /** Seals the files of a regional manager and closes it; returns warnings for the log. */
   public static native String[] closeRegional(long manager);
 
-  /** A message about a checkpoint; returns what the log should know. */
+  /** Hands over a message about a checkpoint; returns warnings for the log. */
   public static native String[] tellRegional(long manager, byte[] message);
 
-  /** Opens a folder whose segments are read one after the other, without a manager. */
-  static native long openStored(String dir, HadoopFiles files);
+  /** Opens a folder to read segments one after the other, without a manager. */
+  static native long openStored(String dir, HadoopFolder files);
 
   static native void closeStored(long stored);
 
@@ -346,29 +327,19 @@ public final class Native {
    * @param reference as checkpoints hold it
    */
   static native byte[] readSegment(
-      long stored,
-      byte[] reference,
-      String pipeline,
-      String operator,
-      String region,
-      String store);
+      long stored, byte[] reference, String pipeline, String operator, String region, String store);
 
-  /** What a segment of a state store holds, encoded by the core, after all of it was verified. */
+  /** The content of a segment of a state store, verified, encoded by the core. */
   static native byte[] inspectSegment(long stored, byte[] reference);
 
-  /** Size of the payload of a segment, after all of it was verified; see {@link #readSegment}. */
+  /** Size of the payload that {@link #readSegment} returns. */
   static native long segmentBytes(
-      long stored,
-      byte[] reference,
-      String pipeline,
-      String operator,
-      String region,
-      String store);
+      long stored, byte[] reference, String pipeline, String operator, String region, String store);
 
   /**
-   * Writes what {@link #readSegment} reads with a regional manager; see {@link #appendSegment}.
+   * Copies a segment with a regional manager; see {@link #readSegment} and {@link #appendSegment}.
    *
-   * @param fromPipeline its owner's pipeline in the original
+   * @param fromPipeline the pipeline of its owner in the original
    * @return its reference in the copy
    */
   static native byte[] copySegment(
@@ -401,22 +372,22 @@ public final class Native {
       long entries,
       byte[] payload);
 
-  /** Makes everything that a regional manager wrote for a checkpoint survive a machine crash. */
+  /** Makes all writes of a regional manager for a checkpoint survive a machine crash. */
   static native void persistSegments(long manager, long checkpoint);
 
   /**
-   * Begins the clean-up of a pipeline's folder. The terms of all files that are there count as known.
+   * Begins the clean-up of a pipeline's folder. The terms of all files in it count as known.
    *
    * @param metadata folder of the checkpoints
    */
   static native long openOrphans(
       String segments,
-      HadoopFiles segmentFiles,
+      HadoopFolder segmentFiles,
       String metadata,
-      HadoopFiles metadataFiles,
+      HadoopFolder metadataFiles,
       String pipeline);
 
-  /** Deletes files of managers that are gone; returns what was done, empty if nothing. */
+  /** Deletes files of managers that are gone; returns the work done, empty if there was none. */
   static native String reclaimOrphans(
       long orphans, long[] retained, long[] liveTerms, long newestTerm);
 
@@ -430,32 +401,28 @@ public final class Native {
     try (InputStream in = Native.class.getResourceAsStream(resource)) {
       if (in == null) {
         throw new HoldfastException(
-            "The native jar of Holdfast is missing, or holds no library for "
-                + platform
-                + " (no resource "
-                + resource
-                + "). Put both jars that 'holdfast jar' prints into spark.jars, of a wheel built for"
-                + " this platform; 'holdfast doctor' looks whether they are.");
+            String.format(
+                "The native jar of Holdfast is missing, or holds no library for %s (no resource"
+                    + " %s). Put both jars that 'holdfast jar' prints into spark.jars, of a wheel"
+                    + " built for this platform; 'holdfast doctor' looks whether they are.",
+                platform, resource));
       }
-      // A JVM loads a library file only once per class loader: every loader gets its own copy.
+      // A JVM refuses to load one file for two class loaders, so each gets a copy.
       Path file = Files.createTempFile("libholdfast_jni-", ".so");
       try {
         Files.copy(in, file, StandardCopyOption.REPLACE_EXISTING);
         System.load(file.toAbsolutePath().toString());
       } finally {
-        // The mapping outlives the name.
+        // The mapping stays without the name.
         Files.deleteIfExists(file);
       }
     } catch (IOException | UnsatisfiedLinkError e) {
       throw new HoldfastException(
-          "The Holdfast native library could not be loaded from "
-              + resource
-              + " by way of "
-              + System.getProperty("java.io.tmpdir")
-              + ": "
-              + e.getMessage()
-              + ". The folder must be writable and allow execution (set java.io.tmpdir);"
-              + " 'holdfast doctor' tries it.",
+          String.format(
+              "The Holdfast native library could not be loaded from %s by way of %s: %s. The"
+                  + " folder must be writable and allow execution (set java.io.tmpdir); 'holdfast"
+                  + " doctor' tries it.",
+              resource, System.getProperty("java.io.tmpdir"), e.getMessage()),
           e);
     }
   }

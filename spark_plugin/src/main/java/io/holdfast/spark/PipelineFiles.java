@@ -1,9 +1,9 @@
 package io.holdfast.spark;
 
-import io.holdfast.spark.files.FileErrors;
-import io.holdfast.spark.files.ReachedFiles;
-import io.holdfast.spark.files.SegmentFolder;
-import io.holdfast.spark.files.StagedOutput;
+import io.holdfast.spark.merged.SegmentFolder;
+import io.holdfast.spark.staging.StagedOutput;
+import io.holdfast.spark.storage.FileErrors;
+import io.holdfast.spark.storage.Storages;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.InputStream;
@@ -13,27 +13,25 @@ import java.util.List;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.FileStatus;
-import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
-import org.apache.hadoop.fs.RemoteIterator;
+import org.apache.hadoop.util.functional.RemoteIterators;
 
 /**
- * Files of regional pipelines on any file system that Spark reaches, for their driver, which is
- * written in Python. Files and folders are named by URIs; a path without a scheme is one of the
- * default file system.
+ * Files of regional pipelines on any file system that Spark reaches, for the pipelines' driver in
+ * Python. URIs name files and folders. A path without a scheme belongs to the default file system.
  *
- * <p>Errors are of exactly these classes: {@link FileNotFoundException}, {@link
- * FileAlreadyExistsException}, {@link org.apache.hadoop.security.AccessControlException}, and {@link
- * IOException} for all others; {@link IllegalArgumentException} for what is no URI.
+ * <p>Errors have exactly these classes: {@link FileNotFoundException}, {@link
+ * FileAlreadyExistsException}, {@link org.apache.hadoop.security.AccessControlException}, and
+ * {@link IOException} for all others; {@link IllegalArgumentException} for a text that is no URI.
  */
 public final class PipelineFiles {
   private final Configuration conf;
-  private final ReachedFiles files;
+  private final Storages files;
   private final StagedOutput output;
 
   public PipelineFiles(Configuration conf) {
     this.conf = conf;
-    files = new ReachedFiles(conf);
+    files = new Storages(conf);
     output = new StagedOutput(files);
   }
 
@@ -49,7 +47,7 @@ public final class PipelineFiles {
     return qualified.endsWith("/") ? qualified.substring(0, qualified.length() - 1) : qualified;
   }
 
-  /** Returns whether files and folders can be renamed in one step, which they cannot on object stores. */
+  /** Returns whether a rename is one step. On object stores it is not. */
   public boolean renames(String uri) throws IOException {
     return FileErrors.explained(
         "cannot resolve " + uri, () -> !files.isObjectStore(files.path(uri)));
@@ -57,23 +55,19 @@ public final class PipelineFiles {
 
   /**
    * Returns {@code "f <bytes> <modified ms>"} for a file, {@code "d 0 <modified ms>"} for a folder,
-   * which on an object store is what has objects below; null if there is neither.
+   * null if there is neither. On an object store a folder is a name with objects below it.
    */
   public String status(String uri) throws IOException {
     return FileErrors.explained(
         "cannot look at " + uri,
         () -> {
-          Path path = files.path(uri);
-          try {
-            return line(files.fileSystem(path).getFileStatus(path));
-          } catch (FileNotFoundException absent) {
-            return null;
-          }
+          FileStatus found = files.status(files.path(uri));
+          return found == null ? null : line(found);
         });
   }
 
   /**
-   * Returns what is in a folder, sorted by name: for each what {@link #status} says, a space, its name.
+   * Returns the content of a folder, sorted by name: {@link #status}, a space and the name of each.
    *
    * @throws FileNotFoundException if there is no such folder
    */
@@ -82,12 +76,8 @@ public final class PipelineFiles {
         "cannot list " + uri,
         () -> {
           Path folder = files.path(uri);
-          List<FileStatus> found = new ArrayList<>();
-          RemoteIterator<FileStatus> entries =
-              files.fileSystem(folder).listStatusIterator(folder);
-          while (entries.hasNext()) {
-            found.add(entries.next());
-          }
+          List<FileStatus> found =
+              RemoteIterators.toList(files.fileSystem(folder).listStatusIterator(folder));
           if (found.size() == 1 && found.get(0).getPath().equals(folder)) {
             throw new IOException("expected a folder, found a file");
           }
@@ -104,7 +94,7 @@ public final class PipelineFiles {
     return (folder ? "d " : "f ") + bytes + " " + status.getModificationTime();
   }
 
-  /** Returns all of a file; of one that is being written what readers see at this moment. */
+  /** Returns the content of a file. If it is being written, that is the content for readers now. */
   public byte[] read(String uri) throws IOException {
     return FileErrors.explained(
         "cannot read " + uri,
@@ -119,46 +109,57 @@ public final class PipelineFiles {
   /**
    * Makes a file with its parents, whole and durable on return. No reader sees a part of it.
    *
-   * @throws FileAlreadyExistsException if the name is taken; of several processes that create it at the
-   *     same time one does
+   * @throws FileAlreadyExistsException if the name is taken; if several processes create the file
+   *     at the same time, one succeeds
    */
   public void create(String uri, byte[] data) throws IOException {
-    explained("cannot create " + uri, () -> files.write(files.path(uri), data, false));
+    write("cannot create " + uri, uri, data, false);
   }
 
-  /** As {@link #create}, but a file that is there is replaced: readers see the old or the new one. */
+  /** Like {@link #create}, but replaces the file if it exists: readers see the old or the new one. */
   public void replace(String uri, byte[] data) throws IOException {
-    explained("cannot write " + uri, () -> files.write(files.path(uri), data, true));
+    write("cannot write " + uri, uri, data, true);
   }
 
-  /**
-   * Whether {@link #writeThrough} does what it says: on file systems that rename files in one step.
-   */
+  private void write(String failure, String uri, byte[] data, boolean replace) throws IOException {
+    FileErrors.explained(
+        failure,
+        () -> {
+          Path path = files.path(uri);
+          files.at(path).write(path, out -> out.write(data), replace);
+        });
+  }
+
+  /** Returns whether {@link #writeThrough} works: on file systems that rename files in one step. */
   public boolean writesThrough(String uri) throws IOException {
     return FileErrors.explained(
-        "cannot resolve " + uri, () -> files.writesThrough(files.path(uri)));
+        "cannot resolve " + uri, () -> files.at(files.path(uri)).writesThrough());
   }
 
   /**
-   * As {@link #create} or, to replace a file, {@link #replace}, by way of a folder on the same file
-   * system. It is not made, and whoever deletes it puts an end to all such writes that are under way.
+   * Like {@link #create} or {@link #replace}, by way of a folder on the same file system. This method
+   * does not make the folder. Whoever deletes it ends all such writes that are under way.
    *
    * @throws FileNotFoundException if the folder is gone
    */
   public void writeThrough(String folder, String uri, byte[] data, boolean replace)
       throws IOException {
-    explained(
+    FileErrors.explained(
         "cannot write " + uri,
-        () -> files.writeThrough(files.path(folder), files.path(uri), data, replace));
+        () -> {
+          Path path = files.path(uri);
+          Path way = files.path(folder);
+          files.at(path).writeThrough(way, path, out -> out.write(data), replace);
+        });
   }
 
   /**
-   * Says of a file or folder that it changed just now.
+   * Sets the time of a file or folder to now.
    *
    * @throws FileNotFoundException if there is none
    */
   public void touch(String uri) throws IOException {
-    explained(
+    FileErrors.explained(
         "cannot change the time of " + uri,
         () -> {
           Path path = files.path(uri);
@@ -170,26 +171,25 @@ public final class PipelineFiles {
    * Deletes a file or a folder.
    *
    * @return false if there was neither
-   * @throws IOException if a folder holds something, and {@code recursive} is false
+   * @throws IOException if a folder is not empty and {@code recursive} is false
    */
   public boolean delete(String uri, boolean recursive) throws IOException {
     return FileErrors.explained(
         "cannot delete " + uri,
         () -> {
           Path path = files.path(uri);
-          FileSystem fileSystem = files.fileSystem(path);
-          return fileSystem.delete(path, recursive);
+          return files.fileSystem(path).delete(path, recursive);
         });
   }
 
   /**
-   * Deletes files, as far as they are there; an object store is not asked whether they are, and one
-   * request deletes those of one folder.
+   * Deletes files that exist. One request to an object store deletes all files of one folder, and
+   * no request asks whether they exist.
    *
-   * @throws IOException if one is not deleted: others may be
+   * @throws IOException if one is not deleted; others may be
    */
   public void removeAll(List<String> uris) throws IOException {
-    explained(
+    FileErrors.explained(
         "cannot delete " + String.join(", ", uris),
         () -> {
           List<Path> paths = new ArrayList<>();
@@ -201,12 +201,12 @@ public final class PipelineFiles {
   }
 
   /**
-   * Makes a folder with its parents; one that is there is left as it is.
+   * Makes a folder with its parents, unless it exists.
    *
    * @throws FileAlreadyExistsException if a file has the name
    */
   public void makeFolder(String uri) throws IOException {
-    explained(
+    FileErrors.explained(
         "cannot make the folder " + uri,
         () -> {
           Path path = files.path(uri);
@@ -217,15 +217,19 @@ public final class PipelineFiles {
   }
 
   /**
-   * Gives a file or a folder another name; on an object store only a file, which is copied.
+   * Gives a file or a folder another name. On an object store this copies a file, and refuses a
+   * folder.
    *
    * @throws FileAlreadyExistsException if the name is taken
    * @throws FileNotFoundException if there is nothing to rename
    */
   public void renameNew(String from, String to) throws IOException {
-    explained(
+    FileErrors.explained(
         "cannot rename " + from + " to " + to,
-        () -> files.renameNew(files.path(from), files.path(to)));
+        () -> {
+          Path path = files.path(from);
+          files.at(path).renameNew(path, files.path(to));
+        });
   }
 
   /** See {@link StagedOutput#stage}. */
@@ -258,18 +262,5 @@ public final class PipelineFiles {
    */
   public SegmentImage openImage(String folder, long maxFileBytes) {
     return new SegmentImage(SegmentFolder.at(folder, conf), maxFileBytes);
-  }
-
-  private interface Action {
-    void run() throws IOException;
-  }
-
-  private static void explained(String what, Action action) throws IOException {
-    FileErrors.explained(
-        what,
-        () -> {
-          action.run();
-          return null;
-        });
   }
 }

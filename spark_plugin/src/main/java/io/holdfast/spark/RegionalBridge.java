@@ -2,7 +2,7 @@ package io.holdfast.spark;
 
 import io.holdfast.spark.driver.RegionalPipelines;
 import io.holdfast.spark.driver.Terms;
-import io.holdfast.spark.files.SegmentFolder;
+import io.holdfast.spark.merged.SegmentFolder;
 import io.holdfast.spark.rpc.ExecutorReply;
 import io.holdfast.spark.rpc.ExecutorRequest;
 import java.util.ArrayList;
@@ -16,19 +16,19 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * What the driver of regional pipelines, which is written in Python, calls in its JVM. A pipeline has
- * a name and a folder of segments; while it is open its workers reach the driver.
+ * The calls of the regional pipelines' driver in Python into its JVM. A pipeline has a name and a
+ * folder of segments. While it is open, its workers reach the driver.
  */
 public final class RegionalBridge {
   private static final Logger LOG = LoggerFactory.getLogger(RegionalBridge.class);
 
-  /** Executors that take longer miss a message; the next one tells them the same and more. */
+  /** Slower executors miss a message. The next message tells them the same and more. */
   private static final long ANSWER_MS = 10_000;
 
   private RegionalBridge() {}
 
   /**
-   * Opens a pipeline: workers may connect, and what they send waits for {@link #poll}.
+   * Opens a pipeline: workers may connect, and their messages wait for {@link #poll}.
    *
    * @param folder path or URI of the folder for segments, which no other open pipeline uses
    * @throws IllegalStateException if the pipeline is open, or another one has this folder
@@ -39,8 +39,8 @@ public final class RegionalBridge {
   }
 
   /**
-   * Closes a pipeline: its workers are refused from now on, messages that wait are dropped, and
-   * executors seal their files. Closing one that is not open does nothing.
+   * Closes a pipeline if it is open: refuses its workers from now on, drops messages that wait, and
+   * has executors seal their files.
    */
   public static void close(String pipeline) {
     SegmentFolder folder = pipelines().close(pipeline);
@@ -50,10 +50,10 @@ public final class RegionalBridge {
   }
 
   /**
-   * Returns messages that workers sent, in their order, or null if none came in time or {@link #wake}
-   * was called. As many as wait come at once: whatever they say, a call from Python whose result has
-   * between about 6 and 60 KB takes 40 ms, since the two ends of its connection wait for each other
-   * (Nagle's algorithm and delayed acknowledgements).
+   * Returns messages of workers in their order, or null if none came in time or {@link #wake} was
+   * called. A call returns all messages that wait: a call from Python with a result between about 6
+   * and 60 KB takes 40 ms, as both ends of its connection wait (Nagle's algorithm, delayed
+   * acknowledgements).
    *
    * @return before each message its length, 4 bytes, little-endian
    * @throws IllegalStateException if the pipeline is not open, or is closed meanwhile
@@ -63,19 +63,18 @@ public final class RegionalBridge {
   }
 
   /**
-   * Lets a {@link #poll} that waits, or else the next one, return without a message: there is
-   * something to see to besides messages. Nothing happens if the pipeline is not open.
+   * Lets a {@link #poll} that waits, or else the next one, return without a message, because the
+   * driver has other work. Does nothing if the pipeline is not open.
    */
   public static void wake(String pipeline) {
     pipelines().wake(pipeline);
   }
 
   /**
-   * Tells the managers of a folder about a checkpoint, on all executors that are known to live. Best
-   * effort.
+   * Tells the managers of a folder about a checkpoint, on all executors that are known to live.
    *
    * @param message encoded by {@code holdfast._core.manager_message}
-   * @return how many carried it out
+   * @return how many managers carried it out
    */
   public static int tellManagers(String folder, byte[] message) {
     SegmentFolder where = pipelines().folder(folder);
@@ -83,10 +82,9 @@ public final class RegionalBridge {
   }
 
   /**
-   * Shows figures of a pipeline in Spark's metrics system, beside those that it showed since it was
-   * opened.
+   * Shows figures of a pipeline in Spark's metrics system, beside earlier figures of this run.
    *
-   * @param lines of each figure a line: its name, in which dots divide levels, a space, its value
+   * @param lines for each figure a line: its name, with dots between levels, a space, its value
    */
   public static void showMetrics(String pipeline, String lines) {
     HoldfastPlugin.driver().regionalMetrics().show(pipeline, lines);
@@ -95,7 +93,7 @@ public final class RegionalBridge {
   /**
    * Shows the end of an attempt in Spark's UI, and in the event log.
    *
-   * @param line what the history keeps of it
+   * @param line of the history
    */
   public static void attemptEnded(String pipeline, String line) {
     pipelines().attemptEnded(pipeline, line);
@@ -110,14 +108,16 @@ public final class RegionalBridge {
         .toArray();
   }
 
-  /** Returns the newest term that this application gave to a manager of this folder; 0 if none. */
+  /**
+   * Returns the newest term that this application gave to a manager of this folder; 0 without one.
+   */
   public static long newestTerm(String folder) {
     return HoldfastPlugin.driver().terms().newest(pipelines().folder(folder).name);
   }
 
   /**
-   * Begins the clean-up of files that managers of a pipeline left when their executors went. The terms
-   * of all files that are there count as known.
+   * Begins the clean-up of files of a pipeline's managers whose executors are gone. The terms of
+   * all files in the folder count as known.
    *
    * @param segmentsFolder folder of the physical files
    * @param metadataFolder folder of the checkpoints' metadata
@@ -131,17 +131,18 @@ public final class RegionalBridge {
   }
 
   /**
-   * Deletes the files of managers that are gone which no retained checkpoint needs. No attempt may be
-   * under way.
+   * Deletes files of managers that are gone, if no retained checkpoint needs them. No attempt may
+   * be under way.
    *
-   * @param retainedIds all retained checkpoints, whose metadata is read once each
+   * @param retainedIds all retained checkpoints; reads the metadata of each once
    * @param liveTerms see {@link #liveTerms}: their files are left alone
    * @param newestTerm see {@link #newestTerm}; asked for before {@code liveTerms}
-   * @return what was done, for the log; empty if there was nothing to do
-   * @throws FencedException if a file has a newer term: another application writes to the folder.
-   *     Nothing is deleted then, and neither after the next two.
+   * @return the work done, for the log; empty if there was none
+   * @throws FencedException if a file has a newer term, because another application writes to the
+   *     folder. This exception and the next two come before any file is deleted.
    * @throws MissingStateException if segments or metadata that are needed are missing
-   * @throws IllegalArgumentException if a checkpoint cannot be what it says
+   * @throws IllegalArgumentException if a checkpoint gives an owner two origins, or a newer origin
+   *     than itself
    * @throws HoldfastException if the folder cannot be listed
    */
   public static String reclaimOrphans(
@@ -152,12 +153,12 @@ public final class RegionalBridge {
     return Native.reclaimOrphans(orphans, longs(retainedIds), longs(liveTerms), newestTerm);
   }
 
-  /** Ends a clean-up. Closing twice does nothing. */
+  /** Ends a clean-up. A second call does nothing. */
   public static void closeOrphans(long orphans) {
     Native.closeOrphans(orphans);
   }
 
-  /** What Python sends as numbers: small ones are Integers, others Longs. */
+  /** Converts numbers from Python: small ones are Integers, others Longs. */
   private static long[] longs(List<? extends Number> numbers) {
     return numbers.stream().mapToLong(Number::longValue).toArray();
   }
@@ -166,14 +167,14 @@ public final class RegionalBridge {
     return HoldfastPlugin.driver().regionalPipelines();
   }
 
-  /** A request that was sent, and to whom. */
+  /** A request that was sent to a writer. */
   private record Asked(Terms.Writer writer, CompletableFuture<ExecutorReply> reply) {}
 
   /**
    * Asks all managers of a folder at once.
    *
    * @param request for the manager of a term
-   * @return how many did it
+   * @return how many managers did it
    */
   private static int ask(SegmentFolder folder, LongFunction<ExecutorRequest> request) {
     List<Asked> all = new ArrayList<>();
@@ -191,7 +192,7 @@ public final class RegionalBridge {
     return done;
   }
 
-  /** Whether the manager did it; waits for the answer. */
+  /** Waits for the answer; returns whether the manager did it. */
   private static boolean isDone(Asked asked, long nanosLeft) {
     try {
       ExecutorReply reply = asked.reply().get(Math.max(0, nanosLeft), TimeUnit.NANOSECONDS);

@@ -1,12 +1,12 @@
 package io.holdfast.spark;
 
-import io.holdfast.spark.files.Compression;
-import io.holdfast.spark.files.SegmentFolder;
+import io.holdfast.spark.merged.Compression;
+import io.holdfast.spark.merged.SegmentFolder;
 import java.util.Map;
 
 /**
- * Writes the segments of a copy of a checkpoint into a new folder, which nothing else writes to. Their
- * files are sealed when it is closed.
+ * Writes the segments of a copy of a checkpoint into a new folder. Nothing else writes to the
+ * folder. Its files are sealed when the image is closed.
  */
 public final class SegmentImage implements AutoCloseable {
   /** Numbers of the kinds of segments that copies have, see rust/core/FORMAT.md. */
@@ -15,7 +15,7 @@ public final class SegmentImage implements AutoCloseable {
   private long manager;
 
   SegmentImage(SegmentFolder folder, long maxFileBytes) {
-    // Terms of managers are times: what goes on in this folder later gets a newer one.
+    // Terms of managers are times, so a later pipeline in this folder gets a newer term.
     long term = System.currentTimeMillis();
     int compression = Compression.LZ4.code;
     manager = Native.openRegional(folder.name, folder.files(), term, maxFileBytes, compression);
@@ -42,15 +42,14 @@ public final class SegmentImage implements AutoCloseable {
   }
 
   /**
-   * Copies a segment of another folder, after all of it was verified. The payload does not leave the
-   * JVM.
+   * Copies a segment of another folder, verified. The payload does not leave the JVM.
    *
    * @param from folder of the original, on any file system
    * @param reference of the original
-   * @param fromPipeline its owner's pipeline in the original, where that has another name
+   * @param fromPipeline the pipeline of its owner in the original, which may have another name
    * @return its reference in the copy
    * @throws MissingStateException if the physical file of the original is missing
-   * @throws DamagedStateException if the original is not what was written, or another owner's
+   * @throws DamagedStateException if the original is damaged, or belongs to another owner
    */
   public byte[] copy(
       StoredSegments from,
@@ -86,12 +85,12 @@ public final class SegmentImage implements AutoCloseable {
     return number;
   }
 
-  /** Makes everything that was written for a checkpoint survive a machine crash. */
+  /** Makes all writes for a checkpoint survive a machine crash. */
   public void persist(long created) {
     Native.persistSegments(manager, created);
   }
 
-  /** Seals the files. Closing twice does nothing. */
+  /** Seals the files. A second call does nothing. */
   @Override
   public void close() {
     long open = manager;

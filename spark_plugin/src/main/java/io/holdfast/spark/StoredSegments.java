@@ -1,18 +1,17 @@
 package io.holdfast.spark;
 
-import io.holdfast.spark.files.SegmentFolder;
+import io.holdfast.spark.merged.SegmentFolder;
 
 /**
- * Reads the segments of checkpoints in one folder. No manager is needed. Files that were read stay open,
- * and small segments are read together with those around them, so that all of a checkpoint takes few
- * requests.
+ * Reads the segments of checkpoints in one folder, without a manager. Files stay open, and small
+ * segments are read together with their neighbours, so that a whole checkpoint takes few requests.
  *
  * <p>Errors of all methods:
  *
  * <ul>
  *   <li>{@link MissingStateException} if the physical file is missing
- *   <li>{@link DamagedStateException} if the bytes are not those that were written, or another owner's
- *   <li>{@link UnsupportedStateException} if a newer version of Holdfast wrote it
+ *   <li>{@link DamagedStateException} if the segment is damaged, or belongs to another owner
+ *   <li>{@link NewerFormatException} if a newer version of Holdfast wrote it
  *   <li>{@link HoldfastException} if storage failed
  * </ul>
  */
@@ -28,7 +27,7 @@ public final class StoredSegments implements AutoCloseable {
   }
 
   /**
-   * Returns the payload of a segment, after all of it was verified.
+   * Returns the payload of a segment, verified.
    *
    * @param reference as checkpoints hold it
    */
@@ -38,23 +37,19 @@ public final class StoredSegments implements AutoCloseable {
   }
 
   /**
-   * Returns the size of a segment's payload in bytes, after all of it was verified. The payload does not
-   * leave the JVM.
+   * Returns the size of a segment's payload in bytes, verified. The payload does not leave the JVM.
    */
   public long bytes(
       byte[] reference, String pipeline, String operator, String region, String store) {
     return Native.segmentBytes(stored, reference, pipeline, operator, region, store);
   }
 
-  /**
-   * Returns what a segment of a state store holds, after all of it was verified, as the extension of
-   * Python decodes it.
-   */
+  /** Returns the content of a segment of a state store, verified. Python's extension decodes it. */
   public byte[] inspect(byte[] reference) {
     return Native.inspectSegment(stored, reference);
   }
 
-  /** Closes all files. Closing twice does nothing. */
+  /** Closes all files. A second call does nothing. */
   @Override
   public void close() {
     long open = stored;

@@ -64,7 +64,9 @@ public final class HoldfastTransformWithStateInPySparkExec extends TransformWith
     return new HoldfastTransformWithStateInPySparkExec(
         node.functionExpr(),
         node.groupingAttributes(),
-        OutputAttributes.of(node),
+        // The argument of its constructor. Since 4.3 its output is derived from it.
+        node.outputAttrs(), // from-4.3
+        // until-4.2: node.output(),
         node.outputMode(),
         node.timeMode(),
         node.stateInfo(),
@@ -81,7 +83,7 @@ public final class HoldfastTransformWithStateInPySparkExec extends TransformWith
         node.initialStateSchema());
   }
 
-  /** What this class is for: Holdfast serves the operator, so there is nothing to refuse. */
+  /** Refuses nothing, because Holdfast serves the operator. The class exists for this method. */
   @Override
   public void validateStateStoreProvider(boolean isStreaming) {}
 
@@ -91,7 +93,7 @@ public final class HoldfastTransformWithStateInPySparkExec extends TransformWith
     return of(this, newChild, newInitialState);
   }
 
-  /** Never equal to a node of the parent's class: Spark would keep that one instead. */
+  /** Never equal to a node of the parent's class. Otherwise Spark would keep that node. */
   @Override
   public boolean canEqual(Object other) {
     return other instanceof HoldfastTransformWithStateInPySparkExec;

@@ -8,8 +8,8 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 import scala.Option;
 
 /**
- * Spark's row checksums ({@code spark.sql.streaming.stateStore.rowChecksum.enabled}): one of key and
- * value is kept in front of every value, and verified on reads at the configured rate.
+ * Spark's row checksums ({@code spark.sql.streaming.stateStore.rowChecksum.enabled}). A checksum of
+ * key and value stands before every value. Reads verify it at the configured rate.
  */
 final class RowChecksums {
   private final Option<KeyValueIntegrityVerifier> verifier;
@@ -18,7 +18,7 @@ final class RowChecksums {
     this.verifier = verifier;
   }
 
-  /** Null when they are switched off. */
+  /** Null if they are switched off. */
   static RowChecksums of(StateStoreId id, StateStoreConf conf) {
     if (!conf.rowChecksumEnabled()) {
       return null;

@@ -4,14 +4,14 @@ import java.util.concurrent.locks.ReentrantReadWriteLock;
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider;
 
 /**
- * What a provider has so that Spark's background thread maintains it. Since 4.3 the interface has
- * fields, and the thread asks for a snapshot and for a clean-up, each on its own.
+ * The part of a provider that Spark's background thread needs. Since 4.3 the interface has fields,
+ * and the thread asks for a snapshot and for a clean-up in two calls.
  */
 public abstract class MaintainedProvider implements StateStoreProvider {
   private volatile boolean unloaded;
   private ReentrantReadWriteLock maintenanceLock = new ReentrantReadWriteLock();
 
-  /** Called by background maintenance; {@link #doMaintenance} where stores unload at task end. */
+  /** Background maintenance calls it. Stores that unload with their task call the other method. */
   @Override
   public void doSnapshotMaintenance() {
     doMaintenance();

@@ -1,8 +1,11 @@
 package io.holdfast.spark.driver;
 
+import io.holdfast.spark.DamagedStateException;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.UnsupportedStateException;
+import io.holdfast.spark.sparklog.CommitLog;
+import io.holdfast.spark.sparklog.SparkFile;
 import java.io.IOException;
 import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
@@ -20,8 +23,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Refuses, before anything is written, checkpoints that Holdfast cannot continue. Without this
- * Spark would go on silently with the provider that the checkpoint remembers.
+ * Refuses checkpoints that Holdfast cannot continue, before anything is written. Otherwise Spark
+ * would silently go on with the provider that the checkpoint remembers.
  */
 public final class CheckpointGuard {
   private static final Logger LOG = LoggerFactory.getLogger(CheckpointGuard.class);
@@ -48,7 +51,7 @@ public final class CheckpointGuard {
     }
   }
 
-  /** Refuses to start a query with a setting that tasks would fail on; warns of unknown ones. */
+  /** Refuses settings that would fail the tasks of a query; warns of unknown settings. */
   public static void checkSettings(Configuration conf) {
     if (!wantsHoldfast(conf)) {
       return;
@@ -59,72 +62,102 @@ public final class CheckpointGuard {
     new HoldfastConf(settings);
     for (String key : HoldfastConf.unknown(settings.keySet())) {
       LOG.warn(
-          "Holdfast knows no setting {}: it has no effect. There are {}",
-          key,
-          HoldfastConf.keys());
+          "Holdfast knows no setting {}: it has no effect. There are {}", key, HoldfastConf.keys());
     }
   }
 
   /**
-   * Refuses to restart a stateful query whose offset log names another provider, or none. Readers of a
-   * checkpoint (the state reader, which runs on other threads) are let through.
+   * Whether a query that selects Holdfast reads a plan. Readers of a checkpoint (the state reader,
+   * which runs on other threads) are let through.
+   */
+  public static boolean isRestart(Configuration conf, Path path) {
+    return wantsHoldfast(conf)
+        && SparkFile.of(path).kind() == SparkFile.Kind.PLAN
+        && Thread.currentThread() instanceof UninterruptibleThread;
+  }
+
+  /**
+   * Refuses to restart a stateful query whose offset log names another provider, or none.
    *
-   * @param open Spark's own way, without this check
+   * @param open opens a file without this check
    */
   public static void refuseForeignCheckpoint(
-      Predicate<Path> exists,
-      Function<Path, FSDataInputStream> open,
-      Configuration conf,
-      Path path) {
-    Path log = path.getParent();
-    boolean restart =
-        wantsHoldfast(conf)
-            && log != null
-            && log.getName().equals("offsets")
-            && Thread.currentThread() instanceof UninterruptibleThread;
-    if (!restart || !exists.test(new Path(log.getParent(), "state"))) {
+      Predicate<Path> exists, Function<Path, FSDataInputStream> open, Path path) {
+    Path checkpoint = SparkFile.of(path).checkpoint();
+    if (!exists.test(new Path(checkpoint, "state"))) {
       return;
     }
     String provider = recordedProvider(open, path);
     if (provider.equals(HoldfastConf.PROVIDER_CLASS) || provider.equals(UNREADABLE)) {
       return;
     }
-    Path checkpoint = log.getParent();
     if (provider.isEmpty()) {
       throw new UnsupportedStateException(
-          "Checkpoint "
-              + checkpoint
-              + " does not record which state store provider made it (in "
-              + path
-              + "): a version of Spark did that recorded none, such as 2.1, with its own provider."
-              + " Holdfast cannot continue it and nothing was changed. Either set "
-              + HoldfastConf.PROVIDER_KEY
-              + " to Spark's own provider for this query, or start it with a new checkpoint folder.");
+          String.format(
+              "Checkpoint %s does not record which state store provider made it (in %s): a version"
+                  + " of Spark did that recorded none, such as 2.1, with its own provider."
+                  + " Holdfast cannot continue it and nothing was changed. Either set %s to"
+                  + " Spark's own provider for this query, or start it with a new checkpoint"
+                  + " folder.",
+              checkpoint, path, HoldfastConf.PROVIDER_KEY));
     }
     throw new UnsupportedStateException(
-        "Checkpoint "
-            + checkpoint
-            + " was made with state store provider "
-            + provider
-            + " (recorded in "
-            + path
-            + "); Holdfast cannot continue it and nothing was changed. Either set "
-            + HoldfastConf.PROVIDER_KEY
-            + "="
-            + provider
-            + " for this query, or start it with a new checkpoint folder.");
+        String.format(
+            "Checkpoint %s was made with state store provider %s (recorded in %s); Holdfast cannot"
+                + " continue it and nothing was changed. Either set %s=%s for this query, or start"
+                + " it with a new checkpoint folder.",
+            checkpoint, provider, path, HoldfastConf.PROVIDER_KEY, provider));
   }
 
-  /** Empty where none is recorded, {@link #UNREADABLE} for what is no entry of the offset log. */
-  private static String recordedProvider(
-      Function<Path, FSDataInputStream> open, Path path) {
+  /**
+   * Refuses to restart a stateful query if one of its logs lacks entries that the other has. Spark
+   * would ask stores for state without an id, or with the id of another batch.
+   */
+  public static void refuseTornLogs(Configuration conf, Path checkpoint) {
+    long planned;
+    long committed;
+    try {
+      planned = CommitLog.newestBatch(new Path(checkpoint, "offsets"), conf);
+      committed = CommitLog.newestBatch(new Path(checkpoint, "commits"), conf);
+    } catch (IOException e) {
+      throw new HoldfastException("Cannot list the logs of " + checkpoint, e);
+    }
+    if (planned == committed || planned == committed + 1) {
+      return;
+    }
+    boolean commitsGone = committed < planned;
+    String log = commitsGone ? "commits" : "offsets";
+    long last = Math.min(planned, committed);
+    String otherLog = commitsGone ? "offsets" : "commits";
+    String wayBack =
+        last < 0
+            ? "begin with a new checkpoint folder."
+            : String.format(
+                "go back to batch %1$d: delete the entries of %2$s behind %1$d, with their twins"
+                    + " .N.crc, and start the query again. It then takes the rows since batch %1$d"
+                    + " once more, so they must still be in the source.",
+                last, otherLog);
+    throw new DamagedStateException(
+        String.format(
+            "Checkpoint %s lacks entries of %s behind %s: its log of offsets ends at batch %s, and"
+                + " its commit log at batch %s. Without them it is not known where the state is."
+                + " Nothing was changed. Put the entries back from a copy. Without a copy, %s",
+            checkpoint, log, ended(last), ended(planned), ended(committed), wayBack));
+  }
+
+  private static String ended(long batch) {
+    return batch < 0 ? "none" : Long.toString(batch);
+  }
+
+  /** Empty if none is recorded; {@link #UNREADABLE} if the file is no entry of the offset log. */
+  private static String recordedProvider(Function<Path, FSDataInputStream> open, Path path) {
     try (InputStream in = open.apply(path)) {
       String text = new String(in.readAllBytes(), StandardCharsets.UTF_8);
       Matcher matcher = RECORDED_PROVIDER.matcher(text);
       if (matcher.find()) {
         return matcher.group(1);
       }
-      // Version, metadata (none in the oldest), offsets. A cut file is for Spark to report.
+      // Lines: version, metadata (none in the oldest entries), offsets. Spark reports a cut file.
       String[] lines = text.split("\n", -1);
       String metadata = lines.length < 3 ? UNREADABLE : lines[1].trim();
       boolean whole = metadata.isEmpty() || (metadata.startsWith("{") && metadata.endsWith("}"));

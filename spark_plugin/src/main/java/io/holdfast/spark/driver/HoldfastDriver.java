@@ -3,21 +3,25 @@ package io.holdfast.spark.driver;
 import com.codahale.metrics.Gauge;
 import com.codahale.metrics.MetricRegistry;
 import io.holdfast.spark.Native;
-import io.holdfast.spark.files.CommitLog;
-import io.holdfast.spark.files.Reclaimed;
-import io.holdfast.spark.files.SegmentFolder;
+import io.holdfast.spark.merged.Reclaimed;
+import io.holdfast.spark.merged.SegmentFolder;
+import io.holdfast.spark.minor.BuildInfo;
+import io.holdfast.spark.rpc.DriverReply;
+import io.holdfast.spark.rpc.DriverRequest;
 import io.holdfast.spark.rpc.ExecutorRequest;
-import io.holdfast.spark.rpc.LostFiles;
-import io.holdfast.spark.rpc.TermRequest;
+import io.holdfast.spark.rpc.MessageBytes;
+import io.holdfast.spark.sparklog.CommitLog;
+import io.holdfast.spark.sparklog.SparkFile;
+import io.holdfast.spark.storage.LocalModes;
 import io.holdfast.spark.ui.HoldfastUi;
 import io.holdfast.spark.ui.UiEvents;
 import java.io.IOException;
-import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
+import java.util.function.ToLongFunction;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.SparkContext;
@@ -38,14 +42,14 @@ public final class HoldfastDriver implements DriverPlugin {
   /** By folder, the query that publishes there. */
   private final Map<String, String> queries = new ConcurrentHashMap<>();
 
-  /** By folder, what its last clean-up found. */
+  /** By folder, the result of its last clean-up. */
   private final Map<String, Reclaimed> reclaimed = new ConcurrentHashMap<>();
 
-  /** Handle of what is known about sealed files, 0 before the first clean-up. */
+  /** Handle of the indexes of sealed files; 0 before the first clean-up. */
   private long indexCache;
 
   private final Terms terms = new Terms();
-  private final DurableFiles durableFiles = new DurableFiles(terms);
+  private final Durability durability = new Durability(terms);
   private final PartitionFolders partitionFolders = new PartitionFolders();
   private final SparkRecords sparkRecords = new SparkRecords();
   private final Consumer<HoldfastDriver> started;
@@ -68,6 +72,7 @@ public final class HoldfastDriver implements DriverPlugin {
   @Override
   public Map<String, String> init(SparkContext sc, PluginContext context) {
     BuildInfo.requireSpark(sc.version());
+    LocalModes.follow(sc.hadoopConfiguration());
     reclaimer = new Reclaimer(this::reclaim);
     regionalMetrics = new RegionalMetrics(context.metricRegistry());
     events = event -> sc.listenerBus().post(event);
@@ -83,38 +88,46 @@ public final class HoldfastDriver implements DriverPlugin {
         });
     HoldfastUi.attach(sc);
     started.accept(this);
-    return Collections.emptyMap();
+    return Map.of();
   }
 
   /** Spark names them {@code plugin.io.holdfast.spark.HoldfastPlugin.<name>}. */
   @Override
   public void registerMetrics(String appId, PluginContext context) {
-    MetricRegistry registry = context.metricRegistry();
-    registry.register(
-        "closedFileBytes",
-        (Gauge<Long>)
-            () -> reclaimed.values().stream().mapToLong(Reclaimed::physicalBytes).sum());
-    registry.register(
-        "pinnedBytes",
-        (Gauge<Long>)
-            () -> reclaimed.values().stream().mapToLong(Reclaimed::pinnedBytes).sum());
+    register(context.metricRegistry(), "closedFileBytes", Reclaimed::physicalBytes);
+    register(context.metricRegistry(), "pinnedBytes", Reclaimed::pinnedBytes);
+  }
+
+  private void register(MetricRegistry registry, String name, ToLongFunction<Reclaimed> figure) {
+    Gauge<Long> sum = () -> reclaimed.values().stream().mapToLong(figure).sum();
+    registry.register(name, sum);
   }
 
   @Override
   public Object receive(Object message) {
-    if (message instanceof TermRequest request) {
-      Terms.Writer writer = new Terms.Writer(request.executorId(), request.executor());
-      return terms.forRun(request.folder(), request.held(), writer);
+    return MessageBytes.of(reply((DriverRequest) message));
+  }
+
+  private DriverReply reply(DriverRequest request) {
+    if (request instanceof DriverRequest.StoreTerm wanted) {
+      Terms.Writer writer = new Terms.Writer(wanted.executorId(), wanted.executor());
+      return new DriverReply.Term(terms.forRun(wanted.folder(), wanted.held(), writer), null);
     }
-    if (message instanceof LostFiles lost) {
-      durableFiles.lost(lost);
-      return true;
+    if (request instanceof DriverRequest.LostFiles lost) {
+      durability.lost(lost);
+      return new DriverReply.Done();
     }
-    Object answer = regionalPipelines.receive(message);
-    if (answer != null) {
-      return answer;
+    if (request instanceof DriverRequest.TermEnded ended) {
+      terms.forget(ended.dir(), ended.term());
+      return new DriverReply.Done();
     }
-    throw new IllegalArgumentException("Unknown message " + message);
+    if (request instanceof DriverRequest.Hello hello) {
+      return regionalPipelines.welcome(hello);
+    }
+    if (request instanceof DriverRequest.PipelineTerm wanted) {
+      return regionalPipelines.term(wanted);
+    }
+    return regionalPipelines.take((DriverRequest.Sent) request);
   }
 
   @Override
@@ -123,38 +136,38 @@ public final class HoldfastDriver implements DriverPlugin {
     reclaimer.stop();
     regionalPipelines.stop();
     synchronized (this) {
-      // A clean-up that still runs keeps it alive; a later one fails, as it should.
+      // A clean-up that still runs keeps the cache alive. A later one fails, as it should.
       if (indexCache != 0) {
         Native.closeIndexCache(indexCache);
       }
     }
   }
 
-  /** An entry of the commit log is complete and about to be published. */
-  void publishing(Path entry, List<CommitLog.StoreId> ids, Configuration conf)
+  /** Makes everything durable that an entry of the commit log needs, before it is published. */
+  void publishing(SparkFile entry, List<CommitLog.StoreId> ids, Configuration conf)
       throws IOException {
-    Path state = CommitLog.stateOf(entry);
-    sparkRecords.committing(state.getParent(), conf);
+    sparkRecords.committing(entry.checkpoint(), conf);
+    Path state = new Path(entry.checkpoint(), "state");
     SegmentFolder folder = SegmentFolder.of(state.toString(), conf);
-    String[] texts = ids.stream().map(store -> store.id).toArray(String[]::new);
+    String[] texts = ids.stream().map(CommitLog.StoreId::id).toArray(String[]::new);
     String query = queryOfThread.get();
     if (query != null) {
       queries.put(folder.name, query);
     }
-    durableFiles.makeDurable(folder, texts);
+    durability.makeDurable(folder, texts);
     terms.requireNewest(folder);
-    if (entry.getName().equals("0")) {
+    if (entry.number() == 0) {
       partitionFolders.forget(state);
     }
     partitionFolders.create(state, ids, conf);
   }
 
   /** An entry of the commit log is on disk. */
-  void published(Path entry, Configuration conf) {
+  void published(SparkFile entry, Configuration conf) {
     reclaimer.published(entry, conf);
   }
 
-  /** Deletes what the oldest retained entry and everything after it do not need. */
+  /** See {@link Reclaimer.Pass}. */
   private String reclaim(SegmentFolder folder, long batch, String[] partitions, String[] ids) {
     long cache;
     synchronized (this) {
@@ -163,25 +176,24 @@ public final class HoldfastDriver implements DriverPlugin {
       }
       cache = indexCache;
     }
-    // A file of a term given from now on stops the pass: the next one knows it.
+    // A file of a term that is given later stops the pass. The next pass knows the term.
     Terms.Given given = terms.given(folder.name);
     long[] live = given.writers().keySet().stream().mapToLong(Long::longValue).toArray();
     Reclaimed pass =
-        Native.reclaim(
-            cache, folder.name, folder.files(), partitions, ids, live, given.newest());
+        Native.reclaim(cache, folder.name, folder.files(), partitions, ids, live, given.newest());
     reclaimed.put(folder.name, pass);
     tell(folder, batch, pass);
     long toTell = pass.pinnedBytes();
     for (Terms.Writer writer : given.writers().values()) {
-      // Best effort: the next notice names these files again.
+      // No answer is needed: the next notice names these files again.
       writer.link().ask(new ExecutorRequest.WasteNotice(folder.name, toTell, pass.wasteful()));
-      // One of them reports the bytes: tasks' metrics are added up.
+      // Only one executor reports the bytes, because Spark adds up the metrics of tasks.
       toTell = 0;
     }
     return pass.done();
   }
 
-  /** Listeners of the application hear what a clean-up of a query's files found. */
+  /** Tells listeners of the application about a clean-up of a query's files. */
   private void tell(SegmentFolder folder, long batch, Reclaimed pass) {
     String query = queries.get(folder.name);
     if (query != null) {

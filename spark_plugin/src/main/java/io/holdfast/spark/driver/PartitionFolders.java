@@ -1,6 +1,6 @@
 package io.holdfast.spark.driver;
 
-import io.holdfast.spark.files.CommitLog;
+import io.holdfast.spark.sparklog.CommitLog;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.util.ArrayList;
@@ -9,7 +9,6 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
@@ -17,18 +16,19 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.util.functional.FutureIO;
 
 /**
- * The empty folders {@code <checkpoint>/state/operator/partition}: Spark's state reader finds the
- * partitions of an operator by them. They are made once, with the first batch that has them.
+ * The empty folders {@code <checkpoint>/state/operator/partition}. Spark's state reader finds the
+ * partitions of an operator by these folders. The first batch of a partition makes its folder.
  */
 final class PartitionFolders {
-  /** On an object store each takes a few round trips. */
+  /** On an object store each folder takes a few round trips. */
   private static final int MAX_THREADS = 16;
 
   private final Map<Path, Set<String>> known = new HashMap<>();
 
-  /** The first batch of a checkpoint is about to be committed, perhaps not the first one there. */
+  /** Called for batch 0: the checkpoint may be a new one under the path of an old one. */
   synchronized void forget(Path state) {
     known.remove(state);
   }
@@ -41,7 +41,7 @@ final class PartitionFolders {
     for (CommitLog.StoreId id : ids) {
       if (!present.contains(id.partition())) {
         missing.add(id.partition());
-        operators.add(id.operator);
+        operators.add(id.operator());
       }
     }
     if (missing.isEmpty()) {
@@ -49,7 +49,7 @@ final class PartitionFolders {
     }
     FileSystem fileSystem = state.getFileSystem(conf);
     for (String operator : operators) {
-      // A query that was restarted finds them all by one listing.
+      // After a restart one listing finds all folders.
       present.addAll(listed(fileSystem, state, operator));
     }
     missing.removeAll(present);
@@ -85,13 +85,8 @@ final class PartitionFolders {
         made.add(threads.submit(() -> fileSystem.mkdirs(new Path(state, partition))));
       }
       for (Future<Boolean> folder : made) {
-        folder.get();
+        FutureIO.awaitFuture(folder);
       }
-    } catch (ExecutionException e) {
-      throw new IOException("Cannot make the folders of partitions in " + state, e.getCause());
-    } catch (InterruptedException e) {
-      Thread.currentThread().interrupt();
-      throw new IOException("Interrupted while folders were made in " + state, e);
     } finally {
       threads.shutdownNow();
     }

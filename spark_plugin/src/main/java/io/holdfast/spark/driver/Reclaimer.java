@@ -2,27 +2,25 @@ package io.holdfast.spark.driver;
 
 import io.holdfast.spark.DaemonThreads;
 import io.holdfast.spark.HoldfastConf;
-import io.holdfast.spark.files.CommitLog;
-import io.holdfast.spark.files.SegmentFolder;
+import io.holdfast.spark.merged.SegmentFolder;
+import io.holdfast.spark.sparklog.CommitLog;
+import io.holdfast.spark.sparklog.SparkFile;
 import java.io.IOException;
-import java.io.InputStream;
 import java.util.List;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.hadoop.conf.Configuration;
-import org.apache.hadoop.fs.FileStatus;
-import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Deletes merged files that no retained batch needs. Only the driver decides this: a file is
- * shared by executors as soon as a partition moves.
+ * Deletes merged files that no retained batch needs. Only the driver can decide this, because
+ * executors share a file once a partition has moved.
  *
- * <p>Spark itself removes old entries of the commit log (spark.sql.streaming.minBatchesToRetain);
- * the oldest one that is left says how far back state is needed.
+ * <p>Spark removes old entries of the commit log (spark.sql.streaming.minBatchesToRetain). The
+ * oldest entry that is left is the oldest batch whose state is needed.
  */
 final class Reclaimer {
   private static final Logger LOG = LoggerFactory.getLogger(Reclaimer.class);
@@ -30,12 +28,12 @@ final class Reclaimer {
   /** One pass over a folder. */
   interface Pass {
     /**
-     * Deletes what the oldest retained entry and everything after it do not need.
+     * Deletes files that neither the oldest retained entry nor any later one needs.
      *
      * @param batch that was published last
      * @param partitions {@code operator/partition} of each id
      * @param ids of the oldest retained entry
-     * @return what was done, for the log; empty when nothing was
+     * @return the work done, for the log; empty if there was none
      */
     String reclaim(SegmentFolder folder, long batch, String[] partitions, String[] ids);
   }
@@ -49,18 +47,18 @@ final class Reclaimer {
     this.pass = pass;
   }
 
-  void published(Path entry, Configuration conf) {
+  void published(SparkFile entry, Configuration conf) {
     long every = batchesBetween(conf);
-    boolean due = Long.parseLong(entry.getName()) % every == every - 1;
-    // A pass that is skipped because another one runs is made up for by the next.
+    boolean due = entry.number() % every == every - 1;
+    // If a pass still runs, this one is skipped, and the next one does its work.
     if (due && busy.compareAndSet(false, true)) {
       worker.execute(() -> run(entry, conf));
     }
   }
 
   /**
-   * Batches between two passes, each of which lists the folder and reads the index of every new file:
-   * so many may pile up, as Spark's own providers understand these two settings.
+   * Batches between two passes. Each pass lists the folder and reads the index of every new file.
+   * Spark's own providers understand these two settings in the same way.
    */
   private static long batchesBetween(Configuration conf) {
     int retained = conf.getInt(HoldfastConf.RETAINED_KEY, HoldfastConf.RETAINED_DEFAULT);
@@ -72,38 +70,25 @@ final class Reclaimer {
     worker.shutdownNow();
   }
 
-  private void run(Path entry, Configuration conf) {
-    Path state = CommitLog.stateOf(entry);
+  private void run(SparkFile entry, Configuration conf) {
+    Path state = new Path(entry.checkpoint(), "state");
     try {
-      List<CommitLog.StoreId> oldest = oldestRetained(entry, conf);
+      Path log = entry.path().getParent();
+      long first = CommitLog.batches(log, conf).min().orElse(entry.number());
+      List<CommitLog.StoreId> oldest = CommitLog.read(new Path(log, Long.toString(first)), conf);
       String[] partitions =
           oldest.stream().map(CommitLog.StoreId::partition).toArray(String[]::new);
-      String[] ids = oldest.stream().map(store -> store.id).toArray(String[]::new);
+      String[] ids = oldest.stream().map(CommitLog.StoreId::id).toArray(String[]::new);
       SegmentFolder folder = SegmentFolder.of(state.toString(), conf);
-      long batch = Long.parseLong(entry.getName());
-      String done = pass.reclaim(folder, batch, partitions, ids);
+      String done = pass.reclaim(folder, entry.number(), partitions, ids);
       if (!done.isEmpty()) {
         LOG.info("Holdfast reclaimed {}: {}", state, done);
       }
     } catch (IOException | RuntimeException e) {
-      // Nothing depends on it but disk space; the next pass tries again.
+      // Only disk space depends on it, and the next pass tries again.
       LOG.warn("Holdfast could not reclaim files in {}", state, e);
     } finally {
       busy.set(false);
-    }
-  }
-
-  private static List<CommitLog.StoreId> oldestRetained(Path entry, Configuration conf)
-      throws IOException {
-    FileSystem fileSystem = entry.getFileSystem(conf);
-    long oldest = Long.parseLong(entry.getName());
-    for (FileStatus listed : fileSystem.listStatus(entry.getParent())) {
-      if (CommitLog.isEntry(listed.getPath())) {
-        oldest = Math.min(oldest, Long.parseLong(listed.getPath().getName()));
-      }
-    }
-    try (InputStream in = fileSystem.open(new Path(entry.getParent(), Long.toString(oldest)))) {
-      return CommitLog.holdfastIds(in.readAllBytes());
     }
   }
 }

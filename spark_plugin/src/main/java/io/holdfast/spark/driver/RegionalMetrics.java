@@ -1,38 +1,24 @@
 package io.holdfast.spark.driver;
 
-import com.codahale.metrics.Gauge;
+import com.codahale.metrics.DefaultSettableGauge;
 import com.codahale.metrics.MetricRegistry;
+import com.codahale.metrics.SettableGauge;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
 /**
- * What regional pipelines did since they began, in Spark's metrics system. The gauges of a pipeline
- * stay when it ends, so that sinks report its last figures, until it begins again or a hundred others
- * did.
+ * Figures of regional pipelines since their start, in Spark's metrics system. The gauges of a
+ * pipeline stay after its end, so that sinks report its last figures. They go when it begins again,
+ * or when a hundred other pipelines have begun.
  */
 public final class RegionalMetrics {
   private static final int MAX_PIPELINES = 100;
 
-  /** One figure. The registry's copy of the gauge is read by threads of sinks. */
-  private static final class Figure implements Gauge<Number> {
-    /** Never null: Prometheus gives up a scrape that has a gauge without a number. */
-    volatile Number value;
-
-    Figure(Number value) {
-      this.value = value;
-    }
-
-    @Override
-    public Number getValue() {
-      return value;
-    }
-  }
-
   private final MetricRegistry registry;
 
-  /** By pipeline, the one that showed figures last at the end; then by name. */
-  private final LinkedHashMap<String, Map<String, Figure>> shown =
+  /** By pipeline, the last one that showed figures at the end; then by name. */
+  private final LinkedHashMap<String, Map<String, SettableGauge<Number>>> shown =
       new LinkedHashMap<>(16, 0.75f, true);
 
   RegionalMetrics(MetricRegistry registry) {
@@ -49,30 +35,33 @@ public final class RegionalMetrics {
   }
 
   /**
-   * Shows figures, beside those that were shown before.
+   * Shows figures, beside earlier ones.
    *
-   * @param lines of each figure a line: its name, a space, its value
+   * @param lines for each figure a line: its name, a space, its value
    */
   public synchronized void show(String pipeline, String lines) {
-    Map<String, Figure> figures = shown.computeIfAbsent(pipeline, name -> new HashMap<>());
+    Map<String, SettableGauge<Number>> figures =
+        shown.computeIfAbsent(pipeline, name -> new HashMap<>());
     for (String line : lines.split("\n")) {
       int space = line.lastIndexOf(' ');
       Number value = number(line.substring(space + 1));
-      figures.computeIfAbsent(line.substring(0, space), name -> registered(name, value)).value =
-          value;
+      figures
+          .computeIfAbsent(line.substring(0, space), name -> registered(name, value))
+          .setValue(value);
     }
   }
 
-  private Figure registered(String name, Number value) {
-    Figure figure = new Figure(value);
-    // Names of two pipelines may differ in a character that metrics do not have: the later one counts.
+  private SettableGauge<Number> registered(String name, Number value) {
+    // Never null: a gauge without a number fails a scrape of Prometheus.
+    SettableGauge<Number> figure = new DefaultSettableGauge<>(value);
+    // Two pipelines may get one name, as metrics lack some characters. The later pipeline counts.
     registry.remove(name);
-    // Spark copied the registry when the application began; it hears of what is added later.
+    // Spark copied the registry when the application began, and learns of later gauges by events.
     registry.register(name, figure);
     return figure;
   }
 
-  private void remove(Map<String, Figure> figures) {
+  private void remove(Map<String, SettableGauge<Number>> figures) {
     if (figures != null) {
       figures.keySet().forEach(registry::remove);
     }

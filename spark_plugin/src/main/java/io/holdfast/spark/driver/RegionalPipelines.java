@@ -1,62 +1,62 @@
 package io.holdfast.spark.driver;
 
-import io.holdfast.spark.files.SegmentFolder;
-import io.holdfast.spark.rpc.MessageBytes;
-import io.holdfast.spark.rpc.RegionalMessages;
+import io.holdfast.spark.merged.SegmentFolder;
+import io.holdfast.spark.rpc.DriverReply;
+import io.holdfast.spark.rpc.DriverRequest;
 import io.holdfast.spark.ui.UiEvents;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
-import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.util.SerializableConfiguration;
 
-/** Driver side of regional pipelines: which are open, and what goes between driver and workers. */
+/** Driver side of regional pipelines: the open pipelines, and the messages of their workers. */
 public final class RegionalPipelines {
-  /** Bounds on messages that wait for {@link #poll}; beyond them senders wait. */
+  /** Bounds on messages that wait for {@link #poll}. Beyond them senders wait. */
   private static final int MAX_QUEUED = 4096;
 
   private static final long MAX_QUEUED_BYTES = 64L << 20;
 
   /**
-   * Bound on what one {@link #poll} returns, beyond its first message. The way to Python takes the
-   * longer per byte the more there is at once.
+   * Bound on the result of one {@link #poll}, beyond its first message. A larger result takes
+   * longer per byte on the way to Python.
    */
   private static final int MAX_POLLED_BYTES = 1 << 20;
 
   private static final class Pipeline {
-    final RegionalMessages.Run run;
+    final DriverRequest.Run run;
     final SegmentFolder folder;
     private final ArrayDeque<byte[]> queue = new ArrayDeque<>();
     private long queuedBytes;
     private boolean closed;
     private boolean woken;
 
-    Pipeline(RegionalMessages.Run run, SegmentFolder folder) {
+    Pipeline(DriverRequest.Run run, SegmentFolder folder) {
       this.run = run;
       this.folder = folder;
     }
 
-    synchronized Object take(byte[] data) {
+    synchronized DriverReply take(byte[] data) {
       if (closed) {
-        return notOpen(run.pipeline());
+        return refused(run.pipeline());
       }
       boolean full = queue.size() >= MAX_QUEUED || queuedBytes + data.length > MAX_QUEUED_BYTES;
-      // One message always fits, however large it is.
+      // One message always fits, even a larger one.
       if (full && !queue.isEmpty()) {
-        return RegionalMessages.FULL;
+        return new DriverReply.Full();
       }
       queue.add(data);
       queuedBytes += data.length;
       notifyAll();
-      return true;
+      return new DriverReply.Done();
     }
 
     synchronized byte[] poll(long timeoutMs) {
@@ -83,7 +83,7 @@ public final class RegionalPipelines {
       return takeWaiting();
     }
 
-    /** Takes messages off the queue, which has one: those that fit, each behind its length. */
+    /** Takes the messages that fit off the queue, at least one, each behind its length. */
     private byte[] takeWaiting() {
       List<byte[]> taken = new ArrayList<>();
       int size = 0;
@@ -117,11 +117,14 @@ public final class RegionalPipelines {
   private final Configuration conf;
   private final RegionalMetrics metrics;
   private final Consumer<SparkListenerEvent> events;
-  private final Map<String, Pipeline> open = new HashMap<>();
+
+  /** By name. The lock is needed to add one, so that two pipelines never share a folder. */
+  private final Map<String, Pipeline> open = new ConcurrentHashMap<>();
+
   private long lastRun;
 
   /**
-   * @param events takes what listeners of the application shall hear
+   * @param events posts events to the listeners of the application
    */
   RegionalPipelines(
       Terms terms,
@@ -138,6 +141,10 @@ public final class RegionalPipelines {
     return "The regional pipeline '" + pipeline + "' is not open in this application";
   }
 
+  private static DriverReply refused(String pipeline) {
+    return new DriverReply.Refused(notOpen(pipeline));
+  }
+
   public SegmentFolder folder(String location) {
     return SegmentFolder.at(location, conf);
   }
@@ -152,63 +159,50 @@ public final class RegionalPipelines {
     for (Pipeline pipeline : open.values()) {
       if (pipeline.run.pipeline().equals(name) || pipeline.folder.name.equals(folder.name)) {
         throw new IllegalStateException(
-            "The regional pipeline '"
-                + pipeline.run.pipeline()
-                + "' is open already, with its segments in "
-                + pipeline.folder.name);
+            "The regional pipeline '%s' is open already, with its segments in %s"
+                .formatted(pipeline.run.pipeline(), pipeline.folder.name));
       }
     }
-    open.put(name, new Pipeline(new RegionalMessages.Run(name, ++lastRun), folder));
+    DriverRequest.Run run = new DriverRequest.Run(name, ++lastRun);
+    open.put(name, new Pipeline(run, folder));
     metrics.begin(name);
-    String run = uiRun(open.get(name).run);
     events.accept(
-        new UiEvents.PipelineOpened(run, name, folder.name, System.currentTimeMillis()));
+        new UiEvents.PipelineOpened(uiRun(run), name, folder.name, System.currentTimeMillis()));
   }
 
-  /**
-   * Closes a pipeline, if it is open: its workers are refused from now on.
-   *
-   * @return the folder of its segments; null if it was not open
-   */
+  /** Closes a pipeline; returns the folder of its segments, null if it was not open. */
   public SegmentFolder close(String name) {
-    Pipeline pipeline;
-    synchronized (this) {
-      pipeline = open.remove(name);
-    }
+    Pipeline pipeline = open.remove(name);
     if (pipeline == null) {
       return null;
     }
     pipeline.close();
-    events.accept(
-        new UiEvents.PipelineClosed(uiRun(pipeline.run), System.currentTimeMillis()));
+    events.accept(new UiEvents.PipelineClosed(uiRun(pipeline.run), System.currentTimeMillis()));
     return pipeline.folder;
   }
 
   /**
-   * Listeners of the application hear of the end of an attempt.
+   * Tells listeners of the application about the end of an attempt.
    *
-   * @param line as the history of a pipeline has it
+   * @param line of the history of a pipeline
    */
   public void attemptEnded(String name, String line) {
     events.accept(UiEvents.AttemptEnded.of(uiRun(named(name).run), line));
   }
 
-  /** What listeners know an opening of a pipeline by. */
-  private static String uiRun(RegionalMessages.Run run) {
+  /** The name of a run for listeners. */
+  private static String uiRun(DriverRequest.Run run) {
     return "pipeline-" + run.number();
   }
 
-  /** Messages of workers; null when none came in time, or after a call of wake. */
+  /** Messages of workers; null if none came in time, or after a call of {@link #wake}. */
   public byte[] poll(String name, long timeoutMs) {
     return named(name).poll(timeoutMs);
   }
 
   /** Lets a poll return; nothing if the pipeline is not open. */
   public void wake(String name) {
-    Pipeline pipeline;
-    synchronized (this) {
-      pipeline = open.get(name);
-    }
+    Pipeline pipeline = open.get(name);
     if (pipeline != null) {
       pipeline.wake();
     }
@@ -219,70 +213,50 @@ public final class RegionalPipelines {
     open.clear();
   }
 
-  /** Answers a message of an executor; null if it is not about regional pipelines. */
-  Object receive(Object message) {
-    if (message instanceof RegionalMessages.Hello hello) {
-      return welcome(hello);
-    }
-    if (message instanceof RegionalMessages.TermWanted wanted) {
-      return term(wanted);
-    }
-    if (message instanceof RegionalMessages.TermEnded ended) {
-      terms.forget(ended.dir(), ended.term());
-      return true;
-    }
-    if (message instanceof RegionalMessages.Sent sent) {
-      Pipeline pipeline = of(sent.run());
-      return pipeline == null ? notOpen(sent.run().pipeline()) : pipeline.take(sent.data());
-    }
-    return null;
+  DriverReply take(DriverRequest.Sent sent) {
+    Pipeline pipeline = of(sent.run());
+    return pipeline == null ? refused(sent.run().pipeline()) : pipeline.take(sent.data());
   }
 
-  private Object welcome(RegionalMessages.Hello hello) {
-    Pipeline pipeline;
-    synchronized (this) {
-      pipeline = open.get(hello.pipeline());
-    }
+  DriverReply welcome(DriverRequest.Hello hello) {
+    Pipeline pipeline = open.get(hello.pipeline());
     if (pipeline == null) {
-      return notOpen(hello.pipeline());
+      return refused(hello.pipeline());
     }
     String dir = folder(hello.folder()).name;
     if (!pipeline.folder.name.equals(dir)) {
-      return "The segments of the regional pipeline '"
-          + hello.pipeline()
-          + "' are in "
-          + pipeline.folder.name
-          + ", not in "
-          + dir;
+      return new DriverReply.Refused(
+          "The segments of the regional pipeline '%s' are in %s, not in %s"
+              .formatted(hello.pipeline(), pipeline.folder.name, dir));
     }
-    return MessageBytes.of(new RegionalMessages.Welcome(dir, pipeline.run.number()));
+    return new DriverReply.Welcome(dir, pipeline.run.number());
   }
 
-  private Object term(RegionalMessages.TermWanted wanted) {
+  DriverReply term(DriverRequest.PipelineTerm wanted) {
     Pipeline pipeline = of(wanted.run());
     if (pipeline == null) {
-      return notOpen(wanted.run().pipeline());
+      return refused(wanted.run().pipeline());
     }
     SegmentFolder folder = pipeline.folder;
     Terms.Writer writer = new Terms.Writer(wanted.executorId(), wanted.executor());
     long term = terms.next(folder, writer);
     if (of(wanted.run()) == null) {
-      // Closed meanwhile, perhaps before this term was given: then close asked no manager of it.
+      // The pipeline was closed meanwhile, and perhaps before the term was given. Then no manager
+      // of this term was told to close.
       terms.forget(folder.name, term);
-      return notOpen(wanted.run().pipeline());
+      return refused(wanted.run().pipeline());
     }
     // Output may be on another file system than the segments.
-    SerializableConfiguration conf = new SerializableConfiguration(folder.conf);
-    return MessageBytes.of(new RegionalMessages.TermGiven(term, conf));
+    return new DriverReply.Term(term, new SerializableConfiguration(folder.conf));
   }
 
-  /** The pipeline of this run; null when it was closed, or begun again. */
-  private synchronized Pipeline of(RegionalMessages.Run run) {
+  /** The pipeline of this run; null if it was closed, or begun again. */
+  private Pipeline of(DriverRequest.Run run) {
     Pipeline pipeline = open.get(run.pipeline());
     return pipeline != null && pipeline.run.equals(run) ? pipeline : null;
   }
 
-  private synchronized Pipeline named(String name) {
+  private Pipeline named(String name) {
     Pipeline pipeline = open.get(Objects.requireNonNull(name, "pipeline"));
     if (pipeline == null) {
       throw new IllegalStateException(notOpen(name));

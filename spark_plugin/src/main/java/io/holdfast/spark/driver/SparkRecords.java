@@ -4,10 +4,12 @@ import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import io.holdfast.spark.DamagedStateException;
-import io.holdfast.spark.HoldfastCheckpointFileManager;
 import io.holdfast.spark.HoldfastException;
+import io.holdfast.spark.NewerFormatException;
 import io.holdfast.spark.UnsupportedStateException;
-import io.holdfast.spark.minor.AtomicStream;
+import io.holdfast.spark.minor.SparkVersion;
+import io.holdfast.spark.sparklog.DurableFileManager;
+import io.holdfast.spark.storage.AtomicStream;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.InputStream;
@@ -19,9 +21,10 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 
 /**
- * Which Spark wrote the state of a checkpoint, in {@code <checkpoint>/state/holdfast.json}. An older
- * minor must not go on with it, and Spark itself does not notice. Read once in a run, at its start;
- * written only when a newer minor is about to change the state for the first time.
+ * Records which Spark wrote the state of a checkpoint, in {@code <checkpoint>/state/holdfast.json}.
+ * An older minor must not go on with the state, and Spark itself does not notice. A run reads the
+ * record once, at its start. It writes the record before a newer minor changes the state for the
+ * first time.
  */
 public final class SparkRecords {
   private static final String NAME = "holdfast.json";
@@ -29,48 +32,60 @@ public final class SparkRecords {
 
   private static final String RUNNING = org.apache.spark.package$.MODULE$.SPARK_VERSION();
 
-  /** By checkpoint, what its record says as far as this application knows. */
+  /** By checkpoint, the version in its record as far as this application knows. */
   private final Map<Path, Optional<SparkVersion>> known = new ConcurrentHashMap<>();
 
   /**
-   * A query is about to start, perhaps with a folder that another application used, or that was
-   * deleted, since this one saw it last.
+   * A query is about to start. Another application may have used the folder, or somebody may have
+   * deleted it, since this application saw it last.
    *
-   * @throws UnsupportedStateException if a newer minor of Spark wrote the checkpoint
+   * @return whether the record says that the query has state in Holdfast
+   * @throws UnsupportedStateException if a newer minor of Spark, or a newer Holdfast, wrote the
+   *     checkpoint
    */
-  public void starting(Path checkpoint, Configuration conf) {
+  public boolean starting(Path checkpoint, Configuration conf) {
     Path path = qualified(checkpoint, conf);
-    known.put(path, accepted(path, conf));
+    Optional<SparkVersion> recorded = accepted(path, conf);
+    known.put(path, recorded);
+    return recorded.isPresent();
   }
 
-  /** As {@link #starting}, where the plugin is not running and nothing is remembered. */
-  public static void refuseNewer(Path checkpoint, Configuration conf) {
-    accepted(qualified(checkpoint, conf), conf);
+  /** As {@link #starting}, but remembers nothing, because the plugin is not running. */
+  public static boolean refuseNewer(Path checkpoint, Configuration conf) {
+    return accepted(qualified(checkpoint, conf), conf).isPresent();
   }
 
-  /** A batch is about to be planned: the state that the record tells of may change from now on. */
+  /** A batch is about to be planned, and may change the state. */
   public void planning(Path checkpoint, Configuration conf) {
     Path path = qualified(checkpoint, conf);
-    // Without a record nothing says yet that the query has state.
+    // Without a record the query may have no state.
     if (known.computeIfAbsent(path, key -> accepted(key, conf)).isPresent()) {
       record(path, conf);
     }
   }
 
   /**
-   * Spark is about to describe an operator's state.
-   *
-   * @param checkpoint of which nothing happens unless a query was started with it: it was taken from
-   *     a path that may only look like one of state
+   * A file is about to be created. Spark describes the state of an operator below {@code state} of
+   * the checkpoint. A checkpoint may lie in another one, so the innermost counts.
    */
-  public void describing(Path checkpoint, Configuration conf) {
-    Path path = qualified(checkpoint, conf);
-    if (known.containsKey(path)) {
+  public void creating(Path file, Configuration conf) {
+    Path path = qualified(file, conf);
+    String name = "";
+    while (path != null && !known.containsKey(path)) {
+      name = path.getName();
+      path = path.getParent();
+    }
+    if (path != null && name.equals("state") && !file.getName().equals(NAME)) {
       record(path, conf);
     }
   }
 
-  /** A batch of a query of Holdfast's is about to be committed. */
+  /** Whether this application started a query with the checkpoint. */
+  boolean knows(Path checkpoint, Configuration conf) {
+    return known.containsKey(qualified(checkpoint, conf));
+  }
+
+  /** A batch of a query with state in Holdfast is about to be committed. */
   public void committing(Path checkpoint, Configuration conf) {
     record(qualified(checkpoint, conf), conf);
   }
@@ -85,7 +100,7 @@ public final class SparkRecords {
     }
   }
 
-  /** What the record says, unless that is a minor above the running one. */
+  /** Returns the recorded version; throws if that is a newer minor than the running one. */
   private static Optional<SparkVersion> accepted(Path checkpoint, Configuration conf) {
     Path file = fileOf(checkpoint);
     Optional<String> text = read(file, conf);
@@ -97,22 +112,13 @@ public final class SparkRecords {
     SparkVersion running = SparkVersion.of(RUNNING);
     if (SparkVersion.BY_MINOR.compare(recorded, running) > 0) {
       throw new UnsupportedStateException(
-          "Checkpoint "
-              + checkpoint
-              + " was written by Spark "
-              + spark
-              + ", and this application runs Spark "
-              + RUNNING
-              + ": an older minor of Spark may not understand what a newer one wrote. Nothing was"
-              + " changed. Run the query on Spark "
-              + recorded.name()
-              + " or newer. To run it on Spark "
-              + running.name()
-              + ", start it with a new checkpoint folder, or with a copy that was made before Spark "
-              + recorded.name()
-              + " wrote to it. ("
-              + file
-              + " records the version.)");
+          String.format(
+              "Checkpoint %s was written by Spark %s, and this application runs Spark %s: an older"
+                  + " minor of Spark may not understand what a newer one wrote. Nothing was"
+                  + " changed. Run the query on Spark %s or newer. To run it on Spark %s, start it"
+                  + " with a new checkpoint folder, or with a copy that was made before Spark %s"
+                  + " wrote to it. (%s records the version.)",
+              checkpoint, spark, RUNNING, recorded.name(), running.name(), recorded.name(), file));
     }
     return Optional.of(recorded);
   }
@@ -136,14 +142,11 @@ public final class SparkRecords {
     }
     int version = record.path("version").asInt(0);
     if (version > VERSION) {
-      throw new UnsupportedStateException(
-          file
-              + " is of version "
-              + version
-              + ", and this Holdfast reads versions up to "
-              + VERSION
-              + ": a newer Holdfast wrote to the checkpoint. Nothing was changed. Use that one, or a"
-              + " newer one.");
+      throw new NewerFormatException(
+          String.format(
+              "%s is of version %s, and this Holdfast reads versions up to %s: a newer Holdfast"
+                  + " wrote to the checkpoint. Nothing was changed. Upgrade Holdfast.",
+              file, version, VERSION));
     }
     String spark = record.path("spark").asText("");
     if (version < 1 || !SparkVersion.isOne(spark)) {
@@ -154,12 +157,11 @@ public final class SparkRecords {
 
   private static DamagedStateException damaged(Path file) {
     return new DamagedStateException(
-        file
-            + " is damaged: it does not say which Spark wrote the checkpoint. Nothing was changed."
-            + " Restore the file from a copy, or delete it if the checkpoint was never used with a"
-            + " newer Spark than "
-            + SparkVersion.of(RUNNING).name()
-            + ": the query then writes it again.");
+        String.format(
+            "%s is damaged: it does not say which Spark wrote the checkpoint. Nothing was changed."
+                + " Restore the file from a copy, or delete it if the checkpoint was never used"
+                + " with a newer Spark than %s: the query then writes it again.",
+            file, SparkVersion.of(RUNNING).name()));
   }
 
   private static void write(Path checkpoint, Configuration conf) {
@@ -171,7 +173,7 @@ public final class SparkRecords {
             .put("spark", RUNNING)
             .toString()
             .getBytes(StandardCharsets.UTF_8);
-    AtomicStream out = new HoldfastCheckpointFileManager(checkpoint, conf).createAtomic(file, true);
+    AtomicStream out = new DurableFileManager(checkpoint, conf).createAtomic(file, true);
     try {
       out.write(record);
       out.close();

@@ -2,19 +2,15 @@ package io.holdfast.spark.driver;
 
 import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.Native;
-import io.holdfast.spark.files.SegmentFolder;
+import io.holdfast.spark.merged.SegmentFolder;
 import io.holdfast.spark.rpc.ExecutorLink;
-import java.util.Collections;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
-/**
- * The terms that the driver gave to managers: each one once, above every term that the folder has
- * files of.
- */
+/** The terms of managers. The driver gives each term once, and above all terms in the folder. */
 public final class Terms {
-  /** The executor of a term, as long as it is not known to be gone. */
+  /** The executor of a term, unless it is known to be gone. */
   public record Writer(String executorId, ExecutorLink link) {
     @Override
     public String toString() {
@@ -22,19 +18,20 @@ public final class Terms {
     }
   }
 
-  /** By folder, writer of every term given by this application that may still append. */
+  /** By folder, the writers that may still append, by terms of this application. */
   private final Map<String, Map<Long, Writer>> live = new HashMap<>();
 
-  /** By folder, newest term given by this application; read without the lock. */
+  /** By folder, the newest term of this application; read without the lock. */
   private final Map<String, Long> newest = new ConcurrentHashMap<>();
 
-  /** Newest term of another application, found when a run began: terms up to it are over. */
+  /**
+   * By folder, the newest term of another application at the start of a run. It ends older terms.
+   */
   private final Map<String, Long> foreign = new HashMap<>();
 
   /**
-   * The term for a run that begins: the one that the executor holds, or a new one where that is none
-   * or another application has written since. Else the run could commit nothing, see {@link
-   * #requireNewest}.
+   * The term for a run that begins. It is a new one if the executor holds none, or if another
+   * application has written since: {@link #requireNewest} would refuse commits with the old term.
    */
   synchronized long forRun(SegmentFolder folder, long held, Writer writer) {
     if (held != 0) {
@@ -42,7 +39,7 @@ public final class Terms {
       if (found > newest(folder.name)) {
         foreign.put(folder.name, found);
       }
-      // Every executor holds one that is older than the other application's.
+      // All executors hold terms that are older than the term of the other application.
       if (held > foreign.getOrDefault(folder.name, 0L)) {
         return held;
       }
@@ -51,8 +48,8 @@ public final class Terms {
   }
 
   /**
-   * Above every term in the folder and every term given before. The clock is in it so that a term
-   * whose files were all deleted since is not given again.
+   * Gives a term above every term in the folder and every term given before. It contains the clock,
+   * so that no term is given again after all of its files were deleted.
    */
   synchronized long next(SegmentFolder folder, Writer writer) {
     String dir = folder.name;
@@ -63,53 +60,49 @@ public final class Terms {
     return term;
   }
 
-  /** Newest term that this application gave for a folder; 0 without one. */
+  /** The newest term that this application gave for a folder; 0 without one. */
   public long newest(String dir) {
     return newest.getOrDefault(dir, 0L);
   }
 
   /**
-   * Fails when a file of {@code folder} carries a newer term than any this application gave: another
-   * application restarted the query, so this one must not commit any more.
+   * Fails if a file of {@code folder} has a newer term than all terms of this application. Another
+   * application restarted the query then, and this one must not commit any more.
    */
   void requireNewest(SegmentFolder folder) {
-    // Listed first: a term given meanwhile is known here before its first file exists.
+    // The listing comes first: a term given meanwhile is known before its first file exists.
     long found = Native.newestTerm(folder.name, folder.files());
     long given = newest(folder.name);
     if (found > given) {
       throw new HoldfastException(
-          "Another query took over this checkpoint: "
-              + folder.name
-              + " has files of term "
-              + Long.toHexString(found)
-              + ", the newest of this application is "
-              + Long.toHexString(given)
-              + ". The batch was not committed and nothing is lost, but this query must be"
-              + " stopped: only one query may use a checkpoint.");
+          String.format(
+              "Another query took over this checkpoint: %s has files of term %x, the newest of this"
+                  + " application is %x. The batch was not committed and nothing is lost, but this"
+                  + " query must be stopped: only one query may use a checkpoint.",
+              folder.name, found, given));
     }
   }
 
   /** The terms of a folder at one moment. */
   record Given(Map<Long, Writer> writers, long newest) {}
 
-  /** Writers of a folder by their terms, and the newest term that was given until now. */
   synchronized Given given(String dir) {
     return new Given(writers(dir), newest(dir));
   }
 
   /** Writers of a folder by their terms. */
   public synchronized Map<Long, Writer> writers(String dir) {
-    return Map.copyOf(live.getOrDefault(dir, Collections.emptyMap()));
+    return Map.copyOf(live.getOrDefault(dir, Map.of()));
   }
 
-  /** The writer of a term; null when it is gone. */
+  /** The writer of a term; null if it is gone. */
   synchronized Writer writerOf(String dir, long term) {
-    return live.getOrDefault(dir, Collections.emptyMap()).get(term);
+    return live.getOrDefault(dir, Map.of()).get(term);
   }
 
   /** The writer of a term appends no more. */
   synchronized void forget(String dir, long term) {
-    live.getOrDefault(dir, Collections.emptyMap()).remove(term);
+    live.getOrDefault(dir, Map.of()).remove(term);
   }
 
   /** An executor is gone. */

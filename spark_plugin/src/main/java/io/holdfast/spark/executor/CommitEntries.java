@@ -1,6 +1,6 @@
 package io.holdfast.spark.executor;
 
-import io.holdfast.spark.files.CommitLog;
+import io.holdfast.spark.sparklog.CommitLog;
 import java.lang.ref.SoftReference;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -11,22 +11,22 @@ import org.apache.hadoop.fs.Path;
 import org.apache.spark.TaskContext;
 
 /**
- * Entries of the commit log as the tasks of one stage see them. A state reader has a task for every
- * partition, and each wants the same entries: they are read once per executor.
+ * Entries of the commit log for the tasks of one stage. A state reader has a task for every
+ * partition, and each wants the same entries, so an executor reads them once.
  *
- * <p>Entries are immutable, but a checkpoint may be deleted and begun again under the same path, so
- * what one stage read is not shown to another.
+ * <p>Entries are immutable, but somebody may delete a checkpoint and begin it again under the same
+ * path. So stages do not share entries.
  */
 public final class CommitEntries {
   /**
-   * Above the number of batches that Spark retains by default. Of 200 partitions with one store, all
-   * together are about 5 MB, which the JVM may take back.
+   * More than the batches that Spark retains by default. With 200 partitions of one store, all
+   * entries take about 5 MB, which the JVM may take back.
    */
   private static final int MAX_ENTRIES = 128;
 
   private record Key(int stage, Path entry) {}
 
-  /** Ids by partition, the entry used last at the end. */
+  /** Ids by partition; the entry used last comes last. */
   private final Map<Key, SoftReference<Map<String, String[]>>> known =
       new LinkedHashMap<>(16, 0.75f, true) {
         private static final long serialVersionUID = 1L;
@@ -52,7 +52,7 @@ public final class CommitEntries {
     return ids.getOrDefault(operator + "/" + partition, new String[0]).clone();
   }
 
-  // Reads under the lock: the other tasks of the stage would read the same.
+  // Reads under the lock, because the other tasks of the stage would read the same.
   private synchronized Map<String, String[]> ofStage(int stage, Path entry, Configuration conf) {
     Key key = new Key(stage, entry);
     SoftReference<Map<String, String[]>> kept = known.get(key);
@@ -73,6 +73,6 @@ public final class CommitEntries {
   }
 
   private static String[] ids(List<CommitLog.StoreId> stores) {
-    return stores.stream().map(store -> store.id).toArray(String[]::new);
+    return stores.stream().map(CommitLog.StoreId::id).toArray(String[]::new);
   }
 }

@@ -2,22 +2,22 @@ package io.holdfast.spark.executor;
 
 import com.codahale.metrics.Gauge;
 import com.codahale.metrics.MetricRegistry;
-import io.holdfast.spark.files.WriterStats;
+import io.holdfast.spark.merged.WriterStats;
 import java.util.concurrent.atomic.LongAdder;
 import java.util.function.LongSupplier;
 import java.util.function.Supplier;
 
-/** What this executor's stores and managers did so far, for Spark's metrics system. */
+/** Counters of this executor's stores and managers, for Spark's metrics system. */
 public final class ExecutorTotals {
   public final LongAdder loadNanos = new LongAdder();
   public final LongAdder appendNanos = new LongAdder();
   final LongAdder sealNanos = new LongAdder();
 
   /**
-   * Spark names them {@code plugin.io.holdfast.spark.HoldfastPlugin.<name>}.
+   * Registers gauges, which Spark names {@code plugin.io.holdfast.spark.HoldfastPlugin.<name>}.
    *
-   * @param written sums over all managers so far. Asked for when Spark reads a gauge: maintenance
-   *     writes without a task that could report it.
+   * @param written sums over all managers. A gauge asks for them when Spark reads it, because no
+   *     task could report the writes of maintenance.
    */
   void register(
       MetricRegistry registry,

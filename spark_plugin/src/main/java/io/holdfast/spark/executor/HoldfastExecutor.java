@@ -4,14 +4,16 @@ import io.holdfast.spark.rpc.DriverLink;
 import io.holdfast.spark.rpc.ExecutorEndpoint;
 import io.holdfast.spark.rpc.ExecutorReply;
 import io.holdfast.spark.rpc.ExecutorRequest;
+import io.holdfast.spark.storage.LocalModes;
 import java.util.Map;
 import java.util.function.Consumer;
 import org.apache.spark.api.plugin.ExecutorPlugin;
 import org.apache.spark.api.plugin.PluginContext;
+import org.apache.spark.deploy.SparkHadoopUtil;
 
 /** Executor side of the plugin: managers of state stores and of regional pipelines. */
 public final class HoldfastExecutor implements ExecutorPlugin {
-  /** What state readers look up. */
+  /** Entries for state readers. */
   private final CommitEntries commitEntries = new CommitEntries();
 
   private final Consumer<HoldfastExecutor> started;
@@ -31,6 +33,7 @@ public final class HoldfastExecutor implements ExecutorPlugin {
 
   @Override
   public void init(PluginContext context, Map<String, String> extraConf) {
+    LocalModes.follow(SparkHadoopUtil.get().newConfiguration(context.conf()));
     endpoint = new ExecutorEndpoint(context.executorID(), this::handle);
     DriverLink driver = new DriverLink(context);
     stores = new StoreManagers(driver, endpoint.link(), MemoryFacts.here(context.conf()));

@@ -16,15 +16,13 @@ final class LocalCache {
   /** Bound of the cache that begins once state leaves memory; 0 for none. */
   private volatile long awaited;
 
-  /** What it did so far. */
   record Totals(long bytes, long hits, long misses) {}
 
   /**
-   * Bounds the cache. The largest bound of the executor's queries holds: one that needs no cache must
-   * not take that of another. Without a disk to write to there is none.
+   * Bounds the cache. The largest bound of the executor's queries applies: a query without a cache
+   * must not take the cache of another. Without a disk to write to there is no cache.
    *
-   * @param atOnce else the cache begins when state leaves memory: until then nothing is read twice,
-   *     and writing everything to the local disk would be for nothing
+   * @param atOnce else the cache begins when state leaves memory: until then nothing is read twice
    */
   synchronized void want(long wanted, boolean atOnce) {
     if (atOnce) {
@@ -55,7 +53,7 @@ final class LocalCache {
     }
     bytes = wanted;
     try {
-      // In no folder of its own: its file has no name, and so a killed executor leaves none.
+      // The file has no name, so a killed executor leaves nothing and no folder is needed.
       Native.keepLocally(Utils.getLocalDir(SparkEnv.get().conf()), wanted);
     } catch (HoldfastException e) {
       LOG.warn("State is read without a local cache: every read goes to the checkpoint", e);
@@ -63,8 +61,8 @@ final class LocalCache {
   }
 
   /**
-   * Gives its disk back. The native library outlives the executor where another session begins in this
-   * JVM, and the settings of that one say whether there is a cache.
+   * Gives its disk back. The native library outlives the executor if another session begins in this
+   * JVM. The settings of that session decide about its cache.
    */
   synchronized void stop() {
     if (bytes > 0) {

@@ -1,9 +1,10 @@
 package io.holdfast.spark.executor;
 
-import io.holdfast.spark.files.WriterStats;
+import io.holdfast.spark.merged.WriterStats;
 
 /**
- * What a manager did since a store of it last asked, so that the sum over all tasks is right.
+ * The work of a manager since one of its stores last asked, so that the sum over all tasks is
+ * right.
  *
  * @param sealMs time to make files durable for the batch before
  * @param pinnedBytes bytes that no retained batch needs any more, from the driver's last notice

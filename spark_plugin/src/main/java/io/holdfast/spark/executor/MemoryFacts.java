@@ -11,15 +11,15 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * What is known of the memory of this executor, in bytes.
+ * The memory of this executor, in bytes.
  *
- * @param isContainerOfSpark whether YARN or Kubernetes gave it a container, of a size that Spark
+ * @param isContainerOfSpark whether YARN or Kubernetes gave it a container of the size that Spark
  *     asked for
- * @param overheadBytes what Spark asks for beside heap, off-heap and Python memory
- * @param heapBytes most that the heap of the JVM takes
- * @param otherBytes what Spark's settings give to off-heap and Python memory
- * @param limitBytes what the JVM may use of the machine: all of it, or the limit of its container
- * @param machineBytes of the machine
+ * @param overheadBytes memory that Spark asks for beside heap, off-heap and Python memory
+ * @param heapBytes limit of the heap
+ * @param otherBytes off-heap and Python memory in Spark's settings
+ * @param limitBytes memory that the JVM may use: the whole machine, or the limit of its container
+ * @param machineBytes memory of the machine
  */
 public record MemoryFacts(
     boolean isContainerOfSpark,
@@ -52,7 +52,7 @@ public record MemoryFacts(
     return of(conf, Runtime.getRuntime().maxMemory(), limit, readMachine(limit));
   }
 
-  /** What the settings of an application say, beside what is known of the process. */
+  /** The facts of a process of an application with these settings. */
   public static MemoryFacts of(SparkConf conf, long heapBytes, long limitBytes, long machineBytes) {
     String master = conf.get("spark.master", "");
     long other = mib(conf, PYTHON_MEMORY, "0") << 20;
@@ -88,9 +88,13 @@ public record MemoryFacts(
       String total = lines.filter(line -> line.startsWith("MemTotal:")).findFirst().orElseThrow();
       return Long.parseLong(total.replaceAll("[^0-9]", "")) << 10;
     } catch (IOException | RuntimeException e) {
-      // An executor runs where this cannot be read, too. Without it a container looks like a machine, of
-      // which the state takes the smaller share.
-      LOG.warn("Cannot read {}: the memory of the machine is taken to be {} bytes", MACHINE, limitBytes, e);
+      // An executor must run without it. A container then looks like a machine, and the state takes
+      // the smaller share.
+      LOG.warn(
+          "Cannot read {}: the memory of the machine is taken to be {} bytes",
+          MACHINE,
+          limitBytes,
+          e);
       return limitBytes;
     }
   }

@@ -9,27 +9,27 @@ import org.apache.spark.SparkConf;
 import scala.Tuple2;
 
 /**
- * From how much native memory on the stores of this executor leave state in runs.
+ * The native memory above which the stores of this executor leave state in runs.
  *
  * @param bytes 0 for three quarters of the limit
- * @param origin where the figure comes from, for people
- * @param isChosen whether settings say so: else it is a share of what there is, and most executors
- *     never reach it
+ * @param origin the source of the figure, for people
+ * @param isChosen whether it comes from settings; else it is a share of the executor's memory, and
+ *     most executors never reach it
  */
 public record MemoryTarget(long bytes, String origin, boolean isChosen) {
   /** Never reached. */
   static final long NONE = Long.MAX_VALUE;
 
   /**
-   * What is beside the heap also holds classes, compiled code, stacks and buffers of the network, and
+   * The memory beside the heap also holds classes, compiled code, stacks and network buffers, and
    * often Python workers.
    */
   private static final int OF_CONTAINER = 2;
 
-  /** Other processes share a machine, further executors among them. */
+  /** Other processes share the machine, and other executors as well. */
   private static final int OF_MACHINE = 4;
 
-  /** More than a million small keys: where a share is smaller, small jobs must not pay for it. */
+  /** Room for more than a million small keys. A smaller share would cost small jobs too much. */
   private static final long LEAST_BYTES = 128L << 20;
 
   /**
@@ -56,7 +56,7 @@ public record MemoryTarget(long bytes, String origin, boolean isChosen) {
         : share(OF_MACHINE, left, "a quarter of what the heap leaves of the machine, ");
   }
 
-  /** Of an executor with these settings that is like this process, for commands. */
+  /** The target of an executor with these settings that is like this process; for commands. */
   public static MemoryTarget here(SparkConf conf) {
     Map<String, String> values =
         Arrays.stream(conf.getAll()).collect(Collectors.toMap(Tuple2::_1, Tuple2::_2));

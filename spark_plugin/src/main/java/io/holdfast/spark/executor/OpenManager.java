@@ -9,7 +9,7 @@ abstract class OpenManager {
 
   final String dir;
   final long term;
-  final long handle;
+  public final long handle;
 
   OpenManager(String dir, long term, long handle) {
     this.dir = dir;
@@ -18,10 +18,10 @@ abstract class OpenManager {
     LOG.info("Holdfast writes to {} with term {}", dir, Long.toHexString(term));
   }
 
-  /** Seals its files; returns what the log should know. */
+  /** Seals its files; returns warnings for the log. */
   abstract String[] sealFiles();
 
-  /** Seals its files; false when one could not be sealed. Readers scan a file without a footer. */
+  /** Seals its files; false if one could not be sealed. Readers scan a file without a footer. */
   final boolean seal() {
     try {
       warn(sealFiles());

@@ -2,41 +2,49 @@ package io.holdfast.spark.executor;
 
 import io.holdfast.spark.DaemonThreads;
 import io.holdfast.spark.Native;
-import io.holdfast.spark.files.SegmentFolder;
-import io.holdfast.spark.files.StagedOutput;
+import io.holdfast.spark.merged.SegmentFolder;
 import io.holdfast.spark.rpc.DriverLink;
+import io.holdfast.spark.rpc.DriverReply;
+import io.holdfast.spark.rpc.DriverRequest;
 import io.holdfast.spark.rpc.ExecutorLink;
 import io.holdfast.spark.rpc.ExecutorReply;
 import io.holdfast.spark.rpc.ExecutorRequest;
-import io.holdfast.spark.rpc.MessageBytes;
-import io.holdfast.spark.rpc.RegionalMessages;
+import io.holdfast.spark.staging.StagedOutput;
+import java.io.IOException;
+import java.util.HashMap;
+import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.SparkEnv;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Executor side of regional pipelines: a socket for the executor's Python workers, and one manager per
- * folder of segments, which all of them share. A manager lives as long as the driver has its pipeline
- * open: only it knows which segments of its files are needed.
+ * Executor side of regional pipelines: a socket for the executor's Python workers, and one manager
+ * per folder of segments, which all workers share. A manager lives as long as the driver has its
+ * pipeline open, because only the manager knows which segments of its files are needed.
  */
 final class RegionalManagers implements WorkerHost {
   private static final Logger LOG = LoggerFactory.getLogger(RegionalManagers.class);
 
-  /** Between two attempts to accept a worker after the system refused one. */
+  /** Pause after the system refused to accept a worker. */
   private static final long REFUSED_PAUSE_MS = 1_000;
 
-  private static final class Manager extends OpenManager {
-    final RegionalMessages.Run run;
+  /** Pauses of a worker while the driver has no room for its messages. */
+  private static final long FIRST_PAUSE_MS = 5;
 
-    /** Of its workers. */
+  private static final long LONGEST_PAUSE_MS = 200;
+
+  private static final class Manager extends OpenManager {
+    final DriverRequest.Run run;
+
+    /** Output of its workers. */
     final StagedOutput output;
 
-    Manager(
-        String dir, long term, long handle, RegionalMessages.Run run, StagedOutput output) {
+    Manager(String dir, long term, long handle, DriverRequest.Run run, StagedOutput output) {
       super(dir, term, handle);
       this.run = run;
       this.output = output;
@@ -50,7 +58,10 @@ final class RegionalManagers implements WorkerHost {
 
   private final DriverLink driver;
   private final ExecutorLink link;
-  private final ManagerPool<Manager> managers = new ManagerPool<>();
+
+  /** By folder. */
+  private final Map<String, Manager> managers = new HashMap<>();
+
   private final CountDownLatch stopped = new CountDownLatch(1);
   private final ExecutorService threads =
       Executors.newCachedThreadPool(DaemonThreads.named("holdfast-worker"));
@@ -66,14 +77,12 @@ final class RegionalManagers implements WorkerHost {
     this.link = link;
   }
 
-  /**
-   * Listens for workers. An application without regional pipelines does not need it, so a failure is
-   * only logged.
-   */
+  /** Listens for workers. A failure is only logged: other applications do not need the socket. */
   void start() {
     try {
-      listener = Native.listen(System.getProperty("java.io.tmpdir", "/tmp"));
-      LOG.info("Holdfast listens for Python workers at {}", Native.socketPath(listener));
+      String[] localDirs = SparkEnv.get().blockManager().diskBlockManager().localDirsString();
+      listener = Native.listen(String.join(",", localDirs));
+      LOG.info("Holdfast listens for Python workers at {}", Native.socketAddress(listener));
       threads.execute(this::accept);
     } catch (RuntimeException | LinkageError e) {
       LOG.warn("Holdfast does not listen for Python workers: regional pipelines cannot run here", e);
@@ -99,39 +108,68 @@ final class RegionalManagers implements WorkerHost {
 
   @Override
   public Worker connect(String pipeline, String folder, long maxFileBytes, int compression) {
-    RegionalMessages.Hello hello = new RegionalMessages.Hello(pipeline, folder);
-    RegionalMessages.Welcome welcome =
-        ask(hello, "did not welcome a worker of " + pipeline, RegionalMessages.Welcome.class);
-    RegionalMessages.Run run = new RegionalMessages.Run(pipeline, welcome.run());
+    DriverRequest hello = new DriverRequest.Hello(pipeline, folder);
+    DriverReply.Welcome welcome =
+        (DriverReply.Welcome) driver.ask(hello, "did not welcome a worker of " + pipeline);
+    DriverRequest.Run run = new DriverRequest.Run(pipeline, welcome.run());
     Manager manager = acquire(welcome.dir(), run, maxFileBytes, compression);
-    return new RegionalWorker(driver, this::pause, run, manager.handle, manager.output);
+    return new Worker() {
+      @Override
+      public long manager() {
+        return manager.handle;
+      }
+
+      @Override
+      public void send(byte[] data) {
+        RegionalManagers.this.send(run, data);
+      }
+
+      @Override
+      public void stage(String local, String staged, String target) throws IOException {
+        manager.output.stage(local, staged, target);
+      }
+    };
+  }
+
+  /**
+   * Hands bytes of a worker on to the driver. While the driver has no room, the worker waits here:
+   * the driver's one thread for messages of executors must not wait.
+   */
+  private void send(DriverRequest.Run run, byte[] data) {
+    DriverRequest.Sent message = new DriverRequest.Sent(run, data);
+    String failure = "did not take a message of " + run.pipeline();
+    long pauseMs = FIRST_PAUSE_MS;
+    while (driver.ask(message, failure) instanceof DriverReply.Full) {
+      pause(pauseMs);
+      pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS);
+    }
   }
 
   private synchronized Manager acquire(
-      String dir, RegionalMessages.Run run, long maxFileBytes, int compression) {
+      String dir, DriverRequest.Run run, long maxFileBytes, int compression) {
     if (stopped.getCount() == 0) {
       throw new IllegalStateException("The executor is stopping");
     }
-    Manager manager = managers.of(dir);
+    Manager manager = managers.get(dir);
     if (manager != null && manager.run.number() > run.number()) {
       throw new IllegalStateException("The pipeline " + run.pipeline() + " was begun again");
     }
     if (manager != null && !manager.run.equals(run)) {
-      // Its view of what is retained is another run's: ids of checkpoints may begin again.
-      managers.remove(manager);
+      // It knows the retained checkpoints of another run, and ids may begin again.
+      managers.remove(dir);
       close(manager);
       manager = null;
     }
-    return manager == null
-        ? managers.put(open(dir, run, maxFileBytes, compression))
-        : manager;
+    if (manager == null) {
+      manager = open(dir, run, maxFileBytes, compression);
+      managers.put(dir, manager);
+    }
+    return manager;
   }
 
-  private Manager open(String dir, RegionalMessages.Run run, long maxFileBytes, int compression) {
-    RegionalMessages.TermWanted wanted =
-        new RegionalMessages.TermWanted(run, driver.executorId(), link);
-    RegionalMessages.TermGiven given =
-        ask(wanted, "gave no term for " + dir, RegionalMessages.TermGiven.class);
+  private Manager open(String dir, DriverRequest.Run run, long maxFileBytes, int compression) {
+    DriverRequest wanted = new DriverRequest.PipelineTerm(run, driver.executorId(), link);
+    DriverReply.Term given = (DriverReply.Term) driver.ask(wanted, "gave no term for " + dir);
     Configuration conf = given.conf().value();
     SegmentFolder folder = SegmentFolder.named(dir, conf);
     long handle =
@@ -139,7 +177,7 @@ final class RegionalManagers implements WorkerHost {
     return new Manager(dir, given.term(), handle, run, new StagedOutput(conf));
   }
 
-  /** Hands a message about a checkpoint to the manager that it is for. */
+  /** Hands a message about a checkpoint to its manager. */
   ExecutorReply tell(ExecutorRequest.TellManager request) {
     Manager manager = find(request.dir(), request.term(), false);
     if (manager == null) {
@@ -164,10 +202,14 @@ final class RegionalManagers implements WorkerHost {
     return ExecutorReply.done();
   }
 
+  /** The manager that the driver means; null if it is closed, or another one has its place. */
   private synchronized Manager find(String dir, long term, boolean remove) {
-    Manager manager = managers.find(dir, term);
-    if (manager != null && remove) {
-      managers.remove(manager);
+    Manager manager = managers.get(dir);
+    if (manager == null || manager.term != term) {
+      return null;
+    }
+    if (remove) {
+      managers.remove(dir);
     }
     return manager;
   }
@@ -179,28 +221,23 @@ final class RegionalManagers implements WorkerHost {
     }
     threads.shutdown();
     synchronized (this) {
-      managers.take(manager -> true).forEach(OpenManager::seal);
+      managers.values().forEach(OpenManager::seal);
+      managers.clear();
     }
   }
 
   private void close(Manager manager) {
     manager.seal();
-    RegionalMessages.TermEnded ended = new RegionalMessages.TermEnded(manager.dir, manager.term);
+    DriverRequest ended = new DriverRequest.TermEnded(manager.dir, manager.term);
     try {
       driver.ask(ended, "took no notice of the end of a term");
     } catch (RuntimeException e) {
-      // The term counts as alive for as long as this executor: its files stay a little longer.
+      // The driver takes the term for alive as long as this executor, so its files stay longer.
       LOG.warn("The end of a manager in {} was not reported to the driver", manager.dir, e);
     }
   }
 
-  /** Asks the driver; fails with its reason if it refuses. */
-  private <T> T ask(Object message, String failure, Class<T> kind) {
-    byte[] answer = (byte[]) RegionalWorker.accepted(driver.ask(message, failure));
-    return MessageBytes.read(answer, kind);
-  }
-
-  /** Waits before something is tried again; fails when the executor stops. */
+  /** Waits before another attempt; fails when the executor stops. */
   private void pause(long millis) {
     try {
       if (stopped.await(millis, TimeUnit.MILLISECONDS)) {

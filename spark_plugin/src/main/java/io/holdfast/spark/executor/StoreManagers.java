@@ -3,16 +3,16 @@ package io.holdfast.spark.executor;
 import io.holdfast.spark.DaemonThreads;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.Native;
-import io.holdfast.spark.files.FileId;
-import io.holdfast.spark.files.SegmentFolder;
-import io.holdfast.spark.files.WriterStats;
+import io.holdfast.spark.merged.FileId;
+import io.holdfast.spark.merged.SegmentFolder;
+import io.holdfast.spark.merged.WriterStats;
 import io.holdfast.spark.rpc.DriverLink;
+import io.holdfast.spark.rpc.DriverReply;
+import io.holdfast.spark.rpc.DriverRequest;
 import io.holdfast.spark.rpc.ExecutorLink;
 import io.holdfast.spark.rpc.ExecutorReply;
 import io.holdfast.spark.rpc.ExecutorRequest;
-import io.holdfast.spark.rpc.LostFiles;
-import io.holdfast.spark.rpc.TermRequest;
-import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
@@ -29,39 +29,40 @@ import org.slf4j.LoggerFactory;
 
 /**
  * Executor side of state stores: one manager per checkpoint root, shared by all stores of the
- * executor. That is what lets hundreds of partitions write into one file.
+ * executor. So hundreds of partitions can write into one file.
  */
 public final class StoreManagers {
   private static final Logger LOG = LoggerFactory.getLogger(StoreManagers.class);
 
-  /** A manager that no store uses for this long is sealed and closed. */
+  /** Idle managers are sealed and closed after this time. */
   private static final long IDLE_MS = 60_000;
 
   /**
-   * Maintenance is over when it came to no store for this long: Spark's threads go from one to the
+   * Maintenance is over after so long without a store: Spark's threads go from one store to the
    * next at once, and do not say which is the last.
    */
   private static final long QUIET_MS = 2_000;
 
-  private static final class Manager extends OpenManager {
-    int users;
-    long idleSinceMs;
+  /** The manager of a checkpoint root. Each store that acquired it closes it once. */
+  public final class Manager extends OpenManager implements AutoCloseable {
+    private int users;
+    private long idleSinceMs;
 
     /** The run of a query that acquired it last. */
-    UUID run;
+    private UUID run;
 
-    /** The executor ends: maintenance that still runs has nothing to write to any more. */
-    volatile boolean closed;
+    private volatile boolean closed;
 
-    /** Files that should go, from the driver's last notice. */
-    volatile FileId[] wasteful = {};
+    /**
+     * Files that should go, and bytes that no retained batch needs, from the driver's last notice.
+     */
+    private volatile FileId[] wasteful = {};
 
-    /** Bytes that no retained batch needs any more, from the driver's last notice. */
-    volatile long pinnedBytes;
+    private volatile long pinnedBytes;
 
-    final LongAdder unreportedSealNanos = new LongAdder();
+    private final LongAdder unreportedSealNanos = new LongAdder();
 
-    /** Stores that are being maintained. */
+    /** Stores in maintenance now. */
     private int maintained;
 
     private long maintainedAtNanos;
@@ -69,7 +70,7 @@ public final class StoreManagers {
     private long pinnedReportedAt = -1;
     private WriterStats reported = WriterStats.NOTHING;
 
-    Manager(String dir, long term, long handle) {
+    private Manager(String dir, long term, long handle) {
       super(dir, term, handle);
     }
 
@@ -79,60 +80,9 @@ public final class StoreManagers {
       return Native.takeWarnings(handle);
     }
 
-    synchronized void beginMaintenance() {
-      maintained++;
-    }
-
-    synchronized void endMaintenance() {
-      maintained--;
-      maintainedAtNanos = System.nanoTime();
-    }
-
-    /** True for the one that is to wait until maintenance is over. */
-    synchronized boolean awaitQuiet() {
-      boolean first = !awaitsQuiet;
-      awaitsQuiet = true;
-      return first;
-    }
-
-    /** Whether maintenance is over; {@link #awaitQuiet} begins anew then. */
-    synchronized boolean isQuiet() {
-      long restedMs = (System.nanoTime() - maintainedAtNanos) / 1_000_000;
-      boolean quiet = maintained == 0 && restedMs >= QUIET_MS;
-      awaitsQuiet = !quiet;
-      return quiet;
-    }
-
-    /** What the writer did since this was last asked. */
-    synchronized WriterStats takeStats() {
-      WriterStats now = Native.writerStats(handle);
-      WriterStats fresh = now.minus(reported);
-      reported = now;
-      return fresh;
-    }
-
-    /** Once per version, so that the sum over all tasks of a batch is right. */
-    synchronized long takePinnedBytes(long version) {
-      if (version == pinnedReportedAt) {
-        return 0;
-      }
-      pinnedReportedAt = version;
-      return pinnedBytes;
-    }
-  }
-
-  /** A store's share of a manager, until closed. */
-  public final class Lease implements AutoCloseable {
-    public final long manager;
-    private final Manager shared;
-
-    private Lease(Manager shared) {
-      this.shared = shared;
-      manager = shared.handle;
-    }
-
+    /** True after the executor ended: maintenance that still runs has no file to write to. */
     public boolean isOver() {
-      return shared.closed;
+      return closed;
     }
 
     public ExecutorTotals totals() {
@@ -141,60 +91,82 @@ public final class StoreManagers {
 
     /** Files that should go. */
     public FileId[] wasteful() {
-      return shared.wasteful;
+      return wasteful;
     }
 
-    public ManagerTotals takeTotals(long version) {
-      return new ManagerTotals(
-          shared.takeStats(),
-          shared.unreportedSealNanos.sumThenReset() / 1_000_000,
-          shared.takePinnedBytes(version));
+    public synchronized ManagerTotals takeTotals(long version) {
+      WriterStats now = Native.writerStats(handle);
+      WriterStats fresh = now.minus(reported);
+      reported = now;
+      // Once per version, because Spark adds up the metrics of all tasks of a batch.
+      long pinned = version == pinnedReportedAt ? 0 : pinnedBytes;
+      pinnedReportedAt = version;
+      long sealMs = unreportedSealNanos.sumThenReset() / 1_000_000;
+      return new ManagerTotals(fresh, sealMs, pinned);
     }
 
     /**
-     * Tells the driver about files that could not be made durable, and the log about those without a
-     * footer. To be called after everything that writes and before the task ends, so that the driver
-     * knows it before it commits a batch.
+     * Tells the driver about files that could not be made durable, and the log about files without
+     * a footer. A store calls this after every write and before the task ends, so that the driver
+     * knows before it commits a batch.
      */
     public void reportFiles() {
-      OpenManager.warn(Native.takeWarnings(manager));
-      reportLostFiles(shared);
+      warn(Native.takeWarnings(handle));
+      reportLostFiles(this);
     }
 
-    /** Surrounds the maintenance of a store, with {@link #endMaintenance}. */
-    public void beginMaintenance() {
-      shared.beginMaintenance();
+    /** Begins the maintenance of a store; {@link #endMaintenance} ends it. */
+    public synchronized void beginMaintenance() {
+      maintained++;
     }
 
     /**
-     * Large runs share a file. Where that must be closed before commits can refer to them, it is
-     * closed when maintenance is over, so that there is one for all of it.
+     * Large runs share a file. If commits can refer to them only after it is closed, it is closed
+     * when maintenance is over, so that one file has the runs of a whole pass.
      */
     public void endMaintenance() {
-      shared.endMaintenance();
-      if (Native.hasPendingRuns(manager) && shared.awaitQuiet()) {
-        sealRunsWhenQuiet(shared);
+      synchronized (this) {
+        maintained--;
+        maintainedAtNanos = System.nanoTime();
+      }
+      if (Native.hasPendingRuns(handle) && awaitQuiet()) {
+        sealRunsWhenQuiet(this);
       }
     }
 
-    /** Brings what a store left in runs into memory, beside the tasks that use the store. */
+    /** True for the one caller that is to wait until maintenance is over. */
+    private synchronized boolean awaitQuiet() {
+      boolean first = !awaitsQuiet;
+      awaitsQuiet = true;
+      return first;
+    }
+
+    /** Whether maintenance is over; {@link #awaitQuiet} begins anew then. */
+    private synchronized boolean isQuiet() {
+      long restedMs = (System.nanoTime() - maintainedAtNanos) / 1_000_000;
+      boolean quiet = maintained == 0 && restedMs >= QUIET_MS;
+      awaitsQuiet = !quiet;
+      return quiet;
+    }
+
+    /** See {@link StoreWork#hydrate}. */
     public void hydrate(long store, Object what) {
-      hydrator.add(store, what);
+      hydrator.hydrate(store, what);
     }
 
-    /** Has a store be merged soon, beside the tasks. */
+    /** See {@link StoreWork#merge}. */
     public void mergeSoon(Object store, Runnable merge) {
-      merger.add(store, merge);
+      merger.merge(store, merge);
     }
 
-    /** To be called after what may have made state leave memory: it is read from elsewhere then. */
+    /** Called after steps that may evict state, which is then read from files. */
     public void lookAtCache() {
       cache.look();
     }
 
     @Override
     public void close() {
-      release(shared);
+      release(this);
     }
   }
 
@@ -203,14 +175,18 @@ public final class StoreManagers {
   private final MemoryFacts memory;
   private final ExecutorTotals totals = new ExecutorTotals();
   private final LocalCache cache = new LocalCache();
-  private final Hydrator hydrator = new Hydrator();
-  private final Merger merger = new Merger();
-  private final ManagerPool<Manager> managers = new ManagerPool<>();
 
-  /** Managers that others have taken the place of: the last user closes them. */
+  // Two threads: a hydration does not wait for a merge.
+  private final StoreWork hydrator = new StoreWork("holdfast-hydrator");
+  private final StoreWork merger = new StoreWork("holdfast-merger");
+
+  /** By folder. */
+  private final Map<String, Manager> managers = new HashMap<>();
+
+  /** Managers that another one has replaced. The last user closes them. */
   private final Set<Manager> retired = new HashSet<>();
 
-  /** Of managers that are closed. */
+  /** Counters of closed managers. */
   private WriterStats writtenBefore = WriterStats.NOTHING;
 
   /** Lost files that the driver knows, by folder. */
@@ -221,12 +197,12 @@ public final class StoreManagers {
 
   private volatile boolean nativeLoaded;
 
-  /** Of the query that began a store last. */
+  /** The target of the query that began a store last. */
   private MemoryTarget target;
 
   /**
    * @param link the driver's way back to this executor
-   * @param memory what this executor has
+   * @param memory of this executor
    */
   StoreManagers(DriverLink driver, ExecutorLink link, MemoryFacts memory) {
     this.driver = driver;
@@ -244,15 +220,15 @@ public final class StoreManagers {
     return nativeLoaded ? Native.usedMemory() : 0;
   }
 
-  /** What the local cache did so far. */
+  /** Counters of the local cache. */
   LocalCache.Totals cached() {
     return nativeLoaded ? cache.totals() : new LocalCache.Totals(0, 0, 0);
   }
 
-  /** What was written so far, by maintenance as well. */
+  /** Counters of all writes so far, those of maintenance included. */
   synchronized WriterStats written() {
     WriterStats sum = writtenBefore;
-    for (Manager manager : managers.all()) {
+    for (Manager manager : managers.values()) {
       sum = sum.plus(Native.writerStats(manager.handle));
     }
     for (Manager manager : retired) {
@@ -261,7 +237,7 @@ public final class StoreManagers {
     return sum;
   }
 
-  /** Has stores keep to what the settings of a query say, those of other queries too. */
+  /** Limits the memory of all stores, of other queries as well, by the settings of one query. */
   public synchronized void limitMemory(HoldfastConf conf) {
     MemoryTarget wanted = MemoryTarget.of(conf.maxMemoryBytes, conf.targetMemoryBytes, memory);
     if (!wanted.equals(target)) {
@@ -272,16 +248,16 @@ public final class StoreManagers {
   }
 
   /** The manager of {@code folder}, for a store of this run of a query. */
-  public synchronized Lease acquire(SegmentFolder folder, HoldfastConf conf, UUID run) {
-    Manager manager = managers.of(folder.name);
+  public synchronized Manager acquire(SegmentFolder folder, HoldfastConf conf, UUID run) {
+    Manager manager = managers.get(folder.name);
     if (manager == null) {
-      manager = managers.put(open(folder, conf, term(folder, 0)));
+      manager = open(folder, conf, term(folder, 0));
     } else if (!run.equals(manager.run)) {
       // Between two runs another application may have written to the checkpoint ...
       long term = term(folder, manager.term);
       if (term != manager.term) {
         retire(manager);
-        manager = managers.put(open(folder, conf, term));
+        manager = open(folder, conf, term);
       } else {
         // ... or it may have been deleted, to begin again.
         Native.leaveDeletedFile(manager.handle);
@@ -292,7 +268,7 @@ public final class StoreManagers {
     }
     manager.run = run;
     manager.users++;
-    return new Lease(manager);
+    return manager;
   }
 
   /** Makes files durable because the driver is about to commit a batch that needs them. */
@@ -339,7 +315,7 @@ public final class StoreManagers {
     try {
       Native.sealPendingRuns(manager.handle);
     } catch (RuntimeException e) {
-      // No commit refers to these runs. Maintenance makes them again.
+      // No commit refers to these runs, and maintenance makes them again.
       LOG.warn("Runs in {} could not be made durable", manager.dir, e);
     } finally {
       OpenManager.warn(Native.takeWarnings(manager.handle));
@@ -347,17 +323,19 @@ public final class StoreManagers {
     }
   }
 
+  /** The manager that the driver means; null if it is closed, or another one has its place. */
   private synchronized Manager acquireOpen(String dir, long term) {
-    Manager manager = managers.find(dir, term);
-    if (manager != null) {
-      manager.users++;
+    Manager manager = managers.get(dir);
+    if (manager == null || manager.term != term) {
+      return null;
     }
+    manager.users++;
     return manager;
   }
 
-  /** Remembers what the driver found wasteful. */
+  /** Remembers which files the driver found wasteful. */
   synchronized ExecutorReply accept(ExecutorRequest.WasteNotice notice) {
-    Manager manager = managers.of(notice.dir());
+    Manager manager = managers.get(notice.dir());
     if (manager == null) {
       return ExecutorReply.closed();
     }
@@ -371,21 +349,19 @@ public final class StoreManagers {
     if (lost.length == 0) {
       return;
     }
-    // Under the lock until the driver has answered: no task ends on the strength of a report that
-    // another thread has not finished.
+    // The lock is held until the driver has answered: no task may end before a report of its lost
+    // files by another thread is finished.
     synchronized (reportedLost) {
       Set<FileId> reported = reportedLost.computeIfAbsent(manager.dir, key -> new HashSet<>());
-      List<FileId> fresh = new ArrayList<>();
-      for (long number : lost) {
-        FileId file = new FileId(manager.term, number);
-        if (!reported.contains(file)) {
-          fresh.add(file);
-        }
-      }
+      List<FileId> fresh =
+          Arrays.stream(lost)
+              .mapToObj(number -> new FileId(manager.term, number))
+              .filter(file -> !reported.contains(file))
+              .toList();
       if (!fresh.isEmpty()) {
         LOG.error("Physical files in {} could not be made durable: {}", manager.dir, fresh);
         driver.ask(
-            new LostFiles(manager.dir, driver.executorId(), fresh),
+            new DriverRequest.LostFiles(manager.dir, driver.executorId(), fresh),
             "took no report of lost files in " + manager.dir);
         reported.addAll(fresh);
       }
@@ -403,9 +379,9 @@ public final class StoreManagers {
     }
   }
 
-  /** Lets the stores of an earlier run end with the manager that they have. */
+  /** Lets the stores of an earlier run keep their manager until they end. */
   private void retire(Manager manager) {
-    managers.remove(manager);
+    managers.remove(manager.dir);
     if (manager.users == 0) {
       close(manager);
     } else {
@@ -417,16 +393,17 @@ public final class StoreManagers {
     sweeper.shutdownNow();
     hydrator.stop();
     merger.stop();
-    managers.take(manager -> true).forEach(this::close);
+    retired.addAll(managers.values());
+    managers.clear();
     retired.forEach(this::close);
     retired.clear();
     cache.stop();
   }
 
-  /** The term for a run that begins: the one of the manager that there is, unless that is over. */
+  /** The term for a run that begins: that of the open manager, unless the term is over. */
   private long term(SegmentFolder folder, long held) {
-    TermRequest request = TermRequest.of(folder, held, driver.executorId(), link);
-    return (Long) driver.ask(request, "gave no term for " + folder.name);
+    DriverRequest wanted = DriverRequest.StoreTerm.of(folder, held, driver.executorId(), link);
+    return ((DriverReply.Term) driver.ask(wanted, "gave no term for " + folder.name)).term();
   }
 
   private Manager open(SegmentFolder folder, HoldfastConf conf, long term) {
@@ -434,14 +411,19 @@ public final class StoreManagers {
         Native.openFolder(
             folder.name, folder.files(), term, conf.maxFileBytes, conf.compression.code);
     nativeLoaded = true;
-    return new Manager(folder.name, term, handle);
+    Manager manager = new Manager(folder.name, term, handle);
+    managers.put(folder.name, manager);
+    return manager;
   }
 
   private synchronized void closeIdle() {
     long now = System.currentTimeMillis();
-    managers
-        .take(manager -> manager.users == 0 && now - manager.idleSinceMs >= IDLE_MS)
-        .forEach(this::close);
+    List<Manager> idle =
+        managers.values().stream()
+            .filter(manager -> manager.users == 0 && now - manager.idleSinceMs >= IDLE_MS)
+            .toList();
+    managers.values().removeAll(idle);
+    idle.forEach(this::close);
   }
 
   private void close(Manager manager) {

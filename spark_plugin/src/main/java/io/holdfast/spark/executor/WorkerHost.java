@@ -1,13 +1,10 @@
 package io.holdfast.spark.executor;
 
-import io.holdfast.spark.files.Compression;
-import io.holdfast.spark.files.StagedOutput;
+import io.holdfast.spark.merged.Compression;
+import io.holdfast.spark.staging.StagedOutput;
 import java.io.IOException;
 
-/**
- * Where Python workers of an executor introduce themselves. The native side calls these methods by
- * name (rust/jni/src/regional.rs).
- */
+/** Receives Python workers of an executor. The native side calls it (rust/jni/src/regional.rs). */
 public interface WorkerHost {
   /**
    * A worker introduced itself.
@@ -21,7 +18,7 @@ public interface WorkerHost {
     /** Handle of the manager of its folder. */
     long manager();
 
-    /** Hands bytes of the worker on to the driver. */
+    /** Passes bytes of the worker on to the driver. */
     void send(byte[] data);
 
     /** See {@link StagedOutput#stage}. */

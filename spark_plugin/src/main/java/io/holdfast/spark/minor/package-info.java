@@ -1,2 +1,2 @@
-/** What differs between the minors of Spark: every class here has one form per range of minors. */
+/** The differences between Spark's minors, and the check that this jar fits the running minor. */
 package io.holdfast.spark.minor;

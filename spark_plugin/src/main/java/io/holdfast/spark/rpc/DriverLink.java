@@ -18,15 +18,22 @@ public final class DriverLink {
   /**
    * Asks the driver.
    *
-   * @param failure what the driver did not do, if it cannot be reached
+   * @param failure the rest of the message if the driver cannot be reached
+   * @throws IllegalStateException with the driver's reason if it refuses
    */
-  public Object ask(Object message, String failure) {
+  public DriverReply ask(DriverRequest request, String failure) {
+    byte[] answer;
     try {
-      return context.ask(message);
+      answer = (byte[]) context.ask(request);
     } catch (RuntimeException e) {
       throw e;
     } catch (Exception e) {
       throw new HoldfastException("The driver " + failure, e);
     }
+    DriverReply reply = MessageBytes.read(answer, DriverReply.class);
+    if (reply instanceof DriverReply.Refused refused) {
+      throw new IllegalStateException(refused.why());
+    }
+    return reply;
   }
 }

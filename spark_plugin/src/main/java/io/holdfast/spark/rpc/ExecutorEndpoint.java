@@ -9,18 +9,17 @@ import org.apache.spark.rpc.RpcCallContext;
 import org.apache.spark.rpc.RpcEndpoint;
 import org.apache.spark.rpc.RpcEndpointRef;
 import org.apache.spark.rpc.RpcEnv;
-import scala.Function1;
 import scala.PartialFunction;
-import scala.runtime.AbstractPartialFunction;
+import scala.PartialFunction$;
 import scala.runtime.BoxedUnit;
 
-/** Where an executor takes the driver's requests: the plugin's own channel goes only one way. */
+/** Takes the driver's requests on an executor: the plugin's own channel goes only one way. */
 public final class ExecutorEndpoint implements RpcEndpoint {
   private final RpcEnv env;
   private final Function<ExecutorRequest, ExecutorReply> handler;
   private final RpcEndpointRef ref;
 
-  /** Syncs wait for storage, which threads of Spark's dispatcher must not do. */
+  /** Syncs wait for storage. Threads of Spark's dispatcher must not wait. */
   private final ExecutorService workers =
       Executors.newCachedThreadPool(DaemonThreads.named("holdfast-sync"));
 
@@ -49,30 +48,19 @@ public final class ExecutorEndpoint implements RpcEndpoint {
 
   @Override
   public PartialFunction<Object, BoxedUnit> receiveAndReply(RpcCallContext context) {
-    return new AbstractPartialFunction<Object, BoxedUnit>() {
-      @Override
-      public boolean isDefinedAt(Object message) {
-        return message instanceof byte[];
-      }
-
-      @Override
-      @SuppressWarnings("unchecked") // B1 stands for BoxedUnit and what is above it
-      public <A1, B1> B1 applyOrElse(A1 message, Function1<A1, B1> otherwise) {
-        if (!isDefinedAt(message)) {
-          return otherwise.apply(message);
-        }
-        workers.execute(() -> answer((byte[]) message, context));
-        return (B1) BoxedUnit.UNIT;
-      }
-    };
+    return PartialFunction$.MODULE$.fromFunction(
+        message -> {
+          workers.execute(() -> answer(message, context));
+          return BoxedUnit.UNIT;
+        });
   }
 
-  private void answer(byte[] message, RpcCallContext context) {
+  private void answer(Object message, RpcCallContext context) {
     ExecutorReply reply;
     try {
-      reply = handler.apply(MessageBytes.read(message, ExecutorRequest.class));
+      reply = handler.apply(MessageBytes.read((byte[]) message, ExecutorRequest.class));
     } catch (RuntimeException | Error e) {
-      // A failure of the message itself would tell the driver that this executor is gone.
+      // A message without an answer would tell the driver that this executor is gone.
       reply = ExecutorReply.failed(e);
     }
     context.reply(MessageBytes.of(reply));

@@ -7,8 +7,8 @@ import scala.jdk.javaapi.FutureConverters;
 import scala.reflect.ClassTag$;
 
 /**
- * The driver's way to an executor. It travels in a message of that executor, so that requests come
- * back over the same connection: executors accept none.
+ * The driver's way to an executor. It travels in a message of the executor. So requests come back
+ * over the same connection, because executors accept no others.
  */
 public final class ExecutorLink implements Serializable {
   private static final long serialVersionUID = 1L;

@@ -10,9 +10,9 @@ import java.io.Serializable;
 public record ExecutorReply(Outcome outcome, String error) implements Serializable {
   public enum Outcome {
     DONE,
-    /** The executor has no such manager any more; what it could not seal it reported as lost. */
+    /** The manager is closed; the executor has reported files that it could not seal as lost. */
     CLOSED,
-    /** Of a sync: bytes may be gone. */
+    /** After a failed sync, bytes may be gone. */
     FAILED
   }
 

@@ -1,21 +1,21 @@
 package io.holdfast.spark.rpc;
 
-import io.holdfast.spark.files.FileId;
+import io.holdfast.spark.merged.FileId;
 import java.io.Serializable;
 
-/** What the driver asks of an executor; answered with an {@link ExecutorReply}. */
+/** A request of the driver to an executor; answered with an {@link ExecutorReply}. */
 public sealed interface ExecutorRequest extends Serializable {
-  /** Folder of the manager that shall do it. */
+  /** Folder of the manager. */
   String dir();
 
   /** Files of the manager with this term must become durable. */
   record SyncFiles(String dir, long term, long[] numbers) implements ExecutorRequest {}
 
   /**
-   * These files should go, so stores that need a part of them shall write it again elsewhere.
+   * These files should go: stores write the parts that they need again, elsewhere.
    *
-   * @param pinnedBytes bytes that no retained batch needs, and that stay because of others in the
-   *     same file
+   * @param pinnedBytes bytes that no retained batch needs, and that stay because of other bytes in
+   *     the same file
    */
   record WasteNotice(String dir, long pinnedBytes, FileId[] files) implements ExecutorRequest {}
 

@@ -9,8 +9,8 @@ import java.io.ObjectOutputStream;
 import java.io.Serializable;
 
 /**
- * Messages to executors as bytes. An executor's messaging starts before it has the plugin's jar, so
- * it cannot read the plugin's classes; this class, which comes from the jar, can.
+ * Messages as bytes. An executor's messaging starts before it has the plugin's jar, and cannot read
+ * the plugin's classes. This class comes from the jar, so it can.
  */
 public final class MessageBytes {
   private MessageBytes() {}
@@ -25,9 +25,9 @@ public final class MessageBytes {
     return bytes.toByteArray();
   }
 
-  /** The message that these are the bytes of. Both ends have the same version of the plugin. */
+  /** Reads a message. Both ends have the same version of the plugin. */
   public static <T> T read(byte[] bytes, Class<T> kind) {
-    // Finds classes by the loader of its caller, this class.
+    // ObjectInputStream uses the class loader of its caller, and so that of the jar.
     try (ObjectInputStream in = new ObjectInputStream(new ByteArrayInputStream(bytes))) {
       return kind.cast(in.readObject());
     } catch (IOException | ClassNotFoundException e) {

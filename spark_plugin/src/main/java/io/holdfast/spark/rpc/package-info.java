@@ -1,2 +1,2 @@
-/** What driver and executors say to each other, and how it gets there: runs on both. */
+/** Messages between driver and executors, and their way: runs on both. */
 package io.holdfast.spark.rpc;

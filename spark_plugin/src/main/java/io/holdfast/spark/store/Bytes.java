@@ -4,19 +4,8 @@ import java.util.Arrays;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.unsafe.Platform;
 
-/** A range of bytes on the heap or outside it, on its way to native memory. */
-final class Bytes {
-  private final Object base;
-  private final long offset;
-  final int length;
-
-  private Bytes(Object base, long offset, int length) {
-    this.base = base;
-    this.offset = offset;
-    this.length = length;
-  }
-
-  /** The bytes of a row as they are. */
+/** A range of bytes on the way to native memory; {@code base} is null outside the heap. */
+record Bytes(Object base, long offset, int length) {
   static Bytes of(UnsafeRow row) {
     return new Bytes(row.getBaseObject(), row.getBaseOffset(), row.getSizeInBytes());
   }
@@ -31,12 +20,10 @@ final class Bytes {
 
   /** An array with exactly these bytes; the array itself where it is one. */
   byte[] toArray() {
-    boolean whole =
-        base instanceof byte[]
-            && offset == Platform.BYTE_ARRAY_OFFSET
-            && ((byte[]) base).length == length;
-    if (whole) {
-      return (byte[]) base;
+    if (base instanceof byte[] bytes
+        && offset == Platform.BYTE_ARRAY_OFFSET
+        && bytes.length == length) {
+      return bytes;
     }
     byte[] copy = new byte[length];
     Platform.copyMemory(base, offset, copy, Platform.BYTE_ARRAY_OFFSET, length);

@@ -9,8 +9,8 @@ import scala.Enumeration;
 import scala.Tuple4;
 
 /**
- * What every commit of a range of versions changed in one column family: everything that it did there
- * if it recorded that, else what became of each key.
+ * The changes of every commit of a range of versions in one column family: all operations if the
+ * commit recorded them, else the last change of each key.
  */
 public final class ChangeFeed
     extends NextIterator<Tuple4<Enumeration.Value, UnsafeRow, UnsafeRow, Object>> {
@@ -55,7 +55,7 @@ public final class ChangeFeed
       }
       version++;
       changes =
-          nativeStore.changes(version, context.idsOfVersion(version), number, family.options);
+          nativeStore.changes(version, context.idsOfVersion(version), number, family.options());
       position = 0;
     }
     int kind = changes[position];
@@ -66,23 +66,17 @@ public final class ChangeFeed
     byte[] value = Bytes.slice(changes, position + HEADER_BYTES + keyBytes, valueBytes);
     position += HEADER_BYTES + keyBytes + valueBytes;
     // Batch N makes version N + 1 of the state; the reader shows batches.
-    return new Tuple4<>(type(kind), keyRow(key), valueRow(kind, key, value), version - 1);
+    // Rows are new ones: the reader keeps them while it goes on.
+    return new Tuple4<>(
+        type(kind), family.key().decode(key), valueRow(kind, key, value), version - 1);
   }
 
   private static Enumeration.Value type(int kind) {
-    switch (kind) {
-      case Native.CHANGE_REMOVE:
-        return RecordType$.MODULE$.DELETE_RECORD();
-      case Native.CHANGE_APPEND:
-        return RecordType$.MODULE$.MERGE_RECORD();
-      default:
-        return RecordType$.MODULE$.PUT_RECORD();
-    }
-  }
-
-  // Rows of their own: the reader keeps them while it goes on.
-  private UnsafeRow keyRow(byte[] key) {
-    return family.key.decode(key, 0, key.length, family.key.newRow());
+    return switch (kind) {
+      case Native.CHANGE_REMOVE -> RecordType$.MODULE$.DELETE_RECORD();
+      case Native.CHANGE_APPEND -> RecordType$.MODULE$.MERGE_RECORD();
+      default -> RecordType$.MODULE$.PUT_RECORD();
+    };
   }
 
   private UnsafeRow valueRow(int kind, byte[] key, byte[] stored) {
@@ -90,7 +84,7 @@ public final class ChangeFeed
       return null;
     }
     byte[] value = context.checksums == null ? stored : context.checksums.open(key, stored);
-    return family.value.decode(value, 0, value.length, family.value.newRow());
+    return family.value().decode(value);
   }
 
   @Override

@@ -15,8 +15,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * One native state store: rows in, rows out, used by one task attempt at a time. Independent of the
- * Spark minor.
+ * One native state store: rows in, rows out. One task attempt uses it at a time. The class does not
+ * depend on the Spark minor.
  */
 public final class NativeStore {
   private static final Logger LOG = LoggerFactory.getLogger(NativeStore.class);
@@ -26,29 +26,17 @@ public final class NativeStore {
 
   private static final int SCAN_BATCH_BYTES = 64 << 10;
 
-  /** In the place of a user while no task uses the store. */
+  /** The user while no task uses the store. */
   private static final long UNUSED = Long.MIN_VALUE;
 
-  /** Which store this is, and how its keys are laid out. */
-  public static final class Identity {
-    final String operator;
-    final String partition;
-    final String store;
-
-    /** Whether the store has column families. */
-    final boolean columns;
-
-    /** Of the one family of a store without column families. */
-    final int options;
-
-    public Identity(String operator, String partition, String store, boolean columns, int options) {
-      this.operator = operator;
-      this.partition = partition;
-      this.store = store;
-      this.columns = columns;
-      this.options = options;
-    }
-
+  /**
+   * The names of a store, and the layout of its keys.
+   *
+   * @param columns whether the store has column families
+   * @param options of the one family of a store without column families
+   */
+  public record Identity(
+      String operator, String partition, String store, boolean columns, int options) {
     @Override
     public String toString() {
       return "operator " + operator + ", partition " + partition + ", store " + store;
@@ -56,7 +44,7 @@ public final class NativeStore {
   }
 
   private final Identity identity;
-  private final Supplier<StoreManagers.Lease> leases;
+  private final Supplier<StoreManagers.Manager> managers;
   private final int versionsInMemory;
   private final int minChangelogs;
   private final boolean journal;
@@ -69,7 +57,7 @@ public final class NativeStore {
   private long user = UNUSED;
 
   /** Null while the native store is closed. */
-  private StoreManagers.Lease lease;
+  private StoreManagers.Manager manager;
 
   private long store;
 
@@ -85,22 +73,22 @@ public final class NativeStore {
   private long commitNanos;
 
   /**
-   * @param leases gives a share of the manager, whenever the native store is opened
+   * @param managers acquires the manager whenever the native store is opened
    * @param versionsInMemory how many versions stay in memory between two tasks
-   * @param minChangelogs so many changelogs make a merge due
+   * @param minChangelogs a merge is due with so many changelogs
    * @param journal whether commits record every operation
    * @param snapshots receives, after each maintenance, the version that loads from runs and a
-   *     few changelogs; -1 when nothing is known of it
+   *     few changelogs; -1 if there is none
    */
   public NativeStore(
       Identity identity,
-      Supplier<StoreManagers.Lease> leases,
+      Supplier<StoreManagers.Manager> managers,
       int versionsInMemory,
       int minChangelogs,
       boolean journal,
       LongConsumer snapshots) {
     this.identity = identity;
-    this.leases = leases;
+    this.managers = managers;
     this.versionsInMemory = versionsInMemory;
     this.minChangelogs = minChangelogs;
     this.journal = journal;
@@ -109,22 +97,22 @@ public final class NativeStore {
   }
 
   private void open() {
-    StoreManagers.Lease fresh = leases.get();
+    StoreManagers.Manager fresh = managers.get();
     try {
       store =
           Native.openStore(
-              fresh.manager,
-              identity.operator,
-              identity.partition,
-              identity.store,
-              identity.columns,
-              identity.options,
+              fresh.handle,
+              identity.operator(),
+              identity.partition(),
+              identity.store(),
+              identity.columns(),
+              identity.options(),
               journal);
     } catch (RuntimeException e) {
       fresh.close();
       throw e;
     }
-    lease = fresh;
+    manager = fresh;
   }
 
   @Override
@@ -138,11 +126,11 @@ public final class NativeStore {
   }
 
   /**
-   * Makes the calling task the only user until it ends. A task that holds the store already goes
-   * on holding it: restore and save side of one operator share it.
+   * Makes the calling task the only user until it ends. A task that holds the store keeps it: the
+   * restore and the save side of one operator share it.
    *
-   * @throws HoldfastException in a task that has failed or ended: its listeners ran, or run at once
-   *     when they are added, so nothing would give the store back after its use
+   * @throws HoldfastException in a task that has failed or ended: its listeners ran already, or run
+   *     at once when they are added, so no listener would give the store back after its use
    */
   public void acquire() {
     TaskContext task = TaskContext.get();
@@ -152,10 +140,10 @@ public final class NativeStore {
     if (!first || task == null) {
       return;
     }
-    // Output modes that emit the whole table read it after commit: hold on to the task's end.
+    // Complete mode reads the table after the commit, so the task keeps the store until its end.
     task.addTaskCompletionListener((TaskCompletionListener) ended -> unlock(holder));
     try {
-      // It may have failed meanwhile; one that ends from now on runs the listener.
+      // The task may have failed meanwhile. If it ends from now on, it runs the listener.
       requireRunning(task);
     } catch (HoldfastException e) {
       unlock(holder);
@@ -165,17 +153,14 @@ public final class NativeStore {
 
   private void requireRunning(TaskContext task) {
     if (task != null && (task.isFailed() || task.isCompleted())) {
+      String end = task.isCompleted() ? "ended" : "failed";
       throw new HoldfastException(
-          "Task "
-              + task.taskAttemptId()
-              + (task.isCompleted() ? " has ended" : " has failed")
-              + ": the state store of "
-              + identity
-              + " is not opened for it");
+          "Task %s has %s: the state store of %s is not opened for it"
+              .formatted(task.taskAttemptId(), end, identity));
     }
   }
 
-  /** Gives the store back at once where no task's end will do it. */
+  /** Gives the store back at once if no end of a task will do that. */
   public void releaseOutsideTask() {
     if (TaskContext.get() == null) {
       unlock(currentUser(null));
@@ -195,13 +180,9 @@ public final class NativeStore {
       long leftMs = (deadline - System.nanoTime()) / 1_000_000;
       if (leftMs <= 0) {
         throw new HoldfastException(
-            "State store of "
-                + identity
-                + " is still used by another attempt (user "
-                + user
-                + ") after "
-                + LOCK_TIMEOUT_MS / 1000
-                + " s; the task can be tried again");
+            ("State store of %s is still used by another attempt (user %s) after %s s; the task can"
+                    + " be tried again")
+                .formatted(identity, user, LOCK_TIMEOUT_MS / 1000));
       }
       try {
         wait(leftMs);
@@ -210,8 +191,8 @@ public final class NativeStore {
         throw new HoldfastException("Interrupted while waiting for state store of " + identity, e);
       }
     }
-    if (lease == null) {
-      // Spark closed it between giving it to this task and now.
+    if (manager == null) {
+      // Spark closed it after it had given it to this task.
       open();
     }
     user = wanted;
@@ -228,8 +209,7 @@ public final class NativeStore {
       committed = false;
     }
     if (forgets) {
-      // What is merged follows from versions in memory, and none will be left when the thread
-      // of Spark that maintains stores comes.
+      // A merge needs versions in memory, and none is left when Spark's maintenance comes.
       try {
         maintain();
       } catch (RuntimeException e) {
@@ -255,8 +235,8 @@ public final class NativeStore {
     warn(Native.load(store, version, id));
     long nanos = System.nanoTime() - start;
     loadNanos += nanos;
-    lease.totals().loadNanos.add(nanos);
-    lease.lookAtCache();
+    manager.totals().loadNanos.add(nanos);
+    manager.lookAtCache();
   }
 
   private static void warn(String workedAround) {
@@ -275,7 +255,7 @@ public final class NativeStore {
     Native.replay(store, fromVersion, fromId, toId, ids);
   }
 
-  /** What one commit changed; see {@link Native#changes}. */
+  /** The changes of one commit; see {@link Native#changes}. */
   byte[] changes(long version, String[] ids, int family, int options) {
     return Native.changes(store, version, ids, family, options);
   }
@@ -287,11 +267,11 @@ public final class NativeStore {
   void begin() {
     int wants = Native.begin(store);
     if ((wants & Native.WANTS_HYDRATION) != 0) {
-      lease.hydrate(store, identity);
+      manager.hydrate(store, identity);
     }
-    // Where no version stays in memory, the end of the task merges.
+    // If no version stays in memory, the end of the task merges.
     if ((wants & Native.WANTS_MERGE) != 0 && versionsInMemory > 0) {
-      lease.mergeSoon(this, this::maintain);
+      manager.mergeSoon(this, this::maintain);
     }
   }
 
@@ -300,7 +280,7 @@ public final class NativeStore {
     return Native.findFamily(store, family);
   }
 
-  /** Number of a column family, which is made when it is not there. */
+  /** Makes a column family unless it is there; returns its number. */
   int openFamily(String family, int options) {
     return Native.openFamily(store, family, options);
   }
@@ -319,10 +299,10 @@ public final class NativeStore {
     committed = true;
     long nanos = System.nanoTime() - start;
     commitNanos += nanos;
-    lease.totals().appendNanos.add(nanos);
+    manager.totals().appendNanos.add(nanos);
     warn(Native.takeWarning(store));
-    lease.reportFiles();
-    lease.lookAtCache();
+    manager.reportFiles();
+    manager.lookAtCache();
     return id;
   }
 
@@ -343,10 +323,10 @@ public final class NativeStore {
   }
 
   private void closeNow() {
-    if (lease != null) {
+    if (manager != null) {
       Native.closeStore(store);
-      lease.close();
-      lease = null;
+      manager.close();
+      manager = null;
     }
   }
 
@@ -358,9 +338,9 @@ public final class NativeStore {
   }
 
   private long mergeChangelogs() {
-    StoreManagers.Lease held;
+    StoreManagers.Manager held;
     synchronized (this) {
-      held = lease;
+      held = manager;
     }
     if (held == null || held.isOver()) {
       return -1;
@@ -379,76 +359,75 @@ public final class NativeStore {
         Native.storeStats(store), loadNanos / 1_000_000, commitNanos / 1_000_000);
   }
 
-  /** What the manager did since a store of it last asked. */
+  /** The work of the manager since one of its stores last asked. */
   ManagerTotals takeTotals(long version) {
-    return lease.takeTotals(version);
+    return manager.takeTotals(version);
   }
 
   /** A copy of the value; null without such a key. */
   byte[] get(int family, Bytes key) {
     Scratch scratch = Scratch.current();
-    long address = scratch.reserve(key.length);
+    long address = scratch.reserve(key.length());
     key.copyTo(address);
-    int room = scratch.capacity() - key.length;
-    int found = Native.get(store, family, address, key.length, address + key.length, room);
+    int room = scratch.capacity() - key.length();
+    int found = Native.get(store, family, address, key.length(), address + key.length(), room);
     if (found > room) {
-      address = scratch.reserve(Math.addExact(key.length, found));
-      found = Native.get(store, family, address, key.length, address + key.length, found);
+      address = scratch.reserve(Math.addExact(key.length(), found));
+      found = Native.get(store, family, address, key.length(), address + key.length(), found);
     }
     if (found < 0) {
       return null;
     }
-    // A fresh array: callers may keep what a row points to after the next get.
+    // A new array: callers may keep the row's bytes beyond the next get.
     byte[] value = new byte[found];
-    Platform.copyMemory(null, address + key.length, value, Platform.BYTE_ARRAY_OFFSET, found);
+    Platform.copyMemory(null, address + key.length(), value, Platform.BYTE_ARRAY_OFFSET, found);
     return value;
   }
 
   boolean contains(int family, Bytes key) {
     long address = toScratch(key);
-    return Native.get(store, family, address, key.length, 0, 0) >= 0;
+    return Native.get(store, family, address, key.length(), 0, 0) >= 0;
   }
 
   void put(int family, Bytes key, Bytes value) {
-    long address = Scratch.current().reserve(Math.addExact(key.length, value.length));
+    long address = Scratch.current().reserve(Math.addExact(key.length(), value.length()));
     key.copyTo(address);
-    value.copyTo(address + key.length);
-    Native.put(store, family, address, key.length, address + key.length, value.length);
+    value.copyTo(address + key.length());
+    Native.put(store, family, address, key.length(), address + key.length(), value.length());
   }
 
   /** Sets the values of a key, or appends to them. */
   void writeList(int family, Bytes key, List<Bytes> values, boolean append) {
     int total = 0;
     for (Bytes value : values) {
-      total = Math.addExact(total, Math.addExact(value.length, 4));
+      total = Math.addExact(total, Math.addExact(value.length(), 4));
     }
-    long address = Scratch.current().reserve(Math.addExact(key.length, total));
+    long address = Scratch.current().reserve(Math.addExact(key.length(), total));
     key.copyTo(address);
-    long at = address + key.length;
+    long at = address + key.length();
     for (Bytes value : values) {
-      Platform.putInt(null, at, value.length);
+      Platform.putInt(null, at, value.length());
       value.copyTo(at + 4);
-      at += 4 + value.length;
+      at += 4 + value.length();
     }
-    Native.writeList(
-        store, family, address, key.length, address + key.length, total, append);
+    Native.writeList(store, family, address, key.length(), address + key.length(), total, append);
   }
 
   void remove(int family, Bytes key) {
-    Native.remove(store, family, toScratch(key), key.length);
+    Native.remove(store, family, toScratch(key), key.length());
   }
 
   private static long toScratch(Bytes bytes) {
-    long address = Scratch.current().reserve(bytes.length);
+    long address = Scratch.current().reserve(bytes.length());
     bytes.copyTo(address);
     return address;
   }
 
   /**
-   * A pass over entries as they are now, whatever is changed meanwhile.
+   * Begins a pass over entries as they are now, even if they change meanwhile.
    *
    * @param what one of {@link Native}'s {@code SCAN_} constants
-   * @param from null for no bound, as is {@code to}
+   * @param from null for no bound; {@code to} as well
    */
   Scan scan(int family, int what, Bytes from, Bytes to) {
     return new Scan(family, what, from, to);
@@ -461,9 +440,9 @@ public final class NativeStore {
     private int left;
 
     private Scan(int family, int what, Bytes from, Bytes to) {
-      int fromBytes = from == null ? 0 : from.length;
+      int fromBytes = from == null ? 0 : from.length();
       long address =
-          Scratch.current().reserve(Math.addExact(fromBytes, to == null ? 0 : to.length));
+          Scratch.current().reserve(Math.addExact(fromBytes, to == null ? 0 : to.length()));
       if (from != null) {
         from.copyTo(address);
       }
@@ -478,7 +457,7 @@ public final class NativeStore {
               address,
               from == null ? -1 : fromBytes,
               address + fromBytes,
-              to == null ? -1 : to.length,
+              to == null ? -1 : to.length(),
               SCAN_BATCH_BYTES,
               progress);
       left = (int) progress[1];
@@ -486,7 +465,7 @@ public final class NativeStore {
 
     boolean hasNext() {
       if (left == 0 && progress[0] != 0) {
-        // A fresh array per batch: rows handed out earlier stay valid.
+        // A new array for each batch: earlier rows stay valid.
         batch = Native.scanOn(store, (int) progress[0], SCAN_BATCH_BYTES, progress);
         position = 0;
         left = (int) progress[1];
@@ -515,7 +494,7 @@ public final class NativeStore {
     }
   }
 
-  /** Receives an entry of a scan as two ranges of an array that is not written to again. */
+  /** Receives an entry of a scan: two ranges of an array that is not written to again. */
   interface EntryReader {
     void read(byte[] bytes, int keyAt, int keyBytes, int valueAt, int valueBytes);
   }

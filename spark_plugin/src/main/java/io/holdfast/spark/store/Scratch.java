@@ -32,12 +32,11 @@ final class Scratch {
     return CURRENT.get();
   }
 
-  /** Start of at least {@code bytes} bytes; what was there before is kept. */
+  /** Returns the start of at least {@code bytes} bytes, and keeps their content. */
   long reserve(int bytes) {
     if (bytes > memory.capacity) {
       int grown = (int) Math.max(bytes, Math.min(2L * memory.capacity, Integer.MAX_VALUE));
-      memory.address =
-          Platform.reallocateMemory(memory.address, memory.capacity, grown);
+      memory.address = Platform.reallocateMemory(memory.address, memory.capacity, grown);
       memory.capacity = grown;
     }
     return memory.address;

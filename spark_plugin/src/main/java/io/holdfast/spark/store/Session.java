@@ -1,8 +1,11 @@
 package io.holdfast.spark.store;
 
+import io.holdfast.spark.minor.SparkCalls;
+import org.apache.spark.sql.execution.streaming.state.StateStoreErrors$;
+
 /**
- * Where a store stands that was handed out, and what may be called then: Spark's rules, as those of
- * its own providers. A store for reading and the one for changing that it becomes share a session.
+ * The phase of a store, and the calls that it allows: the rules of Spark's own providers. A store
+ * for reading shares its session with the store for changes that Spark makes of it.
  */
 final class Session {
   private enum Phase {
@@ -25,24 +28,33 @@ final class Session {
     this.stamp = stamp;
   }
 
-  boolean isOpen() {
-    return phase == Phase.UPDATING;
-  }
-
   boolean hasCommitted() {
     return phase == Phase.COMMITTED;
   }
 
-  /** For everything that reads or writes rows. */
+  /** Called by everything that reads or writes rows. */
   void requireOpen() {
     if (phase != Phase.UPDATING) {
-      throw SparkErrors.invalidStamp(stamp);
+      throw SparkCalls.sessionIsOver(stamp);
     }
   }
 
   void requireUncommitted() {
-    if (phase != Phase.UPDATING) {
-      throw outOfOrder("commit");
+    require(phase == Phase.UPDATING, "commit");
+  }
+
+  void requireMetrics() {
+    require(phase != Phase.UPDATING, "get metrics of");
+  }
+
+  void requireId() {
+    require(phase == Phase.COMMITTED, "get the checkpoint info of");
+  }
+
+  private void require(boolean fits, String operation) {
+    if (!fits) {
+      throw StateStoreErrors$.MODULE$.stateStoreOperationOutOfOrder(
+          "Cannot " + operation + " " + name + " after " + phase);
     }
   }
 
@@ -50,19 +62,17 @@ final class Session {
     phase = Phase.COMMITTED;
   }
 
-  /** False when it was aborted before: doing it again changes nothing. */
+  /** Returns false if the session was aborted before. */
   boolean abort() {
     if (phase == Phase.ABORTED) {
       return false;
     }
-    if (phase != Phase.UPDATING) {
-      throw outOfOrder("abort");
-    }
+    require(phase == Phase.UPDATING, "abort");
     phase = Phase.ABORTED;
     return true;
   }
 
-  /** False when it was released before. */
+  /** Returns false if the session was released before. */
   boolean release() {
     if (phase == Phase.RELEASED) {
       return false;
@@ -70,21 +80,5 @@ final class Session {
     requireOpen();
     phase = Phase.RELEASED;
     return true;
-  }
-
-  void requireMetrics() {
-    if (phase == Phase.UPDATING) {
-      throw outOfOrder("get metrics of");
-    }
-  }
-
-  void requireId() {
-    if (phase != Phase.COMMITTED) {
-      throw outOfOrder("get the checkpoint info of");
-    }
-  }
-
-  private RuntimeException outOfOrder(String operation) {
-    return SparkErrors.outOfOrder("Cannot " + operation + " " + name + " after " + phase);
   }
 }

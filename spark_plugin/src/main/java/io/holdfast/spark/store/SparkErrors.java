@@ -1,17 +1,17 @@
 package io.holdfast.spark.store;
 
 import io.holdfast.spark.MissingStateException;
+import io.holdfast.spark.NewerFormatException;
 import io.holdfast.spark.UnsupportedStateException;
 import io.holdfast.spark.minor.SparkCalls;
-import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.errors.QueryExecutionErrors$;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.apache.spark.sql.execution.streaming.state.StateStoreErrors$;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 
 /**
- * The exceptions that Spark's own providers throw, with their conditions: callers tell mistakes
- * apart by them, whatever the provider. What Holdfast knows beyond that is in the cause.
+ * The exceptions of Spark's own providers. Callers tell mistakes apart by their conditions, with
+ * every provider. The cause has Holdfast's own exception.
  */
 public final class SparkErrors {
   private static final String NO_FAMILIES = "multiple column families is disabled in Holdfast";
@@ -30,16 +30,17 @@ public final class SparkErrors {
     }
   }
 
-  /** Throws what a failed load of a version is for Spark. */
+  /** Throws Spark's exception for a failed load of a version. */
   public static RuntimeException cannotLoad(StateStoreId id, Exception cause) {
     boolean notThere =
         cause instanceof MissingStateException
             || cause instanceof UnsupportedStateException
             || cause instanceof IllegalArgumentException;
-    if (notThere) {
-      Path place = id.storeCheckpointLocation();
+    // Spark's text advises a new checkpoint, and would give up state that a newer Holdfast reads.
+    if (notThere && !(cause instanceof NewerFormatException)) {
       throw raise(
-          QueryExecutionErrors$.MODULE$.failedToReadStreamingStateFileError(place, cause));
+          QueryExecutionErrors$.MODULE$.failedToReadStreamingStateFileError(
+              id.storeCheckpointLocation(), cause));
     }
     throw raise(SparkCalls.cannotLoad(cause));
   }
@@ -49,7 +50,7 @@ public final class SparkErrors {
         QueryExecutionErrors$.MODULE$.failedToCommitStateFileError(store.toString(), cause));
   }
 
-  /** Spark throws these two for null keys and other wrong arguments, without a condition. */
+  /** Spark throws this exception, and that of {@link #require}, for wrong arguments. */
   static void verify(boolean condition, String message) {
     if (!condition) {
       throw new IllegalStateException(message);
@@ -60,14 +61,6 @@ public final class SparkErrors {
     if (!condition) {
       throw new IllegalArgumentException("requirement failed: " + message);
     }
-  }
-
-  static RuntimeException invalidStamp(long stamp) {
-    return SparkCalls.sessionIsOver(stamp);
-  }
-
-  static RuntimeException outOfOrder(String message) {
-    return StateStoreErrors$.MODULE$.stateStoreOperationOutOfOrder(message);
   }
 
   public static RuntimeException missingFamily(String operation, String name) {

@@ -16,7 +16,7 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
 
-/** What Spark gave the provider at its start, shared by the stores that the provider opens. */
+/** Spark's arguments at the start of a provider, shared by the stores that the provider opens. */
 public final class StoreContext {
   final StateStoreId id;
   final StructType keySchema;
@@ -28,13 +28,13 @@ public final class StoreContext {
   public final StateStoreConf conf;
   final Configuration hadoopConf;
 
-  /** Null when they are switched off. */
+  /** Null if they are switched off. */
   final RowChecksums checksums;
 
   /** Column families that Spark described so far, the default one included. */
   public final Map<String, FamilySpec> families = new ConcurrentHashMap<>();
 
-  private final Option<StateSchemaProvider> schemas;
+  final Option<StateSchemaProvider> schemas;
   private final Supplier<CommitEntries> commitEntries;
   private boolean validated;
 
@@ -73,18 +73,18 @@ public final class StoreContext {
             id.checkpointRootLocation(), id.operatorId(), id.partitionId(), version, hadoopConf);
   }
 
-  /** Remembers a column family; one that is known stays as it is. */
-  void register(
+  /** Remembers a column family. A known family stays as it is. */
+  public void register(
       String name,
       StructType value,
       KeyStateEncoderSpec keySpec,
       boolean severalValues,
       boolean internal) {
     families.computeIfAbsent(
-        name, key -> FamilySpec.of(this, name, value, keySpec, severalValues, internal, schemas));
+        name, key -> FamilySpec.of(this, name, value, keySpec, severalValues, internal));
   }
 
-  /** Checks the first row that is read against the schema, if Spark is configured to. */
+  /** Compares the first row that is read with the schema, if Spark is configured to. */
   void validate(UnsafeRow key, UnsafeRow value) {
     if (!validated && !columns) {
       SparkCalls.validateRow(key, keySchema, value, valueSchema, id, conf);

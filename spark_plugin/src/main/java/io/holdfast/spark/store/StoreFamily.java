@@ -2,6 +2,7 @@ package io.holdfast.spark.store;
 
 import io.holdfast.spark.Native;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.NoSuchElementException;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -9,6 +10,7 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreIterator;
 import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair;
 import scala.collection.AbstractIterator;
 import scala.collection.Iterator;
+import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.BoxedUnit;
 
 /**
@@ -21,60 +23,45 @@ final class StoreFamily {
   private final NativeStore nativeStore;
   private final FamilySpec spec;
 
-  /** Number in the native store; {@link #ABSENT} until the family has its first entry. */
+  /** Its number in the native store; {@link #ABSENT} before its first entry. */
   private int number;
 
   StoreFamily(StoreContext context, NativeStore nativeStore, FamilySpec spec) {
     this.context = context;
     this.nativeStore = nativeStore;
     this.spec = spec;
-    number = context.columns ? nativeStore.findFamily(spec.name) : Native.ONLY_FAMILY;
+    number = context.columns ? nativeStore.findFamily(spec.name()) : Native.ONLY_FAMILY;
   }
 
-  /** A row of its own: joins of state format 1 read another one before they put this one out. */
+  /** Returns a new row: joins of state format 1 read the next row before they emit this one. */
   UnsafeRow get(UnsafeRow key) {
     byte[] value = value(key);
     if (value == null) {
       return null;
     }
-    UnsafeRow row = spec.value.decode(value, 0, value.length, spec.value.newRow());
+    UnsafeRow row = spec.value().decode(value);
     context.validate(key, row);
     return row;
   }
 
-  /** Values as they are now, in the order of the keys; null for a key without one. */
+  /** Values as they are now, in the order of the keys; null for a key without a value. */
   Iterator<UnsafeRow> getAll(UnsafeRow[] keys) {
     byte[][] values = new byte[keys.length][];
     for (int i = 0; i < keys.length; i++) {
       values[i] = value(keys[i]);
     }
-    UnsafeRow row = spec.value.newRow();
-    return new AbstractIterator<>() {
-      private int next;
-
-      @Override
-      public boolean hasNext() {
-        return next < values.length;
-      }
-
-      @Override
-      public UnsafeRow next() {
-        if (!hasNext()) {
-          throw new NoSuchElementException("no key is left");
-        }
-        byte[] value = values[next];
-        next++;
-        return value == null ? null : spec.value.decode(value, 0, value.length, row);
-      }
-    };
+    UnsafeRow row = spec.value().newRow();
+    return CollectionConverters.asScala(Arrays.asList(values).iterator())
+        .map(
+            value -> value == null ? null : spec.value().decode(value, 0, value.length, row));
   }
 
-  /** Encoded; null without such a key. */
+  /** The encoded value; null without such a key. */
   private byte[] value(UnsafeRow key) {
     if (number == ABSENT) {
       return null;
     }
-    Bytes keyBytes = spec.key.encode(key);
+    Bytes keyBytes = spec.key().encode(key);
     byte[] stored = nativeStore.get(number, keyBytes);
     if (stored == null || context.checksums == null) {
       return stored;
@@ -98,53 +85,44 @@ final class StoreFamily {
   }
 
   boolean scansPrefixes() {
-    return spec.key.scansPrefixes();
+    return spec.key().scansPrefixes();
   }
 
   boolean scansRanges() {
-    return spec.key.scansRanges();
+    return spec.key().scansRanges();
   }
 
   boolean contains(UnsafeRow key) {
-    return number != ABSENT && nativeStore.contains(number, spec.key.encode(key));
+    return number != ABSENT && nativeStore.contains(number, spec.key().encode(key));
   }
 
   void put(UnsafeRow key, UnsafeRow value) {
     make();
-    Bytes keyBytes = spec.key.encode(key);
+    Bytes keyBytes = spec.key().encode(key);
     nativeStore.put(number, keyBytes, stored(keyBytes, value));
   }
 
-  void putList(UnsafeRow key, UnsafeRow[] values) {
-    writeList(key, values, false);
-  }
-
-  void append(UnsafeRow key, UnsafeRow... values) {
-    writeList(key, values, true);
+  /** Sets the values of a key, or appends to them. */
+  void writeList(UnsafeRow key, boolean append, UnsafeRow... values) {
+    make();
+    Bytes keyBytes = spec.key().encode(key);
+    List<Bytes> stored = new ArrayList<>(values.length);
+    for (UnsafeRow value : values) {
+      stored.add(stored(keyBytes, value));
+    }
+    nativeStore.writeList(number, keyBytes, stored, append);
   }
 
   void remove(UnsafeRow key) {
     if (number != ABSENT) {
-      nativeStore.remove(number, spec.key.encode(key));
+      nativeStore.remove(number, spec.key().encode(key));
     }
   }
 
   /** Values of one key. */
   Iterator<UnsafeRow> values(UnsafeRow key) {
-    Entries entries =
-        new Entries(
-            scan(Native.SCAN_VALUES_OF_KEY, spec.key.encode(key), null));
-    return new AbstractIterator<>() {
-      @Override
-      public boolean hasNext() {
-        return entries.hasNext();
-      }
-
-      @Override
-      public UnsafeRow next() {
-        return entries.next().value();
-      }
-    };
+    return new Entries(scan(Native.SCAN_VALUES_OF_KEY, spec.key().encode(key), null))
+        .map(UnsafeRowPair::value);
   }
 
   /** An entry per key, or per value, from {@code from} (inclusive) to {@code to} (exclusive). */
@@ -152,15 +130,15 @@ final class StoreFamily {
     return iterator(
         scan(
             everyValue ? Native.SCAN_VALUES : Native.SCAN_KEYS,
-            from == null ? null : spec.key.encode(from),
-            to == null ? null : spec.key.encode(to)));
+            from == null ? null : spec.key().encode(from),
+            to == null ? null : spec.key().encode(to)));
   }
 
   StateStoreIterator<UnsafeRowPair> prefix(UnsafeRow prefix, boolean everyValue) {
     return iterator(
         scan(
             everyValue ? Native.SCAN_PREFIX_VALUES : Native.SCAN_PREFIX,
-            spec.key.encodePrefix(prefix),
+            spec.key().encodePrefix(prefix),
             null));
   }
 
@@ -179,36 +157,26 @@ final class StoreFamily {
         });
   }
 
-  private void writeList(UnsafeRow key, UnsafeRow[] values, boolean append) {
-    make();
-    Bytes keyBytes = spec.key.encode(key);
-    List<Bytes> stored = new ArrayList<>(values.length);
-    for (UnsafeRow value : values) {
-      stored.add(stored(keyBytes, value));
-    }
-    nativeStore.writeList(number, keyBytes, stored, append);
-  }
-
   private Bytes stored(Bytes key, UnsafeRow value) {
-    Bytes bytes = spec.value.encode(value);
+    Bytes bytes = spec.value().encode(value);
     if (context.checksums == null) {
       return bytes;
     }
     return Bytes.of(context.checksums.seal(key.toArray(), bytes.toArray()));
   }
 
-  /** Makes the family where this is its first entry: without entries it costs nothing. */
+  /** Makes the family with its first entry: a family without entries costs nothing. */
   private void make() {
     if (number == ABSENT) {
-      number = nativeStore.openFamily(spec.name, spec.options);
+      number = nativeStore.openFamily(spec.name(), spec.options());
     }
   }
 
   private final class Entries extends AbstractIterator<UnsafeRowPair>
       implements NativeStore.EntryReader {
     private final NativeStore.Scan scan;
-    private final UnsafeRow keyRow = spec.key.newRow();
-    private final UnsafeRow valueRow = spec.value.newRow();
+    private final UnsafeRow keyRow = spec.key().newRow();
+    private final UnsafeRow valueRow = spec.value().newRow();
     private final UnsafeRowPair pair = new UnsafeRowPair(keyRow, valueRow);
 
     /**
@@ -234,15 +202,15 @@ final class StoreFamily {
 
     @Override
     public void read(byte[] bytes, int keyAt, int keyBytes, int valueAt, int valueBytes) {
-      UnsafeRow key = spec.key.decode(bytes, keyAt, keyBytes, keyRow);
+      UnsafeRow key = spec.key().decode(bytes, keyAt, keyBytes, keyRow);
       UnsafeRow value;
       if (context.checksums == null) {
-        value = spec.value.decode(bytes, valueAt, valueBytes, valueRow);
+        value = spec.value().decode(bytes, valueAt, valueBytes, valueRow);
       } else {
         byte[] opened =
             context.checksums.open(
                 Bytes.slice(bytes, keyAt, keyBytes), Bytes.slice(bytes, valueAt, valueBytes));
-        value = spec.value.decode(opened, 0, opened.length, valueRow);
+        value = spec.value().decode(opened, 0, opened.length, valueRow);
       }
       pair.withRows(key, value);
       context.validate(key, value);

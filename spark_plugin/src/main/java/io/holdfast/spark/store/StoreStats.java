@@ -1,8 +1,8 @@
 package io.holdfast.spark.store;
 
 /**
- * What a native store holds, and what it did since it was opened. The native side makes these
- * (rust/jni/src/store.rs).
+ * The content of a native store, and its work since it was opened. The native side makes these
+ * records (rust/jni/src/store.rs).
  *
  * @param loads versions read from files
  * @param rewinds versions served by undoing a commit

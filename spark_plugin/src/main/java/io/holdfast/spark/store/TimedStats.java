@@ -1,7 +1,7 @@
 package io.holdfast.spark.store;
 
 /**
- * What a store did so far, with the time that it took.
+ * The work of a store so far, with the time that it took.
  *
  * @param loadMs milliseconds spent on loading versions
  * @param appendMs milliseconds spent on commits

@@ -13,7 +13,7 @@ final class Figures {
   static final String KEYS = "keys";
   static final String MEMORY_BYTES = "memoryBytes";
 
-  /** What names of metrics of Holdfast begin with. */
+  /** The names of Holdfast's metrics begin with this. */
   private static final String PREFIX = "holdfast";
 
   private Figures() {}
@@ -23,14 +23,14 @@ final class Figures {
     return operator.customMetrics().keySet().stream().anyMatch(name -> name.startsWith(PREFIX));
   }
 
-  /** The figures of a batch, over its operators with state of Holdfast's; empty without any. */
+  /** Sums figures over the operators with state in Holdfast; empty without such an operator. */
   static Map<String, Long> of(StreamingQueryProgress progress) {
     Map<String, Long> found = new HashMap<>();
     for (StateOperatorProgress operator : progress.stateOperators()) {
       if (isOfHoldfast(operator)) {
         found.merge(KEYS, operator.numRowsTotal(), Long::sum);
         found.merge(MEMORY_BYTES, operator.memoryUsedBytes(), Long::sum);
-        // From an event log numbers may be of another class than Spark declares.
+        // Numbers from an event log may have another class than Spark declares.
         Map<String, ? extends Number> custom = operator.customMetrics();
         custom.forEach(
             (name, value) -> {
@@ -48,7 +48,7 @@ final class Figures {
     return found;
   }
 
-  /** Runs that were written in a batch: segments that are no changelogs. */
+  /** Runs written in a batch: the segments that are no changelogs. */
   static long runsWritten(Batch batch) {
     return Math.max(0, batch.get("holdfastSegments") - batch.get("holdfastChangelogs"));
   }

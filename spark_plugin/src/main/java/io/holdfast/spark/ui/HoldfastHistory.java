@@ -1,6 +1,6 @@
 package io.holdfast.spark.ui;
 
-import io.holdfast.spark.driver.BuildInfo;
+import io.holdfast.spark.minor.BuildInfo;
 import java.util.List;
 import org.apache.spark.SparkConf;
 import org.apache.spark.scheduler.SparkListener;
@@ -38,7 +38,7 @@ public final class HoldfastHistory implements AppHistoryServerPlugin {
     }
   }
 
-  /** Whether this jar is for the Spark of the server: for another one pages would fail. */
+  /** Whether this jar is for the Spark of the server. Its pages would fail on another one. */
   private static boolean fits() {
     try {
       BuildInfo.requireSpark(org.apache.spark.package$.MODULE$.SPARK_VERSION());

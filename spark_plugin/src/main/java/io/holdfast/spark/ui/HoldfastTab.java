@@ -1,6 +1,5 @@
 package io.holdfast.spark.ui;
 
-import io.holdfast.spark.minor.SparkPage;
 import io.holdfast.spark.ui.UiRows.Start;
 import jakarta.servlet.http.HttpServletRequest;
 import java.net.URLEncoder;
@@ -9,15 +8,17 @@ import org.apache.spark.ui.SparkUI;
 import org.apache.spark.ui.SparkUITab;
 import org.apache.spark.ui.UIUtils;
 import org.apache.spark.ui.WebUIPage;
+import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.xml.Node;
+import scala.xml.Unparsed;
 
 /** The tab: an overview, and a page for each query and each regional pipeline. */
 final class HoldfastTab extends SparkUITab {
   private static final String PREFIX = "holdfast";
   private static final String START = "start";
 
-  /** The parameter of a page that says which start it is about. */
+  /** The parameter that names the start of a page. */
   private static final String RUN = "run";
 
   private final RowStore rows;
@@ -25,8 +26,8 @@ final class HoldfastTab extends SparkUITab {
   HoldfastTab(SparkUI ui, RowStore rows) {
     super(ui, PREFIX);
     this.rows = rows;
-    attachPage(new Overview());
-    attachPage(new OfStart());
+    attachPage(new Page("", this::overview));
+    attachPage(new Page(START, this::ofStart));
   }
 
   @Override
@@ -43,59 +44,59 @@ final class HoldfastTab extends SparkUITab {
 
   private Seq<Node> page(HttpServletRequest request, String title, String content) {
     String markup = "<div class=\"hf-tab\">" + Style.ELEMENT + content + "</div>";
-    return SparkPage.of(request, title, Html.nodes(markup), this);
+    return UIUtils.headerSparkPage(
+        request,
+        title,
+        () -> new Unparsed(markup),
+        this,
+        Option.empty(),
+        false, // from-4.2
+        false,
+        false);
   }
 
-  private final class Overview extends WebUIPage {
-    Overview() {
-      super("");
-    }
-
-    @Override
-    public Seq<Node> render(HttpServletRequest request) {
-      return page(
-          request, "Holdfast", reading(() -> OverviewPage.of(rows, one -> address(request, one))));
-    }
+  private Seq<Node> overview(HttpServletRequest request) throws Exception {
+    return page(request, "Holdfast", OverviewPage.of(rows, one -> address(request, one)));
   }
 
-  private final class OfStart extends WebUIPage {
-    OfStart() {
-      super(START);
-    }
-
-    @Override
-    public Seq<Node> render(HttpServletRequest request) {
-      // The filter of Spark's UI replaces signs of markup in parameters: no run has any.
-      String run = request.getParameter(RUN);
-      Start start = run == null ? null : reading(() -> rows.start(run).orElse(null));
-      if (start == null) {
-        return page(
-            request,
-            "Holdfast",
-            "<p>This start of a query or a pipeline is not known here, or not any more.</p>");
-      }
-      boolean isQuery = start.kind() == UiRows.Kind.QUERY;
-      String title = (isQuery ? "Query " : "Regional pipeline ") + start.name();
+  private Seq<Node> ofStart(HttpServletRequest request) throws Exception {
+    // Spark's filter replaces signs of markup in parameters. No run has such a sign.
+    String run = request.getParameter(RUN);
+    Start start = run == null ? null : rows.start(run).orElse(null);
+    if (start == null) {
       return page(
           request,
-          // Spark escapes it.
-          title,
-          reading(() -> isQuery ? QueryPage.of(rows, start) : PipelinePage.of(rows, start)));
+          "Holdfast",
+          "<p>This start of a query or a pipeline is not known here, or not any more.</p>");
     }
+    // Spark escapes the title.
+    return start.kind() == UiRows.Kind.QUERY
+        ? page(request, "Query " + start.name(), QueryPage.of(rows, start))
+        : page(request, "Regional pipeline " + start.name(), PipelinePage.of(rows, start));
   }
 
-  private interface Reading<T> {
-    T read() throws Exception;
+  private interface Content {
+    Seq<Node> of(HttpServletRequest request) throws Exception;
   }
 
-  /** Spark's store of the UI declares every exception. */
-  private static <T> T reading(Reading<T> reading) {
-    try {
-      return reading.read();
-    } catch (RuntimeException e) {
-      throw e;
-    } catch (Exception e) {
-      throw new IllegalStateException("Cannot read what the tab shows", e);
+  private static final class Page extends WebUIPage {
+    private final Content content;
+
+    Page(String prefix, Content content) {
+      super(prefix);
+      this.content = content;
+    }
+
+    @Override
+    public Seq<Node> render(HttpServletRequest request) {
+      try {
+        return content.of(request);
+      } catch (RuntimeException e) {
+        throw e;
+      } catch (Exception e) {
+        // Spark's store of the UI declares every exception.
+        throw new IllegalStateException("Cannot read what the tab shows", e);
+      }
     }
   }
 }

@@ -1,24 +1,25 @@
 package io.holdfast.spark.ui;
 
+import io.holdfast.spark.ui.UiRows.Start;
 import java.util.List;
 import java.util.Locale;
+import java.util.function.Function;
+import java.util.function.Predicate;
+import java.util.stream.Collectors;
 import org.apache.spark.ui.UIUtils;
-import scala.collection.immutable.Seq;
-import scala.xml.Node;
-import scala.xml.Unparsed;
 
-/** Pieces of pages as text. What others named or wrote goes through {@link #text}. */
+/** Pieces of pages as markup. Names and texts of others go through {@link #text}. */
 final class Html {
   private static final String[] BYTE_UNITS = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
 
   private Html() {}
 
-  /** Markup as Spark's pages take it. */
-  static Seq<Node> nodes(String markup) {
-    return new Unparsed(markup);
+  /** {@link String#format} with the same figures everywhere, whatever the locale. */
+  static String format(String form, Object... arguments) {
+    return String.format(Locale.ROOT, form, arguments);
   }
 
-  /** A text as markup: signs of markup as what they are, and what is not seen as its code. */
+  /** Escapes a text for markup. An invisible character appears as its code. */
   static String text(String text) {
     if (text == null) {
       return "";
@@ -50,7 +51,7 @@ final class Html {
   }
 
   static String number(long number) {
-    return String.format(Locale.ROOT, "%,d", number);
+    return format("%,d", number);
   }
 
   static String bytes(long bytes) {
@@ -60,8 +61,7 @@ final class Html {
       value /= 1024;
       unit++;
     }
-    String form = unit == 0 || value >= 100 ? "%.0f %s" : "%.1f %s";
-    return String.format(Locale.ROOT, form, value, BYTE_UNITS[unit]);
+    return format(unit == 0 || value >= 100 ? "%.0f %s" : "%.1f %s", value, BYTE_UNITS[unit]);
   }
 
   static String ms(long ms) {
@@ -69,7 +69,7 @@ final class Html {
   }
 
   static String percent(double share) {
-    return String.format(Locale.ROOT, "%.0f %%", 100 * share);
+    return format("%.0f %%", 100 * share);
   }
 
   /** A time as the other pages of Spark's UI show it. */
@@ -77,44 +77,62 @@ final class Html {
     return UIUtils.formatDate(ms);
   }
 
-  /** A column of a table. */
-  record Column(String head, boolean isWord, String explanation) {
-    static Column word(String head, String explanation) {
-      return new Column(head, true, explanation);
+  /**
+   * A column of a table.
+   *
+   * @param cell of a row, as markup
+   */
+  record Column<R>(String head, boolean isWord, String explanation, Function<R, String> cell) {
+    static <R> Column<R> word(String head, String explanation, Function<R, String> cell) {
+      return new Column<>(head, true, explanation, cell);
     }
 
-    static Column figure(String head, String explanation) {
-      return new Column(head, false, explanation);
+    static <R> Column<R> figure(String head, String explanation, Function<R, String> cell) {
+      return new Column<>(head, false, explanation, cell);
+    }
+
+    /** The same column, with empty cells for rows that do not meet a condition. */
+    Column<R> where(Predicate<R> condition) {
+      return new Column<>(
+          head, isWord, explanation, row -> condition.test(row) ? cell.apply(row) : "");
+    }
+
+    private String side() {
+      return isWord ? " class=\"hf-word\"" : "";
     }
   }
 
-  /**
-   * A table.
-   *
-   * @param rows their cells as markup, as many as there are columns
-   */
-  static String table(List<Column> columns, List<List<String>> rows) {
+  static <R> String table(List<Column<R>> columns, List<R> rows) {
     StringBuilder out = new StringBuilder();
     out.append("<div class=\"hf-wide\"><table class=\"table table-sm table-striped hf-table\">");
     out.append("<thead><tr>");
-    for (Column column : columns) {
+    for (Column<R> column : columns) {
       String said = column.explanation();
       String title = said.isEmpty() ? "" : " title=\"" + text(said) + "\"";
-      out.append(String.format("<th%s%s>%s</th>", side(column), title, text(column.head())));
+      out.append(format("<th%s%s>%s</th>", column.side(), title, text(column.head())));
     }
     out.append("</tr></thead><tbody>");
-    for (List<String> row : rows) {
-      out.append("<tr>");
-      for (int number = 0; number < row.size(); number++) {
-        out.append("<td").append(side(columns.get(number))).append('>');
-        out.append(row.get(number)).append("</td>");
-      }
-      out.append("</tr>");
+    for (R row : rows) {
+      out.append(
+          columns.stream()
+              .map(column -> "<td" + column.side() + ">" + column.cell().apply(row) + "</td>")
+              .collect(Collectors.joining("", "<tr>", "</tr>")));
     }
     return out.append("</tbody></table></div>").toString();
   }
 
-  private static String side(Column column) {
-    return column.isWord() ? " class=\"hf-word\"" : "";
+  /** The head of a page: the failure of a start, its state, and further {@link #fact}s. */
+  static String head(Start start, String facts) {
+    String wrong =
+        start.failure().isEmpty() ? "" : "<p class=\"hf-wrong\">" + text(start.failure()) + "</p>";
+    String state = fact("state", start.state(), "started " + time(start.startedMs()));
+    return wrong + "<dl class=\"hf-facts\">" + state + facts + "</dl>";
+  }
+
+  /** One fact of the head of a page. The line below it may be empty. */
+  static String fact(String name, String value, String below) {
+    return format(
+        "<div><dt>%s</dt><dd>%s%s</dd></div>",
+        name, text(value), below.isEmpty() ? "" : "<small>" + text(below) + "</small>");
   }
 }

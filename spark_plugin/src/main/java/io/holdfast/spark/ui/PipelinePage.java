@@ -1,168 +1,173 @@
 package io.holdfast.spark.ui;
 
+import static io.holdfast.spark.ui.Html.fact;
+import static io.holdfast.spark.ui.Html.format;
+import static io.holdfast.spark.ui.Html.number;
+import static io.holdfast.spark.ui.Html.text;
+
 import io.holdfast.spark.ui.Chart.Bar;
 import io.holdfast.spark.ui.Chart.Part;
 import io.holdfast.spark.ui.Html.Column;
-import io.holdfast.spark.ui.UiRows.Attempt;
+import io.holdfast.spark.ui.UiEvents.AttemptEnded;
 import io.holdfast.spark.ui.UiRows.Start;
 import java.util.ArrayList;
-import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.LongFunction;
+import java.util.function.ToLongFunction;
 
 /** A regional pipeline: its checkpoints, and the regions that failed. */
 final class PipelinePage {
-  /** What becomes of attempts, and how that looks. */
   static final List<String> OUTCOMES = List.of("global", "regional", "aborted");
 
-  /** The most regions in the table of those that failed. */
+  /** Bound on the regions in the table of failures. */
   private static final int MAX_REGIONS = 100;
 
-  private static final Map<String, String> LOOKS =
-      Map.of("global", "hf-blue", "regional", "hf-orange", "aborted", "hf-red");
-
-  private static final List<Column> OF_ATTEMPTS =
+  /** In the order of the outcomes. */
+  private static final List<Part> LEGEND =
       List.of(
-          Column.figure("id", ""),
-          Column.figure("batch", ""),
-          Column.word("kind", ""),
-          Column.word("outcome", ""),
-          Column.word("started", ""),
-          Column.figure("took", ""),
-          Column.figure("in-flight rows", "Rows that the checkpoint stores for later"),
-          Column.word("failed regions", "Each with the checkpoint that its state is of"));
+          new Part("hf-blue", "global: every region contributed"),
+          new Part("hf-orange", "regional: some regions fell back"),
+          new Part("hf-red", "aborted: nothing was published"));
 
-  private static final List<Column> OF_REGIONS =
+  /** All charts share one legend. */
+  private static final List<Part> LOOKS =
+      LEGEND.stream().map(part -> new Part(part.look(), "")).toList();
+
+  private static final List<Column<AttemptEnded>> OF_ATTEMPTS =
       List.of(
-          Column.word("region", ""),
-          Column.figure("failed attempts", "Of the attempts that are kept here"),
-          Column.figure("last in", "The newest attempt in which it failed"),
-          Column.word("cause", "Of that failure"));
+          Column.figure("id", "", one -> number(one.id())),
+          Column.figure("batch", "", one -> number(one.batch())),
+          Column.word("kind", "", one -> text(one.kind())),
+          Column.word("outcome", "", one -> text(one.outcome())),
+          Column.word("started", "", one -> Html.time(one.startedMs())),
+          Column.figure("took", "", one -> Html.ms(one.ms())),
+          Column.figure(
+              "in-flight rows",
+              "Rows that the checkpoint stores for later",
+              one -> number(one.inFlightRows())),
+          Column.word(
+              "failed regions",
+              "Each with the checkpoint that its state is of",
+              PipelinePage::failures));
+
+  /** A region that failed, how often, and the last attempt in which it did. */
+  private record Failed(String region, int count, long last, String cause) {}
+
+  private static final List<Column<Failed>> OF_REGIONS =
+      List.of(
+          Column.word("region", "", one -> text(one.region())),
+          Column.figure(
+              "failed attempts", "Of the attempts that are kept here", one -> number(one.count())),
+          Column.figure(
+              "last in", "The newest attempt in which it failed", one -> number(one.last())),
+          Column.word(
+              "cause",
+              "Of that failure",
+              one -> "<div class=\"hf-long\">" + text(one.cause()) + "</div>"));
 
   private PipelinePage() {}
 
-  static long count(List<Attempt> attempts, String outcome) {
+  static long count(List<AttemptEnded> attempts, String outcome) {
     return attempts.stream().filter(one -> one.outcome().equals(outcome)).count();
   }
 
-  /** Of the newest checkpoint: an attempt that was aborted leaves it as it is. */
-  static long inFlightRows(List<Attempt> attempts) {
-    for (int at = attempts.size() - 1; at >= 0; at--) {
-      if (!attempts.get(at).outcome().equals("aborted")) {
-        return attempts.get(at).inFlightRows();
-      }
-    }
-    return 0;
+  /** In-flight rows of the newest checkpoint. An aborted attempt does not change them. */
+  static long inFlightRows(List<AttemptEnded> attempts) {
+    return attempts.stream()
+        .filter(one -> !one.outcome().equals("aborted"))
+        .reduce((older, newer) -> newer)
+        .map(AttemptEnded::inFlightRows)
+        .orElse(0L);
   }
 
   static String of(RowStore rows, Start start) throws Exception {
-    List<Attempt> attempts = rows.of(Attempt.class, start.run());
-    StringBuilder out = new StringBuilder(Facts.failure(start));
-    Facts facts = Facts.of(start);
+    List<AttemptEnded> attempts = rows.of(AttemptEnded.class, start.run());
+    StringBuilder facts = new StringBuilder();
     for (String outcome : OUTCOMES) {
-      facts.add(outcome, Html.number(count(attempts, outcome)), "");
+      facts.append(fact(outcome, number(count(attempts, outcome)), ""));
     }
-    facts.add("in-flight rows", Html.number(inFlightRows(attempts)), "");
-    out.append(facts.markup());
-    out.append("<p class=\"hf-quiet\">Segments in ").append(Html.text(start.place()));
-    out.append("</p>");
+    facts.append(fact("in-flight rows", number(inFlightRows(attempts)), ""));
+    String head =
+        Html.head(start, facts.toString())
+            + format("<p class=\"hf-quiet\">Segments in %s</p>", text(start.place()));
     if (attempts.isEmpty()) {
-      return out.append("<p>No attempt at a checkpoint has ended yet.</p>").toString();
+      return head + "<p>No attempt at a checkpoint has ended yet.</p>";
     }
-    out.append("<h4>Checkpoints</h4>");
-    out.append(
-        Chart.legend(
-            List.of(
-                new Part("hf-blue", "global: every region contributed"),
-                new Part("hf-orange", "regional: some regions fell back"),
-                new Part("hf-red", "aborted: nothing was published"))));
-    out.append("<div class=\"hf-charts\">").append(charts(attempts)).append("</div>");
-    List<List<String>> regions = regions(attempts);
-    if (!regions.isEmpty()) {
-      out.append("<h4>Regions that failed</h4>").append(Html.table(OF_REGIONS, regions));
-    }
-    out.append("<h4>Attempts</h4>");
-    out.append("<p class=\"hf-quiet\">The newest ").append(Html.number(attempts.size()));
-    out.append(", the newest first. <code>holdfast history</code> has those before them.</p>");
-    return out.append(Html.table(OF_ATTEMPTS, lines(attempts))).toString();
+    LongFunction<String> count = Html::number;
+    List<Failed> regions = regions(attempts);
+    return format(
+        """
+        %s<h4>Checkpoints</h4>%s<div class="hf-charts">%s%s%s</div>%s<h4>Attempts</h4>
+        <p class="hf-quiet">The newest %s, the newest first. <code>holdfast history</code> has \
+        those before them.</p>%s
+        """,
+        head,
+        Chart.legend(LEGEND),
+        chart("Time", "", attempts, AttemptEnded::ms, Html::ms),
+        chart("Rows in flight", " rows in flight", attempts, AttemptEnded::inFlightRows, count),
+        chart("Regions that failed", " regions failed", attempts, AttemptEnded::failures, count),
+        regions.isEmpty() ? "" : "<h4>Regions that failed</h4>" + Html.table(OF_REGIONS, regions),
+        number(attempts.size()),
+        Html.table(OF_ATTEMPTS, UiRows.reversed(attempts)));
   }
 
-  private static String charts(List<Attempt> attempts) {
-    List<Bar> times = new ArrayList<>();
-    List<Bar> inFlight = new ArrayList<>();
-    List<Bar> failures = new ArrayList<>();
-    for (Attempt one : attempts) {
-      String look = LOOKS.getOrDefault(one.outcome(), "hf-blue");
-      String said = "attempt " + one.id() + ", batch " + one.batch() + ": " + one.outcome() + ", ";
-      times.add(new Bar(one.id(), new long[] {one.ms()}, said + Html.ms(one.ms()), look));
-      String rows = said + Html.number(one.inFlightRows()) + " rows in flight";
-      inFlight.add(new Bar(one.id(), new long[] {one.inFlightRows()}, rows, look));
-      String failed = said + Html.number(one.failures()) + " regions failed";
-      failures.add(new Bar(one.id(), new long[] {one.failures()}, failed, look));
-    }
-    List<Part> look = List.of(new Part("hf-blue", ""));
-    return Chart.bars("Time", "attempts", look, times, Html::ms)
-        + Chart.bars("Rows in flight", "attempts", look, inFlight, Html::number)
-        + Chart.bars("Regions that failed", "attempts", look, failures, Html::number);
+  private static String chart(
+      String title,
+      String what,
+      List<AttemptEnded> attempts,
+      ToLongFunction<AttemptEnded> figure,
+      LongFunction<String> unit) {
+    return Chart.bars(
+        title,
+        "attempts",
+        LOOKS,
+        attempts,
+        one -> {
+          // The figure has the place of its outcome, and with it the colour.
+          long[] figures = new long[LOOKS.size()];
+          long found = figure.applyAsLong(one);
+          figures[Math.max(0, OUTCOMES.indexOf(one.outcome()))] = found;
+          String said =
+              format(
+                  "attempt %d, batch %d: %s, %s%s",
+                  one.id(), one.batch(), one.outcome(), unit.apply(found), what);
+          return new Bar(one.id(), said, figures);
+        },
+        unit);
   }
 
-  private static List<List<String>> lines(List<Attempt> attempts) {
-    List<List<String>> lines = new ArrayList<>();
-    for (Attempt one : attempts) {
-      StringBuilder failed = new StringBuilder("<div class=\"hf-long\">");
-      if (!one.cause().isEmpty()) {
-        failed.append("<div>").append(Html.text(one.cause())).append("</div>");
-      }
-      for (UiEvents.FailedRegion region : one.failed()) {
-        String at = region.origin() == null ? "" : " at " + region.origin();
-        failed.append("<div>").append(Html.text(region.region() + at + ": " + region.cause()));
-        failed.append("</div>");
-      }
-      if (one.unnamedFailed() > 0) {
-        failed.append("<div>and ").append(Html.number(one.unnamedFailed()));
-        failed.append(" others</div>");
-      }
-      lines.add(
-          List.of(
-              Html.number(one.id()),
-              Html.number(one.batch()),
-              Html.text(one.kind()),
-              Html.text(one.outcome()),
-              Html.time(one.startedMs()),
-              Html.ms(one.ms()),
-              Html.number(one.inFlightRows()),
-              failed.append("</div>").toString()));
+  private static String failures(AttemptEnded one) {
+    List<String> lines = new ArrayList<>();
+    if (!one.cause().isEmpty()) {
+      lines.add(one.cause());
     }
-    Collections.reverse(lines);
-    return lines;
+    for (UiEvents.FailedRegion failed : one.failed()) {
+      String at = failed.origin() == null ? "" : " at " + failed.origin();
+      lines.add(failed.region() + at + ": " + failed.cause());
+    }
+    if (one.unnamedFailed() > 0) {
+      lines.add("and " + number(one.unnamedFailed()) + " others");
+    }
+    StringBuilder out = new StringBuilder("<div class=\"hf-long\">");
+    lines.forEach(line -> out.append("<div>").append(text(line)).append("</div>"));
+    return out.append("</div>").toString();
   }
 
-  /** The regions that failed, those that failed last first. */
-  private static List<List<String>> regions(List<Attempt> attempts) {
-    Map<String, Integer> counts = new LinkedHashMap<>();
-    Map<String, Attempt> last = new LinkedHashMap<>();
-    Map<String, String> causes = new LinkedHashMap<>();
-    for (Attempt one : attempts) {
+  /** The regions that failed; a region that failed later comes first. */
+  private static List<Failed> regions(List<AttemptEnded> attempts) {
+    Map<String, Failed> found = new LinkedHashMap<>();
+    for (AttemptEnded one : attempts) {
       for (UiEvents.FailedRegion failed : one.failed()) {
-        counts.merge(failed.region(), 1, Integer::sum);
-        // Behind those that failed before it.
-        last.remove(failed.region());
-        last.put(failed.region(), one);
-        causes.put(failed.region(), failed.cause());
+        // Removed and put in again, the region comes last.
+        Failed before = found.remove(failed.region());
+        int count = before == null ? 1 : before.count() + 1;
+        found.put(
+            failed.region(), new Failed(failed.region(), count, one.id(), failed.cause()));
       }
     }
-    List<List<String>> lines = new ArrayList<>();
-    for (Map.Entry<String, Attempt> one : last.entrySet()) {
-      String region = one.getKey();
-      lines.add(
-          List.of(
-              Html.text(region),
-              Html.number(counts.get(region)),
-              Html.number(one.getValue().id()),
-              "<div class=\"hf-long\">" + Html.text(causes.get(region)) + "</div>"));
-    }
-    Collections.reverse(lines);
+    List<Failed> lines = UiRows.reversed(List.copyOf(found.values()));
     return lines.subList(0, Math.min(MAX_REGIONS, lines.size()));
   }
 }

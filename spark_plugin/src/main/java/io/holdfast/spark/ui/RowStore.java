@@ -1,5 +1,7 @@
 package io.holdfast.spark.ui;
 
+import io.holdfast.spark.ui.UiEvents.FilesCounted;
+import io.holdfast.spark.ui.UiRows.Files;
 import io.holdfast.spark.ui.UiRows.Start;
 import java.util.ArrayList;
 import java.util.Comparator;
@@ -10,7 +12,7 @@ import org.apache.spark.util.kvstore.KVStore;
 import org.apache.spark.util.kvstore.KVStoreIterator;
 import org.apache.spark.util.kvstore.KVStoreView;
 
-/** The rows of the tab in Spark's store of the UI. */
+/** Reads the rows of the tab in Spark's store of the UI. */
 final class RowStore {
   private final KVStore store;
 
@@ -20,14 +22,6 @@ final class RowStore {
 
   boolean isEmpty() throws Exception {
     return store.count(Start.class) == 0;
-  }
-
-  void write(Object row) throws Exception {
-    store.write(row);
-  }
-
-  void delete(Class<?> type, String key) throws Exception {
-    store.delete(type, key);
   }
 
   /** Starts, the newest first. */
@@ -48,6 +42,11 @@ final class RowStore {
   /** Rows of a start, in the order of their numbers. */
   <T> List<T> of(Class<T> type, String run) throws Exception {
     return all(store.view(type).first(run + "/").last(run + "0"));
+  }
+
+  /** Results of clean-ups of a query's files, by their batches. */
+  List<FilesCounted> cleanUps(String run) throws Exception {
+    return of(Files.class, run).stream().map(Files::counted).toList();
   }
 
   private static <T> List<T> all(KVStoreView<T> view) throws Exception {

@@ -1,6 +1,5 @@
 package io.holdfast.spark.ui;
 
-import io.holdfast.spark.ui.UiRows.Attempt;
 import io.holdfast.spark.ui.UiRows.Batch;
 import io.holdfast.spark.ui.UiRows.Files;
 import io.holdfast.spark.ui.UiRows.Kind;
@@ -24,33 +23,32 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Keeps what events say of queries and pipelines, the newest of each: as many as Spark keeps for its
- * own page of streaming queries. Hears of a running application, or of one whose event log the History
- * Server reads.
+ * Keeps rows of the newest queries and pipelines: as many as Spark keeps for its own page of
+ * streaming queries. The events come from the running application, or from an event log that the
+ * History Server reads.
  */
 final class StatusListener extends SparkListener {
   private static final Logger LOG = LoggerFactory.getLogger(StatusListener.class);
 
-  /** Starts that have ended, and batches or attempts of each, with Spark's defaults. */
+  /** How many ended starts stay, and how many batches or attempts of each; with Spark's default. */
   static final String RETAINED_STARTS_KEY = "spark.sql.streaming.ui.retainedQueries";
 
-  static final String RETAINED_ROWS_KEY =
-      "spark.sql.streaming.ui.retainedProgressUpdates";
+  static final String RETAINED_ROWS_KEY = "spark.sql.streaming.ui.retainedProgressUpdates";
   private static final int RETAINED_DEFAULT = 100;
 
-  /** Queries of which only the start is known: no more than these are remembered. */
+  /** Remembers at most so many queries whose first batch has not ended. */
   private static final int MAX_WITHOUT_BATCH = 1000;
 
   /** The longest name, in characters. */
   private static final int MAX_NAME = 200;
 
-  /** One start as it is known, and the keys of its rows by age. */
   private static final class Known {
     Start start;
 
     /** When its last batch ended. */
     long lastMs;
 
+    /** The keys of its rows, by type and by age. */
     final Map<Class<?>, ArrayDeque<String>> keys = new HashMap<>();
 
     Known(Start start) {
@@ -58,17 +56,17 @@ final class StatusListener extends SparkListener {
     }
   }
 
-  private final RowStore rows;
+  private final KVStore store;
   private final int retainedStarts;
   private final int retainedRows;
 
   /** By run, in the order of their starts. */
   private final LinkedHashMap<String, Known> known = new LinkedHashMap<>();
 
-  /** The run that a query is in. */
+  /** By query, its current run. */
   private final Map<String, String> runOfQuery = new HashMap<>();
 
-  /** Of queries without a batch, when they were started. */
+  /** Start times of queries without a batch, by run. */
   private final LinkedHashMap<String, Long> startedMs =
       new LinkedHashMap<>() {
         private static final long serialVersionUID = 1;
@@ -82,7 +80,7 @@ final class StatusListener extends SparkListener {
   private final AtomicBoolean warned = new AtomicBoolean();
 
   StatusListener(SparkConf conf, KVStore store) {
-    rows = new RowStore(store);
+    this.store = store;
     retainedStarts = Math.max(1, conf.getInt(RETAINED_STARTS_KEY, RETAINED_DEFAULT));
     retainedRows = Math.max(1, conf.getInt(RETAINED_ROWS_KEY, RETAINED_DEFAULT));
   }
@@ -109,7 +107,7 @@ final class StatusListener extends SparkListener {
     }
   }
 
-  /** Nothing but the tab depends on it. */
+  /** Warns once: nothing but the tab depends on the rows. */
   private void warn(Throwable e) {
     if (warned.compareAndSet(false, true)) {
       LOG.warn("The Holdfast tab of Spark's UI does not show everything", e);
@@ -126,7 +124,10 @@ final class StatusListener extends SparkListener {
       startedMs.remove(run);
       end(run, lastMs(run), ended.exception().isEmpty() ? "" : ended.exception().get());
     } else if (event instanceof UiEvents.FilesCounted counted) {
-      take(counted);
+      String run = runOfQuery.get(counted.queryId());
+      if (run != null) {
+        add(run, Files.class, new Files(run, counted));
+      }
     } else if (event instanceof UiEvents.PipelineOpened opened) {
       begin(
           new Start(
@@ -138,7 +139,7 @@ final class StatusListener extends SparkListener {
               0,
               ""));
     } else if (event instanceof UiEvents.AttemptEnded attempt) {
-      take(attempt);
+      add(attempt.run(), UiEvents.AttemptEnded.class, attempt);
     } else if (event instanceof UiEvents.PipelineClosed closed) {
       end(closed.run(), closed.atMs(), "");
     }
@@ -163,47 +164,14 @@ final class StatusListener extends SparkListener {
     add(run, Batch.class, new Batch(run, progress.batchId(), endedMs, figures));
   }
 
-  private void take(UiEvents.FilesCounted it) throws Exception {
-    String run = runOfQuery.get(it.queryId());
-    if (run != null) {
-      Files row =
-          new Files(
-              run,
-              it.batch(),
-              it.files(),
-              it.bytes(),
-              it.closedBytes(),
-              it.pinnedBytes(),
-              it.atMs());
-      add(run, Files.class, row);
-    }
-  }
-
-  private void take(UiEvents.AttemptEnded it) throws Exception {
-    Attempt row =
-        new Attempt(
-            it.run(),
-            it.id(),
-            it.batch(),
-            it.kind(),
-            it.outcome(),
-            it.startedMs(),
-            it.endedMs(),
-            it.inFlightRows(),
-            it.cause(),
-            it.failed(),
-            it.unnamedFailed());
-    add(it.run(), Attempt.class, row);
-  }
-
-  /** When a query ended, of which its last event does not tell: with its last batch, or later. */
+  /** When a query ended: with its last batch, or later. Its last event has no time. */
   private long lastMs(String run) {
     Known start = known.get(run);
     return start == null ? 0 : Math.max(start.start.startedMs(), start.lastMs);
   }
 
   private void begin(Start start) throws Exception {
-    rows.write(start);
+    store.write(start);
     known.put(start.run(), new Known(start));
     dropOldest();
   }
@@ -212,39 +180,38 @@ final class StatusListener extends SparkListener {
     Known ended = known.get(run);
     if (ended != null) {
       ended.start = ended.start.ended(atMs, UiEvents.cut(why, UiEvents.MAX_CAUSE));
-      rows.write(ended.start);
+      store.write(ended.start);
       dropOldest();
     }
   }
 
-  /** Keeps a row of a start, and as many of those before it as are retained. */
+  /** Keeps a row of a start, and deletes those that are too old. */
   private <R extends UiRows.Row> void add(String run, Class<R> type, R row) throws Exception {
     Known start = known.get(run);
     if (start == null) {
       return;
     }
-    rows.write(row);
+    store.write(row);
     ArrayDeque<String> keys = start.keys.computeIfAbsent(type, any -> new ArrayDeque<>());
-    // A batch that ran again, after a failure, takes the place of the first one.
+    // A batch that runs again after a failure replaces its row.
     if (!row.key().equals(keys.peekLast())) {
       keys.add(row.key());
     }
     while (keys.size() > retainedRows) {
-      rows.delete(type, keys.remove());
+      store.delete(type, keys.remove());
     }
   }
 
-  /** Drops starts that ended first, if more than are retained have ended. */
+  /** Drops the oldest of the ended starts if there are too many. */
   private void dropOldest() throws Exception {
-    List<Known> ended =
-        known.values().stream().filter(one -> one.start.endedMs() != 0).toList();
+    List<Known> ended = known.values().stream().filter(one -> one.start.endedMs() != 0).toList();
     for (Known old : ended.subList(0, Math.max(0, ended.size() - retainedStarts))) {
       for (Map.Entry<Class<?>, ArrayDeque<String>> of : old.keys.entrySet()) {
         for (String key : of.getValue()) {
-          rows.delete(of.getKey(), key);
+          store.delete(of.getKey(), key);
         }
       }
-      rows.delete(Start.class, old.start.run());
+      store.delete(Start.class, old.start.run());
       known.remove(old.start.run());
       runOfQuery.values().remove(old.start.run());
     }

@@ -1,8 +1,9 @@
 package io.holdfast.spark.ui;
 
 /**
- * How the tab looks, beside Spark's own style: colours that all can tell apart (Okabe and Ito,
- * <i>Color Universal Design</i>, 2008), light, and dark where Spark's UI has that.
+ * The style of the tab on top of Spark's own: light, and dark if Spark's UI has a dark theme.
+ * People with any colour vision can tell the colours apart (Okabe and Ito, <i>Color Universal
+ * Design</i>, 2008).
  */
 final class Style {
   static final String ELEMENT =

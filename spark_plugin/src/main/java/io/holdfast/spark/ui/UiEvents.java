@@ -1,19 +1,22 @@
 package io.holdfast.spark.ui;
 
+import com.fasterxml.jackson.annotation.JsonIgnoreProperties;
 import com.fasterxml.jackson.core.JsonProcessingException;
-import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.DeserializationFeature;
 import com.fasterxml.jackson.databind.ObjectMapper;
-import java.util.ArrayList;
+import com.fasterxml.jackson.databind.PropertyNamingStrategies;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.List;
 import org.apache.spark.scheduler.SparkListenerEvent;
+import org.apache.spark.util.kvstore.KVIndex;
 
 /**
- * What the driver tells the listeners of the application, beside the progress of queries that Spark
- * tells them itself. Spark writes these to the event log as JSON, by the names of their classes and
- * components: a History Server without this jar steps over them.
+ * Events that the driver posts to the listeners of the application. Spark itself posts the progress
+ * of queries. Spark writes events to the event log as JSON, by the names of classes and components.
+ * A History Server without this jar skips them.
  */
 public final class UiEvents {
-  /** Of one attempt so many failed regions are told by name, with texts no longer than these. */
+  /** Bounds: failed regions of an attempt with a name, and characters of their texts. */
   static final int MAX_FAILED = 10;
 
   static final int MAX_REGION = 100;
@@ -24,11 +27,11 @@ public final class UiEvents {
   /**
    * A clean-up of a query's files has ended.
    *
-   * @param batch after which it came
+   * @param batch the last batch before it
    * @param files that are left, those that are written to included
-   * @param bytes of these
-   * @param closedBytes of those that are closed
-   * @param pinnedBytes how many of these no retained batch needs
+   * @param bytes of these files
+   * @param closedBytes of the closed files among them
+   * @param pinnedBytes of the closed files that no retained batch needs
    */
   public record FilesCounted(
       String queryId,
@@ -38,7 +41,25 @@ public final class UiEvents {
       long closedBytes,
       long pinnedBytes,
       long atMs)
-      implements SparkListenerEvent {}
+      implements SparkListenerEvent {
+    static final String PINNED = "Bytes of the closed files that no retained batch needs";
+    static final String LIVE = "Share of the closed files' bytes that a retained batch needs";
+
+    /** The share of the closed files' bytes that a retained batch needs. */
+    double liveShare() {
+      return closedBytes == 0 ? 1 : neededBytes() / (double) closedBytes;
+    }
+
+    /** The live share for people; empty without closed files. */
+    String live() {
+      return closedBytes == 0 ? "" : Html.percent(liveShare());
+    }
+
+    /** Bytes of closed files that a retained batch needs. */
+    long neededBytes() {
+      return Math.max(0, closedBytes - pinnedBytes);
+    }
+  }
 
   /**
    * A regional pipeline has begun.
@@ -55,18 +76,24 @@ public final class UiEvents {
   /**
    * A region that failed in an attempt.
    *
-   * @param origin the checkpoint that its state is of; null where the attempt completed none, or the
+   * @param origin the checkpoint that its state is of; null if the attempt completed none, or the
    *     region has no state yet
    */
-  public record FailedRegion(String region, Long origin, String cause) {}
+  public record FailedRegion(String region, Long origin, String cause) {
+    public FailedRegion {
+      region = cut(region, MAX_REGION);
+      cause = cut(cause, MAX_CAUSE);
+    }
+  }
 
   /**
-   * An attempt at a checkpoint of a regional pipeline has ended.
+   * An attempt at a checkpoint of a regional pipeline has ended. The tab keeps this event as a row.
    *
    * @param cause why it was aborted; empty otherwise
    * @param failed the first regions that failed
    * @param unnamedFailed how many others failed
    */
+  @JsonIgnoreProperties(ignoreUnknown = true)
   public record AttemptEnded(
       String run,
       long id,
@@ -79,49 +106,58 @@ public final class UiEvents {
       String cause,
       List<FailedRegion> failed,
       long unnamedFailed)
-      implements SparkListenerEvent {
+      implements SparkListenerEvent, UiRows.Row {
+    private static final ObjectMapper HISTORY =
+        new ObjectMapper()
+            .configure(DeserializationFeature.FAIL_ON_UNKNOWN_PROPERTIES, false)
+            .setPropertyNamingStrategy(PropertyNamingStrategies.SNAKE_CASE);
+
+    public AttemptEnded {
+      outcome = outcome == null ? "" : outcome;
+      cause = cut(cause, MAX_CAUSE);
+      List<FailedRegion> all = failed == null ? List.of() : failed;
+      failed = List.copyOf(all.subList(0, Math.min(MAX_FAILED, all.size())));
+      unnamedFailed += all.size() - failed.size();
+    }
+
+    @Override
+    @KVIndex
+    public String key() {
+      return UiRows.keyOf(run, id);
+    }
+
+    long ms() {
+      return Math.max(0, endedMs - startedMs);
+    }
+
+    long failures() {
+      return failed.size() + unnamedFailed;
+    }
+
     /**
-     * Reads what the history of a pipeline has of an attempt.
+     * Reads an attempt of the history of a pipeline.
      *
+     * @param run of the event, instead of the run in the history
      * @param line as in its pages, see "History of attempts" in rust/core/FORMAT.md
      * @throws IllegalArgumentException if it is no such line
      */
     public static AttemptEnded of(String run, String line) {
-      JsonNode json;
       try {
-        json = new ObjectMapper().readTree(line);
+        ObjectNode json = HISTORY.readValue(line, ObjectNode.class).put("run", run);
+        // Spark's events name their class in this property.
+        json.put("Event", AttemptEnded.class.getName());
+        return HISTORY.treeToValue(json, AttemptEnded.class);
       } catch (JsonProcessingException e) {
         throw new IllegalArgumentException("No line of a history: " + cut(line, MAX_CAUSE), e);
       }
-      List<FailedRegion> failed = new ArrayList<>();
-      int all = 0;
-      for (JsonNode one : json.path("failed")) {
-        if (all++ < MAX_FAILED) {
-          JsonNode origin = one.path("origin");
-          failed.add(
-              new FailedRegion(
-                  cut(one.path("region").asText(), MAX_REGION),
-                  origin.isNumber() ? (Long) origin.asLong() : null,
-                  cut(one.path("cause").asText(), MAX_CAUSE)));
-        }
-      }
-      return new AttemptEnded(
-          run,
-          json.path("id").asLong(),
-          json.path("batch").asLong(),
-          json.path("kind").asText(),
-          json.path("outcome").asText(),
-          json.path("started_ms").asLong(),
-          json.path("ended_ms").asLong(),
-          json.path("in_flight_rows").asLong(),
-          cut(json.path("cause").asText(), MAX_CAUSE),
-          List.copyOf(failed),
-          json.path("unnamed_failed").asLong() + all - failed.size());
     }
   }
 
-  /** A text of at most so many characters. */
+  /** A text of at most so many characters; empty for null. */
   static String cut(String text, int most) {
+    if (text == null) {
+      return "";
+    }
     return text.length() <= most ? text : text.substring(0, most - 1) + "…";
   }
 }

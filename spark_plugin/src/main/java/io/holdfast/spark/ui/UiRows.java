@@ -1,24 +1,26 @@
 package io.holdfast.spark.ui;
 
 import com.fasterxml.jackson.annotation.JsonIgnoreProperties;
+import io.holdfast.spark.ui.UiEvents.AttemptEnded;
+import io.holdfast.spark.ui.UiEvents.FilesCounted;
+import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import org.apache.spark.util.kvstore.KVIndex;
 
 /**
- * What the tab shows, as it lies in Spark's store of the UI. The History Server may keep that on disk,
- * as JSON by the names of components: what another version of this class wrote has to be readable.
+ * The rows of the tab in Spark's store of the UI. The History Server may keep that store on disk,
+ * as JSON by the names of components. So rows of another version of this class must stay readable.
  */
 public final class UiRows {
   private UiRows() {}
 
   /** A row of a start. */
-  sealed interface Row permits Batch, Files, Attempt {
+  sealed interface Row permits Batch, Files, AttemptEnded {
     String key();
   }
 
-  /** What a start is of. */
   public enum Kind {
     QUERY,
     PIPELINE
@@ -28,10 +30,10 @@ public final class UiRows {
    * One start of a query with state of Holdfast's, or of a regional pipeline.
    *
    * @param run identifies it
-   * @param name of the query or the pipeline; of a query without one its id
-   * @param place the id of a query, the folder of a pipeline's segments
+   * @param name of the query or the pipeline; the id of a query that has no name
+   * @param place the id of a query, or the folder of a pipeline's segments
    * @param endedMs 0 while it runs
-   * @param failure why it ended; empty otherwise
+   * @param failure why it failed; empty otherwise
    */
   @JsonIgnoreProperties(ignoreUnknown = true)
   public record Start(
@@ -51,6 +53,13 @@ public final class UiRows {
       return run;
     }
 
+    String state() {
+      if (endedMs == 0) {
+        return "running";
+      }
+      return failure.isEmpty() ? "ended" : "failed";
+    }
+
     Start ended(long atMs, String why) {
       return new Start(run, kind, name, place, startedMs, atMs, why);
     }
@@ -59,8 +68,7 @@ public final class UiRows {
   /**
    * A batch of a query.
    *
-   * @param figures the metrics of Holdfast in its progress, summed over operators, and those of {@link
-   *     Figures}
+   * @param figures Holdfast's metrics in its progress, summed over operators, and {@link Figures}
    */
   @JsonIgnoreProperties(ignoreUnknown = true)
   public record Batch(String run, long batch, long endedMs, Map<String, Long> figures)
@@ -80,72 +88,24 @@ public final class UiRows {
     }
   }
 
-  /** See {@link UiEvents.FilesCounted}. */
+  /** The result of a clean-up of a query's files. */
   @JsonIgnoreProperties(ignoreUnknown = true)
-  public record Files(
-      String run,
-      long batch,
-      long files,
-      long bytes,
-      long closedBytes,
-      long pinnedBytes,
-      long atMs)
-      implements Row {
+  public record Files(String run, FilesCounted counted) implements Row {
     @Override
     @KVIndex
     public String key() {
-      return keyOf(run, batch);
-    }
-
-    /** The share of the closed files' bytes that a retained batch needs. */
-    double liveShare() {
-      return closedBytes == 0 ? 1 : neededBytes() / (double) closedBytes;
-    }
-
-    /** Bytes of closed files that a retained batch needs. */
-    long neededBytes() {
-      return Math.max(0, closedBytes - pinnedBytes);
+      return keyOf(run, counted.batch());
     }
   }
 
-  /** See {@link UiEvents.AttemptEnded}. */
-  @JsonIgnoreProperties(ignoreUnknown = true)
-  public record Attempt(
-      String run,
-      long id,
-      long batch,
-      String kind,
-      String outcome,
-      long startedMs,
-      long endedMs,
-      long inFlightRows,
-      String cause,
-      List<UiEvents.FailedRegion> failed,
-      long unnamedFailed)
-      implements Row {
-    public Attempt {
-      outcome = outcome == null ? "" : outcome;
-      cause = cause == null ? "" : cause;
-      failed = failed == null ? List.of() : failed;
-    }
-
-    @Override
-    @KVIndex
-    public String key() {
-      return keyOf(run, id);
-    }
-
-    long ms() {
-      return Math.max(0, endedMs - startedMs);
-    }
-
-    long failures() {
-      return failed.size() + unnamedFailed;
-    }
-  }
-
-  /** The key of a row of a start: rows of one start lie beside each other, by number. */
+  /** The key of a row: rows of one start lie beside each other, by number. */
   static String keyOf(String run, long number) {
-    return String.format(Locale.ROOT, "%s/%019d", run, number);
+    return Html.format("%s/%019d", run, number);
+  }
+
+  static <R> List<R> reversed(List<R> rows) {
+    List<R> turned = new ArrayList<>(rows);
+    Collections.reverse(turned);
+    return turned;
   }
 }

@@ -3,11 +3,11 @@ package io.holdfast.spark.store;
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 
-/** Spark's row checksums, which 4.2 brought: until then there are none to be switched on. */
+/** Spark's row checksums, which do not exist before 4.2. */
 final class RowChecksums {
   private RowChecksums() {}
 
-  /** Null, as where they are switched off. */
+  /** Null, as if they were switched off. */
   static RowChecksums of(StateStoreId id, StateStoreConf conf) {
     return null;
   }

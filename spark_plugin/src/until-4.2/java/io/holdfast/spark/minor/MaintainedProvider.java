@@ -1,4 +1,4 @@
 package io.holdfast.spark.minor;
 
-/** What a provider has so that Spark's background thread maintains it: nothing up to 4.2. */
+/** The part of a provider that Spark's background thread needs: nothing up to 4.2. */
 public abstract class MaintainedProvider {}

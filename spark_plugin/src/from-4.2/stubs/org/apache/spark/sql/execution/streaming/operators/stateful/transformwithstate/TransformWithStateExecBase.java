@@ -5,9 +5,9 @@ import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
 
 /**
- * What javac is shown in place of Spark's class. The real one has a method whose Java signature
- * contradicts the one it overrides (Scala's compiler does not mind, and the JVM sees none of it),
- * so javac refuses every subclass. Never compiled into the jar: at run time there is only Spark's.
+ * Stands in for Spark's class in javac. A method of Spark's class has another Java signature than
+ * the method that it overrides. Scala's compiler and the JVM accept that, but javac refuses every
+ * subclass. This class is not in the jar, so only Spark's class exists at run time.
  */
 @SuppressWarnings("serial")
 public abstract class TransformWithStateExecBase extends SparkPlan {

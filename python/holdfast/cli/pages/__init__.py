@@ -1,1 +1,0 @@
-"""Pages of HTML that need nothing outside themselves, and the tables that they share with text."""

@@ -1,0 +1,15 @@
+"""The bound on the addresses of a process, which Spark sets for its Python workers."""
+
+from __future__ import annotations
+
+import resource
+
+
+def address_bytes_max() -> int | None:
+    """Return how many bytes of addresses this process may have; None without a bound.
+
+    ``spark.executor.pyspark.memory`` is such a bound. It counts addresses instead of memory: the
+    stack of a thread counts in full.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else limit

@@ -1,0 +1,36 @@
+"""Versions of files that are JSON, or that only Python reads."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast._core import NewerFormatError
+
+# Versions rise by one.
+_VERSION_MAX: Final = 1_000
+
+
+def require_known(what: str, version: int, newest: int) -> None:
+    """Refuse content that a newer Holdfast wrote.
+
+    Parameters
+    ----------
+    what : str
+        Name of the content, with the place where it is.
+    version, newest : int
+        Its version, and the newest one that this installation reads.
+
+    Raises
+    ------
+    NewerFormatError
+        If the version is newer.
+    ValueError
+        If the number is so large that damaged bytes must have been taken for it.
+    """
+    if version > _VERSION_MAX:
+        raise ValueError(f"{what}: {version} is no version")
+    if version > newest:
+        raise NewerFormatError(
+            f"{what}: this build reads up to version {newest}, found {version}: a newer Holdfast "
+            "wrote it, and it is intact. Upgrade Holdfast to read it"
+        )

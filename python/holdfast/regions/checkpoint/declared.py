@@ -1,0 +1,325 @@
+"""Compares the states of a checkpoint with those that operators declare, before a start goes on.
+
+Operators declare their state in `open` (R78). So `open` is called once more, where operators run,
+and the operators are closed again. `open` may declare one state by the content of another one, so
+it finds the states of the checkpoint, except for large ones. If `open` fails then, its regions are
+checked when they run: the first one whose state has another form ends the attempt, and the query.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from holdfast._core import CheckpointMetadata, OperatorEntry, RegionEntry, StateEntry
+from holdfast.regions.base.errors import LayoutChangedError
+from holdfast.regions.base.owners import RegionOwners
+from holdfast.regions.base.problem import in_words
+from holdfast.regions.checkpoint.layout import Layout, StageLayout
+from holdfast.regions.files.folders import PIPELINE_PROPERTY, CheckpointFolders
+from holdfast.regions.files.segments import StoredSegments, stored_segments
+from holdfast.regions.protocol.orders import PipelinePlan, StagePlan
+from holdfast.regions.state.arrays import ArrayState, Declared, SmallArray
+from holdfast.regions.state.form import ADVICE, StateForm, changed, undeclared
+from holdfast.regions.state.registry import Evolve, StateRegistry
+from holdfast.regions.state.saved import SavedState, StateKind
+from holdfast.regions.state.segments import read_operator
+from holdfast.regions.task.array_modules import array_module
+from holdfast.regions.task.operators import OperatorContext
+
+LOG: Final = logging.getLogger(__name__)
+
+#: Regions in which an instance is opened, beside one for each form of its states; and the seconds
+#: that this may take.
+_OPENED: Final = 20
+_OPENING_S: Final = 2.0
+
+#: Larger states are not read, and no state that is declared beside them is refused.
+_LOOKED_AT_BYTES: Final = 1024 * 1024
+
+#: Problems that a message names.
+_NAMED: Final = 5
+
+#: Larger arrays are not filled, so most of their pages are never touched.
+_FILLED_BYTES: Final = 1024 * 1024
+
+_Forms: TypeAlias = tuple[tuple[str, StateForm], ...]
+
+_Content: TypeAlias = tuple[str, StateKind, str, tuple[int, ...], bytes]
+"""Name, kind, data type, shape and data of a `SavedState`, which cannot be pickled."""
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """States that an instance finds in a region.
+
+    Parameters
+    ----------
+    forms : tuple of (str, StateForm)
+        Forms of all its states, by name.
+    contents : tuple of _Content or None
+        Its states, except for large arrays. None: it need not be opened here.
+    complete : bool
+        True if only large arrays are left out.
+    """
+
+    region: str
+    forms: _Forms
+    contents: tuple[_Content, ...] | None
+    complete: bool = True
+
+
+@dataclass
+class Comparison:
+    """Result of a comparison.
+
+    Attributes
+    ----------
+    changed : set of str
+        Regions with a state that is converted or dropped.
+    problems : dict
+        States that do not fit: the first region of each operator, state and pair of forms.
+    unopened : dict of str to str
+        By the name of an operator that did not open, why.
+    """
+
+    changed: set[str] = field(default_factory=set)
+    problems: dict[object, str] = field(default_factory=dict)
+    unopened: dict[str, str] = field(default_factory=dict)
+
+
+Compare: TypeAlias = Callable[[], Comparison]
+"""Opens operators; may be pickled."""
+
+RunCompare: TypeAlias = Callable[[Compare, float], Comparison]
+"""Runs a comparison where operators run, for so many seconds at most; raises if it cannot."""
+
+
+def run_here(compare: Compare, timeout_s: float) -> Comparison:
+    """Compare in this process. See `RunCompare`."""
+    answers = queue.SimpleQueue[Comparison]()
+    # Code of the user may never return.
+    threading.Thread(target=lambda: answers.put(compare()), daemon=True).start()
+    try:
+        return answers.get(timeout=timeout_s)
+    except queue.Empty:
+        raise TimeoutError("open() of an operator did not return within region_timeout") from None
+
+
+def changed_regions(
+    folders: CheckpointFolders,
+    metadata: CheckpointMetadata,
+    plan: PipelinePlan,
+    *,
+    old: Layout,
+    run: RunCompare,
+) -> frozenset[str]:
+    """Compare the states of a checkpoint with the declarations of operators.
+
+    Returns
+    -------
+    frozenset of str
+        Regions with a state that is to be converted or dropped.
+
+    Raises
+    ------
+    LayoutChangedError
+        If a state has another form than the pipeline declares and is not converted, or is not
+        declared and not dropped.
+    """
+    regions = [entry for entry in metadata.regions.values() if not entry.finished]
+    pipeline = metadata.properties.get(PIPELINE_PROPERTY, plan.pipeline)
+    with stored_segments(folders.segments) as stored:
+        saved = [list(_saved(*of, regions, old, stored, pipeline)) for of in _instances(plan)]
+    # Operators that are gone may go: the layout was compared before.
+    names = [stage.name for stage in plan.stages]
+    gone = [name for stage in old.stages if stage.name not in names for name in stage.instances]
+    found = Comparison()
+    if any(saved):
+        try:
+            found = run(partial(compared, plan, saved), plan.options.region_timeout_ms / 1000)
+        except Exception as error:
+            found.unopened = {stage.name: in_words(error) for stage in plan.stages}
+    for name, cause in found.unopened.items():
+        LOG.warning(
+            "the state that operator %r declares is compared with checkpoint %d when its regions "
+            "run, since it is not known at the start: %s",
+            name,
+            metadata.id,
+            cause,
+        )
+    if problems := list(found.problems.values()):
+        more = f"; and {len(problems) - _NAMED} more" if len(problems) > _NAMED else ""
+        raise LayoutChangedError(
+            f"checkpoint {metadata.id} does not fit the pipeline, so nothing was begun or changed. "
+            f"{'; '.join(problems[:_NAMED])}{more}. {ADVICE}"
+        )
+    dropped = {
+        entry.region
+        for entry in regions
+        if any(operator.name in gone and operator.states for operator in entry.operators)
+    }
+    return frozenset(found.changed | dropped)
+
+
+def compared(plan: PipelinePlan, saved: Sequence[Sequence[_Saved]]) -> Comparison:
+    """Open the instances of operators and compare their declarations with what is `saved`."""
+    found, begun = Comparison(), time.monotonic()
+    for (stage, index), of_regions in zip(_instances(plan), saved, strict=True):
+        of_first: dict[_Forms, bool] = {}
+        for one in of_regions:
+            fits = of_first.get(one.forms)
+            # An operator may declare something else in one region than in another.
+            in_time = time.monotonic() - begun < _OPENING_S
+            if one.contents is not None and (fits is None or in_time):
+                try:
+                    declared = _declared(plan, stage, index, one)
+                except BaseException as error:  # also sys.exit()
+                    found.unopened[stage.name] = in_words(error)
+                    break
+                fits = _fits(plan, stage, one, declared, found)
+                of_first.setdefault(one.forms, fits)
+            if not fits:
+                found.changed.add(one.region)
+    return found
+
+
+class _OnlyDeclared(StateRegistry):
+    """States of an instance that takes in no row: nothing is converted or refused.
+
+    Attributes
+    ----------
+    forms : dict of str to (StateForm, bool)
+        The form of every declared state, and whether it converts others.
+    """
+
+    def __init__(self, xp: Any, stage: StagePlan, index: int, found: Iterable[SavedState]) -> None:
+        super().__init__(xp, found, instance=index, parallelism=stage.parallelism)
+        self.forms: dict[str, tuple[StateForm, bool]] = {}
+
+    def _take(self, name: str, form: StateForm, evolve: Evolve) -> SavedState | None:
+        self.forms[name] = form, evolve is not None
+        saved = self._saved.get(name)
+        return saved if saved is not None and StateForm.of(saved) == form else None
+
+    def _restored(self, declared: Declared, saved: SavedState | None, fill: Any) -> Any:
+        if saved is not None or declared.nbytes <= _FILLED_BYTES:
+            return super()._restored(declared, saved, fill)
+        return self._xp.zeros(declared.shape, declared.dtype)
+
+    def _tracked(
+        self, declared: Declared, array: Any, saved: SavedState | None, *, exact: bool
+    ) -> ArrayState:
+        return SmallArray(declared, array, self._xp)
+
+
+def _declared(
+    plan: PipelinePlan, stage: StagePlan, index: int, saved: _Saved
+) -> Mapping[str, tuple[StateForm, bool]]:
+    """Return the declarations of an instance."""
+    xp = array_module(gpu=plan.options.gpu)
+    contents = saved.contents or ()
+    found = [SavedState(*content[:4], memoryview(content[4])) for content in contents]
+    registry = _OnlyDeclared(xp, stage, index, found)
+    operator = stage.new_operator()
+    operator.open(
+        OperatorContext(
+            region=saved.region,
+            operator=stage.name,
+            instance=index,
+            parallelism=stage.parallelism,
+            state=registry,
+            xp=xp,
+        )
+    )
+    operator.close()
+    return registry.forms
+
+
+def _fits(
+    plan: PipelinePlan,
+    stage: StagePlan,
+    saved: _Saved,
+    declared: Mapping[str, tuple[StateForm, bool]],
+    found: Comparison,
+) -> bool:
+    """Return whether nothing is converted or dropped; notes what cannot be."""
+    drops: tuple[None, bool] = None, plan.options.drop_undeclared_state
+    fits = True
+    for name, form in saved.forms:
+        now, evolves = declared.get(name, drops)
+        if now == form:
+            continue
+        fits = False
+        if not evolves and not saved.complete:
+            found.unopened[stage.name] = "it has a state above 1 MiB, which is not read before"
+        elif not evolves:
+            where = f"state {name!r} of operator {stage.name!r} in region {saved.region!r}"
+            text = changed(where, saved=form, declared=now) if now else undeclared(where, form)
+            found.problems.setdefault((stage.name, name, form, now), text)
+    return fits
+
+
+def _instances(plan: PipelinePlan) -> Iterator[tuple[StagePlan, int]]:
+    for stage in plan.stages:
+        for index in range(stage.parallelism):
+            yield stage, index
+
+
+def _saved(
+    stage: StagePlan,
+    index: int,
+    regions: Sequence[RegionEntry],
+    old: Layout,
+    stored: StoredSegments,
+    pipeline: str,
+) -> Iterator[_Saved]:
+    """Yield the states that an instance would find, or those of the instances it is made of."""
+    before = old.stage(stage.name) or StageLayout(stage.name, 0, ())
+    same = before.parallelism == stage.parallelism
+    names = [stage.instance_name(index)] if same else before.instances
+    known: dict[_Forms, _Forms] = {}  # of ten thousand regions, most are in few forms
+    opened = 0
+    for entry in regions:
+        found = {
+            state.name: (operator.name, state)
+            for operator in entry.operators
+            if operator.name in names
+            for state in operator.states
+        }
+        if not found:
+            continue
+        forms = tuple((name, StateForm.of(state)) for name, (_, state) in sorted(found.items()))
+        if forms in known and opened >= _OPENED:
+            yield _Saved(entry.region, known[forms], None)
+            continue
+        opened += 1
+        contents = _contents(stored, RegionOwners(pipeline, entry.region), found.values())
+        yield _Saved(entry.region, known.setdefault(forms, forms), *contents)
+
+
+def _contents(
+    stored: StoredSegments, owners: RegionOwners, states: Iterable[tuple[str, StateEntry]]
+) -> tuple[tuple[_Content, ...], bool]:
+    """Read states, given with their operators; also returns whether only arrays lack."""
+    contents: list[_Content] = []
+    complete = True
+    for operator, state in states:
+        large = sum(piece.length for piece in state.pieces) > _LOOKED_AT_BYTES
+        if state.pieces and (large or state.kind == "array"):
+            complete &= state.kind == "array"
+            continue
+        try:
+            (read,) = read_operator(stored, owners, OperatorEntry(operator, [state]))
+        except OSError:
+            # A start with verify_state=False leaves damage to the region that has it.
+            complete = False
+        else:
+            contents.append((read.name, read.kind, read.dtype, read.shape, bytes(read.data)))
+    return tuple(contents), complete

@@ -1,0 +1,1 @@
+"""Files and folders of a pipeline: mounted, or reached through the JVM of Spark alone."""

@@ -1,0 +1,208 @@
+"""The files in a checkpoint folder, and the properties of a checkpoint's metadata."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from holdfast._core import CheckpointMetadata, CorruptSegmentError, NewerFormatError
+from holdfast.regions.files.lease import FolderLease
+from holdfast.regions.files.lock import Hold
+from holdfast.regions.files.paths import AnyPath, listed
+from holdfast.regions.files.reached import HadoopPath
+
+#: Numbers of attempts that are reserved at once on file systems where each request counts.
+RESERVED_ATTEMPTS: Final = 64
+
+#: Checkpoints that go at once on an object store, where one request deletes many objects.
+DROPPED_TOGETHER: Final = 4
+
+#: Milliseconds for which an object waits for further answers of a task: about as long as the store
+#: needs to make an object.
+OBJECT_GATHER_MS: Final = 100
+
+_METADATA_NAME: Final = re.compile(r"([0-9a-f]{16})\.hfc", re.ASCII)
+
+METADATA_FOLDER = "metadata"
+SEGMENTS_FOLDER = "segments"
+HISTORY_FOLDER = "history"
+LAST_ATTEMPT = "last-attempt"
+
+#: Property of the metadata that names the pipeline in the owners of its segments.
+PIPELINE_PROPERTY = "pipeline"
+
+#: Property that says where the sink wrote.
+OUTPUT_PROPERTY = "output"
+
+#: Property that identifies the pipeline's checkpoint folder, also if that is moved.
+IDENTITY_PROPERTY = "pipeline_id"
+
+#: Properties of a pipeline that began with a copy of another folder's checkpoint: that folder, its
+#: identity, the checkpoint's id and time, and whether the folder was claimed.
+RESTORED_FROM_PROPERTY = "restored_from"
+RESTORED_IDENTITY_PROPERTY = "restored_pipeline_id"
+RESTORED_CHECKPOINT_PROPERTY = "restored_checkpoint"
+RESTORED_CREATED_PROPERTY = "restored_created_ms"
+RESTORE_MODE_PROPERTY = "restore_mode"
+RESTORED_PROPERTIES = (
+    RESTORED_FROM_PROPERTY,
+    RESTORED_IDENTITY_PROPERTY,
+    RESTORED_CHECKPOINT_PROPERTY,
+    RESTORED_CREATED_PROPERTY,
+    RESTORE_MODE_PROPERTY,
+)
+
+
+@dataclass(frozen=True)
+class CheckpointFolders:
+    """Paths inside a checkpoint folder. A savepoint is laid out in the same way."""
+
+    root: AnyPath
+    held: Hold | None = None
+    reserved: list[int] = field(default_factory=lambda: [-1], compare=False)
+
+    @property
+    def metadata(self) -> AnyPath:
+        """One file for every retained checkpoint."""
+        return self.root / METADATA_FOLDER
+
+    @property
+    def segments(self) -> AnyPath:
+        """Merged files of all executors."""
+        return self.root / SEGMENTS_FOLDER
+
+    @property
+    def stream(self) -> AnyPath:
+        """Spark's record of the stream: its offsets, its commits, files its sources saw."""
+        return self.root / "spark"
+
+    @property
+    def output(self) -> AnyPath:
+        """Rows on their way to a function, see ``foreach_batch``."""
+        return self.root / "output"
+
+    @property
+    def history(self) -> AnyPath:
+        """The history of attempts, for people; see `checkpoint.history`."""
+        return self.root / HISTORY_FOLDER
+
+    @property
+    def last_attempt(self) -> AnyPath:
+        """Number of the newest attempt: an aborted one leaves no other trace (R2)."""
+        return self.root / LAST_ATTEMPT
+
+    @property
+    def identity(self) -> AnyPath:
+        """Identity by which the output folder knows the pipeline, see `checkpoint.ownership`."""
+        return self.root / "pipeline-id"
+
+    @property
+    def lock(self) -> AnyPath:
+        """Locked while the pipeline runs; a folder of leases on file systems without locks."""
+        return self.root / "lock"
+
+    @property
+    def rewind(self) -> AnyPath:
+        """Number of the checkpoint to go back to, while that is under way."""
+        return self.root / "rewind"
+
+    # --- checkpoints ----------------------------------------------------------------------------
+
+    def metadata_file(self, id: int) -> AnyPath:
+        """Return the path of a checkpoint's file, see rust/core/FORMAT.md."""
+        return self.metadata / f"{id:016x}.hfc"
+
+    def ids(self) -> list[int]:
+        """Return the ids of the checkpoints that have a file, ascending; none without a folder."""
+        found = (_METADATA_NAME.fullmatch(path.name) for path in listed(self.metadata))
+        return [int(name[1], 16) for name in found if name is not None]
+
+    def read(self, id: int) -> CheckpointMetadata:
+        """Read and verify the file of a checkpoint, as `CheckpointMetadata.read`."""
+        path = self.metadata_file(id)
+        if not isinstance(path, HadoopPath):
+            return CheckpointMetadata.read(path)
+        try:
+            metadata = CheckpointMetadata.from_bytes(path.read_bytes())
+        except (CorruptSegmentError, NewerFormatError) as e:
+            raise type(e)(f"{path}: {e}") from None
+        if metadata.id != id:
+            raise CorruptSegmentError(f"{path}: it is the file of checkpoint {metadata.id}")
+        return metadata
+
+    def publish(self, metadata: CheckpointMetadata) -> None:
+        """Write the file of a checkpoint, whole and durable or not at all (R18).
+
+        Raises
+        ------
+        FileExistsError
+            If the checkpoint has a file. It is not touched.
+        FolderLostError
+            If another process has taken the folder over. Nothing is written.
+        OSError
+            If that fails. The file may be there all the same.
+        """
+        path = self.metadata_file(metadata.id)
+        if not isinstance(path, HadoopPath):
+            metadata.write(path.parent)
+        elif isinstance(self.held, FolderLease):
+            self.held.write(path, metadata.to_bytes())
+        else:
+            path.create(metadata.to_bytes())
+
+    def drop(self, *ids: int) -> None:
+        """Delete the files of checkpoints, if there are any; on an object store in one request.
+
+        Raises
+        ------
+        OSError
+            If one is not deleted; others may be.
+        """
+        self.metadata.remove_files([self.metadata_file(id).name for id in ids])
+
+    @property
+    def dropped_together(self) -> int:
+        """How many subsumed checkpoints go at once (R70)."""
+        return 1 if self.root.renames else DROPPED_TOGETHER
+
+    @property
+    def gather_ms(self) -> int:
+        """Milliseconds for which a task gathers answers before it makes them durable."""
+        return 0 if self.root.renames else OBJECT_GATHER_MS
+
+    def read_identity(self) -> str | None:
+        """Return the identity of the pipeline; None if there is none yet."""
+        try:
+            return self.identity.read_text()
+        except FileNotFoundError:
+            return None
+
+    def read_last_attempt(self) -> int:
+        """Return the number of the newest attempt; 0 if there was none, or it is not known."""
+        try:
+            return int(self.last_attempt.read_text())
+        except (FileNotFoundError, ValueError):
+            # It is not synced: a machine that crashed may leave it empty.
+            return 0
+
+    def note_attempt(self, attempt: int) -> None:
+        """Keep the number of an attempt that begins.
+
+        With a lease, a later number is kept: a restart goes on behind it, and until then the
+        attempts up to it need no request.
+
+        Raises
+        ------
+        FolderLostError
+            If another process has taken the folder over. Nothing is written.
+        """
+        if not isinstance(self.held, FolderLease):
+            # Not synced: tasks that could take a new attempt for this one end with the machine.
+            # Tasks of a driver on another machine may outlive it.
+            self.last_attempt.replace_text(str(attempt), durable=False)
+        elif attempt > self.reserved[-1]:
+            last = attempt + RESERVED_ATTEMPTS - 1
+            path = self.held.folder / LAST_ATTEMPT
+            self.held.write(path, str(last).encode(), replace=True)
+            self.reserved[-1] = last

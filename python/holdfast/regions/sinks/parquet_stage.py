@@ -1,0 +1,189 @@
+"""Output of one region in one attempt, as a Parquet file."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Final, Self, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast._core import Staged
+from holdfast.regions.files.durable import explained, sync_path
+from holdfast.regions.files.modes import make_folder
+from holdfast.regions.files.paths import AnyPath
+from holdfast.regions.sinks.layout import staged_name, target_name
+from holdfast.regions.sinks.output_file import OutputFile, scratch_path
+from holdfast.regions.sinks.sink import OutputStore, Stage
+
+SUFFIX: Final = ".parquet"
+
+# In memory, before encoding. Small batches are gathered: a row group each would be slow to read.
+ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
+
+# The encoder writes many small pieces, and each write takes the interpreter's lock.
+WRITE_BYTES: Final = 256 * 1024
+
+
+class ParquetStage(Stage):
+    """Output of one region in one attempt; see `ParquetSink.writer`.
+
+    A stage ends once: by `close`, by `discard`, or by a failed `write`. As a context manager it
+    discards rows that were not closed.
+    """
+
+    def __init__(
+        self, root: AnyPath, compression: str, *, region: str, attempt: int, schema: pa.Schema
+    ) -> None:
+        self._root = root
+        self._compression = compression
+        self._schema = schema
+        self._path = staged_name(region, attempt)
+        self._target = target_name(region, attempt, suffix=SUFFIX)
+        self._named = f"the output of region {region!r} in attempt {attempt}"
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_bytes = 0
+        self._rows = 0
+        self._file: OutputFile | None = None
+        self._stream: Any = None
+        self._writer: Any = None
+        self._ended = False
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows. If that fails, the stage is discarded.
+
+        They are kept until enough are together for a row group, at most 32 MiB and a batch.
+
+        Raises
+        ------
+        ValueError
+            If the batch has other columns, or the stage has ended.
+        """
+        self._require_open()
+        if not batch.schema.equals(self._schema):
+            self.discard()
+            raise ValueError(
+                f"{self._named} does not have the declared columns: expected "
+                f"{_columns(self._schema)}; found {_columns(batch.schema)}"
+            )
+        if batch.num_rows == 0:
+            return
+        self._pending.append(batch)
+        self._pending_bytes += batch.nbytes
+        self._rows += batch.num_rows
+        if self._pending_bytes >= ROW_GROUP_BYTES:
+            with self._or_discard():
+                self._write_pending()
+
+    def close(self) -> Staged | None:
+        """End the file. It is not durable before `ParquetSink.persist`.
+
+        Paths are relative to the folder, so that the folder can be moved.
+        """
+        self._require_open()
+        if self._rows == 0:
+            self._ended = True
+            return None
+        with self._or_discard():
+            file = self._write_pending()
+            self._writer.close()
+            self._stream.close()
+            size = file.size()
+        # Stages are kept until their task ends, and there is one for each region: no buffers.
+        self._writer = self._stream = None
+        self._ended = True
+        return Staged(self._path, self._target, self._rows, size)
+
+    @property
+    def local_folder(self) -> Path | None:
+        """The folder of its file; None if only the JVM reaches it."""
+        return (self._root / self._path).parent.local
+
+    def persist(self, store: OutputStore | None = None) -> None:
+        """Make the content of the closed file durable, or discard the stage.
+
+        Its name is durable as well where `local_folder` is None.
+        """
+        with self._or_discard():
+            if self._file is not None and self.local_folder is None:
+                if store is None:
+                    raise OSError(errno.ENOTSUP, "only a Spark executor reaches it")
+                staged, target = self._root / self._path, self._root / self._target
+                store.stage(str(self._file.path), str(staged), str(target))
+                self._file.drop()
+            elif self._file is not None:
+                self._file.persist()
+
+    def persist_folder(self, folder: Path) -> OSError | None:
+        """Make the names of all files in its local folder durable."""
+        try:
+            with self._explained():
+                sync_path(cast("Path", self._root), folder)
+                return None
+        except OSError as error:
+            return error
+
+    def discard(self) -> None:
+        """Throw the rows away, closed or not. Never after they were acknowledged."""
+        self._ended = True
+        self._pending.clear()
+        if self._file is not None:
+            self._file.drop()
+        # When they are collected they write a footer and their buffer, which goes nowhere.
+        self._writer = self._stream = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if not self._ended:
+            self.discard()
+
+    def _write_pending(self) -> OutputFile:
+        """Write the gathered rows as a row group, or as a few if they are very many."""
+        if self._file is None:
+            self._file = OutputFile(self._new_path())
+            self._stream = pa.BufferedOutputStream(
+                pa.PythonFile(self._file, mode="w"), buffer_size=WRITE_BYTES
+            )
+            self._writer = pq.ParquetWriter(
+                self._stream, self._schema, compression=self._compression
+            )
+        if self._pending:
+            self._writer.write_table(pa.Table.from_batches(self._pending, self._schema))
+            self._pending.clear()
+            self._pending_bytes = 0
+        return self._file
+
+    def _new_path(self) -> Path:
+        """Return the path to write to: in the staging folder, if this process reaches that."""
+        folder = self.local_folder
+        if folder is None:
+            return scratch_path(Path(self._path).name)
+        make_folder(folder, exist_ok=True)
+        return folder / Path(self._path).name
+
+    def _require_open(self) -> None:
+        if self._ended:
+            raise ValueError(f"{self._named} has ended: it was closed or discarded")
+
+    @contextmanager
+    def _or_discard(self) -> Iterator[None]:
+        try:
+            with self._explained():
+                yield
+        except BaseException:
+            self.discard()
+            raise
+
+    def _explained(self) -> AbstractContextManager[None]:
+        return explained(f"cannot stage {self._named} in {self._root}")
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(
+        f"{field.name} {field.type}{'' if field.nullable else ' not null'}" for field in schema
+    )

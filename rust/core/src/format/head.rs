@@ -1,0 +1,60 @@
+//! The head of a stored segment, and the place of a segment in error messages.
+
+use super::SegmentHead;
+use super::bodies::{HeadMessage, decode_body};
+use super::frame::{self, FrameKind};
+use crate::error::{Error, Result};
+use crate::ids::{Owner, SegmentRef};
+
+/// The head that starts `bytes`, and the data frames behind it.
+pub(super) fn split_head(bytes: &[u8]) -> Result<(SegmentHead, &[u8])> {
+    let frame = frame::parse(bytes)?;
+    let head: HeadMessage = decode_body(frame, FrameKind::Head)?;
+    Ok((
+        head.try_into()?,
+        bytes.get(frame.stored_len()..).unwrap_or_default(),
+    ))
+}
+
+pub(super) fn check_head_owner(head: SegmentHead, owner: &Owner) -> Result<SegmentHead> {
+    if head.owner == *owner {
+        return Ok(head);
+    }
+    Err(Error::corrupt(format!(
+        "owner: expected {owner}, found {}",
+        head.owner
+    )))
+}
+
+/// Describes a segment in errors.
+pub(super) fn describe_at(location: &str, reference: &SegmentRef, owner: &Owner) -> String {
+    let SegmentRef {
+        file, offset, len, ..
+    } = reference;
+    format!("segment {location}/{file} at offset {offset} ({len} bytes) of {owner}")
+}
+
+pub(super) fn at(reference: &SegmentRef, offset: usize, error: Error) -> Error {
+    error.context(format!(
+        "frame at offset {}",
+        reference.offset.saturating_add(offset as u64)
+    ))
+}
+
+/// Checks a run after its last frame was read.
+pub(super) fn check_end(reference: &SegmentRef, digest: u128, rest_bytes: u64) -> Result<()> {
+    if digest != reference.digest {
+        return Err(Error::corrupt(format!(
+            "xxh3-128 digest: expected {:032x}, found {digest:032x}; every block fits its index, so \
+             other bytes were referenced",
+            reference.digest
+        )));
+    }
+    if rest_bytes > 0 {
+        return Err(Error::corrupt(format!(
+            "a run of {} bytes: expected its trailer at the end, found {rest_bytes} bytes behind it",
+            reference.len
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,130 @@
+//! Hydration: keys that a store left in runs come into memory beside its work.
+//!
+//! A store with large runs is opened over them, so that its first row does not wait for all others.
+//! The keys of delta runs come first, because they changed last; then, if they fit, all keys. The
+//! caller reads outside the store, which then takes over the keys without a slot. So no task waits
+//! for reads that it did not ask for, and changes of a session stay.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::state::memory::SLOT_BYTES;
+use crate::state::runs::cursor::StackCursor;
+use crate::state::runs::stack::RunStack;
+
+/// Bytes of entries to hand over together, so that a task waits for less than a millisecond.
+pub const HYDRATION_BYTES: usize = 128 << 10;
+
+/// The keys that a store still has to read.
+#[derive(Debug)]
+pub struct Hydration {
+    pub(crate) runs: Arc<RunStack>,
+    /// Passes over a table by its prefix, without so many of the oldest runs. The last one is next.
+    passes: Vec<(Vec<u8>, usize)>,
+    /// Also reads the oldest run.
+    pub(crate) everything: bool,
+    cursor: Option<StackCursor>,
+}
+
+/// Entries of one table in the runs.
+#[derive(Debug, Default)]
+pub struct HydratedEntries {
+    /// Prefix of their table.
+    pub(crate) prefix: Vec<u8>,
+    bytes: Vec<u8>,
+    /// Lengths of key and value.
+    lens: Vec<(usize, usize)>,
+}
+
+/// Progress of a store's hydration.
+#[derive(Debug, Default)]
+pub(crate) enum Progress {
+    /// Nothing more is to come.
+    #[default]
+    Over,
+    /// Somebody may read the next entries.
+    Waits(Hydration),
+    /// A caller reads the next entries.
+    Taken,
+    /// All keys are in memory.
+    Whole,
+}
+
+impl Hydration {
+    /// The hydration of these tables, by prefix, from all runs, or else from the delta runs.
+    pub(crate) fn of(runs: &Arc<RunStack>, tables: &BTreeSet<&[u8]>, everything: bool) -> Self {
+        let pass = |left_out| tables.iter().rev().map(move |p| (p.to_vec(), left_out));
+        let mut passes = Vec::new();
+        if everything {
+            passes.extend(pass(0));
+        }
+        if runs.runs().len() > 1 {
+            passes.extend(pass(1));
+        }
+        Self {
+            runs: Arc::clone(runs),
+            passes,
+            everything,
+            cursor: None,
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.passes.is_empty()
+    }
+
+    /// Reads the next entries, `max_bytes` of them and up to one more, for
+    /// [`StateStore::hydrate`](crate::state::StateStore::hydrate). Needs no lock of the store.
+    ///
+    /// # Errors
+    /// `Corrupt`, with file, offset and owner, for a damaged run; those of storage.
+    pub fn read(&mut self, max_bytes: usize) -> Result<HydratedEntries> {
+        let mut batch = HydratedEntries::default();
+        let Some((prefix, left_out)) = self.passes.last() else {
+            return Ok(batch);
+        };
+        batch.prefix.clone_from(prefix);
+        let cursor = match &mut self.cursor {
+            Some(cursor) => cursor,
+            None => {
+                let cursor = StackCursor::of_all(&self.runs, prefix, *left_out)?;
+                self.cursor.insert(cursor)
+            }
+        };
+        while let Some((key, value)) = cursor.entry() {
+            batch.push(key, value);
+            cursor.advance()?;
+            if batch.bytes.len() >= max_bytes {
+                return Ok(batch);
+            }
+        }
+        self.cursor = None;
+        self.passes.pop();
+        Ok(batch)
+    }
+}
+
+impl HydratedEntries {
+    fn push(&mut self, key: &[u8], value: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+        self.lens.push((key.len(), value.len()));
+    }
+
+    /// Keys and values.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let mut rest = self.bytes.as_slice();
+        self.lens.iter().map_while(move |(key_len, value_len)| {
+            let (key, behind) = rest.split_at_checked(*key_len)?;
+            let (value, behind) = behind.split_at_checked(*value_len)?;
+            rest = behind;
+            Some((key, value))
+        })
+    }
+
+    /// Their memory, about.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.bytes.len() as u64 + self.lens.len() as u64 * SLOT_BYTES
+    }
+}

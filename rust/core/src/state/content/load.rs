@@ -1,0 +1,233 @@
+//! Reads the segments of a version, page by page. Rebuilds the state around a damaged run from the
+//! segments that it replaced, if these are still there.
+
+use std::sync::Arc;
+
+use super::families::Families;
+use crate::error::{Error, Result};
+use crate::format::{RunReader, SegmentHead, SegmentKind, SegmentReader, SegmentStream, TableKeys};
+use crate::ids::{CheckpointId, Owner, SegmentRef};
+use crate::state::memory::{MemoryShare, loaded_bytes};
+use crate::state::runs::entry_stream::EntryStream;
+use crate::state::runs::open_run::OpenRun;
+
+/// Bytes of one read. On remote storage every read is a round trip.
+pub(crate) const READ_AHEAD_BYTES: u64 = 4 << 20;
+
+/// A run of up to this size is read together with the bytes around it.
+const LITTLE_BYTES: u64 = 512 << 10;
+
+/// One load of one owner's state.
+pub(crate) struct Load<'a> {
+    pub segments: SegmentReader<'a>,
+    pub owner: &'a Owner,
+    /// The content, empty at first.
+    pub families: &'a mut Families,
+    /// With it the content lies over runs that do not fit, or that would take long to load: their
+    /// keys are read when they are asked for.
+    pub memory: Option<&'a MemoryShare>,
+    /// `created` of the newest changelogs that were applied, oldest first.
+    pub changed: Vec<CheckpointId>,
+    /// A message for each run that was worked around.
+    pub rebuilt: Vec<String>,
+}
+
+impl Load<'_> {
+    /// Applies everything that `newest` builds on, then `newest`. Returns the last segment that it
+    /// applied and its head: `newest`, or `replaced` if `newest` is a damaged run.
+    ///
+    /// # Errors
+    /// `NotFound` or `Corrupt` for a segment that is gone or damaged, without a way around it.
+    pub fn run(
+        &mut self,
+        newest: &SegmentRef,
+        replaced: Option<SegmentRef>,
+    ) -> Result<(SegmentRef, SegmentHead)> {
+        // Its head has the lineage.
+        let stream = match self.stream(newest) {
+            Ok(stream) => stream,
+            Err(damage) => return self.rebuild(damage, replaced),
+        };
+        let head = stream.head.clone();
+        let mut stream = Some(stream);
+        let segments = [head.lineage.as_slice(), &[*newest]].concat();
+        let (runs, changelogs) = segments.split_at(head.most_runs().min(segments.len()));
+        if changelogs.is_empty() {
+            let applied = self.apply_runs(runs, &head.tables, stream);
+            return match applied.and_then(|()| self.count(&head.tables)) {
+                Ok(()) => Ok((*newest, head)),
+                Err(damage) => self.rebuild(damage, head.replaced.or(replaced)),
+            };
+        }
+        if let Err(damage) = self.apply_runs(runs, &head.tables, None) {
+            self.rebuild(damage, head.replaced)?;
+        }
+        self.changed.clear();
+        for changelog in changelogs {
+            match stream.take_if(|_| changelog == newest) {
+                Some(stream) => self.apply_stream(changelog, stream)?,
+                None => self.apply(changelog)?,
+            }
+        }
+        self.count(&head.tables)?;
+        Ok((*newest, head))
+    }
+
+    /// Applies the segment that a damaged run replaced, with its lineage. The recursion ends: a
+    /// reference has the digest of its segment, so no segment refers to a later one.
+    fn rebuild(
+        &mut self,
+        damage: Error,
+        replaced: Option<SegmentRef>,
+    ) -> Result<(SegmentRef, SegmentHead)> {
+        let Some(replaced) = replaced.filter(|_| damage.is_damage()) else {
+            return Err(damage);
+        };
+        // A part of the damaged run may be applied already.
+        *self.families = Families::new(self.families.layout());
+        match self.run(&replaced, None) {
+            Ok(applied) => {
+                self.rebuilt.push(format!(
+                    "{damage}; its state was rebuilt from the older segments up to {replaced}, \
+                     and a new base image is written before anything builds on it"
+                ));
+                Ok(applied)
+            }
+            Err(older) => Err(Error::new(
+                damage.kind(),
+                format!("{damage}; nor can it be rebuilt from older segments: {older}"),
+            )),
+        }
+    }
+
+    /// Puts the content over the runs of a lineage and applies `changelogs`, oldest first, after
+    /// which there are `tables` keys. Does not work around damage.
+    pub fn run_over(
+        &mut self,
+        runs: Vec<Arc<OpenRun>>,
+        changelogs: &[SegmentRef],
+        tables: &[TableKeys],
+    ) -> Result<()> {
+        let references: Vec<_> = runs.iter().map(|run| run.reader.reference()).collect();
+        if self.families.open_over(runs)? {
+            self.families.stop_counting();
+        } else {
+            for run in &references {
+                self.apply(run)?;
+            }
+        }
+        for changelog in changelogs {
+            self.apply(changelog)?;
+        }
+        self.families
+            .count_unlinked(tables)
+            .map_err(|e| e.context(self.owner))
+    }
+
+    /// Applies the runs of a lineage, oldest first, or puts the content over them. `tables` are the
+    /// keys in the end, if these are known; `newest` is the last run if it is open.
+    fn apply_runs(
+        &mut self,
+        runs: &[SegmentRef],
+        tables: &[TableKeys],
+        mut newest: Option<SegmentStream>,
+    ) -> Result<()> {
+        let below = self.opened_over(runs, tables);
+        if below > 0 && !tables.is_empty() {
+            self.families.stop_counting();
+        }
+        for (number, run) in runs.iter().enumerate().skip(below) {
+            match newest.take_if(|_| number + 1 == runs.len()) {
+                Some(stream) => self.apply_stream(run, stream)?,
+                None => self.apply(run)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the number of keys, if the newest segment has it.
+    fn count(&mut self, tables: &[TableKeys]) -> Result<()> {
+        if tables.is_empty() {
+            return Ok(());
+        }
+        self.families
+            .count_unlinked(tables)
+            .map_err(|e| e.context(self.owner))
+    }
+
+    /// Puts the content over the runs of a lineage that are not loaded, and returns their number.
+    /// Opens only the oldest run if no segment records the number of keys. The load that follows
+    /// reports a run that cannot be read.
+    fn opened_over(&mut self, runs: &[SegmentRef], tables: &[TableKeys]) -> usize {
+        let Some(memory) = self.memory.filter(|_| self.families.can_lie_over_runs()) else {
+            return 0;
+        };
+        let known = if tables.is_empty() { 1 } else { runs.len() };
+        let mut opened = Vec::new();
+        let mut bytes = 0;
+        for run in runs.iter().take(known) {
+            // A small run will probably be loaded: it shares one read with the bytes around it.
+            let found = if run.len <= LITTLE_BYTES {
+                RunReader::look_at(self.segments.storage(), run, self.owner)
+            } else {
+                RunReader::open(self.segments.storage(), run, self.owner)
+            };
+            let Ok(run) = found else {
+                break;
+            };
+            let head = run.head();
+            if head.lineage != runs.get(..opened.len()).unwrap_or_default() {
+                break;
+            }
+            bytes = loaded_bytes(head).saturating_add(bytes);
+            opened.push(run);
+        }
+        if opened.len() < known {
+            opened.truncate(1);
+        }
+        let below = opened.len();
+        if below == 0 || !(memory.is_short(bytes) || memory.is_slow_to_load(bytes)) {
+            return 0;
+        }
+        let mut stay = Vec::new();
+        for (run, reference) in opened.into_iter().zip(runs) {
+            let run = if reference.len <= LITTLE_BYTES {
+                RunReader::open(self.segments.storage(), reference, self.owner)
+            } else {
+                Ok(run)
+            };
+            let Ok(run) = run else {
+                return 0;
+            };
+            stay.push(Arc::new(OpenRun::new(run)));
+        }
+        match self.families.open_over(stay) {
+            Ok(true) => below,
+            Ok(false) => 0,
+            Err(_) => {
+                *self.families = Families::new(self.families.layout());
+                0
+            }
+        }
+    }
+
+    /// Applies a segment page by page. After an error the content is that of no version.
+    fn apply(&mut self, reference: &SegmentRef) -> Result<()> {
+        let stream = self.stream(reference)?;
+        self.apply_stream(reference, stream)
+    }
+
+    fn stream(&mut self, reference: &SegmentRef) -> Result<SegmentStream> {
+        self.segments
+            .stream(reference, self.owner, READ_AHEAD_BYTES)
+    }
+
+    fn apply_stream(&mut self, reference: &SegmentRef, stream: SegmentStream) -> Result<()> {
+        if stream.head.kind == SegmentKind::Changelog {
+            self.changed.push(stream.head.created);
+        }
+        self.families
+            .apply(&mut EntryStream::new(stream))
+            .map_err(|e| e.context(format!("{reference}, {}", self.owner)))
+    }
+}

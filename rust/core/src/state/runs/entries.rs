@@ -1,0 +1,162 @@
+//! Entries of changelogs, base images and runs, sorted by key: that makes merging a streaming pass and
+//! lets the compressor see neighbouring keys together.
+
+use crate::error::{Error, Result};
+use crate::format::{parse_entry, put_entry};
+
+/// Least size of an entry: two lengths.
+pub(crate) const MIN_ENTRY_BYTES: usize = 2;
+
+/// The change of a commit to one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<'a> {
+    /// The key has this value now.
+    Put(&'a [u8]),
+    /// The key is gone.
+    Remove,
+}
+
+impl<'a> Change<'a> {
+    /// The value; `None` for a removal.
+    pub(crate) fn value(self) -> Option<&'a [u8]> {
+        match self {
+            Self::Put(value) => Some(value),
+            Self::Remove => None,
+        }
+    }
+}
+
+/// The kind of an operation on a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// It has this value now; in a family with several values, this first value.
+    Put = 0,
+    /// It is gone, with all its values.
+    Remove = 1,
+    /// This value was put behind the others.
+    Append = 2,
+}
+
+impl ChangeKind {
+    /// Stable number of the kind, as stored and for Java.
+    pub fn tag(self) -> u8 {
+        self as u8
+    }
+
+    /// Inverse of [`ChangeKind::tag`].
+    pub fn from_tag(tag: u8) -> Option<Self> {
+        let kinds = [Self::Put, Self::Remove, Self::Append];
+        kinds.into_iter().find(|kind| kind.tag() == tag)
+    }
+}
+
+/// Builds encoded entries.
+#[derive(Debug, Default)]
+pub struct ChangeWriter {
+    bytes: Vec<u8>,
+    entries: u64,
+}
+
+impl ChangeWriter {
+    /// Appends one entry, whose key is `prefix` and then `key`. Keys must arrive in ascending order,
+    /// each at most once.
+    pub fn push(&mut self, prefix: &[u8], key: &[u8], change: Change<'_>) {
+        put_entry(&mut self.bytes, prefix, key, change.value());
+        self.entries += 1;
+    }
+
+    /// Number of entries so far.
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// The encoded entries.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+/// Reads encoded entries.
+#[derive(Clone, Debug)]
+pub struct ChangeReader<'a> {
+    payload: &'a [u8],
+    at: usize,
+}
+
+impl<'a> ChangeReader<'a> {
+    /// Reads from `payload`, the content of a changelog, base image or run.
+    pub fn new(payload: &'a [u8]) -> Self {
+        Self { payload, at: 0 }
+    }
+
+    /// The next entry, `None` at the end.
+    ///
+    /// # Errors
+    /// `Corrupt` when the bytes are not encoded entries.
+    #[allow(clippy::should_implement_trait)] // the error is in the outer layer on purpose
+    pub fn next(&mut self) -> Result<Option<(&'a [u8], Change<'a>)>> {
+        if self.at == self.payload.len() {
+            return Ok(None);
+        }
+        let entry =
+            parse_entry(self.payload, self.at).ok_or_else(|| past_the_end(self.at as u64))?;
+        self.at = entry.end;
+        let bytes = |range| self.payload.get(range).unwrap_or_default();
+        let change = entry
+            .value
+            .map_or(Change::Remove, |at| Change::Put(bytes(at)));
+        Ok(Some((bytes(entry.key), change)))
+    }
+}
+
+pub(crate) fn past_the_end(at: u64) -> Error {
+    Error::corrupt(format!(
+        "state entry at payload offset {at} runs past the end"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_run_reads_back(entries in prop::collection::vec(
+            (prop::collection::vec(any::<u8>(), 0..200), prop::option::of(prop::collection::vec(any::<u8>(), 0..300))), 0..40)
+        ) {
+            let mut writer = ChangeWriter::default();
+            for (key, value) in &entries {
+                writer.push(&[], key, value.as_deref().map_or(Change::Remove, Change::Put));
+            }
+            prop_assert_eq!(writer.entries(), entries.len() as u64);
+            let bytes = writer.into_bytes();
+            let mut reader = ChangeReader::new(&bytes);
+            for (key, value) in &entries {
+                let (k, c) = reader.next().unwrap().unwrap();
+                prop_assert_eq!(k, key.as_slice());
+                prop_assert_eq!(c, value.as_deref().map_or(Change::Remove, Change::Put));
+            }
+            prop_assert!(reader.next().unwrap().is_none());
+        }
+
+        #[test]
+        fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut reader = ChangeReader::new(&bytes);
+            while let Ok(Some(_)) = reader.next() {}
+        }
+    }
+
+    #[test]
+    fn a_cut_run_is_reported_with_its_offset() {
+        let mut writer = ChangeWriter::default();
+        writer.push(b"", b"a", Change::Put(b"1"));
+        writer.push(b"b", b"", Change::Put(b"22"));
+        let bytes = writer.into_bytes();
+        let mut reader = ChangeReader::new(&bytes[..bytes.len() - 1]);
+        assert!(reader.next().unwrap().is_some());
+        let error = reader.next().unwrap_err();
+        assert!(error.to_string().contains("offset 4"), "{error}");
+    }
+}

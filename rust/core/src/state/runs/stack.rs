@@ -1,0 +1,154 @@
+//! The runs below the tables of a store, from which entries are read that are not in memory. An
+//! entry of a newer run hides those of older ones.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::open_run::OpenRun;
+use crate::error::{Error, Result};
+use crate::format::{Group, parse_entry};
+use crate::ids::SegmentRef;
+
+/// Number of blocks that stay in memory.
+const MAX_BLOCKS: usize = 8;
+
+/// A base image and the delta runs above it, for all tables of a store.
+#[derive(Debug)]
+pub(crate) struct RunStack {
+    /// Oldest first.
+    runs: Vec<Arc<OpenRun>>,
+    blocks: Mutex<VecDeque<CachedBlock>>,
+    /// Number of blocks that were read from storage.
+    reads: AtomicU64,
+}
+
+/// A block, by the numbers of run, group and block.
+#[derive(Debug)]
+struct CachedBlock {
+    at: (usize, usize, usize),
+    entries: Arc<Vec<u8>>,
+}
+
+impl RunStack {
+    /// `runs` are those of a lineage, oldest first.
+    pub fn new(runs: Vec<Arc<OpenRun>>) -> Self {
+        Self {
+            runs,
+            blocks: Mutex::default(),
+            reads: AtomicU64::new(0),
+        }
+    }
+
+    pub fn runs(&self) -> &[Arc<OpenRun>] {
+        &self.runs
+    }
+
+    pub fn newest(&self) -> Option<SegmentRef> {
+        self.runs.last().map(|run| run.reader.reference())
+    }
+
+    /// Bound on the keys behind the prefix of a table, which is their number for a single run.
+    /// `None` if a run does not know its keys.
+    pub fn at_most_behind(&self, prefix: &[u8]) -> Option<u64> {
+        let keys = self.runs.iter().map(|run| run.reader.keys_behind(prefix));
+        keys.sum()
+    }
+
+    /// Prefixes of the tables that may have keys.
+    pub fn prefixes(&self) -> impl Iterator<Item = &[u8]> {
+        self.runs.iter().flat_map(|run| run.reader.prefixes())
+    }
+
+    /// Number of blocks that were read from storage so far.
+    pub fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        let blocks = self.blocks.lock();
+        let blocks = blocks.iter().map(|block| block.entries.capacity());
+        let runs = self.runs.iter().map(|run| run.memory_bytes());
+        blocks.chain(runs).sum()
+    }
+
+    /// The value of a key. Reads at most one group and one block of each run, and mostly only of
+    /// the run that has the key.
+    pub fn find(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        for number in (0..self.runs.len()).rev() {
+            if let Some(change) = self.find_in(number, key)? {
+                return Ok(change);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The change of a key in one run: its value, or that it is gone.
+    fn find_in(&self, number: usize, key: &[u8]) -> Result<Option<Option<Vec<u8>>>> {
+        let run = self.run(number)?;
+        let Some(group_number) = run.reader.group_of(key) else {
+            return Ok(None);
+        };
+        let group = run.group(group_number)?;
+        let Some(block) = group.block_of(key) else {
+            return Ok(None);
+        };
+        let entries = self.cached_block(&group, (number, group_number, block))?;
+        let mut next = 0;
+        while let Some(entry) = parse_entry(&entries, next) {
+            let found = entries.get(entry.key).unwrap_or_default();
+            if found >= key {
+                let value = entry.value.and_then(|at| entries.get(at));
+                return Ok((found == key).then(|| value.map(<[u8]>::to_vec)));
+            }
+            next = entry.end;
+        }
+        Ok(None)
+    }
+
+    /// Evicts the blocks.
+    pub fn forget_blocks(&self) {
+        *self.blocks.lock() = VecDeque::new();
+    }
+
+    /// Evicts the indexes and filters that were not used since this was last called.
+    pub fn forget_unused_groups(&self) {
+        self.runs.iter().for_each(|run| run.forget_unused_groups());
+    }
+
+    /// Counts blocks that a scan read.
+    pub fn count_reads(&self, blocks: u64) {
+        self.reads.fetch_add(blocks, Ordering::Relaxed);
+    }
+
+    /// The entries of a block, which becomes the newest in the cache.
+    fn cached_block(&self, group: &Group, at: (usize, usize, usize)) -> Result<Arc<Vec<u8>>> {
+        let mut blocks = self.blocks.lock();
+        let known = blocks.iter().position(|block| block.at == at);
+        let block = match known.and_then(|place| blocks.remove(place)) {
+            Some(block) => block,
+            None => {
+                let entries = match group.blocks.get(at.2) {
+                    Some(block) => {
+                        self.count_reads(1);
+                        self.run(at.0)?.reader.block(block)?
+                    }
+                    None => Vec::new(),
+                };
+                blocks.truncate(MAX_BLOCKS - 1);
+                let entries = Arc::new(entries);
+                CachedBlock { at, entries }
+            }
+        };
+        let entries = Arc::clone(&block.entries);
+        blocks.push_front(block);
+        Ok(entries)
+    }
+
+    fn run(&self, number: usize) -> Result<&Arc<OpenRun>> {
+        let run = self.runs.get(number);
+        run.ok_or_else(|| Error::invalid_input(format!("run {number} of {}", self.runs.len())))
+    }
+}

@@ -1,0 +1,152 @@
+//! Hydration: a store brings its keys into memory by itself.
+
+use super::state_store::StateStore;
+use crate::error::Result;
+use crate::state::content::family::Family;
+use crate::state::content::hydration::{HYDRATION_BYTES, HydratedEntries, Hydration, Progress};
+
+impl StateStore {
+    /// Returns whether a session has hydrated since the last call, which is quicker than turns with
+    /// it.
+    pub(super) fn session_hydrates(&mut self) -> bool {
+        std::mem::take(&mut self.residency.session_reads) && self.is_hydrating()
+    }
+
+    /// Hands out the rest of the runs that the store was opened over. The caller reads it beside
+    /// the work of the store, and brings it back with [`StateStore::hydrate`]. `None` if there is
+    /// no rest, if another caller has it, and if memory is short. In the first session of a store
+    /// also `None` as long as half of the target is taken.
+    ///
+    /// ```
+    /// # use holdfast_core::state::{HYDRATION_BYTES, StateStore};
+    /// # use parking_lot::Mutex;
+    /// fn hydrate(store: &Mutex<StateStore>) -> holdfast_core::Result<()> {
+    ///     while let Some(mut hydration) = { store.lock().take_hydration() } {
+    ///         let entries = hydration.read(HYDRATION_BYTES);
+    ///         store.lock().hydrate(hydration, entries)?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    pub fn take_hydration(&mut self) -> Option<Hydration> {
+        let hydration = match std::mem::take(&mut self.residency.hydration) {
+            Progress::Waits(hydration) if !self.is_held_back(&hydration) => hydration,
+            other => {
+                self.residency.hydration = other;
+                return None;
+            }
+        };
+        if !self.has_room_for(&hydration, 0) {
+            return None;
+        }
+        self.residency.hydration = Progress::Taken;
+        Some(hydration)
+    }
+
+    /// Returns whether [`StateStore::take_hydration`] has something, now or when the next session
+    /// begins.
+    pub fn is_hydrating(&self) -> bool {
+        matches!(self.residency.hydration, Progress::Waits(_))
+    }
+
+    /// Takes over entries that were read, except keys that are in memory. Does nothing if the store
+    /// lies over other runs by now.
+    ///
+    /// # Errors
+    /// The error of reading. The store is as it was then, and its keys are read when they are asked
+    /// for.
+    pub fn hydrate(&mut self, hydration: Hydration, read: Result<HydratedEntries>) -> Result<()> {
+        if !matches!(self.residency.hydration, Progress::Taken)
+            || !self.families.lies_over(&hydration)
+        {
+            return Ok(());
+        }
+        self.residency.hydration = Progress::Over;
+        let entries = read?;
+        if !self.has_room_for(&hydration, entries.memory_bytes()) {
+            return Ok(());
+        }
+        let before = self.families.memory_bytes();
+        self.families.hydrate(&entries)?;
+        let grown = self.families.memory_bytes().saturating_sub(before);
+        self.memory.note_hydrated(grown as u64);
+        self.residency.hydration = if !hydration.is_over() {
+            Progress::Waits(hydration)
+        } else if hydration.everything && self.families.end_hydration() {
+            Progress::Whole
+        } else {
+            Progress::Over
+        };
+        // There was room.
+        let _ = self.count_memory();
+        Ok(())
+    }
+
+    /// Returns whether there is room for `more` hydrated bytes. The keys of delta runs, a guess at
+    /// the keys that are needed, leave half of the target free.
+    fn has_room_for(&self, hydration: &Hydration, more: u64) -> bool {
+        self.memory.has_room(more) && (hydration.everything || self.memory.is_half_free(more))
+    }
+
+    /// Returns whether a hydration of everything waits for the next session: the first stores would
+    /// take memory that the others need for their first batch.
+    fn is_held_back(&self, hydration: &Hydration) -> bool {
+        hydration.everything && self.memory.is_first_session() && !self.memory.is_half_free(0)
+    }
+
+    /// Reads the next entries and takes them over; false if there are none, or another caller has
+    /// them.
+    pub(super) fn hydrate_some(&mut self) -> bool {
+        let Some(mut hydration) = self.take_hydration() else {
+            return false;
+        };
+        let read = hydration.read(HYDRATION_BYTES);
+        // A later read of a key reports a damaged run.
+        let _ = self.hydrate(hydration, read);
+        true
+    }
+
+    /// Begins the hydration of the runs that the store lies over.
+    pub(crate) fn begin_hydration(&mut self) {
+        let everything = self.memory.has_room(self.families.unread_bytes());
+        let hydration = self.families.hydration(everything);
+        let hydration = hydration.filter(|hydration| !hydration.is_over());
+        self.residency.hydration = hydration.map_or(Progress::Over, Progress::Waits);
+    }
+
+    /// Looks for keys of a family, or changes them. A session that had to read a block for one also
+    /// hydrates, and other callers leave the hydration to it. So a session that wants all keys
+    /// reads few blocks for one key each.
+    #[inline]
+    pub(crate) fn reach<R>(
+        &mut self,
+        family: u32,
+        act: impl FnOnce(&mut Family) -> Result<R>,
+    ) -> Result<R> {
+        let content = self.families.family_mut(family)?;
+        if content.is_in_memory() {
+            let acted = act(content);
+            return self.trust(acted);
+        }
+        self.reach_runs(family, act)
+    }
+
+    /// Like [`StateStore::reach`], for a family that is not wholly in memory.
+    #[inline(never)]
+    pub(crate) fn reach_runs<R>(
+        &mut self,
+        family: u32,
+        act: impl FnOnce(&mut Family) -> Result<R>,
+    ) -> Result<R> {
+        let reads = self.families.cold_reads();
+        let acted = act(self.families.family_mut(family)?);
+        let acted = self.trust(acted)?;
+        let hydration = &self.residency.hydration;
+        let hydrates = matches!(hydration, Progress::Waits(_) | Progress::Taken);
+        if hydrates && self.families.cold_reads() != reads {
+            self.residency.session_reads = true;
+            self.hydrate_some();
+        }
+        Ok(acted)
+    }
+}

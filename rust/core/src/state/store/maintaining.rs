@@ -1,0 +1,230 @@
+//! Maintenance keeps the segments of a version few: merges beside sessions, and base images from memory.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::merging::{MergeFacts, PendingRun, due};
+use super::position::{MAX_LINEAGE_SEGMENTS, Position};
+use super::state_store::StateStore;
+use crate::error::Result;
+use crate::format::{NewSegment, SegmentKind};
+use crate::ids::{CheckpointId, FileId, SegmentRef};
+use crate::segment::{Durability, SegmentWriter};
+use crate::state::content::merge_task::{MergeTask, MergedRun};
+
+/// Least bytes outside runs that are worth a merge for memory.
+const STARVED_BYTES: usize = 64 << 10;
+
+impl StateStore {
+    /// Prepares for [`StateStore::begin`]. Writes a new base image if the opened version was
+    /// rebuilt around damage, so that later versions need no damaged segment, or if it has too many
+    /// segments.
+    ///
+    /// # Errors
+    /// Errors of storage: nothing must be committed then.
+    pub fn mend(&mut self, writer: &SegmentWriter) -> Result<()> {
+        let Some(at) = self.standing.now() else {
+            return Ok(());
+        };
+        if at.rebuilt {
+            return self.write_base_image(writer);
+        }
+        if at.is_long() {
+            // If every batch runs in a process of its own, no commit builds on the images of
+            // commits and maintenance. If this fails, the next session tries again.
+            let _ = self.write_base_image(writer);
+        }
+        if self.memory.is_near_limit() && self.is_dirty() {
+            // If this fails, the session may still have room, or reports that there is none.
+            let _ = self.merge_at_once(writer);
+        }
+        self.prepare_runs(writer)
+    }
+
+    /// Merges in the foreground. Memory is so short that the session would fail before a merge beside it frees
+    /// any. So a version whose changelogs took much memory elsewhere can go on here.
+    fn merge_at_once(&mut self, writer: &SegmentWriter) -> Result<()> {
+        self.merging.is_starved = true;
+        if let Some(task) = self.merge_task(writer, 1, &HashSet::new()) {
+            let run = task.run(writer.storage(), writer)?;
+            self.accept(run);
+        }
+        if let Some(pending) = &self.merging.pending {
+            writer.sync_soon(pending.run.reference.file)?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether a quarter of the memory is in no run, so that a merge lets it leave.
+    pub(super) fn is_dirty(&self) -> bool {
+        let (bytes, dirty) = (self.families.memory_bytes(), self.families.dirty_bytes());
+        dirty >= STARVED_BYTES.max(bytes / 4)
+    }
+
+    /// Returns whether a merge should not wait for maintenance, because memory is short or the
+    /// bound on unmerged segments is near. Known once a session has begun.
+    pub fn wants_merge(&self) -> bool {
+        self.merging.pending.is_none() && (self.merging.is_starved || self.is_behind())
+    }
+
+    fn is_behind(&self) -> bool {
+        self.unmerged() >= MAX_LINEAGE_SEGMENTS / 4
+    }
+
+    /// The merge that is due. A merge is due if at least `min_changelogs` durable ones lie above
+    /// the runs, and either the segments above the base image have half its size, see `keep_below`,
+    /// or there are `MAX_WAIT` times as many. One changelog is enough if memory is short and most
+    /// of it is in no run, because only keys of runs can leave memory, or if the bound on unmerged
+    /// segments is near. A merge is also due if a segment lies in one of the `wasteful` files,
+    /// which go once no version needs them. `None` while an earlier run waits to become durable.
+    pub fn merge_task(
+        &mut self,
+        writer: &SegmentWriter,
+        min_changelogs: usize,
+        wasteful: &HashSet<FileId>,
+    ) -> Option<MergeTask> {
+        self.settle_run(writer);
+        if self.merging.pending.is_some() {
+            return None;
+        }
+        let from = self.durable_position(writer)?;
+        let lengths = |segments: &[SegmentRef]| segments.iter().map(|s| s.len).collect::<Vec<_>>();
+        let kept = due(&MergeFacts {
+            runs: &lengths(from.runs()),
+            changelogs: &lengths(from.changelogs()),
+            // A base that replaced nothing is the first changelog.
+            has_base_image: from.replaced.is_some(),
+            is_urgent: self.merging.is_starved || self.is_behind(),
+            least: min_changelogs.max(1),
+            wasteful: from.lineage.iter().position(|s| wasteful.contains(&s.file)),
+        })?;
+        // The version, even if it changed nothing: once commits build on the run, no older segment
+        // is needed.
+        self.merge_above(kept, &from.lineage, from.id.version)
+    }
+
+    /// The merge of all segments of a lineage above the oldest `kept`, which make `version`. `None`
+    /// if there are no more than these.
+    pub(super) fn merge_above(
+        &self,
+        kept: usize,
+        lineage: &[SegmentRef],
+        version: u64,
+    ) -> Option<MergeTask> {
+        let (below, merged) = lineage.split_at_checked(kept)?;
+        (!merged.is_empty()).then(|| MergeTask {
+            owner: self.owner.clone(),
+            layout: self.layout(),
+            below: below.to_vec(),
+            is_of_session: false,
+            merged: merged.to_vec(),
+            created: CheckpointId(version),
+            budget: Arc::clone(self.memory.budget()),
+        })
+    }
+
+    /// Takes a run over. Commits build on it once it is durable. A run that is lost is dropped, and
+    /// so is one of another lineage.
+    pub fn accept(&mut self, run: MergedRun) {
+        self.merging.pending = Some(PendingRun {
+            run,
+            has_waited: false,
+        });
+    }
+
+    /// The file of a run that maintenance must make durable. Commits make the files durable that
+    /// they refer to. No commit refers to a file of large runs, nor, if all stores are idle, to the
+    /// shared file: this returns the shared file if the run was pending at the last call, too.
+    pub fn overdue_run(&mut self, writer: &SegmentWriter) -> Option<FileId> {
+        self.settle_run(writer);
+        let pending = self.merging.pending.as_mut()?;
+        let file = pending.run.reference.file;
+        let has_waited = std::mem::replace(&mut pending.has_waited, true);
+        (has_waited || writer.is_open_file_of_runs(file)).then_some(file)
+    }
+
+    /// Gives back a run that no commit builds on yet, for the next store of the same owner.
+    pub fn take_pending_run(&mut self) -> Option<MergedRun> {
+        self.merging.pending.take().map(|pending| pending.run)
+    }
+
+    /// The newest version that is as good as a snapshot: the durable one, as long as fewer than
+    /// `min_changelogs` lie above its runs, else that of the newest run. So it also rises for an
+    /// idle store, which needs no new run.
+    pub fn snapshot_version(
+        &self,
+        writer: &SegmentWriter,
+        min_changelogs: usize,
+    ) -> Option<CheckpointId> {
+        let position = self.durable_position(writer)?;
+        let near = position.changelogs().len() < min_changelogs.max(1);
+        Some(if near {
+            CheckpointId(position.id.version)
+        } else {
+            position.newest_run()
+        })
+    }
+
+    /// Number of changelogs of the version that are in no run.
+    pub fn unmerged(&self) -> usize {
+        self.standing.now().map_or(0, |at| match at.replaced {
+            Some(_) => at.changelogs().len(),
+            // The first changelog serves as base image.
+            None => at.lineage.len(),
+        })
+    }
+
+    /// Number of runs of the version: a base image and the delta runs above it.
+    pub fn merged_runs(&self) -> usize {
+        let lineage = self.standing.now().map_or(0, |at| at.lineage.len());
+        lineage.saturating_sub(self.unmerged())
+    }
+
+    /// Writes the content from memory as a base image, for later commits to build on.
+    pub(crate) fn write_base_image(&mut self, writer: &SegmentWriter) -> Result<()> {
+        let Some(at) = self.standing.now_mut() else {
+            return Ok(());
+        };
+        let created = CheckpointId(at.id.version);
+        let new = NewSegment {
+            replaced: at.replaced_by_image(),
+            ..NewSegment::of(&self.owner, created, SegmentKind::Run)
+        };
+        let mut run = writer.begin_run(&new)?;
+        if self.memory.budget().was_short() {
+            run.expect_lookups();
+        }
+        self.families.snapshot(&mut run)?;
+        at.build_on(run.finish_durable()?);
+        Ok(())
+    }
+
+    pub(crate) fn settle_run(&mut self, writer: &SegmentWriter) {
+        if self.spilled().is_some() {
+            // The runs of the session name the runs below them.
+            return;
+        }
+        let Some(at) = self.standing.now_mut() else {
+            // The run may belong to the next version that is opened.
+            return;
+        };
+        let is_over = |pending: &mut PendingRun| {
+            writer.durability(&pending.run.reference) != Durability::Pending
+        };
+        if let Some(PendingRun { run, .. }) = self.merging.pending.take_if(is_over)
+            && writer.durability(&run.reference) == Durability::Durable
+        {
+            at.install(&run);
+        }
+    }
+
+    /// The newest version that is durable and builds on no damaged run. Other segments may not be
+    /// readable yet, and their checkpoint may never complete.
+    fn durable_position(&self, writer: &SegmentWriter) -> Option<&Position> {
+        let durable = |position: &&Position| {
+            let lost = |segment| writer.durability(segment) != Durability::Durable;
+            !position.rebuilt && !position.lineage.last().is_some_and(lost)
+        };
+        self.standing.versions().find(durable)
+    }
+}

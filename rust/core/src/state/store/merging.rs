@@ -1,0 +1,125 @@
+//! The merges of a store, and the decision which one is due.
+
+use crate::state::content::merge_task::MergedRun;
+use crate::state::delta_runs::MAX_DELTA_RUNS;
+
+/// Changelogs are merged at the latest at this many times the least number. Below 5, where Spark's
+/// coordinator begins to call a store lagging.
+const MAX_WAIT: usize = 4;
+
+/// The merges of a store.
+#[derive(Debug, Default)]
+pub(crate) struct Merging {
+    /// A run that may not be durable yet, so that no commit may refer to it.
+    pub pending: Option<PendingRun>,
+    /// Memory is short, and much of it is in no run.
+    pub is_starved: bool,
+}
+
+/// A run that waits until it is durable.
+#[derive(Debug)]
+pub(crate) struct PendingRun {
+    pub run: MergedRun,
+    /// Maintenance has seen it before.
+    pub has_waited: bool,
+}
+
+/// Facts about a version that may be merged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MergeFacts<'a> {
+    /// Lengths of its runs, oldest first.
+    pub runs: &'a [u64],
+    /// Lengths of the changelogs above them.
+    pub changelogs: &'a [u64],
+    /// The first of the runs is a base image, and not the first changelog.
+    pub has_base_image: bool,
+    /// One changelog is enough, because memory is short or the bound on unmerged segments is near.
+    pub is_urgent: bool,
+    /// Number of changelogs that are worth a merge.
+    pub least: usize,
+    /// Place in the lineage of the first segment in a wasteful file.
+    pub wasteful: Option<usize>,
+}
+
+/// Number of segments at the beginning of the lineage that a merge leaves as they are; `None` if no
+/// merge is due.
+pub(crate) fn due(facts: &MergeFacts<'_>) -> Option<usize> {
+    let MergeFacts {
+        runs, changelogs, ..
+    } = *facts;
+    let above = changelogs.iter().chain(runs.iter().skip(1)).sum::<u64>();
+    let has_some = !facts.has_base_image || !changelogs.is_empty();
+    let is_due = changelogs.len() >= facts.least
+        && (above >= runs.first()? / 2 || changelogs.len() >= facts.least.saturating_mul(MAX_WAIT))
+        || has_some && facts.is_urgent;
+    if !is_due && facts.wasteful.is_none() {
+        return None;
+    }
+    let kept = if facts.has_base_image {
+        keep_below(runs, changelogs.iter().sum())
+    } else {
+        0
+    };
+    Some(kept.min(facts.wasteful.unwrap_or(kept)))
+}
+
+/// How many segments at the beginning of its lineage the merge of a version leaves as they are before a
+/// session spills: all of the version is to be in runs, and half of the places are left to the session.
+pub(crate) fn before_spill(facts: &MergeFacts<'_>) -> usize {
+    let MergeFacts {
+        runs, changelogs, ..
+    } = *facts;
+    let most = 1 + MAX_DELTA_RUNS / 2;
+    match facts.has_base_image {
+        false => 0,
+        true if changelogs.is_empty() => runs.len().min(most),
+        true => keep_below(runs, changelogs.iter().sum()).min(most),
+    }
+}
+
+/// How many of its runs, the newest ones, a session merges that has no place for another: `runs` are
+/// their lengths, oldest first. Each takes in the older ones that are not larger, so that most bytes are
+/// written twice.
+pub(crate) fn merged_of_session(runs: &[u64]) -> usize {
+    let mut merged = 0;
+    let mut bytes = 0;
+    for run in runs.iter().rev() {
+        if merged >= 2 && *run > bytes {
+            break;
+        }
+        merged += 1;
+        bytes += run;
+    }
+    merged
+}
+
+/// Number of segments at the beginning of a lineage that a merge leaves as they are. `runs` are the
+/// lengths of its runs, oldest first, and `changelogs` is the length of all changelogs above them.
+///
+/// All is merged once the segments above the base image have half its size: then a load reads at
+/// most half as much again, and base images cost at most three times the bytes of commits.
+/// Otherwise a merge takes in each delta run that is not larger than all that it merges already. So
+/// the runs of a lineage double in size from the newest to the oldest, and a change is written
+/// again as often as its run can double.
+fn keep_below(runs: &[u64], changelogs: u64) -> usize {
+    let Some((base, deltas)) = runs.split_first() else {
+        return 0;
+    };
+    let above = deltas.iter().sum::<u64>().saturating_add(changelogs);
+    if above >= base / 2 {
+        return 0;
+    }
+    let mut merged = changelogs;
+    let mut kept = deltas.len();
+    while let Some(delta) = kept.checked_sub(1).and_then(|newest| deltas.get(newest))
+        && (*delta <= merged || kept >= MAX_DELTA_RUNS)
+    {
+        merged += delta;
+        kept -= 1;
+    }
+    1 + kept
+}
+
+#[cfg(test)]
+#[path = "merging_tests.rs"]
+mod tests;

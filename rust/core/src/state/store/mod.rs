@@ -1,0 +1,16 @@
+//! A store: its version, sessions, runs, and keys in memory.
+
+pub(crate) mod changing;
+pub(crate) mod hydrating;
+pub(crate) mod keeping;
+pub(crate) mod maintaining;
+pub(crate) mod merging;
+pub(crate) mod open_scans;
+pub(crate) mod position;
+pub(crate) mod recovery;
+pub(crate) mod residency;
+pub(crate) mod session;
+pub(crate) mod shared_store;
+pub(crate) mod spilling;
+pub(crate) mod standing;
+pub(crate) mod state_store;

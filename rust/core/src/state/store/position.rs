@@ -1,0 +1,259 @@
+//! The position of a store: a version, and the segments that make it. Each change of the position
+//! is a function of facts.
+
+use crate::error::Result;
+use crate::format::{SegmentHead, SegmentKind};
+use crate::ids::{CheckpointId, SegmentRef};
+use crate::state::commit_id::CommitId;
+use crate::state::content::merge_task::MergedRun;
+use crate::state::delta_runs::DeltaRuns;
+
+/// Bound on the segments of a version: 256 references of 44 bytes are 11 KiB in the head of every
+/// segment. Stores ask for a merge at a quarter of it, if maintenance comes too seldom.
+pub(crate) const MAX_LINEAGE_SEGMENTS: usize = 256;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Position {
+    /// The id that the caller has, by which a retry finds this position.
+    pub id: CommitId,
+    /// The lineage of the next changelog, oldest first: an optional base image, delta runs, then
+    /// changelogs. An installed run is here before it is in `id`.
+    pub lineage: Vec<SegmentRef>,
+    /// The delta runs in `lineage`. There are none without a base image.
+    pub deltas: DeltaRuns,
+    /// `created` of the newest changelogs, oldest first, as far as they are known.
+    pub changed: Vec<CheckpointId>,
+    /// `created` of the oldest segment in `lineage`.
+    pub lineage_floor: CheckpointId,
+    /// Newest of the segments that the newest run in `lineage` replaced. If a run is damaged, the
+    /// newest segment that the content was read from.
+    pub replaced: Option<SegmentRef>,
+    /// A run in `lineage` is damaged: nothing may build on it.
+    pub rebuilt: bool,
+}
+
+impl Position {
+    pub fn empty(version: u64) -> Self {
+        let created = CheckpointId(version);
+        let id = CommitId {
+            version,
+            floor: created,
+            deltas: DeltaRuns::NONE,
+            owner: None,
+            segment: None,
+            replaced: None,
+        };
+        Self {
+            id,
+            lineage: Vec::new(),
+            deltas: DeltaRuns::NONE,
+            changed: Vec::new(),
+            lineage_floor: created,
+            replaced: None,
+            rebuilt: false,
+        }
+    }
+
+    /// The position of a version that was read from `segment` with this `head`. That of a rebuilt
+    /// version may be another segment than its id names. `changed` is `created` of the newest changelogs.
+    pub fn read(
+        id: CommitId,
+        segment: SegmentRef,
+        head: SegmentHead,
+        changed: Vec<CheckpointId>,
+        rebuilt: bool,
+    ) -> Self {
+        let deltas = head.most_runs().saturating_sub(1);
+        // With an id of another lineage, nothing builds on this position.
+        let rebuilt = rebuilt || deltas != id.deltas.len();
+        let replaced = match head.kind {
+            SegmentKind::Run => head.replaced,
+            _ if rebuilt => Some(segment),
+            _ => head.replaced,
+        };
+        let mut lineage = head.lineage;
+        lineage.push(segment);
+        Self {
+            id,
+            lineage,
+            deltas: id.deltas,
+            changed,
+            lineage_floor: id.floor,
+            replaced,
+            rebuilt,
+        }
+    }
+
+    /// The segments that may be runs: a base image, or the changelog in its place, and the delta
+    /// runs.
+    pub fn runs(&self) -> &[SegmentRef] {
+        let runs = self.lineage.len().min(1 + self.deltas.len());
+        self.lineage.get(..runs).unwrap_or_default()
+    }
+
+    /// The segments above the runs.
+    pub fn changelogs(&self) -> &[SegmentRef] {
+        self.lineage.get(self.runs().len()..).unwrap_or_default()
+    }
+
+    /// Returns whether the version has more segments than a head may name.
+    pub fn is_long(&self) -> bool {
+        self.lineage.len() > MAX_LINEAGE_SEGMENTS
+    }
+
+    /// `created` of its newest run: its runs make that version.
+    pub fn newest_run(&self) -> CheckpointId {
+        self.deltas.newest().unwrap_or(self.lineage_floor)
+    }
+
+    /// [`SegmentHead::runs`] of the next changelog.
+    pub fn runs_in_head(&self) -> u32 {
+        match self.deltas.len() {
+            0 => 0,
+            deltas => 1 + deltas as u32,
+        }
+    }
+
+    /// The position after a commit that changed nothing.
+    pub fn unchanged(&self) -> Self {
+        let version = self.id.version + 1;
+        let id = match (self.lineage.last(), self.changelogs()) {
+            (None, _) => return Self::empty(version),
+            // The last run, which may be installed since, leads to the whole state.
+            (Some(newest), []) => CommitId {
+                version,
+                floor: self.lineage_floor,
+                deltas: self.deltas,
+                segment: Some(*newest),
+                replaced: self.replaced,
+                ..self.id
+            },
+            // The segment of the last id names an older lineage: its floor stays.
+            _ => CommitId { version, ..self.id },
+        };
+        Self { id, ..self.clone() }
+    }
+
+    /// Gives this position the `id` of the same state. If a batch ran twice (a sink with two
+    /// actions), the driver keeps the first run's id, and only makes the segments of that run
+    /// durable: the next commit must build on them.
+    pub fn adopt(&mut self, id: CommitId) {
+        if let (Some(own), Some(wanted)) = (self.id.segment, id.segment)
+            && let Some(newest) = self.lineage.last_mut().filter(|newest| **newest == own)
+        {
+            *newest = wanted;
+        }
+        self.id = id;
+    }
+
+    /// The position after a commit that wrote `segment` on top of the lineage.
+    pub fn with_segment(&self, segment: SegmentRef) -> Self {
+        let version = self.id.version + 1;
+        let created = CheckpointId(version);
+        let (floor, replaced) = if self.lineage.is_empty() {
+            (created, None)
+        } else {
+            (self.lineage_floor, self.replaced)
+        };
+        let id = CommitId {
+            version,
+            floor,
+            deltas: self.deltas,
+            segment: Some(segment),
+            replaced: None,
+            ..self.id
+        };
+        Self {
+            id,
+            lineage: [self.lineage.as_slice(), &[segment]].concat(),
+            deltas: self.deltas,
+            changed: [self.changed.as_slice(), &[created]].concat(),
+            lineage_floor: floor,
+            replaced,
+            rebuilt: false,
+        }
+    }
+
+    /// Has the next commit build on `run`, which replaces segments of the lineage. Ignores a run of
+    /// another lineage. Also ignores a run that was made at a version which changed nothing and was
+    /// rolled back: the version in its place may have changes.
+    pub fn install(&mut self, run: &MergedRun) {
+        let above = self.lineage.strip_prefix(run.below.as_slice());
+        let Some(rest) = above.and_then(|above| above.strip_prefix(run.replaces.as_slice())) else {
+            return;
+        };
+        if !self.has_changed_after(run.created, rest.len()) {
+            return;
+        }
+        let deltas = match run.below.len() {
+            0 => Ok(DeltaRuns::NONE),
+            below => self.deltas.oldest(below - 1).and(run.created),
+        };
+        // There is room, because a task merges if there would be too many.
+        let Ok(deltas) = deltas else {
+            return;
+        };
+        let known = self.changed.len().saturating_sub(rest.len());
+        self.changed.drain(..known);
+        self.lineage = [run.below.as_slice(), &[run.reference], rest].concat();
+        if run.below.is_empty() {
+            self.lineage_floor = run.created;
+        }
+        self.deltas = deltas;
+        self.replaced = run.replaces.last().copied();
+    }
+
+    /// Returns whether the newest `changelogs` were all made after this version, which has the
+    /// segments below them.
+    fn has_changed_after(&self, version: CheckpointId, changelogs: usize) -> bool {
+        if changelogs == 0 {
+            return version <= CheckpointId(self.id.version);
+        }
+        let first = self.changed.len().checked_sub(changelogs);
+        let first = first.and_then(|first| self.changed.get(first));
+        first.is_some_and(|first| version < *first)
+    }
+
+    /// The position of an open session that wrote `run` with its changes, on top of the other runs.
+    /// There is no way around damage then: no older segment has the changes of the session.
+    ///
+    /// # Errors
+    /// `Corrupt` for too many runs.
+    pub fn with_spilled(&self, run: SegmentRef) -> Result<Self> {
+        let created = CheckpointId(self.id.version + 1);
+        let mut next = self.clone();
+        if self.lineage.is_empty() {
+            next.lineage_floor = created;
+        } else {
+            next.deltas = self.deltas.and(created)?;
+        }
+        next.lineage.push(run);
+        next.replaced = Some(run);
+        Ok(next)
+    }
+
+    /// Newest of the sound segments that an image of this content would replace.
+    pub fn replaced_by_image(&self) -> Option<SegmentRef> {
+        if self.rebuilt {
+            return self.replaced;
+        }
+        self.changelogs().last().copied().or(self.replaced)
+    }
+
+    /// Has the next commit build on `image` alone, which has this content.
+    pub fn build_on(&mut self, image: SegmentRef) {
+        self.replaced = self.replaced_by_image();
+        self.lineage = vec![image];
+        self.changed = Vec::new();
+        self.deltas = DeltaRuns::NONE;
+        self.lineage_floor = CheckpointId(self.id.version);
+        self.rebuilt = false;
+    }
+
+    /// Returns whether `id` stands for the same content of the same version. The digest of a
+    /// segment covers owner, checkpoint, lineage and changes, wherever it was written.
+    pub fn has_state_of(&self, id: &CommitId) -> bool {
+        let content = |id: &CommitId| id.segment.map(|segment| (segment.len, segment.digest));
+        self.id.version == id.version && content(&self.id) == content(id)
+    }
+}

@@ -1,0 +1,35 @@
+//! The open session of a store.
+
+use super::position::Position;
+use crate::error::Result;
+use crate::ids::SegmentRef;
+use crate::state::content::journal::Journal;
+
+/// A session that changes a store.
+#[derive(Debug)]
+pub(super) struct Session {
+    /// Its operations, if it records them.
+    pub journal: Option<Journal>,
+    /// Its runs, if its changes outgrew memory.
+    pub spilled: Option<Spilled>,
+}
+
+/// The runs of an open session. They have its changes until the newest of them was written.
+#[derive(Clone, Debug)]
+pub(super) struct Spilled {
+    /// The opened version, all of it in runs.
+    pub version: Position,
+    /// The runs of the session, oldest first.
+    pub runs: Vec<SegmentRef>,
+}
+
+impl Spilled {
+    /// The opened version with the runs of the session above its own.
+    ///
+    /// # Errors
+    /// `Corrupt` for too many runs.
+    pub fn position(&self) -> Result<Position> {
+        let mut runs = self.runs.iter();
+        runs.try_fold(self.version.clone(), |at, run| at.with_spilled(*run))
+    }
+}

@@ -1,0 +1,235 @@
+//! Spilling: a session whose changes outgrow memory writes them as runs while it goes on.
+//!
+//! After the first spill all of the opened version is in runs. The tables are empty and lie over these
+//! runs and those of the session. Only the commit of the session names its runs: after an abort or a
+//! crash they are garbage.
+
+use std::collections::BTreeSet;
+
+use super::merging::{MergeFacts, before_spill, merged_of_session};
+use super::residency::Residency;
+use super::session::Spilled;
+use super::state_store::StateStore;
+use crate::error::{Error, Result};
+use crate::format::{NewSegment, SegmentKind, TableKeys};
+use crate::ids::{CheckpointId, FileId, SegmentRef};
+use crate::segment::SegmentWriter;
+use crate::state::content::families::Families;
+use crate::state::content::merge_task::{MergeTask, OUTPUT_BYTES};
+use crate::state::delta_runs::MAX_DELTA_RUNS;
+
+impl StateStore {
+    /// The runs of the open session, once it has spilled.
+    pub(super) fn spilled(&self) -> Option<&Spilled> {
+        self.session.as_ref()?.spilled.as_ref()
+    }
+
+    /// Leaves memory if the batch has outgrown it: a session spills, and reads before one give up what
+    /// they brought into memory.
+    ///
+    /// # Errors
+    /// Errors of [`StateStore::spill`].
+    pub(crate) fn leave_memory(&mut self, writer: Option<&SegmentWriter>) -> Result<()> {
+        if !self.memory.must_spill() || !self.families.can_lie_over_runs() {
+            return Ok(());
+        }
+        match writer {
+            Some(writer) if self.session.is_some() => self.spill(writer)?,
+            None | Some(_) if self.session.is_none() && self.scans.is_empty() => {
+                // Keys that were touched last stay for a session more.
+                self.families.begin();
+                self.make_room(true)?;
+                self.memory.settle();
+            }
+            None | Some(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Writes the changes of the session so far as a run, and leaves memory. Open scans keep the content
+    /// that they read.
+    ///
+    /// # Errors
+    /// `InvalidInput` outside a session, and for a store whose keys cannot stay in runs; those of storage.
+    /// The session is as it was then.
+    pub fn spill(&mut self, writer: &SegmentWriter) -> Result<()> {
+        if self.session.is_none() || !self.families.can_lie_over_runs() {
+            return Err(Error::invalid_input(format!(
+                "{}: no session is open that can spill",
+                self.owner
+            )));
+        }
+        let _work = self.memory.budget().begin_work(OUTPUT_BYTES);
+        self.begin_spilling(writer)?;
+        let Some(mut next) = self.spilled().cloned() else {
+            return Ok(());
+        };
+        next.runs = self.with_place(writer, &next)?;
+        self.leave_journal(writer)?;
+        let tables = self.families.table_keys();
+        next.runs
+            .extend(self.write_changes(writer, &next, &tables)?);
+        self.lie_over(writer, &next, &tables)?;
+        if let Some(session) = &mut self.session {
+            session.spilled = Some(next);
+        }
+        self.count_memory()?;
+        self.memory.settle();
+        Ok(())
+    }
+
+    /// Writes what the journal has of the session so far.
+    fn leave_journal(&mut self, writer: &SegmentWriter) -> Result<()> {
+        let Some(at) = self.standing.now() else {
+            return Ok(());
+        };
+        let created = CheckpointId(at.id.version + 1);
+        let session = self.session.as_mut();
+        let Some(journal) = session.and_then(|session| session.journal.as_mut()) else {
+            return Ok(());
+        };
+        let part = journal.last_part();
+        if part.operations > 0 {
+            let new = NewSegment {
+                entries: part.operations,
+                ..NewSegment::of(&self.owner, created, SegmentKind::Changelog)
+            };
+            let part = writer.append(&new, part.payload)?;
+            journal.leave(part);
+        }
+        Ok(())
+    }
+
+    /// Before the first run of a session: has all of the opened version in runs.
+    fn begin_spilling(&mut self, writer: &SegmentWriter) -> Result<()> {
+        if self.spilled().is_some() {
+            return Ok(());
+        }
+        // A merge that waits was made of segments that this one takes.
+        self.merging.pending = None;
+        self.residency = Residency {
+            is_used: true,
+            ..Residency::default()
+        };
+        let Some(at) = self.standing.now() else {
+            return Ok(());
+        };
+        let lengths = |segments: &[SegmentRef]| segments.iter().map(|s| s.len).collect::<Vec<_>>();
+        let kept = before_spill(&MergeFacts {
+            runs: &lengths(at.runs()),
+            changelogs: &lengths(at.changelogs()),
+            has_base_image: at.replaced.is_some(),
+            is_urgent: true,
+            least: 1,
+            wasteful: None,
+        });
+        let mut version = at.clone();
+        if let Some(task) = self.merge_above(kept, &at.lineage, at.id.version) {
+            writer.sync_files(&files(&at.lineage))?;
+            let run = task.run(writer.storage(), writer)?;
+            writer.sync_files(&files(&[run.reference]))?;
+            version.install(&run);
+            if let Some(at) = self.standing.now_mut() {
+                at.clone_from(&version);
+            }
+        }
+        if let Some(session) = &mut self.session {
+            session.spilled = Some(Spilled {
+                version,
+                runs: Vec::new(),
+            });
+        }
+        Ok(())
+    }
+
+    /// The runs of the session, of which some are merged if there is no place for another.
+    fn with_place(&self, writer: &SegmentWriter, spilled: &Spilled) -> Result<Vec<SegmentRef>> {
+        let at = spilled.position()?;
+        if at.deltas.len() < MAX_DELTA_RUNS {
+            return Ok(spilled.runs.clone());
+        }
+        let lengths: Vec<_> = spilled.runs.iter().map(|run| run.len).collect();
+        let merged = merged_of_session(&lengths);
+        let kept = at.lineage.len() - merged;
+        let Some(task) = self.merge_above(kept, &at.lineage, at.id.version + 1) else {
+            return Ok(spilled.runs.clone());
+        };
+        let task = MergeTask {
+            is_of_session: true,
+            ..task
+        };
+        let run = task.run(writer.storage(), writer)?.reference;
+        make_readable(writer, &run)?;
+        let own = spilled.runs.len() - merged;
+        Ok([spilled.runs.get(..own).unwrap_or_default(), &[run]].concat())
+    }
+
+    /// Writes what the session changed since its last run; nothing where that is nothing.
+    fn write_changes(
+        &self,
+        writer: &SegmentWriter,
+        spilled: &Spilled,
+        tables: &[TableKeys],
+    ) -> Result<Option<SegmentRef>> {
+        let at = spilled.position()?;
+        let is_first = at.lineage.is_empty();
+        let created = CheckpointId(at.id.version + 1);
+        let mut run = writer.begin_run(&NewSegment {
+            lineage: &at.lineage,
+            tables: if is_first { &[] } else { tables },
+            ..NewSegment::of(&self.owner, created, SegmentKind::Run)
+        })?;
+        run.expect_bytes(self.memory.taken_by_batch());
+        run.expect_lookups();
+        if self.families.write_changes(is_first, &mut run)? == 0 {
+            return Ok(None);
+        }
+        let run = run.finish()?;
+        make_readable(writer, &run)?;
+        Ok(Some(run))
+    }
+
+    /// Puts the session over the runs, without anything in memory.
+    fn lie_over(
+        &mut self,
+        writer: &SegmentWriter,
+        spilled: &Spilled,
+        tables: &[TableKeys],
+    ) -> Result<()> {
+        let lineage = spilled.position()?.lineage;
+        if lineage.is_empty() {
+            return Ok(());
+        }
+        let runs = self
+            .families
+            .open_runs(writer.storage(), &self.owner, &lineage)?;
+        let mut content = Families::new(self.families.layout());
+        if !content.open_over(runs)? {
+            return Err(Error::corrupt(format!(
+                "{}: its runs do not say which tables they have",
+                self.owner
+            )));
+        }
+        content
+            .count_unlinked(tables)
+            .map_err(|e| e.context(&self.owner))?;
+        self.stats = self.stats();
+        let left = std::mem::replace(&mut self.families, content);
+        if !self.scans.is_empty() {
+            self.scans.stay_with(left);
+        }
+        Ok(())
+    }
+}
+
+/// Has a run readable where storage hides files that are open.
+fn make_readable(writer: &SegmentWriter, run: &SegmentRef) -> Result<()> {
+    if writer.storage().capabilities().durable_append {
+        return Ok(());
+    }
+    writer.sync_files(&files(&[*run]))
+}
+
+fn files(segments: &[SegmentRef]) -> BTreeSet<FileId> {
+    segments.iter().map(|segment| segment.file).collect()
+}

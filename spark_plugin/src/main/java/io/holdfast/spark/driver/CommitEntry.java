@@ -1,0 +1,58 @@
+package io.holdfast.spark.driver;
+
+import com.fasterxml.jackson.core.JsonProcessingException;
+import io.holdfast.spark.sparklog.CommitLog;
+import io.holdfast.spark.sparklog.SparkFile;
+import io.holdfast.spark.storage.AtomicStream;
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.util.List;
+import java.util.function.Supplier;
+import org.apache.commons.io.output.TeeOutputStream;
+import org.apache.hadoop.conf.Configuration;
+
+/** Entries of the commit log: published at close, after the state that they name is durable. */
+public final class CommitEntry {
+  private CommitEntry() {}
+
+  /**
+   * Returns an entry.
+   *
+   * @param spark the stream of the entry itself
+   * @param driver gives the driver side of the plugin; an entry with ids of Holdfast needs it
+   */
+  public static AtomicStream of(
+      AtomicStream spark, SparkFile file, Configuration conf, Supplier<HoldfastDriver> driver) {
+    ByteArrayOutputStream copy = new ByteArrayOutputStream();
+    return new AtomicStream(new TeeOutputStream(spark, copy)) {
+      @Override
+      protected void publish() throws IOException {
+        List<CommitLog.StoreId> ids;
+        try {
+          ids = CommitLog.holdfastIds(copy.toByteArray());
+          if (!ids.isEmpty()) {
+            driver.get().publishing(file, ids, conf);
+          }
+        } catch (RuntimeException | IOException e) {
+          if (!(e instanceof JsonProcessingException)
+              || driver.get().sparkRecords().knows(file.checkpoint(), conf)) {
+            spark.cancel();
+            Interruption.throwIfBehind(e);
+            throw e;
+          }
+          // A source may have a log of this name that is no commit log.
+          ids = List.of();
+        }
+        spark.close();
+        if (!ids.isEmpty()) {
+          driver.get().published(file, conf);
+        }
+      }
+
+      @Override
+      protected void discard() {
+        spark.cancel();
+      }
+    };
+  }
+}

@@ -1,0 +1,39 @@
+package io.holdfast.spark.driver;
+
+import java.io.InterruptedIOException;
+import java.io.UncheckedIOException;
+import java.nio.channels.ClosedByInterruptException;
+
+/**
+ * The end of a query that is stopped while it writes. Spark ends such a query quietly, but only for
+ * a few classes ({@code StreamExecution.isInterruptionException}) that no exception of Holdfast or
+ * Hadoop wraps.
+ */
+public final class Interruption {
+  private Interruption() {}
+
+  /** Throws the failure in a class that Spark recognises, if an interruption is behind it. */
+  static void throwIfBehind(Exception failure) throws InterruptedIOException {
+    for (Throwable cause = failure; cause != null; cause = cause.getCause()) {
+      if (cause instanceof InterruptedException
+          || cause instanceof InterruptedIOException
+          || cause instanceof ClosedByInterruptException) {
+        InterruptedIOException found = new InterruptedIOException(failure.getMessage());
+        found.initCause(failure);
+        throw found;
+      }
+    }
+  }
+
+  /**
+   * Like {@link #throwIfBehind}, for a method that declares no exception; else returns the failure.
+   */
+  public static RuntimeException orSame(RuntimeException failure) {
+    try {
+      throwIfBehind(failure);
+      return failure;
+    } catch (InterruptedIOException found) {
+      return new UncheckedIOException(found);
+    }
+  }
+}

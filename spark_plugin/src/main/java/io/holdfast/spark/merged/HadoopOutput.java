@@ -1,0 +1,77 @@
+package io.holdfast.spark.merged;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.StreamCapabilities;
+
+/** A file that is being written. The native side calls it from one thread at a time. */
+final class HadoopOutput {
+  private static final int COPY_BYTES = 64 << 10;
+
+  private final HadoopFolder files;
+  private final FSDataOutputStream out;
+  private final boolean durableAppend;
+  private final byte[] copy = new byte[COPY_BYTES];
+
+  HadoopOutput(HadoopFolder files, FSDataOutputStream out) {
+    this.files = files;
+    this.out = out;
+    durableAppend = out.hasCapability(StreamCapabilities.HSYNC);
+  }
+
+  /** Whether appended bytes survive this process. Otherwise the file appears at its end. */
+  boolean durableAppend() {
+    return durableAppend;
+  }
+
+  /** Appends native memory, which is valid during the call only. */
+  void append(ByteBuffer bytes) throws IOException {
+    files.uninterrupted(
+        () -> {
+          while (bytes.hasRemaining()) {
+            int length = Math.min(bytes.remaining(), COPY_BYTES);
+            bytes.get(copy, 0, length);
+            out.write(copy, 0, length);
+          }
+          if (durableAppend) {
+            out.hflush();
+          }
+          return null;
+        });
+  }
+
+  void sync() throws IOException {
+    files.uninterrupted(
+        () -> {
+          out.hsync();
+          return null;
+        });
+  }
+
+  void finish() throws IOException {
+    files.uninterrupted(
+        () -> {
+          if (durableAppend) {
+            // A close alone leaves the last bytes in the memory of the data nodes.
+            out.hsync();
+          }
+          out.close();
+          return null;
+        });
+  }
+
+  /** Ends without finishing, with the same effect as a crash of the process. */
+  void abandon() throws IOException {
+    files.uninterrupted(
+        () -> {
+          if (durableAppend) {
+            out.close();
+          } else if (out.hasCapability(StreamCapabilities.ABORTABLE_STREAM)) {
+            out.abort();
+          }
+          // The close of any other stream would publish the object.
+          return null;
+        });
+  }
+}

@@ -1,0 +1,15 @@
+package io.holdfast.spark.merged;
+
+/**
+ * The result of a pass over the files of a folder. The native side makes these records
+ * (rust/jni/src/driver.rs).
+ *
+ * @param done for the log; empty if the pass changed nothing
+ * @param files that are left, those that are written to included
+ * @param bytes of these files
+ * @param physicalBytes of the closed files that are left
+ * @param pinnedBytes of the closed files that no retained version needs
+ * @param wasteful the most wasteful of the closed files
+ */
+public record Reclaimed(
+    String done, long files, long bytes, long physicalBytes, long pinnedBytes, FileId[] wasteful) {}

@@ -1,0 +1,71 @@
+package io.holdfast.spark.merged;
+
+import io.holdfast.spark.HoldfastConf;
+import io.holdfast.spark.HoldfastException;
+import java.io.IOException;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+
+/**
+ * A folder of merged files: {@code <checkpoint>/state/holdfast} of a query's state stores, or the
+ * segments of a regional pipeline.
+ */
+public final class SegmentFolder {
+  /** A local path, or the URI of a folder on another file system. */
+  public final String name;
+
+  public final Configuration conf;
+
+  private SegmentFolder(String name, Configuration conf) {
+    this.name = name;
+    this.conf = conf;
+  }
+
+  /** The folder below Spark's state location, {@code <checkpoint>/state}. */
+  public static SegmentFolder of(String stateLocation, Configuration conf) {
+    return at(new Path(stateLocation, HoldfastConf.STATE_FOLDER).toString(), conf);
+  }
+
+  /** The folder at a path or URI. */
+  public static SegmentFolder at(String location, Configuration conf) {
+    Path path = new Path(location);
+    try {
+      Path qualified = path.getFileSystem(conf).makeQualified(path);
+      boolean local = "file".equals(qualified.toUri().getScheme());
+      return new SegmentFolder(local ? qualified.toUri().getPath() : qualified.toString(), conf);
+    } catch (IOException e) {
+      throw new HoldfastException("Cannot resolve the folder " + location, e);
+    }
+  }
+
+  /** The folder that another process calls {@code name}. */
+  public static SegmentFolder named(String name, Configuration conf) {
+    return new SegmentFolder(name, conf);
+  }
+
+  /** Whether state stores use the folder. The driver deletes every file that they do not need. */
+  public boolean isOfStateStores() {
+    return name.endsWith("/state/" + HoldfastConf.STATE_FOLDER);
+  }
+
+  public boolean isLocal() {
+    return name.startsWith("/");
+  }
+
+  /** The path for Hadoop's clients. */
+  public Path path() {
+    return isLocal() ? new Path("file", null, name) : new Path(name);
+  }
+
+  /** The way to remote files; null for local files, which the native side opens. */
+  public HadoopFolder files() {
+    if (isLocal()) {
+      return null;
+    }
+    try {
+      return new HadoopFolder(new Path(name), conf);
+    } catch (IOException e) {
+      throw new HoldfastException("Cannot open the state folder " + name, e);
+    }
+  }
+}

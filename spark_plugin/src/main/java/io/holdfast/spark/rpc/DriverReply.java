@@ -1,0 +1,26 @@
+package io.holdfast.spark.rpc;
+
+import java.io.Serializable;
+import org.apache.spark.util.SerializableConfiguration;
+
+/** The driver's answer to a {@link DriverRequest}; it travels as {@link MessageBytes}. */
+public sealed interface DriverReply extends Serializable {
+  /** The driver took the message. */
+  record Done() implements DriverReply {}
+
+  /** The driver has no room for the message now. */
+  record Full() implements DriverReply {}
+
+  record Refused(String why) implements DriverReply {}
+
+  /**
+   * @param dir name of the pipeline's folder
+   * @param run see {@link DriverRequest.Run#number}
+   */
+  record Welcome(String dir, long run) implements DriverReply {}
+
+  /**
+   * @param conf Hadoop's settings for a pipeline's folder and output; null for state stores
+   */
+  record Term(long term, SerializableConfiguration conf) implements DriverReply {}
+}

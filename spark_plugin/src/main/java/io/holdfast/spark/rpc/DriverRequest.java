@@ -1,0 +1,55 @@
+package io.holdfast.spark.rpc;
+
+import io.holdfast.spark.merged.FileId;
+import io.holdfast.spark.merged.SegmentFolder;
+import java.io.Serializable;
+import java.util.List;
+import org.apache.spark.util.SerializableConfiguration;
+
+/** A message of an executor to the driver; answered with a {@link DriverReply}. */
+public sealed interface DriverRequest extends Serializable {
+  /**
+   * A manager of state stores wants a term. The answer is a new term, or {@code held} if no other
+   * application has written to the folder since.
+   *
+   * @param conf Hadoop's settings for the folder; null for a local one
+   * @param held term of the open manager; 0 without one
+   * @param executor the way back to the executor
+   */
+  record StoreTerm(
+      String dir,
+      SerializableConfiguration conf,
+      long held,
+      String executorId,
+      ExecutorLink executor)
+      implements DriverRequest {
+    public static StoreTerm of(
+        SegmentFolder folder, long held, String executorId, ExecutorLink executor) {
+      SerializableConfiguration conf =
+          folder.isLocal() ? null : new SerializableConfiguration(folder.conf);
+      return new StoreTerm(folder.name, conf, held, executorId, executor);
+    }
+
+    public SegmentFolder folder() {
+      return SegmentFolder.named(dir, conf == null ? null : conf.value());
+    }
+  }
+
+  /** Physical files could not be made durable. */
+  record LostFiles(String dir, String executorId, List<FileId> files) implements DriverRequest {}
+
+  /** One run of a regional pipeline. Messages of an earlier run must not be mixed with it. */
+  record Run(String pipeline, long number) implements Serializable {}
+
+  /** A worker of a regional pipeline introduced itself. The answer is a welcome. */
+  record Hello(String pipeline, String folder) implements DriverRequest {}
+
+  /** A manager of a regional pipeline wants a term. */
+  record PipelineTerm(Run run, String executorId, ExecutorLink executor) implements DriverRequest {}
+
+  /** A manager of a regional pipeline was closed: it appends no more. */
+  record TermEnded(String dir, long term) implements DriverRequest {}
+
+  /** Bytes of a worker. */
+  record Sent(Run run, byte[] data) implements DriverRequest {}
+}

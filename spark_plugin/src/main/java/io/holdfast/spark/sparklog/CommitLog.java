@@ -1,0 +1,110 @@
+package io.holdfast.spark.sparklog;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import io.holdfast.spark.HoldfastException;
+import io.holdfast.spark.sparklog.SparkFile.Kind;
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.io.InputStream;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.LongStream;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+
+/** Spark's commit log, {@code <checkpoint>/commits/N}: the atomic root of every checkpoint. */
+public final class CommitLog {
+  /** Prefixes of ids of this version and of older ones; see rust/core/FORMAT.md. */
+  private static final List<String> ID_PREFIXES = List.of("hf3-", "hf2-", "hf1-");
+
+  private CommitLog() {}
+
+  /**
+   * A store's id, with its operator and partition.
+   *
+   * @param partition {@code operator/partition}
+   */
+  public record StoreId(String operator, String partition, String id) {}
+
+  /**
+   * The entry that made a version.
+   *
+   * @param stateLocation {@code <checkpoint>/state}
+   */
+  public static Path entryOf(String stateLocation, long version) {
+    Path commits = new Path(new Path(stateLocation).getParent(), "commits");
+    return new Path(commits, Long.toString(version - 1));
+  }
+
+  /** The newest entry of a checkpoint; null without one. */
+  public static Path newest(Path checkpoint, Configuration conf) throws IOException {
+    Path log = new Path(checkpoint, "commits");
+    long newest = newestBatch(log, conf);
+    return newest < 0 ? null : new Path(log, Long.toString(newest));
+  }
+
+  /** The newest batch with an entry in a log, such as {@code <checkpoint>/offsets}, or -1. */
+  public static long newestBatch(Path log, Configuration conf) throws IOException {
+    return batches(log, conf).max().orElse(-1);
+  }
+
+  /** The batches with an entry in a log of a checkpoint, plans or commits. */
+  public static LongStream batches(Path log, Configuration conf) throws IOException {
+    try {
+      return Arrays.stream(log.getFileSystem(conf).listStatus(log))
+          .map(status -> SparkFile.of(status.getPath()))
+          .filter(file -> file.kind() == Kind.PLAN || file.kind() == Kind.COMMIT)
+          .mapToLong(SparkFile::number);
+    } catch (FileNotFoundException none) {
+      return LongStream.empty();
+    }
+  }
+
+  /** Holdfast's ids in an entry that a reader asked for. */
+  public static List<StoreId> read(Path entry, Configuration conf) {
+    try (InputStream in = entry.getFileSystem(conf).open(entry)) {
+      return holdfastIds(in.readAllBytes());
+    } catch (FileNotFoundException e) {
+      throw new IllegalArgumentException(
+          String.format(
+              "Batch %s has no entry in the commit log any more (%s); choose a later start, or a"
+                  + " larger spark.sql.streaming.minBatchesToRetain.",
+              entry.getName(), entry),
+          e);
+    } catch (IOException e) {
+      throw new HoldfastException("Cannot read " + entry, e);
+    }
+  }
+
+  /**
+   * Holdfast's ids in an entry.
+   *
+   * @param entry the entry's bytes: a version line, then JSON with {@code stateUniqueIds}, a map
+   *     from operator to partitions to ids of their stores
+   */
+  public static List<StoreId> holdfastIds(byte[] entry) throws IOException {
+    String text = new String(entry, StandardCharsets.UTF_8);
+    List<StoreId> ids = new ArrayList<>();
+    int json = text.indexOf('\n');
+    if (json < 0 || text.substring(json).isBlank()) {
+      return ids;
+    }
+    JsonNode operators = new ObjectMapper().readTree(text.substring(json)).path("stateUniqueIds");
+    for (Map.Entry<String, JsonNode> operator : operators.properties()) {
+      int partition = 0;
+      for (JsonNode stores : operator.getValue()) {
+        for (JsonNode id : stores) {
+          if (ID_PREFIXES.stream().anyMatch(id.asText()::startsWith)) {
+            ids.add(new StoreId(operator.getKey(), operator.getKey() + "/" + partition, id.asText()));
+          }
+        }
+        partition++;
+      }
+    }
+    return ids;
+  }
+}

@@ -1,0 +1,64 @@
+package io.holdfast.spark.sparklog;
+
+import java.util.List;
+import org.apache.hadoop.fs.Path;
+
+/**
+ * A file of a checkpoint and its kind. The kind follows from its name, and for an entry also from
+ * its log. Folders above the log do not count, because a checkpoint may lie anywhere.
+ *
+ * @param number of an entry, in most logs a batch; -1 for other files
+ */
+public record SparkFile(Path path, Kind kind, long number) {
+  public enum Kind {
+    /** {@code offsets/N}: a batch is planned. */
+    PLAN,
+    /** {@code commits/N}: a batch is over. */
+    COMMIT,
+    /** An entry of any other log, such as {@code sources/0/N}. */
+    ENTRY,
+    /** A file of a store of Spark's own providers, which decide how durable it is. */
+    OF_STORE,
+    OTHER
+  }
+
+  /** {@code CompactibleFileStreamLog} has entries that repeat those before them. */
+  private static final String COMPACT = ".compact";
+
+  private static final String CHECKSUM = ".crc";
+  private static final List<String> OF_STORES = List.of(".delta", ".snapshot", ".changelog", ".zip");
+
+  /** A long has room for so many digits. */
+  private static final int MAX_DIGITS = 18;
+
+  public static SparkFile of(Path path) {
+    String name = path.getName();
+    int digits = (int) name.chars().takeWhile(sign -> sign >= '0' && sign <= '9').count();
+    String end = name.substring(digits);
+    if (digits > 0 && digits <= MAX_DIGITS && (end.isEmpty() || end.equals(COMPACT))) {
+      Kind kind = end.isEmpty() ? ofLog(path.getParent()) : Kind.ENTRY;
+      return new SparkFile(path, kind, Long.parseLong(name.substring(0, digits)));
+    }
+    String bare =
+        end.endsWith(CHECKSUM) ? end.substring(0, end.length() - CHECKSUM.length()) : end;
+    boolean ofStore = digits > 0 && OF_STORES.stream().anyMatch(bare::endsWith);
+    return new SparkFile(path, ofStore ? Kind.OF_STORE : Kind.OTHER, -1);
+  }
+
+  private static Kind ofLog(Path log) {
+    return switch (log == null ? "" : log.getName()) {
+      case "offsets" -> Kind.PLAN;
+      case "commits" -> Kind.COMMIT;
+      default -> Kind.ENTRY;
+    };
+  }
+
+  public boolean isEntry() {
+    return number >= 0;
+  }
+
+  /** The checkpoint of a plan or a commit. */
+  public Path checkpoint() {
+    return path.getParent().getParent();
+  }
+}

@@ -1,0 +1,90 @@
+package io.holdfast.spark.storage;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
+import java.util.Arrays;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.Path;
+
+/**
+ * The way that new files get their names on one kind of file system. A file with a name is whole
+ * and durable. Readers see nothing of it before.
+ */
+public abstract class Storage {
+  private static final int COPY_BYTES = 1 << 20;
+
+  /** Writes the content of a file. */
+  public interface Content {
+    void writeTo(OutputStream out) throws IOException;
+  }
+
+  public final FileSystem fileSystem;
+
+  Storage(FileSystem fileSystem) {
+    this.fileSystem = fileSystem;
+  }
+
+  /**
+   * Makes a file with its parents.
+   *
+   * @param replace whether the file replaces another one, at once for readers
+   * @throws org.apache.hadoop.fs.FileAlreadyExistsException if the name is taken; another process
+   *     may take it at the same time
+   */
+  public abstract void write(Path path, Content content, boolean replace) throws IOException;
+
+  /**
+   * Makes a file with its parents, under a name that no other task uses. It is durable on return; a
+   * crash may leave half of it.
+   */
+  public abstract void writeOwn(Path path, Content content) throws IOException;
+
+  /** Whether {@link #writeThrough} works here. */
+  public boolean writesThrough() {
+    return true;
+  }
+
+  /**
+   * Like {@link #write}, by way of a folder that this method does not make. After the folder is
+   * deleted, writes that began before cannot succeed, whatever their state.
+   *
+   * @throws java.io.FileNotFoundException if the folder is gone
+   */
+  public abstract void writeThrough(Path folder, Path path, Content content, boolean replace)
+      throws IOException;
+
+  /**
+   * Gives a file or a folder another name, and makes the parents of the new name.
+   *
+   * @throws org.apache.hadoop.fs.FileAlreadyExistsException if the name is taken
+   * @throws java.io.FileNotFoundException if there is nothing to rename
+   */
+  public abstract void renameNew(Path from, Path to) throws IOException;
+
+  /** Whether a crash in the middle of {@link #renameNew} can leave a file under both names. */
+  public boolean leavesBothNames() {
+    return true;
+  }
+
+  /** The content of a local file. */
+  public static Content contentOf(java.nio.file.Path local) {
+    return out -> java.nio.file.Files.copy(local, out);
+  }
+
+  /** Whether two files have the same bytes. */
+  public final boolean same(Path left, Path right) throws IOException {
+    try (InputStream one = fileSystem.open(left);
+        InputStream other = fileSystem.open(right)) {
+      while (true) {
+        byte[] chunk = one.readNBytes(COPY_BYTES);
+        if (!Arrays.equals(chunk, other.readNBytes(COPY_BYTES))) {
+          return false;
+        }
+        if (chunk.length == 0) {
+          return true;
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,4 @@
+/**
+ * Gives new files their names on each kind of file system. All other packages of files build on it.
+ */
+package io.holdfast.spark.storage;
