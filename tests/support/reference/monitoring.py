@@ -65,7 +65,8 @@ def of_the_progress() -> dict[str, tuple[str, str]]:
 def names_of_the_reference() -> set[str]:
     """What prometheus.yml calls the metrics that the reference has of Spark's metrics system."""
     text = METRICS.read_text().partition("## In Spark's metrics system")[2]
-    plain, _, regional = text.partition("Of each [regional pipeline]")
+    plain, found_there, regional = text.partition("`regional.NAME`")
+    assert found_there, f"{METRICS} has no table of the metrics of a regional pipeline"
     found = {f"holdfast_{row[0].strip('`')}" for row in cells_of(plain)}
     for row in cells_of(regional):
         name = row[0].strip("`")
