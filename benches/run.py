@@ -28,8 +28,9 @@ from common.targets import Verdict
 from gpu import state
 from memory import measure as memory
 from regional import coordinator, pipeline, regions, requests
+from resident import backfill
 from resident import measure as resident
-from resident.queries import QUERIES as OPERATORS
+from resident.queries import ALL_QUERIES as OPERATORS
 from restarts import measure as restarts
 from spark import measure as queries
 from spark.cases import SUITES
@@ -55,6 +56,7 @@ PLANS: Mapping[str, Callable[[argparse.Namespace, Path], Iterator[Plan]]] = {
     "writes": writes.plans,
     "larger": larger.plans,
     "resident": resident.plans,
+    "backfill": backfill.plans,
     "coordinator": coordinator.plans,
     "state": partial(state.plans, "numpy"),
     GPU: partial(state.plans, "cupy"),
@@ -79,6 +81,7 @@ suites:
   writes   what one store of 1 M keys writes over 2,000 batches of 0.1 % changed keys
   larger   batches on one store whose memory is limited to a tenth of it
   resident  resident memory of queries with ten times the state that memory holds (needs jcmd)
+  backfill  a first batch larger than memory: time, resident memory, bytes written (needs jcmd)
   coordinator  a checkpoint of 10,000 regions of which 30 % fail: no Spark
   state    snapshots and restore of one large NumPy array, beside numpy.save and PyTorch: no Spark
   gpu      the same of a CuPy array, digests, the copy to the host, memory (needs a GPU)
@@ -131,7 +134,9 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
         "--resident-batches", type=count, help="batches of a run of the suite resident (30)"
     )
     parser.add_argument(
-        "--target-mib", type=count, help="memory that state may take in the suite resident (128)"
+        "--target-mib",
+        type=count,
+        help="memory that state may take, suites resident and backfill (128)",
     )
     parser.add_argument(
         "--partitions", type=count, default=20, help="partitions of the suite resident (20)"
@@ -153,7 +158,7 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--rows",
         type=count,
-        help="rows of a batch of the suites larger (a thousandth of the keys) and resident (38400)",
+        help="rows of a batch of larger (a thousandth of the keys), resident (38400), backfill",
     )
     parser.add_argument(
         "--free-rocksdb",

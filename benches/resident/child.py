@@ -24,7 +24,7 @@ from harness.process import Reporter, report_to_parent  # noqa: E402
 from harness.providers import start_session  # noqa: E402
 from holdfast.regions.checkpoint.query_state import StateOfQuery, committed_batches  # noqa: E402
 from resident.inputs import SCHEMA, TRIGGER_S, Request, write  # noqa: E402
-from resident.queries import QUERIES  # noqa: E402
+from resident.queries import ALL_QUERIES  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,8 +35,15 @@ _KIB = 1024
 #: Of each table in a batch after those that fill the state: enough for a change in every partition.
 _SETTLING_ROWS = 1_000
 
-#: What Holdfast says of its own state.
-OWN = ("holdfastColdReads", "holdfastLoads", "holdfastRuns", "holdfastUnmerged")
+#: Metrics that Holdfast adds to the progress of a query.
+OWN = (
+    "holdfastColdReads",
+    "holdfastLoads",
+    "holdfastRuns",
+    "holdfastStoredBytes",
+    "holdfastUnmerged",
+    "holdfastWrittenBytes",
+)
 
 
 class Running:
@@ -44,7 +51,7 @@ class Running:
 
     def __init__(self, spark: SparkSession, spec: dict[str, Any]) -> None:
         self._folder = Path(spec["folder"])
-        self._query = QUERIES[spec["query"]]
+        self._query = ALL_QUERIES[spec["query"]]
         self._running = self._start(spark)
         # The first trigger comes when the query has started, and may take long.
         self._running.processAllAvailable()
@@ -146,12 +153,12 @@ def unmerged(checkpoint: Path, *, until: int) -> int:
 
 
 def watch(running: Running, spec: dict[str, Any], process: Process, report: Reporter) -> None:
-    """Run batches over all keys, and report after each what memory the JVM has, and had at most."""
+    """Run batches, and report after each what memory the JVM has, and had at most."""
     keys: int = spec["keys"]
     first: int = spec["begun"]
     process.resident_bytes()
     for index in range(first, first + spec["batches"]):
-        request = Request(index=index, keys=keys, rows=spec["rows"], new=False)
+        request = Request(index=index, keys=keys, rows=spec["rows"], new=spec["new"])
         found = running.feed(request)
         seen = sample(process.number, batch=index, state_bytes=found["memory_bytes"])
         # Since the look before, and what looking took is in it.

@@ -31,6 +31,12 @@ _FIRST_FILE_SECONDS = 1_700_000_000
 #: long an interval that a trigger which finds no files has ended before the next batch is written.
 TRIGGER_S = 1
 
+#: Numbers whose rows make one list.
+ROWS_OF_GROUP = 5
+
+#: A join of a large side with a small one keeps one row of so many on the small side.
+ROWS_OF_FEW = 10
+
 Numbers = npt.NDArray[np.int64]
 
 
@@ -171,14 +177,26 @@ class Totals(Expected):
 
     def after(self, batch: Batch) -> Emitted:
         (numbers,), (amounts,) = batch.numbers, batch.amounts
-        self._counts.add(numbers, 1)
-        self._sums.add(numbers, amounts)
-        touched = np.unique(numbers)
+        return self.of_keys(numbers, amounts)
+
+    def of_keys(self, keys: Numbers, amounts: Numbers) -> Emitted:
+        """Take in rows of these keys."""
+        self._counts.add(keys, 1)
+        self._sums.add(keys, amounts)
+        touched = np.unique(keys)
         check = self._counts[touched].sum() + self._sums[touched].sum()
         return Emitted(rows=len(touched), check=int(check))
 
     def state_rows(self) -> int:
         return self._counts.positive()
+
+
+class TotalsOfGroups(Totals):
+    """The same of groups of `ROWS_OF_GROUP` numbers that follow each other."""
+
+    def after(self, batch: Batch) -> Emitted:
+        (numbers,), (amounts,) = batch.numbers, batch.amounts
+        return self.of_keys(numbers // ROWS_OF_GROUP, amounts)
 
 
 class FirstRows(Expected):
@@ -206,11 +224,15 @@ class Pairs(Expected):
         self._sums = (ByKey(), ByKey())
 
     def after(self, batch: Batch) -> Emitted:
-        touched = np.unique(np.concatenate(batch.numbers))
+        return self.of_sides(batch.numbers, batch.amounts)
+
+    def of_sides(self, numbers: Sequence[Numbers], amounts: Sequence[Numbers]) -> Emitted:
+        """Take in the rows of both sides."""
+        touched = np.unique(np.concatenate(numbers))
         rows_before, check_before = self._pairs(touched)
         for side in range(2):
-            self._counts[side].add(batch.numbers[side], 1)
-            self._sums[side].add(batch.numbers[side], batch.amounts[side])
+            self._counts[side].add(numbers[side], 1)
+            self._sums[side].add(numbers[side], amounts[side])
         rows, check = self._pairs(touched)
         return Emitted(rows=rows - rows_before, check=check - check_before)
 
@@ -221,3 +243,12 @@ class Pairs(Expected):
 
     def state_rows(self) -> int:
         return sum(counts.total() for counts in self._counts)
+
+
+class PairsWithFew(Pairs):
+    """The same where the second side has only amounts that `ROWS_OF_FEW` divides."""
+
+    def after(self, batch: Batch) -> Emitted:
+        is_kept = batch.amounts[1] % ROWS_OF_FEW == 0
+        kept = (batch.numbers[0], batch.numbers[1][is_kept])
+        return self.of_sides(kept, (batch.amounts[0], batch.amounts[1][is_kept]))

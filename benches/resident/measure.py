@@ -322,6 +322,7 @@ class Plan:
     ) -> Seen:
         spec = {
             "fills": False,
+            "new": False,
             "begun": stands.batches,
             "keys": stands.keys,
             "rows": rows // len(self.query.tables),

@@ -40,3 +40,27 @@ class Accounts(StatefulProcessor):
 
     def close(self) -> None:
         """Nothing is held beside the state."""
+
+
+class Histories(StatefulProcessor):
+    """All rows of each key in a list, and their count and sum of amounts."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._history = handle.getListState("history", "amount long, note string")
+
+    def handleInputRows(  # noqa: N802
+        self,
+        key: tuple[int],
+        rows: Iterator[Row],
+        timerValues: TimerValues,  # noqa: N803
+    ) -> Iterator[Row]:
+        note = f"{key[0]:0{_NOTE_BYTES}d}"
+        self._history.appendList([(row["amount"], note) for row in rows])
+        count = total = 0
+        for amount, _ in self._history.get():
+            count += 1
+            total += amount
+        yield _Result(key[0], count, total)
+
+    def close(self) -> None:
+        """Nothing is held beside the state."""

@@ -6,7 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from resident.inputs import Expected, FirstRows, Pairs, Totals
+from resident.inputs import (
+    ROWS_OF_FEW,
+    ROWS_OF_GROUP,
+    Expected,
+    FirstRows,
+    Pairs,
+    PairsWithFew,
+    Totals,
+    TotalsOfGroups,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -70,6 +79,24 @@ def _inner_join(streams: Sequence[DataFrame]) -> DataFrame:
     return joined.withColumn("check", joined["amount"] + joined["other"])
 
 
+def _join_with_few(streams: Sequence[DataFrame]) -> DataFrame:
+    left, right = streams
+    # Spark would apply a condition on the number to both sides.
+    return _inner_join((left, right.where(right["amount"] % ROWS_OF_FEW == 0)))
+
+
+def _transform_with_lists(streams: Sequence[DataFrame]) -> DataFrame:
+    from pyspark.sql import functions as sf
+
+    from resident.processor import OUTPUT, Histories
+
+    grouped = streams[0].withColumn("number", sf.floor(sf.col("number") / ROWS_OF_GROUP))
+    transformed = grouped.groupBy("number").transformWithState(
+        Histories(), outputStructType=OUTPUT, outputMode="Update", timeMode="None"
+    )
+    return transformed.withColumn("check", transformed["rows"] + transformed["total"])
+
+
 def _transform_with_state(streams: Sequence[DataFrame]) -> DataFrame:
     from resident.processor import OUTPUT, Accounts
 
@@ -126,4 +153,34 @@ QUERIES: Mapping[str, Query] = {
             fill_keys=100_000,
         ),
     )
+}
+
+#: Queries whose first batch is larger than memory, by the rows of that batch in each table.
+BACKFILLS: Mapping[str, int] = {
+    "group-by": 20_000_000,
+    "drop-duplicates": 20_000_000,
+    "join-with-few": 10_000_000,
+    "transform-with-lists": 2_000_000,
+}
+
+ALL_QUERIES: Mapping[str, Query] = {
+    **QUERIES,
+    "join-with-few": Query(
+        name="join-with-few",
+        title=f"left.join(right, number), of which right has one row of {ROWS_OF_FEW}",
+        build=_join_with_few,
+        expected=PairsWithFew,
+        output_mode="append",
+        tables=("left", "right"),
+        fill_keys=150_000,
+    ),
+    "transform-with-lists": Query(
+        name="transform-with-lists",
+        title=f"transformWithState in Python, a list of {ROWS_OF_GROUP} rows for each key",
+        build=_transform_with_lists,
+        expected=TotalsOfGroups,
+        output_mode="update",
+        tables=("input",),
+        fill_keys=100_000,
+    ),
 }
