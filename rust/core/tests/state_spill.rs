@@ -150,6 +150,8 @@ fn a_session_that_changes_more_than_memory_holds_keeps_to_the_target() {
     );
     let written = world.bytes_on_disk() as f64 / changed as f64;
     assert!(written < 2.5, "{written}");
+    let reported = store.lock().stats().written_bytes;
+    assert!((changed..changed * 5 / 4).contains(&reported), "{reported}");
 
     // Another process finds what this one has.
     let other = world.opened(plain(), Some(&id));

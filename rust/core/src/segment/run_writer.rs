@@ -112,6 +112,11 @@ impl RunWriter<'_> {
         Ok(())
     }
 
+    /// Bytes of the entries so far, before compression.
+    pub fn entry_bytes(&self) -> u64 {
+        self.encoder.entry_bytes()
+    }
+
     /// Ends the run and writes the rest of it. From then on it is as durable as a segment of
     /// [`SegmentWriter::append`].
     ///

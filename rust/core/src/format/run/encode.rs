@@ -186,6 +186,11 @@ impl RunEncoder {
         self.out.clear();
     }
 
+    /// Bytes of all entries so far, before compression.
+    pub fn entry_bytes(&self) -> u64 {
+        self.totals.payload_bytes + self.block.len() as u64
+    }
+
     /// Bytes of all frames so far.
     pub fn stored_bytes(&self) -> u64 {
         self.taken_bytes + self.out.len() as u64

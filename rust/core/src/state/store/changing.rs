@@ -153,8 +153,9 @@ impl StateStore {
                 let files = spilled.runs.iter().chain(parts).map(|part| part.file);
                 writer.sync_files(&files.filter(|file| *file != reference.file).collect())?;
             }
+            let spilled_bytes = spilled.map_or(0, |spilled| spilled.bytes);
             self.stats.commits += 1;
-            self.stats.written_bytes += payload.len() as u64;
+            self.stats.written_bytes += payload.len() as u64 + spilled_bytes;
             self.stats.written_bytes +=
                 journal.map_or(0, |journal| journal.last_part().payload.len() as u64);
             at.with_segment(reference)

@@ -21,6 +21,8 @@ pub(super) struct Spilled {
     pub version: Position,
     /// The runs of the session, oldest first.
     pub runs: Vec<SegmentRef>,
+    /// Bytes that the session wrote so far, before compression.
+    pub bytes: u64,
 }
 
 impl Spilled {

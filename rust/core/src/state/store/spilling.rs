@@ -67,8 +67,10 @@ impl StateStore {
         next.runs = self.with_place(writer, &next)?;
         self.leave_journal(writer)?;
         let tables = self.families.table_keys();
-        next.runs
-            .extend(self.write_changes(writer, &next, &tables)?);
+        if let Some((run, bytes)) = self.write_changes(writer, &next, &tables)? {
+            next.runs.push(run);
+            next.bytes += bytes;
+        }
         self.lie_over(writer, &next, &tables)?;
         if let Some(session) = &mut self.session {
             session.spilled = Some(next);
@@ -137,6 +139,7 @@ impl StateStore {
             session.spilled = Some(Spilled {
                 version,
                 runs: Vec::new(),
+                bytes: 0,
             });
         }
         Ok(())
@@ -164,13 +167,14 @@ impl StateStore {
         Ok([spilled.runs.get(..own).unwrap_or_default(), &[run]].concat())
     }
 
-    /// Writes what the session changed since its last run; nothing where that is nothing.
+    /// Writes what the session changed since its last run, if anything. Returns the run and the bytes
+    /// of its entries before compression.
     fn write_changes(
         &self,
         writer: &SegmentWriter,
         spilled: &Spilled,
         tables: &[TableKeys],
-    ) -> Result<Option<SegmentRef>> {
+    ) -> Result<Option<(SegmentRef, u64)>> {
         let at = spilled.position()?;
         let is_first = at.lineage.is_empty();
         let created = CheckpointId(at.id.version + 1);
@@ -184,9 +188,10 @@ impl StateStore {
         if self.families.write_changes(is_first, &mut run)? == 0 {
             return Ok(None);
         }
+        let bytes = run.entry_bytes();
         let run = run.finish()?;
         make_readable(writer, &run)?;
-        Ok(Some(run))
+        Ok(Some((run, bytes)))
     }
 
     /// Puts the session over the runs, without anything in memory.
