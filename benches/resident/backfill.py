@@ -18,6 +18,7 @@ from common.targets import Target
 from harness.process import follow
 from harness.providers import TITLES
 from harness.screen import Screen
+from resident.inputs import AllRows, Expected
 from resident.measure import Filled
 from resident.queries import ALL_QUERIES, BACKFILLS, Query
 
@@ -30,9 +31,6 @@ _PARTITIONS = 4
 _HEAP = "1536m"
 _TARGET_MIB = 128
 
-#: A process without state has a batch of so small a part of the rows.
-_PART_OF_BASE = 200
-
 #: A short run has fewer rows, and as much less memory.
 _PART_OF_QUICK = 20
 
@@ -41,10 +39,11 @@ RIVAL = "rocksdb-changelog"
 RESIDENT = Metric(name="resident", title="resident for state, most, of the target", decimals=2)
 REPORTED = Metric(name="reported", title="memory after the batch as reported, MiB")
 BATCH = Metric(name="batch_s", title="batch time, s", decimals=1)
+ALONE = Metric(name="alone_s", title="the same rows without state, s", decimals=1)
 CHANGED = Metric(name="changed", title="changed, MiB")
 WRITTEN = Metric(name="written", title="written for each changed byte", decimals=2)
 
-METRICS = (BATCH, RESIDENT, REPORTED, CHANGED, WRITTEN)
+METRICS = (BATCH, ALONE, RESIDENT, REPORTED, CHANGED, WRITTEN)
 
 TARGETS = (
     Target(metric=BATCH, at_most=0.6, to=RIVAL),
@@ -55,10 +54,9 @@ TARGETS = (
 NOTES = (
     "Resident for state: the kernel's peak of the JVM's resident memory during the batch, without "
     "what has a file\nbehind it and what the JVM tracks (its heap is resident from the start), "
-    "less the same of a process whose only\n"
-    f"batch has 1 of {_PART_OF_BASE} rows. RocksDB has its defaults, which limit nothing. Changed "
-    "bytes are those of keys and\nvalues before compression, written ones those of all segments in "
-    "files."
+    "less the same of a process that takes\nthe same rows through a shuffle to the sink. RocksDB "
+    "has its defaults, which limit nothing. Changed bytes are\nthose of keys and values before "
+    "compression, written ones those of all segments in files."
 )
 
 
@@ -127,14 +125,17 @@ class Plan:
     def _run(self, screen: Screen, provider: str, round_number: int) -> Run:
         load = os.getloadavg()[0]
         line = screen.run(f"round {round_number + 1}, {TITLES[provider]}", rows=None)
-        base = self._batch(provider, "base", self.rows // _PART_OF_BASE)
+        line.note("without state")
+        base = self._batch(provider, AllRows(), without_state=True)
         line.note(f"{self.rows:,} rows")
-        found = self._batch(provider, "all", self.rows)
+        found = self._batch(provider, self.query.expected(), without_state=False)
         line.finish(f"{found['batch_ms'] / 1000:,.0f} s")
-        self.batches.append({"provider": provider, "round": round_number, **found})
+        for one in (base, found):
+            self.batches.append({"provider": provider, "round": round_number, **one})
         kib = found["peak_native_kib"] - base["peak_native_kib"]
         values: dict[str, Sequence[float]] = {
             BATCH.name: [found["batch_ms"] / 1000],
+            ALONE.name: [base["batch_ms"] / 1000],
             RESIDENT.name: [kib / _KIB / self.target_mib],
             REPORTED.name: [found["memory_bytes"] / _MIB],
         }
@@ -144,10 +145,12 @@ class Plan:
             values[WRITTEN.name] = [found["own"]["holdfastStoredBytes"] / changed]
         return Run(provider=provider, round_number=round_number, load=load, values=values)
 
-    def _batch(self, provider: str, name: str, rows: int) -> Mapping[str, Any]:
+    def _batch(
+        self, provider: str, expected: Expected, *, without_state: bool
+    ) -> Mapping[str, Any]:
         """Run one batch of new keys on a checkpoint of its own, in a process of its own."""
-        folder = self.folder / self.title / name
-        stands = Filled(expected=self.query.expected())
+        folder = self.folder / self.title
+        stands = Filled(expected=expected)
         batches: list[Mapping[str, Any]] = []
 
         def on_event(kind: str, fields: Mapping[str, Any]) -> None:
@@ -166,10 +169,11 @@ class Plan:
                 "folder": str(folder),
                 "settings": memory_limit(provider, self.target_mib) if is_ours else {},
                 "fills": False,
+                "without_state": without_state,
                 "new": True,
                 "begun": 0,
                 "keys": 0,
-                "rows": rows,
+                "rows": self.rows,
                 "batches": 1,
             },
             log=self.folder / f"{self.title}-{provider}.log",
@@ -183,13 +187,13 @@ class Plan:
 def plans(options: argparse.Namespace, folder: Path) -> Iterator[Plan]:
     """Yield one plan for each query, by the options of ``benches/run.py``."""
     part = _PART_OF_QUICK if options.quick else 1
-    for name, rows in BACKFILLS.items():
+    for name, backfill in BACKFILLS.items():
         if options.query in (None, name):
             yield Plan(
                 query=ALL_QUERIES[name],
                 folder=folder,
                 providers=tuple(p for p in options.providers if p in ("holdfast", RIVAL)),
                 rounds=options.rounds,
-                rows=(options.rows or rows) // part,
+                rows=(options.rows or backfill.rows) // part,
                 target_mib=options.target_mib or max(8, _TARGET_MIB // part),
             )

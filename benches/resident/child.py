@@ -24,7 +24,7 @@ from harness.process import Reporter, report_to_parent  # noqa: E402
 from harness.providers import start_session  # noqa: E402
 from holdfast.regions.checkpoint.query_state import StateOfQuery, committed_batches  # noqa: E402
 from resident.inputs import SCHEMA, TRIGGER_S, Request, write  # noqa: E402
-from resident.queries import ALL_QUERIES  # noqa: E402
+from resident.queries import ALL_QUERIES, BACKFILLS  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,6 +52,9 @@ class Running:
     def __init__(self, spark: SparkSession, spec: dict[str, Any]) -> None:
         self._folder = Path(spec["folder"])
         self._query = ALL_QUERIES[spec["query"]]
+        self._build = self._query.build
+        if spec.get("without_state"):
+            self._build = BACKFILLS[spec["query"]].without_state
         self._running = self._start(spark)
         # The first trigger comes when the query has started, and may take long.
         self._running.processAllAvailable()
@@ -73,14 +76,14 @@ class Running:
         found = next(
             one for one in progresses if one["batchId"] == request.index and one["numInputRows"]
         )
-        (operator,) = found["stateOperators"]
         emitted = found["observedMetrics"]["emitted"]
-        custom = operator["customMetrics"]
+        (operator,) = found["stateOperators"] or [{}]
+        custom = operator.get("customMetrics", {})
         return {
             **asdict(BatchFigures.from_progress(found)),
             "request": asdict(request),
             "emitted": {"rows": emitted["rows"], "check": emitted["check"] or 0},
-            "memory_bytes": operator["memoryUsedBytes"],
+            "memory_bytes": operator.get("memoryUsedBytes", 0),
             "own": {name: custom[name] for name in OWN if name in custom},
         }
 
@@ -99,7 +102,7 @@ class Running:
             .parquet(str(self._folder / table))
             for table in self._query.tables
         ]
-        rows = self._query.build(streams).observe(
+        rows = self._build(streams).observe(
             "emitted", sf.count(sf.lit(1)).alias("rows"), sf.sum("check").alias("check")
         )
         return (

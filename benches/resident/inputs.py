@@ -199,6 +199,19 @@ class TotalsOfGroups(Totals):
         return self.of_keys(numbers // ROWS_OF_GROUP, amounts)
 
 
+class AllRows(Expected):
+    """All rows of all tables; ``check`` is their number. There is no state."""
+
+    def after(self, batch: Batch) -> Emitted:
+        return Emitted(
+            rows=sum(len(numbers) for numbers in batch.numbers),
+            check=sum(int(numbers.sum()) for numbers in batch.numbers),
+        )
+
+    def state_rows(self) -> int:
+        return 0
+
+
 class FirstRows(Expected):
     """One row of every key that no batch before had; ``check`` is its number."""
 

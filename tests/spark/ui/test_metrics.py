@@ -68,6 +68,18 @@ def test_the_progress_of_a_query_adds_up(progress: list[dict[str, Any]]) -> None
     assert all(operator["memoryUsedBytes"] > 200 * 16 for operator in operators(progress))
 
 
+def test_a_join_reports_all_that_its_executor_wrote(spark: SparkSession, tmp_path: Path) -> None:
+    folder, checkpoint = tmp_path / "input", tmp_path / "checkpoint"
+    folder.mkdir()
+    write_batch(folder, 0, [{"key": key} for key in range(200)])
+    left, right = source(spark, folder), source(spark, folder)
+    query = drain(left.join(right, "key"), checkpoint=checkpoint, mode="append", into={})
+    progress = [json.loads(p.json) for p in query.recentProgress]
+    stored = [segment for file in merged_files(checkpoint) for segment in stored_segments(file)]
+    assert total(progress, "holdfastSegments") == len(stored) > 0
+    assert total(progress, "holdfastStoredBytes") == sum(stored)
+
+
 def test_times_lie_within_those_that_spark_takes(progress: list[dict[str, Any]]) -> None:
     # Spark drops a fraction of a millisecond of every commit.
     commits_ms = sum(operator["commitTimeMs"] + PARTITIONS for operator in operators(progress))

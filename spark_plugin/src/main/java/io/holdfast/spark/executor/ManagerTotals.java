@@ -9,4 +9,6 @@ import io.holdfast.spark.merged.WriterStats;
  * @param sealMs time to make files durable for the batch before
  * @param pinnedBytes bytes that no retained batch needs any more, from the driver's last notice
  */
-public record ManagerTotals(WriterStats written, long sealMs, long pinnedBytes) {}
+public record ManagerTotals(WriterStats written, long sealMs, long pinnedBytes) {
+  public static final ManagerTotals NOTHING = new ManagerTotals(WriterStats.NOTHING, 0, 0);
+}

@@ -1,5 +1,6 @@
 package io.holdfast.spark.store;
 
+import io.holdfast.spark.executor.ManagerTotals;
 import io.holdfast.spark.minor.SparkCalls;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
@@ -121,10 +122,16 @@ final class HoldfastStateStore extends OpenedVersion implements StateStore {
     session.requireMetrics();
     if (metrics == null) {
       // Read once: the manager gives each of its counts to one caller only.
-      metrics =
-          StoreMetrics.of(statsBefore, nativeStore.stats(), nativeStore.takeTotals(version()));
+      ManagerTotals totals =
+          isLeftOut() ? ManagerTotals.NOTHING : nativeStore.takeTotals(version());
+      metrics = StoreMetrics.of(statsBefore, nativeStore.stats(), totals);
     }
     return metrics;
+  }
+
+  /** Of these stores of a join Spark reports no metrics but memory (SymmetricHashJoinStateManager). */
+  private boolean isLeftOut() {
+    return context.id.storeName().endsWith("-keyToNumValues");
   }
 
   @Override
