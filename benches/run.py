@@ -280,7 +280,7 @@ def main() -> int:
             screen.verdict(str(error), good=False)
             return 1
         finally:
-            # Of what was measured before an error, too.
+            # Draws measurements from before an error, too.
             if records and find_spec("matplotlib"):  # not on every machine with a GPU
                 from common import pictures
 

@@ -1,1 +1,1 @@
-"""What the benchmarks have in common: rounds, figures, targets and the report."""
+"""Parts that all benchmarks share: rounds, figures, targets and the report."""

@@ -39,14 +39,14 @@ _DASHES = ("-", "--", ":", "-.")
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What one row of a plot shows.
+    """One row of a plot.
 
     Attributes
     ----------
     name
-        Stands in front of it.
+        Label in front of it.
     colour
-        As matplotlib takes it.
+        A colour of matplotlib.
     spread
         Median and range.
     values
@@ -61,7 +61,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """What was measured at one place of a line."""
+    """The measurements at one place of a line."""
 
     x: float
     spread: Spread
@@ -83,11 +83,11 @@ def figure(heights: Sequence[float], *, width: float = 9.0, below: str = "") -> 
     Parameters
     ----------
     heights
-        Of each plot, in inches.
+        Height of each plot, in inches.
     width
-        Of all, in inches.
+        Width of all plots, in inches.
     below
-        What stands under them.
+        Text under the plots.
     """
     with mpl.rc_context(_STYLE):
         made = Figure((width, sum(heights)), layout="constrained")
@@ -119,7 +119,7 @@ def draw_rows(
     axes
         Where.
     title
-        What the figures are, with their unit.
+        Name of the figures, with their unit.
     rows
         At least one.
     text
@@ -151,11 +151,11 @@ def draw_lines(axes: Axes, title: str, lines: Sequence[Line], *, of: str) -> Non
     axes
         Where.
     title
-        What the figures are, with their unit.
+        Name of the figures, with their unit.
     lines
         At least one, each with at least one point.
     of
-        What the points differ in.
+        Name of the place of a point.
     """
     points = [point for line in lines for point in line.points]
     ends = [end for point in points for end in (point.spread.low, point.spread.high)]

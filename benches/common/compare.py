@@ -45,7 +45,7 @@ class Change:
 
     @property
     def verdict(self) -> str:
-        """Whether the ranges of before and after do not overlap, and on which side they lie."""
+        """The side on which the ranges of before and after lie, if they do not overlap."""
         if self.after.low > self.before.high:
             return BETTER if self.metric.more_is_better else WORSE
         if self.after.high < self.before.low:

@@ -88,7 +88,7 @@ def sweeps(records: Sequence[Record]) -> Iterator[tuple[str, list[Record]]]:
                 continue
             names = [metric["name"] for metric in record["metrics"]]
             same = [plan, names, record["machine"], record["versions"]]
-            # Of two at one place the later one counts.
+            # If there are two at one place, the later one counts.
             groups.setdefault(json.dumps(same, sort_keys=True), {})[place] = record
         for group in groups.values():
             if len(group) > 1:

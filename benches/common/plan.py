@@ -1,4 +1,4 @@
-"""What all benchmarks are to ``benches/run.py``."""
+"""The face of every benchmark to ``benches/run.py``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.screen import Screen
 
 
 class Plan(Protocol):
-    """What to measure, and how."""
+    """A plan of what to measure, and how."""
 
     @property
     def title(self) -> str:

@@ -1,4 +1,4 @@
-"""What the kernel says of processes: memory, reads and writes, CPU time."""
+"""The kernel's figures of processes: memory, reads and writes, CPU time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
 
 
 class Process:
-    """What the kernel says of one process."""
+    """The kernel's figures of one process."""
 
     def __init__(self, number: int) -> None:
         self.number = number

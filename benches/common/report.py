@@ -35,7 +35,7 @@ class Result:
     notes
         Printed below the table: what the figures mean.
     bases
-        What ratios are taken to, where it was measured.
+        Base of the ratios, where it was measured.
     """
 
     name: str
@@ -170,9 +170,9 @@ def save(
     Parameters
     ----------
     described
-        What was measured and how, in a few lines.
+        The measurement in a few lines.
     command
-        What measured it.
+        The command that measured it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{result.name}-{time.strftime('%Y%m%d-%H%M%S')}.json"

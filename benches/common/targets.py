@@ -1,4 +1,4 @@
-"""What Holdfast is meant to reach, and whether it did."""
+"""Targets of Holdfast, and their outcome."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Verdict:
 
     @property
     def met(self) -> bool:
-        """Whether the median is within the bound."""
+        """True if the median is within the bound."""
         return self.measured.median <= self.target.at_most
 
     def cells(self) -> list[str]:

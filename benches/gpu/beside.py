@@ -1,4 +1,4 @@
-"""What else writes an array to a disk: the module's own `save`, PyTorch, and a plain file."""
+"""Other ways to write an array to a disk: the module's own `save`, PyTorch, and a plain file."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def missing_torch() -> str | None:
 
 
 class PlainFile:
-    """What the disk allows: bytes of host memory, written to one file in pieces, and synced."""
+    """The limit of the disk: bytes of host memory, written to one file in pieces, and synced."""
 
     name = PLAIN_FILE
 

@@ -1,4 +1,4 @@
-"""What only a GPU has: its rates, and the memory that snapshots take of it."""
+"""Figures that only a GPU has: its rates, and the memory that snapshots take."""
 
 from __future__ import annotations
 

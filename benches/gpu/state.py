@@ -92,7 +92,7 @@ NOTES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to measure."""
+    """A measurement of array states on one device."""
 
     folder: Path
     rounds: int

@@ -43,7 +43,7 @@ def run(spec: dict[str, Any], report: Reporter) -> None:
         state_bytes = sum(operator["memoryUsedBytes"] for operator in progress["stateOperators"])
         report("sample", **sample(pid, batch=batch, state_bytes=state_bytes).to_json())
         due = (batch // spec["every"] + 1) * spec["every"]
-    # What goes away now, malloc had kept: it was no memory in use.
+    # Memory that goes away now was kept by malloc, and not in use.
     trim(pid)
     report("trimmed", **sample(pid, batch=batch, state_bytes=state_bytes).to_json())
     running.stop()

@@ -29,12 +29,12 @@ GROWTH = Metric(name="growth_kib", title="growth in the second half, KiB a batch
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to measure.
+    """A measurement of the memory of queries.
 
     Attributes
     ----------
     partitions, keys
-        Of an aggregation whose batches change every key.
+        Partitions and keys of an aggregation whose batches change every key.
     batches, every
         Batches of a run, and after how many of them its memory is looked at.
     """

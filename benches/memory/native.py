@@ -1,4 +1,4 @@
-"""What a process takes outside the JVM's heap, by what the kernel and the JVM say of it."""
+"""Memory of a process outside the JVM's heap, by the figures of the kernel and the JVM."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Sample:
     rss_kib, anonymous_kib, file_kib
         Resident memory, and the parts of it without and with a file behind it (jars, libraries).
     categories
-        What the JVM's own tracking has committed, by its names. The heap is wholly resident where
-        the JVM started with ``-XX:+AlwaysPreTouch`` and equal bounds.
+        Memory that the JVM's own tracking calls committed, by its names. The heap is wholly
+        resident where the JVM started with ``-XX:+AlwaysPreTouch`` and equal bounds.
     threads
         Threads of the process.
     state_bytes
@@ -47,7 +47,7 @@ class Sample:
     def untracked_kib(self) -> int:
         """Anonymous memory that the JVM does not track: native libraries, and what malloc keeps.
 
-        What the JVM has committed need not be resident, so this is a lower bound.
+        Committed memory of the JVM need not be resident, so this is a lower bound.
         """
         return self.anonymous_kib - sum(self.categories.values())
 

@@ -227,7 +227,7 @@ CASES = {"healthy": healthy, "failing": failing, "slow": slow}
 
 def run(spec: dict[str, Any], report: Reporter) -> None:
     """Run the pipelines of a case."""
-    # What no query uses is looked for now and then, not all the time.
+    # Spark looks for new data twice a second, and not all the time.
     settings = {"spark.sql.streaming.pollingDelay": "500ms", **spec["settings"]}
     spark = start_session(
         provider="holdfast",

@@ -59,7 +59,7 @@ _MEASUREMENTS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to measure."""
+    """A measurement of the coordinator."""
 
     folder: Path
     rounds: int

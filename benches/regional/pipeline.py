@@ -29,12 +29,12 @@ OF_TIMEOUT = Metric(name="of_timeout", title="batch time / aligned_timeout", dec
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What the pipelines that take turns have in common.
+    """A case: pipelines that take turns.
 
     Attributes
     ----------
     name
-        Of the function in `regional.child` that knows the pipelines.
+        Name of the function in `regional.child` that knows the pipelines.
     bases
         Pipelines that ratios are taken to.
     """

@@ -35,7 +35,7 @@ NOTES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to measure.
+    """A measurement of pipelines with many regions.
 
     Attributes
     ----------

@@ -86,7 +86,7 @@ class Plan:
     Attributes
     ----------
     batches
-        Of each variant in each round, after the warm-up.
+        Batches of each variant in each round, after the warm-up.
     """
 
     case: Case

@@ -175,7 +175,7 @@ def watch(running: Running, spec: dict[str, Any], process: Process, report: Repo
             sample=seen.to_json(),
         )
         keys = request.keys_after
-    # What goes away now, malloc had kept: it was no memory in use.
+    # Memory that goes away now was kept by malloc, and not in use.
     trim(process.number)
     report("trimmed", native_kib=sample(process.number, batch=index, state_bytes=0).untracked_kib)
 

@@ -1,4 +1,4 @@
-"""What queries over large state read, batch by batch, and what they must put out."""
+"""Inputs of queries over large state, batch by batch, and the output that they must have."""
 
 from __future__ import annotations
 
@@ -55,23 +55,23 @@ class Batch:
 
     @property
     def amounts(self) -> Sequence[Numbers]:
-        """What is added up by key, for each table."""
+        """The numbers that are added up by key, for each table."""
         return [(numbers * 31 + self.index) % _AMOUNTS for numbers in self.numbers]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a batch is made of: the same in every process.
+    """The content of a batch: the same in every process.
 
     Attributes
     ----------
     keys
-        That were put before: the numbers below this.
+        Keys that were put before: the numbers below this.
     rows
-        Of each table.
+        Rows of each table.
     new
-        Whether each row is of a key that follows these. Else a tenth are, and the others are drawn
-        from all keys.
+        True if each row has a new key. Otherwise a tenth of the rows have new keys, and the others
+        are drawn from all keys.
     """
 
     index: int
@@ -126,7 +126,7 @@ class Emitted:
 
 
 class Expected(ABC):
-    """What a query must put out, batch after batch, from the first one of its checkpoint on."""
+    """The output that a query must have, batch by batch, from the first of its checkpoint on."""
 
     @abstractmethod
     def after(self, batch: Batch) -> Emitted:

@@ -84,9 +84,9 @@ class Filled:
     Attributes
     ----------
     keys, batches
-        That were put, and that ran.
+        Keys that were put, and batches that ran.
     memory_bytes
-        What the state took after the last batch of new keys alone, as reported.
+        Reported memory of the state after the last batch of new keys alone.
     """
 
     expected: Expected
@@ -118,7 +118,7 @@ class Filled:
 
 @dataclass(kw_only=True)
 class Seen:
-    """What a process reported: batches, and the memory after malloc gave back what it could."""
+    """The report of a process: batches, and the memory after malloc gave back what it could."""
 
     batches: list[Mapping[str, Any]] = field(default_factory=list)
     trimmed_kib: int = 0
@@ -126,7 +126,7 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True)
 class Base:
-    """What is resident, and that the JVM does not track, beside little state.
+    """Resident memory that the JVM does not track, beside little state.
 
     Attributes
     ----------
@@ -161,11 +161,11 @@ class Plan:
     target_mib
         Holdfast's target, the whole of RocksDB's caches and write buffers.
     rows
-        Of a batch, of all tables together.
+        Rows of a batch, of all tables together.
     batches
-        Of a run.
+        Batches of a run.
     filled, bases
-        How each provider stands; what the JVM takes without state there.
+        How each provider stands; the memory of the JVM without state there.
     """
 
     query: Query
@@ -209,7 +209,7 @@ class Plan:
         """
         curves: list[dict[str, Any]] = []
         with screen.runs():
-            # What Holdfast makes of it says how many keys the others get.
+            # Holdfast goes first: its result decides how many keys the others get.
             for provider in dict.fromkeys(("holdfast", *self.providers)):
                 self._fill(screen, provider)
             for provider in self.providers:
@@ -233,7 +233,7 @@ class Plan:
 
     @property
     def state_bytes(self) -> int:
-        """What the state is to take in memory, at least."""
+        """The least memory that the state is to take."""
         return _STATE_PER_TARGET * self.target_mib * _MIB
 
     def _to_json(self, curves: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -277,7 +277,7 @@ class Plan:
     def _take_base(self, screen: Screen, provider: str) -> None:
         # A JVM that has work to do touches more of what it took for itself.
         rows = self.rows // _ROWS_PER_FEW
-        # As many keys: of fewer a join has too many pairs.
+        # The number of keys stays: with fewer keys a join has too many pairs.
         stands = Filled(expected=self.query.expected(), keys=rows)
         title, folder = "little state", self._home / f"{provider}-base"
         seen = self._watch(screen, title, provider, stands, folder, rows=rows)
@@ -385,7 +385,7 @@ def figures(
     base
         Without state.
     state_bytes
-        What all of the state takes in memory.
+        Memory of all of the state.
     """
 
     def of_target(kib: float) -> float:

@@ -48,7 +48,7 @@ NOTES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What restarts, and where its checkpoint lies: ``hdfs`` or ``s3``.
+    """The query that restarts, and the place of its checkpoint: ``hdfs`` or ``s3``.
 
     Attributes
     ----------
@@ -109,7 +109,7 @@ class Plan:
     before
         Batches of the process that makes the checkpoint.
     rows
-        Of a batch: as many keys, or rows of each region.
+        Rows of a batch: as many keys, or rows of each region.
     """
 
     case: Case

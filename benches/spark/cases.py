@@ -1,4 +1,4 @@
-"""What is measured with queries, and the targets of each case."""
+"""Cases that are measured with queries, and the targets of each case."""
 
 from __future__ import annotations
 

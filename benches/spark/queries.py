@@ -50,7 +50,7 @@ class Query:
     tables
         Streams it reads; they share the rows of a batch evenly.
     keeps_rows
-        Whether the state has every row, and not every key only.
+        True if the state has every row, and not every key only.
     """
 
     name: str

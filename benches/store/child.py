@@ -40,12 +40,12 @@ _NS_PER_US = 1e3
 
 
 class Scenario:
-    """What is done to stores of one provider, and what it cost.
+    """The operations on stores of one provider, and their cost.
 
     Parameters
     ----------
     native
-        Whether the provider keeps its entries outside the Java heap.
+        True if the provider keeps its entries outside the Java heap.
     step
         Called with what is done next.
     """
@@ -104,7 +104,7 @@ class Scenario:
         store.close()
 
     def _entry_bytes(self, store: Any, heap_before: int, keys: int) -> float:
-        # What a provider says of its own heap is an estimate: the difference is what it retains.
+        # A provider only estimates its own heap: the difference of two readings is what it retains.
         in_heap = self._bench().heapBytes() - heap_before
         return float(in_heap + (store.memoryUsedBytes() if self._native else 0)) / keys
 

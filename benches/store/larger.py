@@ -79,7 +79,7 @@ NOTES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to measure.
+    """A measurement of a store that is larger than memory.
 
     Attributes
     ----------
@@ -90,15 +90,15 @@ class Plan:
     memory_mib
         Limit of memory: Holdfast's target, the whole of RocksDB's caches and write buffers.
     free_rocksdb
-        Whether RocksDB has no such limit, as by default.
+        True if RocksDB has no such limit, as by default.
     warm_up, batches
         Batches of each kind in a run that are left out, and that are measured.
     maintain_every
         Batches from one maintenance to the next.
     ends
-        Of the newest run of each provider, for the next one to go on from.
+        End of the newest run of each provider, from which the next run goes on.
     states
-        What the runs of each round ended with.
+        State at the end of the runs of each round.
     """
 
     folder: Path
@@ -221,7 +221,7 @@ class Plan:
         }
 
     def _limits(self, provider: str, *, filling: bool) -> dict[str, str]:
-        # What is there before the rounds need not be made in as little memory.
+        # The state before the rounds need not be made in as little memory.
         memory_mib = self.memory_mib * (_STATE_PER_MEMORY if filling else 1)
         if provider != "holdfast" and self.free_rocksdb:
             return {}

@@ -70,7 +70,7 @@ OF_RESTORES = (Target(metric=RESTORE_IMAGE, at_most=0.2, to="rocksdb-changelog")
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to measure.
+    """A measurement of one store.
 
     Attributes
     ----------
@@ -116,7 +116,7 @@ class Plan:
     def _targets(self) -> tuple[Target, ...]:
         if self.restores_only:
             return OF_RESTORES
-        # Those are of one size.
+        # The targets are for one size.
         return TARGETS if self.title == "store" else ()
 
     def measure(self, screen: Screen) -> Result:

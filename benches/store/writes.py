@@ -45,7 +45,7 @@ NOTES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to measure.
+    """A measurement of the bytes that a store writes.
 
     Attributes
     ----------

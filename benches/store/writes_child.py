@@ -23,12 +23,12 @@ _PARTS = 20
 
 
 class Written:
-    """What a process has written so far.
+    """Bytes that a process has written so far.
 
     Parameters
     ----------
     folder
-        Of the checkpoint.
+        Folder of the checkpoint.
     process
         Number of the JVM's process.
     """

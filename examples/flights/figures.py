@@ -1,4 +1,4 @@
-"""What a run of a query measured, and the table of two providers."""
+"""Figures of a run of a query, and the table of two providers."""
 
 from __future__ import annotations
 

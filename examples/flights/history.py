@@ -1,4 +1,4 @@
-"""What the history of a regional pipeline must show after the trouble it was in."""
+"""Checks of the history of a regional pipeline after the trouble it was in."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def verdicts(
     Yields
     ------
     tuple of (str, bool)
-        What was checked, and whether it holds.
+        A statement, and True if it holds.
     """
     rows = [attempt.row for attempt in attempts]
     yield _ids(rows)

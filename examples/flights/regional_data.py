@@ -25,7 +25,8 @@ class RegionalFiles:
     Attributes
     ----------
     folder
-        The files. Those of batch *n* hold the days of `days_of(n)` of all twelve months.
+        Folder of the files. The files of batch *n* hold the days of `days_of(n)` of all twelve
+        months.
     rows
         Flights in all files, cancelled ones included.
     airports, carriers

@@ -33,14 +33,14 @@ _ROWS_PER_ARROW_BATCH = 2_048
 
 @dataclass(frozen=True, kw_only=True)
 class RegionalSpec:
-    """What a child shall do.
+    """The task of a child process.
 
     Attributes
     ----------
     data
         Folder of the files that `flights.regional_data` wrote.
     files_per_batch, carriers, regions
-        What is known of them.
+        Properties of the files.
     checkpoint, sink
         Checkpoint folder and output folder of the pipeline.
     aligned_timeout_s

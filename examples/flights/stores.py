@@ -26,7 +26,7 @@ _SILENCE_S = 180.0
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What to run.
+    """Choices of the user.
 
     Attributes
     ----------

@@ -21,7 +21,7 @@ _WATCH_S = 0.005
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """What a child shall do.
+    """The task of a child process.
 
     Attributes
     ----------

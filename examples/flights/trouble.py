@@ -1,4 +1,4 @@
-"""What goes wrong in the demo's regional pipeline: one region fails for a while, one is slow."""
+"""Trouble in the demo's regional pipeline: one region fails for a while, one is slow."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ HANGING = "hanging"
 
 
 class RunwayClosedError(RuntimeError):
-    """What the failing region raises."""
+    """The error of the failing region."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trouble:
-    """What happens to whom, and when.
+    """Failures and delays: their regions, and their days.
 
     Attributes
     ----------
@@ -58,9 +58,9 @@ class TroubledDelays(RollingDelays):
     Parameters
     ----------
     carriers : sequence of str
-        As for `RollingDelays`.
+        The argument of `RollingDelays`.
     trouble : Trouble
-        What goes wrong.
+        Its failures and delays.
     """
 
     def __init__(self, carriers: Sequence[str], trouble: Trouble) -> None:

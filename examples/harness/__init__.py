@@ -1,1 +1,1 @@
-"""What examples and benchmarks share: processes, sessions, figures, checks, and the screen."""
+"""Parts that examples and benchmarks share: processes, sessions, figures, checks, the screen."""

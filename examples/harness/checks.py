@@ -30,7 +30,7 @@ def comparison_text(found: Comparison, *, to: str = BATCH_COMPUTATION) -> str:
     found
         The comparison.
     to
-        What the rows were compared with, in words.
+        The other side of the comparison, in words.
     """
     if found.equal:
         return (

@@ -77,8 +77,8 @@ def last_per_key(batches: list[pa.Table], *, key: str) -> pa.Table:
 def canonical(table: pa.Table) -> pa.Table:
     """Sort by all columns, so that equal sets of rows become equal tables.
 
-    Whether a column is declared nullable is dropped: a batch plan and a streaming plan may
-    declare it differently for the same rows.
+    Drops the nullability of columns: a batch plan and a streaming plan may declare it
+    differently for the same rows.
     """
     table = table.cast(pa.schema([(field.name, field.type) for field in table.schema]))
     keys = [(name, "ascending") for name in table.column_names]

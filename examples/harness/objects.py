@@ -1,4 +1,4 @@
-"""What is in a checkpoint: the objects of a state store, the newest batch in Spark's logs."""
+"""The content of a checkpoint: the objects of a state store, the newest batch in Spark's logs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOW_COUNTED = (
 
 @dataclass(frozen=True, kw_only=True)
 class StateObjects:
-    """What a state store left in one checkpoint.
+    """Objects of a state store in one checkpoint.
 
     Attributes
     ----------

@@ -55,7 +55,7 @@ class SparkChild:
         Arguments of the Python interpreter, for instance ``["-m", "package.module"]``. The
         specification (JSON) and the number of the file descriptor for events are appended.
     spec
-        What the child shall do; must be serialisable as JSON.
+        The task of the child; must be serialisable as JSON.
     log
         File for the output of the child and its JVM; appended to.
     """
@@ -161,7 +161,7 @@ def follow(
     Parameters
     ----------
     command, spec, log
-        As for `SparkChild`; the folder of the log is created.
+        The arguments of `SparkChild`; the folder of the log is created.
     silence_s
         Longest time without any event, in seconds.
     on_event

@@ -1,4 +1,4 @@
-"""What the user sees: progress bars in a terminal, plain lines elsewhere."""
+"""Output for the user: progress bars in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 

@@ -22,9 +22,9 @@ class Allowed:
     least, most : int or None
         Bounds; those of a time in seconds.
     above : bool
-        Whether `least` itself is not allowed.
+        True if `least` itself is not allowed.
     optional : bool
-        Whether None is allowed.
+        True if None is allowed.
     note : str
         Further allowed values, in words.
     """

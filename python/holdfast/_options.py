@@ -232,7 +232,7 @@ def takes_options(*, left_alone: bool) -> Callable[[F], F]:
     Parameters
     ----------
     left_alone : bool
-        Whether an option that is not given is None, and not its default.
+        True if an option that is not given is None, and not its default.
     """
     types = get_type_hints(StoreOptions)
 

@@ -105,7 +105,7 @@ def configure(
     builder : pyspark.sql.SparkSession.Builder
         A builder whose session has not been created yet.
     **options
-        Those of `spark_conf`. They replace settings of the builder.
+        Options of `spark_conf`. They replace settings of the builder.
 
     Returns
     -------

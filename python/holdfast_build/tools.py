@@ -30,7 +30,7 @@ def run(what: str, *command: str, shown: bool = False, cwd: Path | None = ROOT) 
     *command : str
         The program and its arguments.
     shown : bool
-        Whether its output goes to stderr, for the person who builds. Otherwise it is returned.
+        True sends its output to stderr, for the person who builds. Otherwise it is returned.
     cwd : Path or None
         Its working directory, None for that of this process.
     """

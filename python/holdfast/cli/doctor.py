@@ -65,7 +65,7 @@ class Finding:
     outcome : {"ok", "note", "wrong", "skipped"}
         A note is something to know that does not keep Holdfast from working.
     remedy : str
-        What to do; empty if there is nothing to do.
+        Advice for the reader; empty if there is nothing to do.
     """
 
     outcome: Literal["ok", "note", "wrong", "skipped"]

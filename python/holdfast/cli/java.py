@@ -30,7 +30,7 @@ class MissingJavaError(OSError):
     Attributes
     ----------
     what, remedy : str
-        What was found, and what to do.
+        The finding, and the advice.
     """
 
     def __init__(self, what: str, remedy: str) -> None:
@@ -92,7 +92,7 @@ def _remedy(home: str | None) -> str:
 def begin_jvm() -> Any:
     """Return py4j's view of a JVM with the settings of spark-defaults.conf, and no session.
 
-    What it logs is not shown.
+    The log of the JVM is not shown.
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """Command line of Holdfast: ``holdfast`` or ``python -m holdfast``.
 
-What a program may read goes to stdout; what a person should know goes to stderr.
+Output for programs goes to stdout, messages for people go to stderr.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _make_printable() -> None:
 def _close_stdout() -> None:
     """Let go of a pipe that nobody reads, such as that to `head`.
 
-    What is left in the buffer would be written at the end of the process, and fail again.
+    Otherwise the rest of the buffer would be written at the end of the process, and fail again.
     """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())

@@ -71,7 +71,7 @@ def print_verdicts(
     Parameters
     ----------
     verdicts : sequence of mapping
-        As in the documents.
+        Rows of the documents.
     number, of, parts : str
         Name of their number, of what they are, and of their parts.
     """

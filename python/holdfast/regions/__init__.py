@@ -5,7 +5,7 @@ the stream (a Kafka partition, a device shard: whatever `region_by` identifies) 
 instances and state of its own. If some regions fail to snapshot, the checkpoint completes with
 their last good state, and their rows are stored and come again.
 
-What needs PyArrow and NumPy is imported where it is asked for: the command line reads checkpoints
+Modules that need PyArrow and NumPy are imported on first use: the command line reads checkpoints
 without them.
 """
 

@@ -43,9 +43,9 @@ impl Payload {
                 // SAFETY: the buffer is C-contiguous (checked in `of`) and not empty, so `buf_ptr`
                 // points at `len_bytes` readable bytes; the exporter keeps them in place while the
                 // buffer is held, and `self` outlives the slice. Another Python thread could write
-                // to a mutable buffer meanwhile. As with every extension that releases the GIL
-                // (`hashlib`, `zlib`), the caller must not do that, as the documentation of
-                // `append` says. No invariant of the core depends on the bytes staying equal.
+                // to a mutable buffer meanwhile. The documentation of `append` forbids that, as
+                // every extension that releases the GIL does (`hashlib`, `zlib`). No invariant of the
+                // core depends on the bytes staying equal.
                 let bytes = unsafe {
                     std::slice::from_raw_parts(buffer.buf_ptr().cast::<u8>(), buffer.len_bytes())
                 };

@@ -89,7 +89,7 @@ impl ManagerClient {
     /// FileNotFoundError
     ///     If this process is no Python worker of Spark, or its executor does not listen.
     /// ValueError, NotImplementedError, OSError
-    ///     As from `ManagerClient`.
+    ///     In the same cases as `ManagerClient`.
     #[staticmethod]
     #[pyo3(signature = (
         *,

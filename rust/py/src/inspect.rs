@@ -131,7 +131,7 @@ impl From<CoreReport> for SegmentReport {
 /// Raises
 /// ------
 /// FileNotFoundError, CorruptSegmentError, NewerFormatError, OSError
-///     As `read_segment`.
+///     In the same cases as `read_segment`.
 #[pyfunction]
 #[pyo3(signature = (folder, r#ref))]
 pub(crate) fn inspect_segment(

@@ -45,7 +45,7 @@ use crate::values::{Owner, SegmentRef};
 ///     Size in bytes at which a file is sealed and the next one is begun. A soft bound: the segment
 ///     that crosses it is still written whole.
 /// across_checkpoints : bool, optional
-///     Whether a file takes segments of several checkpoints. By default it does if the storage can
+///     True if a file takes segments of several checkpoints. This is the default if the storage can
 ///     append durably, as local files can.
 /// compression : {"lz4", "none"}, default "lz4"
 ///     How payloads are compressed on disk. Both are always readable.
@@ -230,7 +230,7 @@ impl SnapshotManager {
     ///     The owners that fell back, and the origin of the state the checkpoint has for them: the
     ///     checkpoint whose snapshot really produced it, through any chain of fallbacks.
     /// retained, decided
-    ///     As for `completed`. The entry of `checkpoint` equals `fallbacks`.
+    ///     The same as in `completed`. The entry of `checkpoint` equals `fallbacks`.
     ///
     /// Raises
     /// ------
@@ -262,12 +262,12 @@ impl SnapshotManager {
     /// checkpoint : int
     ///     Id of the attempt.
     /// retained, decided
-    ///     As for `completed`, without `checkpoint`.
+    ///     The same as in `completed`, without `checkpoint`.
     ///
     /// Raises
     /// ------
     /// ValueError, FencedError
-    ///     As from `completed`.
+    ///     In the same cases as `completed`.
     #[pyo3(signature = (checkpoint, retained, *, decided = None))]
     fn aborted(
         &self,
@@ -287,12 +287,12 @@ impl SnapshotManager {
     /// checkpoint : int
     ///     Id of the checkpoint.
     /// retained, decided
-    ///     As for `completed`, without `checkpoint`.
+    ///     The same as in `completed`, without `checkpoint`.
     ///
     /// Raises
     /// ------
     /// ValueError, FencedError
-    ///     As from `completed`.
+    ///     In the same cases as `completed`.
     #[pyo3(signature = (checkpoint, retained, *, decided = None))]
     fn subsumed(
         &self,

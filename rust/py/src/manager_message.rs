@@ -14,13 +14,13 @@ use crate::arguments::{FallbacksArgument, ReleasedArgument, RetainedArgument, on
 /// kind : {"completed", "partially_completed", "aborted"}
 ///     Method of `SnapshotManager` that is called there.
 /// fallbacks : mapping of Owner to int
-///     As for `SnapshotManager.partially_completed`; empty for every other kind.
+///     The argument of `SnapshotManager.partially_completed`; empty for every other kind.
 /// retained : mapping of int to mapping of Owner to int
-///     As for `SnapshotManager.completed`.
+///     The argument of `SnapshotManager.completed`.
 /// decided : int, optional
-///     As for `SnapshotManager.completed`.
+///     The argument of `SnapshotManager.completed`.
 /// released : mapping of Owner to sequence of SegmentRef, optional
-///     As for `SnapshotManager.release`, which is called first.
+///     The argument of `SnapshotManager.release`, which is called first.
 ///
 /// Returns
 /// -------

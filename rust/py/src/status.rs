@@ -66,7 +66,7 @@ impl Stats {
 pub(crate) struct FileStatus {
     /// Name of the file inside the storage root.
     file: String,
-    /// Whether it takes appends, or its writer is closing it.
+    /// True while it takes appends, or its writer is closing it.
     open: bool,
     /// Size in bytes: segments, live or not, and footer.
     physical_bytes: u64,
@@ -74,9 +74,9 @@ pub(crate) struct FileStatus {
     live_segments: u64,
     /// Their size in bytes, as stored.
     live_bytes: u64,
-    /// Whether only owners that fell back keep it alive.
+    /// True if only owners that fell back keep it alive.
     pinned: bool,
-    /// Whether its segments are no longer offered for reuse, so that it can be deleted.
+    /// True if its segments are no longer offered for reuse, so that it can be deleted.
     wasteful: bool,
 }
 

@@ -251,7 +251,7 @@ impl World {
             .filter(|file| file.seq > 0)
             .collect();
         // Where appends are not durable a file is not listed while it is open, and never when
-        // finishing it failed. What is needed was read just before, so it is in neither.
+        // finishing it failed. Needed files were read just before, so they are in neither.
         let hidden = known
             .difference(&stored)
             .next()

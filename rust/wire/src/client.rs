@@ -104,7 +104,7 @@ impl Client {
         }
     }
 
-    /// As
+    /// Does the same as
     /// [`SnapshotManager::persist_segments`](holdfast_core::manager::SnapshotManager::persist_segments).
     ///
     /// # Errors

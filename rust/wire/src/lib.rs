@@ -2,8 +2,8 @@
 //! messages both ways, large payloads by passed file descriptor.
 //!
 //! Python workers hand their segments to the one [`SnapshotManager`](holdfast_core::manager) of
-//! their executor this way, so that merging crosses processes. What a worker says to the driver
-//! travels the same way as opaque bytes; the [`Host`] carries it further.
+//! their executor this way, so that merging crosses processes. Messages from a worker to the driver
+//! travel the same way as opaque bytes; the [`Host`] carries it further.
 //!
 //! Every length is checked against a limit before memory is taken. A client that breaks the
 //! protocol gets an error and loses its connection; a client that dies leaves its neighbours

@@ -1,4 +1,4 @@
-"""What docs/reference/errors.md says, and where the messages that it shows come from."""
+"""The content of docs/reference/errors.md, and the sources of the messages that it shows."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ def messages(text: str) -> Iterator[str]:
 
 
 def parts(message: str) -> list[str]:
-    """What of a message does not vary."""
+    """Return the parts of a message that do not vary."""
     said = message.removeprefix("holdfast: ")
     return [part for part in map(str.strip, said.split(_VARIES)) if len(part) > 2]

@@ -1,4 +1,4 @@
-"""What docs/monitoring.md, the reference of metrics and examples/monitoring say."""
+"""The content of docs/monitoring.md, the reference of metrics and examples/monitoring."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def of_the_progress() -> dict[str, tuple[str, str]]:
 
 
 def names_of_the_reference() -> set[str]:
-    """What prometheus.yml calls the metrics that the reference has of Spark's metrics system."""
+    """Names in prometheus.yml of the metrics that the reference has of Spark's metrics system."""
     text = METRICS.read_text().partition("## In Spark's metrics system")[2]
     plain, found_there, regional = text.partition("`regional.NAME`")
     assert found_there, f"{METRICS} has no table of the metrics of a regional pipeline"

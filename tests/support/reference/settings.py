@@ -29,7 +29,7 @@ _PARAMETER = re.compile(r"^(\w+(?:, \w+)*) : ([^\n]*)\n((?:    [^\n]*\n|\n)*)", 
 
 
 def described(documented: Callable[..., Any]) -> dict[str, tuple[str, str]]:
-    """What a docstring says of each parameter: its type with its default, and its meaning."""
+    """Type with default, and meaning, of each parameter of a docstring."""
     section = _SECTION.search(f"{inspect.getdoc(documented)}\n")
     assert section is not None
     found = {}
@@ -40,7 +40,7 @@ def described(documented: Callable[..., Any]) -> dict[str, tuple[str, str]]:
 
 
 def meanings(documented: Callable[..., Any]) -> dict[str, str]:
-    """What a docstring says that each parameter means, in Markdown."""
+    """Meaning of each parameter of a docstring, in Markdown."""
     return {name: meaning for name, (_, meaning) in described(documented).items()}
 
 
@@ -77,7 +77,7 @@ def time(value: timedelta) -> str:
 
 
 def bounds(allowed: Allowed) -> str:
-    """What an option may be, in words."""
+    """Allowed values of an option, in words."""
 
     def shown(count: int) -> str:
         return size(count) if allowed.unit == "bytes" and count >= 1024 else f"{count:,}"

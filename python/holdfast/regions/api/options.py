@@ -54,7 +54,7 @@ class PipelineOptions:
     name : str, default "pipeline"
         Name of the pipeline in messages, and of its state; the same after a restart.
     regional : bool, default True
-        Whether a checkpoint may complete without some regions. Needs operators that all declare
+        True lets a checkpoint complete without some regions. Needs operators that all declare
         ``region_safe``.
     max_failure_ratio : float, default 0.3
         Share of the regions with rows in a batch that may fail in its checkpoint; one always may,
@@ -95,9 +95,9 @@ class PipelineOptions:
         before, or is stopped, has not come to the end of data. Not for ``open_local``, which has
         ``LocalQuery.end_of_data``.
     verify_state : bool, default True
-        Whether everything that the restored checkpoint needs is read at the start, so that damage
-        is found before the first batch. False: only that it is there; damage makes its region
-        fail when the region is next run.
+        True reads all files that the restored checkpoint needs at the start, so that damage is
+        found before the first batch. False only checks that the files are there; damage makes its
+        region fail when the region is next run.
     drop_undeclared_state : bool, default False
         Drop state of the checkpoint that no operator declares any more, from the next checkpoint
         on. Otherwise the start refuses it.

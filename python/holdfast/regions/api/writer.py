@@ -104,9 +104,9 @@ class RegionalWriter:
         Raises
         ------
         DamagedCheckpointError, FileNotFoundError, FileExistsError, FolderInUseError
-            As from `start`.
+            In the same cases as `start`.
         LayoutChangedError, ValueError
-            As from `start`.
+            In the same cases as `start`.
         RuntimeError
             If there is no CuPy, or it finds no CUDA device, with `gpu`.
         """

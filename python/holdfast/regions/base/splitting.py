@@ -131,7 +131,7 @@ def route_codes(
     Raises
     ------
     ValueError, TypeError
-        As for `split_by_region`.
+        In the same cases as `split_by_region`.
     """
     keys = _keys(batch, route_by, of=of)
     if batch.num_rows == 0:
@@ -149,7 +149,7 @@ def require_keys(schema: pa.Schema, names: str | Sequence[str], *, of: str) -> N
     Raises
     ------
     ValueError, TypeError
-        As for `split_by_region`.
+        In the same cases as `split_by_region`.
     """
     wanted = column_names(names, of=of)
     fields = pa.schema([field for field in schema if field.name in wanted])

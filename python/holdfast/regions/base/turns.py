@@ -60,7 +60,7 @@ class Turns:
         Raises
         ------
         RegionalQueryError
-            As `require_outside`; or if the pipeline is closed.
+            In the same cases as `require_outside`, and if the pipeline is closed.
         """
         self.require_outside(call)
         if self._closed:

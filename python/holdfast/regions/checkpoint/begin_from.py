@@ -56,7 +56,7 @@ class Restore:
     path : Path or HadoopPath
         A savepoint, or the checkpoint folder of another pipeline.
     mode : {"claim", "no_claim"}
-        Whether that folder is deleted once it is not needed.
+        ``claim`` deletes that folder once it is not needed.
     checkpoint_id : int or None
         Which of its checkpoints; None: the latest.
     """

@@ -42,7 +42,7 @@ class QueryCheckpoint:
     partitions : int or None
         Number of partitions of the state, known if `provider` is.
     has_state : bool
-        Whether one of its operators keeps state.
+        True if one of its operators keeps state.
     files, file_bytes : int
         Number of Holdfast's files with state, and their size in bytes.
     """

@@ -108,7 +108,7 @@ class Declined:
         Where *all* rows are stored that the region's source gave it in this batch. The first
         decline that brings some counts; a second one can only be a copy of the same rows.
     had_rows : bool
-        Whether there were such rows. If none of them is stored, the attempt cannot complete.
+        True if there were such rows. If none of them is stored, the attempt cannot complete.
     task : str, optional
         The lost task, if that is the reason. All its regions are one failure (R12).
     problem : Problem, optional

@@ -61,8 +61,8 @@ class CheckpointCoordinator:
     restored : CheckpointMetadata or None
         The checkpoint to go on from; None at the first start.
     retained : sequence of CheckpointMetadata, default ()
-        Every checkpoint whose metadata was found. Those newer than ``restored`` were given up when
-        the user went back, and are dropped at `Start`.
+        Every checkpoint whose metadata was found. Checkpoints newer than ``restored`` were given
+        up when the user went back, and are dropped at `Start`.
     last_id : int, default 0
         The largest id that was ever used, also by attempts that left no metadata (R2).
     changed : collection of str, default ()

@@ -109,7 +109,7 @@ class OperatorCoordinator(ABC):
         Returns
         -------
         bytes
-            As for `checkpoint`.
+            The same form as `checkpoint` returns.
 
         Raises
         ------

@@ -42,7 +42,7 @@ def make_folder(path: Path, *, exist_ok: bool = False) -> None:
         make_folder(path.parent, exist_ok=True)
         make_folder(path, exist_ok=exist_ok)
     except OSError:
-        # As in `Path.mkdir`: some systems refuse to make a folder that is there.
+        # `Path.mkdir` asks the same way: some systems refuse to make a folder that is there.
         if not exist_ok or not path.is_dir():
             raise
     else:

@@ -25,9 +25,10 @@ def any_folder(path: str | os.PathLike[str] | HadoopPath) -> AnyPath:
     Parameters
     ----------
     path : str or os.PathLike
-        As a string a URI such as ``hdfs://namenode/checkpoints`` or ``s3a://bucket/checkpoints``.
-        A string without a scheme is a path of Spark's default file system (``fs.defaultFS``), or
-        without a Spark session of a mounted one. A `pathlib.Path` is always mounted.
+        A string may be a URI such as ``hdfs://namenode/checkpoints`` or
+        ``s3a://bucket/checkpoints``. A string without a scheme is a path of Spark's default file
+        system (``fs.defaultFS``), or of a mounted one if there is no Spark session. A
+        `pathlib.Path` is always mounted.
 
     Raises
     ------
@@ -65,8 +66,8 @@ def local_folder(path: str | os.PathLike[str]) -> MountedPath:
     Parameters
     ----------
     path : str or os.PathLike
-        A path, or as a string also a URI ``file:/...`` or ``file:///...``. As in Spark, nothing
-        in the URI is unescaped.
+        A path, or as a string also a URI ``file:/...`` or ``file:///...``. Nothing in the URI is
+        unescaped, as in Spark.
 
     Raises
     ------

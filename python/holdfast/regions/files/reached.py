@@ -49,13 +49,13 @@ class Status:
     Attributes
     ----------
     is_folder : bool
-        Whether it is a folder; on object stores, whether objects lie below it.
+        True for a folder; on object stores, True if objects lie below it.
     st_size : int
         Size of a file in bytes.
     modified_ms : int
         Time of the last change, in milliseconds since 1970.
     is_other : bool, default False
-        Whether it is neither a folder nor a file, such as a symbolic link.
+        True if it is neither a folder nor a file, such as a symbolic link.
     """
 
     is_folder: bool

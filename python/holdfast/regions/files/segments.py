@@ -34,7 +34,7 @@ class MountedSegments:
         Raises
         ------
         FileNotFoundError, CorruptSegmentError, NewerFormatError, OSError
-            As `holdfast._core.read_segment`.
+            In the same cases as `holdfast._core.read_segment`.
         """
         return read_segment(self._folder, ref, owner)
 

@@ -31,8 +31,8 @@ WRITE_BYTES: Final = 256 * 1024
 class ParquetStage(Stage):
     """Output of one region in one attempt; see `ParquetSink.writer`.
 
-    A stage ends once: by `close`, by `discard`, or by a failed `write`. As a context manager it
-    discards rows that were not closed.
+    A stage ends once: by `close`, by `discard`, or by a failed `write`. Used as a context
+    manager, it discards rows that were not closed.
     """
 
     def __init__(

@@ -212,8 +212,8 @@ class TwoPhaseSink(ABC):
         Parameters
         ----------
         staged : sequence of Staged
-            As for `commit`; may be empty. Metadata may come from elsewhere with a savepoint: check
-            that names are such as the sink makes.
+            The argument of `commit`; may be empty. Metadata may come from elsewhere with a
+            savepoint: check that the sink could have made the names.
         """
         if staged:
             self.commit(checkpoint, staged)

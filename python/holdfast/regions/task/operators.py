@@ -119,7 +119,7 @@ class Operator:
         Returns
         -------
         pyarrow.RecordBatch, pyarrow.Table, iterable of these, or None
-            As for `process`.
+            The same as from `process`.
         """
         return None
 

@@ -272,7 +272,7 @@ fn the_most_wasteful_files_stop_being_reused_until_the_bound_holds() {
     );
 }
 
-/// As for floors, see the test of this name in `tests/reclaim.rs`.
+/// The same for floors: see the test of this name in `tests/reclaim.rs`.
 #[test]
 fn a_file_within_the_bound_does_not_hide_a_smaller_one_that_is_not() {
     let mut ledger = Ledger::default();

@@ -16,7 +16,7 @@ impl SnapshotManager {
     /// # Errors
     /// `InvalidInput`, without any change, for a segment that belongs to another owner, for an
     /// owner with two origins in one checkpoint, and for an origin newer than the checkpoint.
-    /// `Fenced` when a newer manager took the folder over. Those of listing and of reading indexes.
+    /// `Fenced` when a newer manager took the folder over. Errors of listing and reading indexes.
     /// `NotFound` when segments are missing; all others are known then, and no named file is
     /// deleted, damaged or not. After any other error `sweep` is refused until a restore succeeds.
     pub fn restore(&self, checkpoints: &[RestoredCheckpoint]) -> Result<()> {

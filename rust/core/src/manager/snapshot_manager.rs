@@ -346,8 +346,8 @@ impl SnapshotManager {
         Ok(leased.collect())
     }
 
-    /// Releases the segments of a refused acknowledgement. Those that were written for it die at
-    /// once, reused ones stay. May be called any number of times.
+    /// Releases the segments of a refused acknowledgement. Segments that were written for it die
+    /// at once, reused ones stay. May be called any number of times.
     pub fn release(&self, owner: &Owner, refs: &[SegmentRef]) {
         {
             let mut registry = self.shared.registry.lock();

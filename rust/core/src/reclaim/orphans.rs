@@ -18,7 +18,7 @@ use crate::storage::Storage;
 /// terms are as for [`reclaim`](super::reclaim).
 ///
 /// # Errors
-/// As [`reclaim`](super::reclaim); those of `retained`; `InvalidInput` when a checkpoint gives an
+/// Errors of [`reclaim`](super::reclaim) and `retained`; `InvalidInput` when a checkpoint gives an
 /// owner two origins, or one that is newer than itself; `NotFound` when segments that a checkpoint
 /// refers to are missing. Nothing was deleted then.
 pub fn reclaim_orphans(

@@ -41,7 +41,7 @@ use crate::values::{Owner, SegmentRef};
 /// consecutive_regional : int, default 0
 ///     Regional completions in a row up to this one.
 /// force_global : bool, default False
-///     Whether the next attempt must be global.
+///     True if the next attempt must be global.
 /// finished_operators : sequence of str, default ()
 ///     Operators that are finished in every region.
 /// properties : mapping of str to str, default {}

@@ -200,9 +200,9 @@ impl Staged {
 /// staged : sequence of Staged, default ()
 ///     Files that sinks staged up to this checkpoint.
 /// finished : bool, default False
-///     Whether the region has seen the end of its data.
+///     True if the region has seen the end of its data.
 /// failed : bool, default False
-///     Whether the region fell back in this checkpoint.
+///     True if the region fell back in this checkpoint.
 /// fallbacks : int, default 0
 ///     Number of fallbacks since its last snapshot.
 /// stale_since_ms : int, optional

@@ -69,7 +69,7 @@ impl Session for Served {
     }
 }
 
-/// What a client gets when Python code that serves it raises; `what` was called.
+/// Returns the error that a client gets when Python code that serves it raises; `what` was called.
 fn from_py(what: &str, error: &PyErr) -> Error {
     Python::attach(|py| {
         let kind = if error.is_instance_of::<AttemptEndedError>(py) {

@@ -145,7 +145,7 @@ fn frame(message: &impl Message) -> Vec<u8> {
     frame
 }
 
-/// What the server says; `None` when it closed.
+/// Returns the answer of the server; `None` when it closed.
 fn answer(stream: &mut UnixStream) -> Option<Answer> {
     let mut length = [0; 4];
     stream.read_exact(&mut length).ok()?;

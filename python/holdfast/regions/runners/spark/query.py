@@ -65,9 +65,9 @@ def _jvm_answers(context: Any) -> bool:
 class RegionalQuery:
     """A running pipeline, much like a ``pyspark.sql.streaming.StreamingQuery``.
 
-    Made by ``RegionalWriter.start``. Its methods may be called from several threads. Those that
-    wait for a batch are refused to the pipeline's own code, such as the function of
-    ``foreach_batch``, and in a forked child.
+    Made by ``RegionalWriter.start``. Its methods may be called from several threads. The pipeline's
+    own code, such as the function of ``foreach_batch``, and a forked child must not call methods
+    that wait for a batch: they raise.
 
     Attributes
     ----------
@@ -203,7 +203,7 @@ class RegionalQuery:
         Returns
         -------
         PipelineMetrics
-            As of the last answer of a region; ``dataclasses.asdict`` makes JSON of it.
+            The figures of the last answer of a region; ``dataclasses.asdict`` makes JSON of them.
         """
         return self._driver.metrics()
 

@@ -213,8 +213,8 @@ impl StateStore {
     /// `ids` are those of the versions after `from`, of all stores of the partition.
     ///
     /// # Errors
-    /// As [`StateStore::open`]; `InvalidInput` if `to` is older than `from`; `Unsupported` if a
-    /// commit in between wrote all content instead of its changes.
+    /// Errors of [`StateStore::open`]; `InvalidInput` if `to` is older than `from`; `Unsupported` if
+    /// a commit in between wrote all content instead of its changes.
     pub fn replay(
         &mut self,
         storage: &dyn Storage,

@@ -295,8 +295,8 @@ pub(crate) fn sort_by_key<'k>(
     }
 }
 
-/// Eight bytes of `key` from `skip` on, big-endian and padded with zeros. Of two keys that agree up
-/// to `skip`, the one with the smaller head is smaller.
+/// Eight bytes of `key` from `skip` on, big-endian and padded with zeros. If two keys agree up to
+/// `skip`, the key with the smaller head is smaller.
 fn head_of(key: &[u8], skip: usize) -> u64 {
     let mut head = [0; 8];
     for (to, from) in head.iter_mut().zip(key.iter().skip(skip)) {

@@ -87,7 +87,7 @@ public final class LargerBench implements AutoCloseable {
     return one.publish();
   }
 
-  /** What background maintenance does once a minute. */
+  /** Does the background maintenance of one minute. */
   public long maintain() {
     return one.maintain();
   }

@@ -76,7 +76,7 @@ final class OneStore implements AutoCloseable {
     return version;
   }
 
-  /** What the newest version's commit returned as its id; null where the provider has none. */
+  /** Returns the id of the newest version's commit; null where the provider has none. */
   String commitId() {
     return commitId.isDefined() ? commitId.get() : null;
   }
@@ -127,7 +127,7 @@ final class OneStore implements AutoCloseable {
     store.abort();
   }
 
-  /** What background maintenance does once a minute. */
+  /** Does the background maintenance of one minute. */
   long maintain() {
     long start = System.nanoTime();
     provider.doMaintenance();

@@ -50,7 +50,7 @@ final class Rows {
     return value.getLong(0) ^ value.getLong(1) ^ value.getLong(2);
   }
 
-  /** What {@link #read} makes of {@code value(number)}. */
+  /** Returns the number that {@link #read} makes of {@code value(number)}. */
   static long expected(long number) {
     return number ^ mixed(number) ^ ~number;
   }

@@ -66,7 +66,7 @@ public final class StoreBench implements AutoCloseable {
     one.abort();
   }
 
-  /** What background maintenance does once a minute. */
+  /** Does the background maintenance of one minute. */
   public long maintain() {
     return one.maintain();
   }

@@ -27,7 +27,7 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
   private final Configuration conf;
   private final Path root;
 
-  /** Whether the query has begun: its checkpoint belongs to Holdfast, or is new. */
+  /** True once the query has begun: its checkpoint belongs to Holdfast, or is new. */
   private volatile boolean begun;
 
   public HoldfastCheckpointFileManager(Path path, Configuration hadoopConf) {

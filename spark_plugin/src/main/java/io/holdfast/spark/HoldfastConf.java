@@ -45,13 +45,13 @@ public final class HoldfastConf {
     CHANGE_JOURNAL(
         "changeJournal",
         "false",
-        "Whether batches record every change of state for the change feed of the state reader, those"
-            + " that the same batch replaced included: true or false."),
+        "true records every change of state in a batch for the change feed of the state reader,"
+            + " even if the same batch replaced it. false records the last change of each key."),
     SPARK_FILES(
         "sparkFiles",
         "true",
-        "Whether Holdfast writes the files that Spark itself keeps in a checkpoint, durably and with few"
-            + " requests: true, or false to leave them to Spark's own file manager.");
+        "true lets Holdfast write the files that Spark itself keeps in a checkpoint, durably and"
+            + " with few requests. false leaves them to Spark's own file manager.");
 
     final String key;
     final String defaultValue;
@@ -102,7 +102,7 @@ public final class HoldfastConf {
   /** Local disk for remote state that may leave memory. */
   public final long localCacheBytes;
 
-  /** Whether commits record every operation. */
+  /** True if commits record every operation. */
   final boolean changeJournal;
 
   /** Reads the settings that travelled with a state store. */
@@ -117,7 +117,7 @@ public final class HoldfastConf {
     compression = Compression.named(named).orElseThrow(() -> wrong(Setting.COMPRESSION, named));
   }
 
-  /** Whether Holdfast writes Spark's own files of a checkpoint, and not Spark. */
+  /** Returns true if Holdfast, and not Spark, writes Spark's own files of a checkpoint. */
   static boolean writesSparkFiles(Configuration conf) {
     // The constructor above refuses a wrong value when the query starts.
     return conf.getBoolean(Setting.SPARK_FILES.key, true);

@@ -186,7 +186,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
     return nativeStore.ownId(version, context.idsOfVersion(version));
   }
 
-  /** Whether this task belongs to a state reader, and not to a query. */
+  /** Returns true if this task belongs to a state reader, and not to a query. */
   private static boolean isReader() {
     TaskContext task = TaskContext.get();
     return task != null && task.getLocalProperty(HoldfastConf.BATCH_ID_KEY) == null;

@@ -80,7 +80,7 @@ public final class Native {
 
   public static native void closeFolder(long folder);
 
-  /** Whether merges wrote runs that commits cannot refer to before their file is closed. */
+  /** Returns true if commits cannot refer to runs of a merge before their file is closed. */
   public static native boolean hasPendingRuns(long folder);
 
   /** Closes the files of such runs. A file that a merge writes to is closed after the merge. */
@@ -92,7 +92,7 @@ public final class Native {
    */
   public static native void limitMemory(long limit, long target);
 
-  /** Whether stores of this process ever took more than the target. */
+  /** Returns true if stores of this process ever took more than the target. */
   public static native boolean wasShortOfMemory();
 
   /** Keeps pages of remote files in a nameless file of {@code dir}: none if below 256 KiB. */

@@ -37,7 +37,7 @@ public final class CheckpointGuard {
 
   private CheckpointGuard() {}
 
-  /** Whether the session selects Holdfast for the queries that it starts. */
+  /** Returns true if the session selects Holdfast for the queries that it starts. */
   public static boolean wantsHoldfast(Configuration conf) {
     return HoldfastConf.PROVIDER_CLASS.equals(conf.get(HoldfastConf.PROVIDER_KEY));
   }
@@ -67,8 +67,8 @@ public final class CheckpointGuard {
   }
 
   /**
-   * Whether a query that selects Holdfast reads a plan. Readers of a checkpoint (the state reader,
-   * which runs on other threads) are let through.
+   * Returns true if a query that selects Holdfast reads a plan. Readers of a checkpoint (the state
+   * reader, which runs on other threads) are let through.
    */
   public static boolean isRestart(Configuration conf, Path path) {
     return wantsHoldfast(conf)

@@ -50,7 +50,7 @@ public final class SparkRecords {
     return recorded.isPresent();
   }
 
-  /** As {@link #starting}, but remembers nothing, because the plugin is not running. */
+  /** Checks like {@link #starting}, but remembers nothing, because the plugin is not running. */
   public static boolean refuseNewer(Path checkpoint, Configuration conf) {
     return accepted(qualified(checkpoint, conf), conf).isPresent();
   }
@@ -80,7 +80,7 @@ public final class SparkRecords {
     }
   }
 
-  /** Whether this application started a query with the checkpoint. */
+  /** Returns true if this application started a query with the checkpoint. */
   boolean knows(Path checkpoint, Configuration conf) {
     return known.containsKey(qualified(checkpoint, conf));
   }

@@ -141,7 +141,7 @@ public final class StoreManagers {
       return first;
     }
 
-    /** Whether maintenance is over; {@link #awaitQuiet} begins anew then. */
+    /** Returns true if maintenance is over; {@link #awaitQuiet} begins anew then. */
     private synchronized boolean isQuiet() {
       long restedMs = (System.nanoTime() - maintainedAtNanos) / 1_000_000;
       boolean quiet = maintained == 0 && restedMs >= QUIET_MS;

@@ -83,7 +83,7 @@ public final class HadoopFolder {
         : fileSystem.createFile(path).overwrite(false).recursive().build();
   }
 
-  /** Whether files are visible before they are finished; else visible files never change. */
+  /** Returns true if files are visible before they are finished; else they never change. */
   boolean seenWhileWritten() {
     return seenWhileWritten;
   }

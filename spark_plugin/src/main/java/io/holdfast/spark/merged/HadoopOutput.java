@@ -20,7 +20,7 @@ final class HadoopOutput {
     durableAppend = out.hasCapability(StreamCapabilities.HSYNC);
   }
 
-  /** Whether appended bytes survive this process. Otherwise the file appears at its end. */
+  /** Returns true if appended bytes survive this process. Else the file appears at its end. */
   boolean durableAppend() {
     return durableAppend;
   }

@@ -43,7 +43,7 @@ public final class SegmentFolder {
     return new SegmentFolder(name, conf);
   }
 
-  /** Whether state stores use the folder. The driver deletes every file that they do not need. */
+  /** Returns true if state stores use the folder. The driver deletes files that they need not. */
   public boolean isOfStateStores() {
     return name.endsWith("/state/" + HoldfastConf.STATE_FOLDER);
   }

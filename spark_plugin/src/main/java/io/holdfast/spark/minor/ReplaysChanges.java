@@ -15,7 +15,7 @@ public interface ReplaysChanges extends SupportsFineGrainedReplay {
   StateStore replay(
       long snapshotVersion, long endVersion, Option<String> snapshotId, Option<String> endId);
 
-  /** As {@link #replay}, for reading. */
+  /** Does the same as {@link #replay}, for reading. */
   ReadStateStore replayForReading(
       long snapshotVersion, long endVersion, Option<String> snapshotId, Option<String> endId);
 

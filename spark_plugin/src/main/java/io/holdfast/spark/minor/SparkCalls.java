@@ -39,7 +39,7 @@ public final class SparkCalls {
         .foreach(ref -> ref.snapshotUploaded(providerId, version, now)); // from-4.1
   }
 
-  /** Whether {@link #reportSnapshot} is wanted. */
+  /** Returns true if {@link #reportSnapshot} is wanted. */
   public static boolean wantsSnapshots(StateStoreConf conf) {
     return conf.reportSnapshotUploadLag(); // from-4.1
     // until-4.0: return false;

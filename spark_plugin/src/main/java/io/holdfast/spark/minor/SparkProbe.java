@@ -137,9 +137,9 @@ public final class SparkProbe {
   }
 
   /**
-   * Whether the JVM finds a member. Reflection would list all methods of the class, and needs the
-   * types in all of them. Spark does not ship every such type, so method handles look for the one
-   * member.
+   * Returns true if the JVM finds a member. Reflection would list all methods of the class, and
+   * needs the types in all of them. Spark does not ship every such type, so method handles look for
+   * the one member.
    */
   private boolean has(Class<?> owner, Member member) {
     try {

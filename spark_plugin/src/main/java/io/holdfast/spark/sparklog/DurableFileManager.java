@@ -82,7 +82,7 @@ public final class DurableFileManager extends SparkFileManager {
     return super.exists(path);
   }
 
-  /** Whether the end of a file refuses a name that another application took, at no cost. */
+  /** Returns true if closing a file refuses a name that another application took, at no cost. */
   private boolean refusesTakenNames(Path path) {
     try {
       return NewObject.serves(fileSystem, path)

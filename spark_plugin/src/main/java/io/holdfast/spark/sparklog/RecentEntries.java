@@ -26,8 +26,8 @@ final class RecentEntries {
   private long newest = -1;
 
   /**
-   * Whether an entry comes right behind the newest one of this process. If it exists all the same,
-   * another application wrote it.
+   * Returns true if an entry comes right behind the newest one of this process. If it exists
+   * nevertheless, another application wrote it.
    */
   synchronized boolean isNext(Path path) {
     return newest >= 0

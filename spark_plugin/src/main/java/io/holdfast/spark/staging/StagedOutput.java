@@ -299,7 +299,7 @@ public final class StagedOutput {
             + " the same checkpoint ids did before");
   }
 
-  /** Whether an object exists, with one request. Its status would ask for a folder as well. */
+  /** Returns true if an object exists: one request. Its status would ask for a folder as well. */
   private static boolean isObject(FileSystem fileSystem, Path path) throws IOException {
     try {
       fileSystem.open(path).close();

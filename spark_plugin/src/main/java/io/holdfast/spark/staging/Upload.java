@@ -67,7 +67,7 @@ record Upload(Path target, long length, byte[] sha256, byte[] upload, List<byte[
 
   private static final ObjectMapper JSON = new ObjectMapper();
 
-  /** Whether the store has uploads in parts. */
+  /** Returns true if the store has uploads in parts. */
   static boolean serves(FileSystem fileSystem, Path path) throws IOException {
     return fileSystem.hasPathCapability(path, CommonPathCapabilities.FS_MULTIPART_UPLOADER);
   }
@@ -165,7 +165,7 @@ record Upload(Path target, long length, byte[] sha256, byte[] upload, List<byte[
     return BBUploadHandle.from(ByteBuffer.wrap(upload));
   }
 
-  /** Whether an object has the content of this upload. */
+  /** Returns true if an object has the content of this upload. */
   boolean isContentOf(FileSystem fileSystem, Path object) throws IOException {
     try (InputStream in = fileSystem.open(object)) {
       return Arrays.equals(sha256, sha256(in));

@@ -46,7 +46,7 @@ public final class FileErrors {
     }
   }
 
-  /** As {@link #explained(String, Step)}. */
+  /** Does the same as {@link #explained(String, Step)}. */
   public static void explained(String what, Action action) throws IOException {
     explained(
         what,

@@ -58,15 +58,15 @@ public final class NewObject extends AtomicStream {
     this.writer = writer;
   }
 
-  /** Whether files of this store are invisible, and can be given up, until they are closed. */
+  /** Returns true if files of this store are invisible until closed, and can be given up. */
   public static boolean serves(FileSystem fileSystem, Path path) throws IOException {
     return fileSystem.hasPathCapability(path, CommonPathCapabilities.ABORTABLE_STREAM);
   }
 
   /**
-   * Whether the store refuses a taken name when the file is closed, and no earlier. Hadoop's client
-   * asks every store to refuse it, but a store that cannot silently replaces the object. So one
-   * trial tells.
+   * Returns true if the store refuses a taken name when the file is closed, and no earlier.
+   * Hadoop's client asks every store to refuse it, but a store that cannot silently replaces the
+   * object. So one trial tells.
    */
   public static boolean looksAtClose(FileSystem fileSystem, Path path) throws IOException {
     if (!fileSystem.hasPathCapability(path, CONDITIONAL)) {

@@ -40,7 +40,7 @@ public abstract class Storage {
    */
   public abstract void writeOwn(Path path, Content content) throws IOException;
 
-  /** Whether {@link #writeThrough} works here. */
+  /** Returns true if {@link #writeThrough} works here. */
   public boolean writesThrough() {
     return true;
   }
@@ -62,7 +62,7 @@ public abstract class Storage {
    */
   public abstract void renameNew(Path from, Path to) throws IOException;
 
-  /** Whether a crash in the middle of {@link #renameNew} can leave a file under both names. */
+  /** Returns true if a crash in {@link #renameNew} can leave a file under both names. */
   public boolean leavesBothNames() {
     return true;
   }
@@ -72,7 +72,7 @@ public abstract class Storage {
     return out -> java.nio.file.Files.copy(local, out);
   }
 
-  /** Whether two files have the same bytes. */
+  /** Returns true if two files have the same bytes. */
   public final boolean same(Path left, Path right) throws IOException {
     try (InputStream one = fileSystem.open(left);
         InputStream other = fileSystem.open(right)) {

@@ -73,7 +73,7 @@ public final class Storages {
     return "file".equals(path.toUri().getScheme());
   }
 
-  /** Whether a path is on an object store, where a rename is a copy. */
+  /** Returns true if a path is on an object store, where a rename is a copy. */
   public boolean isObjectStore(Path path) throws IOException {
     return NewObject.serves(fileSystem(path), path);
   }

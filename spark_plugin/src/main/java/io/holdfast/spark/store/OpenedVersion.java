@@ -90,7 +90,7 @@ abstract class OpenedVersion implements ReadStateStore {
     return family;
   }
 
-  /** As {@link #family(String, String)}, for an operation on one key. */
+  /** Does the same as {@link #family(String, String)}, for an operation on one key. */
   final StoreFamily family(String operation, String name, UnsafeRow key) {
     session.requireOpen();
     SparkErrors.verify(key != null, "Key cannot be null");

@@ -22,7 +22,7 @@ public final class StoreContext {
   final StructType keySchema;
   final StructType valueSchema;
 
-  /** Whether the store has column families. */
+  /** True if the store has column families. */
   public final boolean columns;
 
   public final StateStoreConf conf;

@@ -18,7 +18,7 @@ final class Figures {
 
   private Figures() {}
 
-  /** Whether an operator keeps its state in Holdfast. */
+  /** Returns true if an operator keeps its state in Holdfast. */
   private static boolean isOfHoldfast(StateOperatorProgress operator) {
     return operator.customMetrics().keySet().stream().anyMatch(name -> name.startsWith(PREFIX));
   }

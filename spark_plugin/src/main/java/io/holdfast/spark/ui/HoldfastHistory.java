@@ -38,7 +38,7 @@ public final class HoldfastHistory implements AppHistoryServerPlugin {
     }
   }
 
-  /** Whether this jar is for the Spark of the server. Its pages would fail on another one. */
+  /** Returns true if this jar is for the Spark of the server. Its pages fail on another one. */
   private static boolean fits() {
     try {
       BuildInfo.requireSpark(org.apache.spark.package$.MODULE$.SPARK_VERSION());

@@ -54,7 +54,7 @@ final class OverviewPage {
           "pipeline",
           figure("attempt", "The newest attempt at a checkpoint", one -> number(one.last().id())),
           figure("batch", "Its batch", one -> number(one.last().batch())),
-          Column.word("outcome", "What became of it", one -> text(one.last().outcome())),
+          Column.word("outcome", "How the attempt ended", one -> text(one.last().outcome())),
           counted("global", "Checkpoints to which every region contributed"),
           counted("regional", "Checkpoints in which some regions fell back"),
           counted("aborted", "Attempts that published nothing"),

@@ -59,12 +59,14 @@ final class PipelinePage {
       List.of(
           Column.word("region", "", one -> text(one.region())),
           Column.figure(
-              "failed attempts", "Of the attempts that are kept here", one -> number(one.count())),
+              "failed attempts",
+              "Failures in the attempts that are kept here",
+              one -> number(one.count())),
           Column.figure(
               "last in", "The newest attempt in which it failed", one -> number(one.last())),
           Column.word(
               "cause",
-              "Of that failure",
+              "The cause of that failure",
               one -> "<div class=\"hf-long\">" + text(one.cause()) + "</div>"));
 
   private PipelinePage() {}

@@ -51,7 +51,7 @@ final class QueryPage {
               "files",
               "Files that are left, those that are written to included",
               one -> number(one.files())),
-          Column.figure("bytes", "Of these", one -> Html.bytes(one.bytes())),
+          Column.figure("bytes", "Bytes of these files", one -> Html.bytes(one.bytes())),
           Column.figure(
               "closed", "Bytes of the files that are closed", one -> Html.bytes(one.closedBytes())),
           Column.figure("pinned", FilesCounted.PINNED, one -> Html.bytes(one.pinnedBytes())),
@@ -196,7 +196,7 @@ final class QueryPage {
         + chart("Native memory", batches, Figures.MEMORY_BYTES, Html::bytes)
         + chart("Loads", batches, "holdfastLoads", Html::number)
         + chart("Cold reads", batches, "holdfastColdReads", Html::number)
-        + bars("What stores are made of", ofLayers, batches, layers, Html::number)
+        + bars("Layers of the stores", ofLayers, batches, layers, Html::number)
         + bars("Time", ofTimes, batches, times, Html::ms);
   }
 
