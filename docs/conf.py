@@ -30,6 +30,7 @@ include_patterns = [
     "CHANGELOG.md",
     "SECURITY.md",
     "rust/core/FORMAT.md",
+    "tests/README.md",
     "tests/spark_suites/README.md",
 ]
 
