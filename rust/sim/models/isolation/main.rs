@@ -1,0 +1,138 @@
+//! A model of partition isolation, which docs/internals/isolation.md describes: the driver's decisions,
+//! the marker, the order in which a batch reaches store, sink and commit log, and what a re-run after a
+//! crash makes of it. Stateright visits every history within the bounds of a [`Model`].
+//!
+//! The steps of the model stand for these parts of the product:
+//!
+//! | step | part |
+//! |---|---|
+//! | `Start`, the end of `Commit` | the driver plans a batch: `Marker::read` |
+//! | `Launch`, `LaunchTwin`, `ReplaceStageAttempt` | Spark's scheduler |
+//! | `Compute` | a task begins: `GuardRDD::compute` |
+//! | `Decide` | `DecisionService::decide`, with `Marker::write` before the first answer to park |
+//! | `Kill` | `DecisionService::decide`, or Spark for reasons of its own |
+//! | `Fail`, `LoseExecutor` | Spark's scheduler, then `GuardedBatch::ended`, which may open the marker |
+//! | `Report` | a task succeeds after `GuardRDD::Passes` or `ParkTask::park`, then `GuardedBatch::ended` |
+//! | `Seal` | `SealedWrite::commit`, before it calls the sink's: `Marker::seal` |
+//! | `WriteSink` | the sink commits the output of one job |
+//! | `Commit` | Spark writes `commits/N` |
+//! | `Crash`, `FixAndRestart` | the driver ends; a query that failed is started with fixed code |
+//!
+//! A mutant alone has `MarkLate`. The model has no driver that goes on beside its successor, no jobs of one
+//! batch at the same time, no storage that fails, and no limit on the number of pending batches.
+#![allow(clippy::indexing_slicing)]
+
+mod driver;
+mod model;
+mod steps;
+mod store;
+mod tasks;
+
+use std::collections::BTreeSet;
+
+use stateright::{Checker, HasDiscoveries, Model as _};
+
+use model::{
+    COMPLETES, FEW_PARKED, GOES_ON, Model, Mutant, NO_ROW_LOST, NO_ROW_TWICE, ONE_PLACE,
+    SAME_STATE, Sink,
+};
+
+const THREADS: usize = 2;
+
+fn model(sink: Sink) -> Model {
+    Model {
+        sink,
+        poison: [false, true],
+        crashes: 2,
+        disturbances: 1,
+        mutant: None,
+    }
+}
+
+fn assert_that_every_history_keeps_the_invariants(model: Model) {
+    let checker = model.checker().threads(THREADS).spawn_dfs().join();
+    println!(
+        "{:?}: {} states, at most {} steps",
+        checker.model(),
+        checker.unique_state_count(),
+        checker.max_depth()
+    );
+    checker.assert_properties();
+}
+
+#[test]
+fn a_transactional_sink_gets_each_row_once() {
+    assert_that_every_history_keeps_the_invariants(model(Sink::Transactional));
+}
+
+#[test]
+fn outputs_that_ignore_a_second_write_get_each_row_once() {
+    assert_that_every_history_keeps_the_invariants(model(Sink::Idempotent));
+}
+
+#[test]
+fn other_outputs_get_each_row() {
+    assert_that_every_history_keeps_the_invariants(model(Sink::AtLeastOnce));
+}
+
+#[test]
+fn one_of_two_partitions_that_fail_is_parked() {
+    assert_that_every_history_keeps_the_invariants(Model {
+        poison: [true, true],
+        crashes: 1,
+        disturbances: 0,
+        ..model(Sink::Transactional)
+    });
+}
+
+/// Each mutant, a sink that suffers from it, and the invariant that it breaks.
+const MUTANTS: [(Mutant, Sink, &str); 17] = [
+    (Mutant::NoMarker, Sink::Idempotent, NO_ROW_LOST),
+    (Mutant::MarkerAfterSink, Sink::Idempotent, NO_ROW_LOST),
+    (Mutant::SealAfterSink, Sink::Transactional, NO_ROW_TWICE),
+    (Mutant::RerunParks, Sink::Idempotent, NO_ROW_TWICE),
+    (Mutant::RerunMarksFailure, Sink::Transactional, NO_ROW_TWICE),
+    (Mutant::ForgetsPark, Sink::Idempotent, NO_ROW_TWICE),
+    (Mutant::ForgetsDelivery, Sink::Idempotent, NO_ROW_LOST),
+    (Mutant::LaterJobAsksNobody, Sink::Idempotent, NO_ROW_TWICE),
+    (Mutant::CountsAttemptNumber, Sink::Transactional, GOES_ON),
+    (Mutant::ParksBesideOthers, Sink::Idempotent, NO_ROW_TWICE),
+    (Mutant::WaitsForAskers, Sink::Transactional, COMPLETES),
+    (Mutant::ParksAll, Sink::Transactional, FEW_PARKED),
+    (Mutant::TakesInfoOfZombie, Sink::Transactional, NO_ROW_LOST),
+    (Mutant::PassesReversed, Sink::Transactional, SAME_STATE),
+    (
+        Mutant::SkipsBatchWithoutRows,
+        Sink::Transactional,
+        SAME_STATE,
+    ),
+    (
+        Mutant::InputNamedByPartition,
+        Sink::Transactional,
+        ONE_PLACE,
+    ),
+    (Mutant::InputStaysPending, Sink::Transactional, NO_ROW_TWICE),
+];
+
+#[test]
+fn every_mutant_breaks_an_invariant() {
+    for (mutant, sink, invariant) in MUTANTS {
+        let checker = Model {
+            mutant: Some(mutant),
+            poison: [mutant == Mutant::ParksAll, true],
+            ..model(sink)
+        }
+        .checker()
+        .threads(THREADS)
+        .finish_when(HasDiscoveries::AllOf(BTreeSet::from([invariant])))
+        .spawn_bfs()
+        .join();
+        let history = checker.discovery(invariant);
+        let steps = history.map(|history| history.into_actions());
+        println!(
+            "{mutant:?} of {} states: {steps:?}",
+            checker.unique_state_count()
+        );
+        assert!(steps.is_some(), "{mutant:?} keeps {invariant:?}");
+    }
+}
