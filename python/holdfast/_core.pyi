@@ -88,6 +88,7 @@ class CommitId:
     version: Final[int]
     ref: Final[SegmentRef | None]
     replaced: Final[SegmentRef | None]
+    pending: Final[list[tuple[int, SegmentRef]]]
 
 @final
 class SegmentReport:

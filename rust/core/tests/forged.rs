@@ -21,8 +21,8 @@ use holdfast_core::format::{
 };
 use holdfast_core::segment::SegmentWriter;
 use holdfast_core::state::{
-    ChangeKind, CommitId, FIRST_FAMILY, FamilyOfInterest, KeyRange, MemoryBudget, ScanOf,
-    StateStore, inspect_segment, read_changes,
+    ChangeKind, CommitId, FIRST_FAMILY, FamilyOfInterest, KeyRange, MemoryBudget, Pending, ScanOf,
+    StateStore, VersionId, inspect_segment, read_changes,
 };
 use holdfast_core::storage::LocalStorage;
 use holdfast_core::{Error, ErrorKind, FileId, Result, SegmentRef, Term};
@@ -327,16 +327,36 @@ fn forged_metadata_is_read_without_a_panic_and_in_bounded_memory() {
     });
 }
 
+/// The id of a version that is parked since `id`, for so many batches.
+fn parked(id: CommitId, batches: u64) -> VersionId {
+    let versions = id.version + 1..=id.version + batches;
+    let pending = versions.map(|version| Pending {
+        version,
+        segment: id.segment.unwrap(),
+    });
+    VersionId {
+        state: CommitId {
+            version: id.version + batches,
+            ..id
+        },
+        pending: pending.collect(),
+    }
+}
+
 #[test]
 fn forged_ids_of_commits_are_read_without_a_panic() {
     let _turn = turn();
-    let texts: Vec<String> = sample().ids.iter().map(CommitId::to_string).collect();
+    let ids = sample().ids;
+    let parked = ids
+        .iter()
+        .flat_map(|id| [1, 3].map(|batches| parked(*id, batches).to_string()));
+    let texts: Vec<String> = ids.iter().map(CommitId::to_string).chain(parked).collect();
     for_many_seeds("ids of commits", 1_000, |rng: &mut Rng| {
         let text = &texts[rng.below(texts.len())];
         let forged = common::forgery::change_id(rng, text);
-        let found: std::result::Result<CommitId, Error> = forged.parse();
+        let found: std::result::Result<VersionId, Error> = forged.parse();
         if let Ok(id) = found {
-            assert_eq!(id.to_string().parse::<CommitId>().unwrap(), id);
+            assert_eq!(id.to_string().parse::<VersionId>().unwrap(), id);
         }
     });
 }

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use common::{append, faulty, options, owner};
 use holdfast_core::format::Compression;
-use holdfast_core::liveness::{Floors, ListedFile, ListedSegment, RestoredCheckpoint, sort_out};
+use holdfast_core::liveness::{
+    Floors, ListedFile, ListedKind, ListedSegment, RestoredCheckpoint, sort_out,
+};
 use holdfast_core::manager::{ManagerOptions, SnapshotManager};
 use holdfast_core::reclaim::{IndexCache, ReclaimReport, reclaim, reclaim_orphans};
 use holdfast_core::segment::SegmentWriter;
@@ -51,7 +53,7 @@ fn segment(region: &str, created: u64, len: u64) -> ListedSegment {
         owner: owner(region).into(),
         created: CheckpointId(created),
         len,
-        is_run: false,
+        kind: ListedKind::Other,
     }
 }
 

@@ -313,7 +313,7 @@ fn a_version_is_reached_from_an_older_one_by_what_later_commits_changed() {
     let mut reader = StateStore::new(store.owner().clone(), PLAIN);
     let from = (3, Some(&ids[2]));
     reader
-        .replay(world.storage.as_ref(), from, &last, &ids)
+        .replay(world.storage.as_ref(), from, &last.into(), &ids)
         .unwrap();
     let expected = [
         ("k", Some("5")),
@@ -330,7 +330,12 @@ fn a_version_is_reached_from_an_older_one_by_what_later_commits_changed() {
     let next = commit(&mut reader, &world, &[("k", "6")]);
     assert_eq!(next.floor.0, 7, "a new base image, written at version 7");
     let error = reader
-        .replay(world.storage.as_ref(), (7, Some(&last)), &ids[2], &ids)
+        .replay(
+            world.storage.as_ref(),
+            (7, Some(&last)),
+            &ids[2].into(),
+            &ids,
+        )
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
 }

@@ -12,7 +12,9 @@ use holdfast_core::format::{Compression, SegmentKind, read_head};
 use holdfast_core::liveness::Floors;
 use holdfast_core::reclaim::{IndexCache, reclaim};
 use holdfast_core::segment::SegmentWriter;
-use holdfast_core::state::{CommitId, DeltaRuns, FIRST_FAMILY, MemoryBudget, StateStore};
+use holdfast_core::state::{
+    CommitId, DeltaRuns, FIRST_FAMILY, MemoryBudget, StateStore, VersionId,
+};
 use holdfast_core::storage::Storage;
 use holdfast_core::{CheckpointId, FileId, Owner, Term};
 use holdfast_sim::FaultyStorage;
@@ -181,7 +183,7 @@ fn a_store_that_rests_on_a_delta_run_names_it() {
     assert_eq!(idle.deltas.len(), 1);
     assert_eq!((store.merged_runs(), store.unmerged()), (2, 0));
     assert!(idle.to_string().starts_with("hf3-"));
-    assert_eq!(idle.to_string().parse::<CommitId>().unwrap(), idle);
+    assert_eq!(idle.to_string().parse::<VersionId>().unwrap(), idle.into());
     all.insert("new".into(), "3".into());
     all.remove("key-0001");
     assert_eq!(content(&mut world.load(&idle)), all);

@@ -12,11 +12,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use common::{content, options, plain};
-use holdfast_core::format::{Compression, read_head};
+use holdfast_core::format::{Compression, NewSegment, SegmentKind, read_head};
 use holdfast_core::segment::SegmentWriter;
-use holdfast_core::state::{CommitId, FIRST_FAMILY, StateStore};
+use holdfast_core::state::{
+    CommitId, FIRST_FAMILY, SharedStore, StateStore, StoreFolder, VersionId,
+};
 use holdfast_core::storage::{LocalStorage, Storage};
-use holdfast_core::{Owner, Term};
+use holdfast_core::{CheckpointId, ErrorKind, Owner, SegmentRef, Term};
 
 const BATCHES: u64 = 6;
 
@@ -25,6 +27,9 @@ const VERSIONS: [&str; 3] = ["state-v1", "state-v2", "state-v3"];
 
 /// With delta runs, which ids and heads name.
 const DELTA_RUNS: &str = "state-v4";
+
+/// With parked versions.
+const PARKED: &str = "state-v5";
 
 fn folder(version: &str) -> PathBuf {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
@@ -46,7 +51,8 @@ fn expected(version: u64) -> BTreeMap<String, String> {
 
 fn ids(version: &str) -> Vec<CommitId> {
     let text = std::fs::read_to_string(folder(version).join("ids.txt")).unwrap();
-    text.lines().map(|line| line.parse().unwrap()).collect()
+    let ids = text.lines().map(|line| line.parse::<VersionId>().unwrap());
+    ids.map(|id| id.state).collect()
 }
 
 fn opened(folder: &Path, id: &CommitId) -> StateStore {
@@ -108,7 +114,7 @@ fn a_commit_on_top_of_an_older_version_says_whose_it_is() {
         assert_eq!(id.floor, old.floor);
         let text = id.to_string();
         let mut again = StateStore::new(owner(), plain());
-        let id: CommitId = text.parse().unwrap();
+        let id = text.parse::<VersionId>().unwrap().state;
         again.open(storage.as_ref(), id.version, Some(&id)).unwrap();
         assert_eq!(content(&mut again).contains_key("new"), put);
         // No other owner can read it.
@@ -250,4 +256,136 @@ fn regenerate_delta_runs() {
         }
         std::fs::write(corrupt.join(&object.name), bytes).unwrap();
     }
+}
+
+/// What the versions do: they change a key, or park this input in these pieces. The last changes one after
+/// the replay.
+const PARKS: [Option<&[&[u8]]>; 5] = [
+    None,
+    Some(&[b"input of batch 1"]),
+    Some(&[b""]),
+    Some(&[b"three ", b"pieces", b"!"]),
+    None,
+];
+
+fn parked_ids() -> Vec<(String, VersionId)> {
+    let text = std::fs::read_to_string(folder(PARKED).join("ids.txt")).unwrap();
+    let ids = text
+        .lines()
+        .map(|line| (line.to_owned(), line.parse().unwrap()));
+    ids.collect()
+}
+
+#[test]
+fn parked_versions_load_and_their_input_is_read() {
+    let read = |twin: &str| {
+        let storage = Arc::new(LocalStorage::new(folder(PARKED).join(twin)));
+        let store = SharedStore::new(
+            StoreFolder::new(storage, None),
+            StateStore::new(owner(), plain()),
+        );
+        let mut found = Vec::new();
+        for (version, (text, id)) in (1..).zip(parked_ids()) {
+            assert_eq!(id.to_string(), text);
+            store.open_version(version, Some(&id)).unwrap();
+            let keys = content(&mut store.lock()).into_keys();
+            let last = if version < 5 {
+                &["key-1"][..]
+            } else {
+                &["key-1", "key-5"]
+            };
+            assert_eq!(keys.collect::<Vec<_>>(), last);
+            for pending in &id.pending {
+                let mut input = store.pending_input(&id, pending.version).unwrap();
+                let mut pieces = Vec::new();
+                loop {
+                    let piece = input.read(usize::MAX).map(<[u8]>::to_vec);
+                    pieces.push(piece.map_err(|e| e.kind()));
+                    match pieces.last() {
+                        Some(Ok(piece)) if !piece.is_empty() => {}
+                        _ => break,
+                    }
+                }
+                found.push((version, pending.version, pieces));
+            }
+        }
+        found
+    };
+    let whole = |version: u64| {
+        let pieces = PARKS[version as usize - 1].unwrap().iter();
+        let end: &[u8] = b"";
+        let pieces = pieces.filter(|piece| !piece.is_empty()).chain([&end]);
+        pieces.map(|piece| Ok(piece.to_vec())).collect::<Vec<_>>()
+    };
+    let places = [(2, 2), (3, 2), (3, 3), (4, 2), (4, 3), (4, 4)];
+    let expected = places.map(|(version, of)| (version, of, whole(of)));
+    assert_eq!(read("intact"), expected);
+    let damaged = expected.map(|(version, of, mut pieces)| {
+        if of == 4 {
+            pieces.truncate(1);
+            pieces.push(Err(ErrorKind::Corrupt));
+        }
+        (version, of, pieces)
+    });
+    assert_eq!(read("corrupt-input"), damaged);
+}
+
+#[test]
+#[ignore = "writes the fixture"]
+fn regenerate_parked() {
+    let folder = folder(PARKED);
+    let _ = std::fs::remove_dir_all(&folder);
+    let intact = folder.join("intact");
+    let storage: Arc<dyn Storage> = Arc::new(LocalStorage::new(&intact));
+    let writer = SegmentWriter::open(
+        Arc::clone(&storage),
+        Term(42),
+        options(1 << 20, Compression::Lz4),
+    );
+    let store = SharedStore::new(
+        StoreFolder::new(Arc::clone(&storage), Some(writer)),
+        StateStore::new(owner(), plain()),
+    );
+    let writer = store.folder().writer().unwrap();
+    let mut ids: Vec<VersionId> = Vec::new();
+    let mut second_piece: Option<SegmentRef> = None;
+    for (version, parks) in (1..).zip(PARKS) {
+        let base = ids.last();
+        let Some(pieces) = parks else {
+            store.open_version(version - 1, base).unwrap();
+            store.begin().unwrap();
+            let key = format!("key-{version}");
+            store
+                .lock()
+                .put(FIRST_FAMILY, key.as_bytes(), b"value")
+                .unwrap();
+            store.lock().mark_replayed().unwrap();
+            ids.push(store.commit().unwrap().into());
+            continue;
+        };
+        let mut parking = store.park(version - 1, base).unwrap();
+        parking.append(pieces[0]).unwrap();
+        let mut id = parking.finish().unwrap();
+        if pieces.len() > 1 {
+            // Pieces have 16 MiB otherwise.
+            let owner = owner();
+            let new = NewSegment::of(&owner, CheckpointId(version), SegmentKind::InFlight);
+            let first = id.pending.last().unwrap().segment;
+            let lineage = [first, writer.append(&new, pieces[1]).unwrap()];
+            second_piece = Some(lineage[1]);
+            let lineage = &lineage;
+            let last = NewSegment { lineage, ..new };
+            id.pending.last_mut().unwrap().segment = writer.append(&last, pieces[2]).unwrap();
+        }
+        ids.push(id);
+    }
+    writer.seal().unwrap();
+    let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
+    std::fs::write(folder.join("ids.txt"), lines).unwrap();
+    let name = storage.list().unwrap()[0].name.clone();
+    let mut bytes = std::fs::read(intact.join(&name)).unwrap();
+    bytes[second_piece.unwrap().end() as usize - 1] ^= 0x10;
+    let corrupt = folder.join("corrupt-input");
+    std::fs::create_dir_all(&corrupt).unwrap();
+    std::fs::write(corrupt.join(&name), bytes).unwrap();
 }

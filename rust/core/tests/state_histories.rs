@@ -1,11 +1,11 @@
 //! Stores of which most is not in memory, against maps, through everything that happens to them: merges
 //! of any part of a lineage, stores that go back or are opened elsewhere at an older version, memory that
-//! comes and goes, files that are reclaimed, and damage while they are read.
+//! comes and goes, files that are reclaimed, damage while they are read, and batches whose input is parked.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 mod common;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use holdfast_core::reclaim::{IndexCache, reclaim};
 use holdfast_core::segment::SegmentWriter;
 use holdfast_core::state::{
     CommitId, HydratedEntries, Hydration, KeyLayout, MemoryBudget, MergedRun, SharedStore,
-    StateStore, StoreFolder,
+    StateStore, StoreFolder, VersionId,
 };
 use holdfast_core::{Error, ErrorKind, FileId, Owner, SegmentRef, Term};
 use holdfast_sim::FaultyStorage;
@@ -38,6 +38,8 @@ enum Step {
     Spill,
     Commit,
     Abort,
+    /// The session is given up, and its input is parked; a later commit replays it.
+    Park(Vec<u8>),
     /// Back by undo, as for a task that is tried again; perhaps after what comes before a session.
     Rewind {
         mended: bool,
@@ -90,6 +92,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => Just(Step::Spill),
         10 => Just(Step::Commit),
         2 => Just(Step::Abort),
+        4 => prop::collection::vec(any::<u8>(), 0..300).prop_map(Step::Park),
         3 => any::<bool>().prop_map(|mended| Step::Rewind { mended }),
         2 => Just(Step::Load),
         1 => (1usize..4).prop_map(Step::Back),
@@ -165,6 +168,9 @@ struct Seen {
     hydrated: AtomicU64,
     beyond_repair: AtomicU64,
     reclaimed: AtomicU64,
+    /// Parked versions that a store moved to without a load.
+    followed: AtomicU64,
+    replayed: AtomicU64,
 }
 
 impl Seen {
@@ -184,6 +190,8 @@ impl Seen {
             &self.hydrated,
             &self.beyond_repair,
             &self.reclaimed,
+            &self.followed,
+            &self.replayed,
         ];
         let all = all.map(|what| what.load(Ordering::Relaxed));
         assert!(all.iter().all(|seen| *seen > 0), "{self:?}");
@@ -199,7 +207,9 @@ struct History<'a> {
     budget: Arc<MemoryBudget>,
     store: SharedStore,
     /// Versions that stay loadable, oldest first, and their content. The store stands at the last one.
-    versions: Vec<(CommitId, Model)>,
+    versions: Vec<(VersionId, Model)>,
+    /// Input that was parked.
+    inputs: HashMap<SegmentRef, Vec<u8>>,
     now: Model,
     /// The session has spilled, or the last one had.
     spilled: bool,
@@ -238,6 +248,7 @@ impl<'a> History<'a> {
             budget,
             store,
             versions: Vec::new(),
+            inputs: HashMap::new(),
             now: Model::new(),
             spilled: false,
             late: None,
@@ -259,8 +270,8 @@ impl<'a> History<'a> {
         self.folder.writer().unwrap()
     }
 
-    fn newest(&self) -> CommitId {
-        self.versions.last().unwrap().0
+    fn newest(&self) -> VersionId {
+        self.versions.last().unwrap().0.clone()
     }
 
     fn next_session(&mut self) {
@@ -270,16 +281,61 @@ impl<'a> History<'a> {
     }
 
     fn commit(&mut self) {
+        self.replay_pending();
         let id = self.store.commit().unwrap();
-        self.writer().sync().unwrap();
-        self.versions.push((id, self.now.clone()));
-        let too_many = self.versions.len().saturating_sub(RETAINED);
-        self.versions.drain(..too_many);
+        self.advance(id.into(), self.now.clone());
         if let Some(run) = self.late.take() {
             self.store.lock().accept(run);
         }
         if id.deltas.len() > 1 {
             Seen::count(&self.seen.stacks, 1);
+        }
+    }
+
+    fn advance(&mut self, id: VersionId, content: Model) {
+        self.writer().sync().unwrap();
+        self.versions.push((id, content));
+        let too_many = self.versions.len().saturating_sub(RETAINED);
+        self.versions.drain(..too_many);
+    }
+
+    fn park(&mut self, input: &[u8]) {
+        let (id, content) = self.versions.last().unwrap().clone();
+        let mut parking = self.store.park(id.state.version, Some(&id)).unwrap();
+        parking.append(input).unwrap();
+        let parked = parking.finish().unwrap();
+        let segment = parked.pending.last().unwrap().segment;
+        self.inputs.insert(segment, input.to_vec());
+        self.advance(parked, content);
+        let loads = self.store.lock().stats().loads;
+        self.open().unwrap();
+        let followed = u64::from(self.store.lock().stats().loads == loads);
+        Seen::count(&self.seen.followed, followed);
+    }
+
+    /// The session goes on with the input that waits, if there is some.
+    fn replay_pending(&self) {
+        let Some((id, _)) = self
+            .versions
+            .last()
+            .filter(|(id, _)| !id.pending.is_empty())
+        else {
+            return;
+        };
+        let error = self.store.commit().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        self.check_pending(id);
+        self.store.lock().mark_replayed().unwrap();
+        Seen::count(&self.seen.replayed, 1);
+    }
+
+    fn check_pending(&self, id: &VersionId) {
+        for pending in &id.pending {
+            let mut input = self.store.pending_input(id, pending.version).unwrap();
+            let wanted = &self.inputs[&pending.segment];
+            assert_eq!(input.bytes().unwrap(), wanted.len() as u64);
+            assert_eq!(input.read(usize::MAX).unwrap(), wanted);
+            assert_eq!(input.read(1).unwrap(), b"");
         }
     }
 
@@ -292,7 +348,7 @@ impl<'a> History<'a> {
     /// The store opens the newest version.
     fn open(&mut self) -> Result<(), Error> {
         let id = self.newest();
-        let opened = self.store.open(id.version, Some(&id));
+        let opened = self.store.open_version(id.state.version, Some(&id));
         if opened.is_ok() {
             assert_eq!(self.store.lock().take_warning(), None, "nothing is damaged");
         }
@@ -306,7 +362,7 @@ impl<'a> History<'a> {
 
     /// Everything that the newest version is made of.
     fn lineage(&self) -> Vec<SegmentRef> {
-        let newest = self.newest().segment.unwrap();
+        let newest = self.newest().state.segment.unwrap();
         let head = read_head(self.storage.as_ref(), &newest, &owner()).unwrap();
         [head.lineage, vec![newest]].concat()
     }
@@ -330,9 +386,10 @@ impl<'a> History<'a> {
 
     fn replay(&mut self, versions: usize) {
         let from = self.versions.len().saturating_sub(1 + versions);
-        let ids: Vec<CommitId> = self.versions[from..].iter().map(|(id, _)| *id).collect();
+        let versions = self.versions[from..].iter();
+        let ids: Vec<CommitId> = versions.map(|(id, _)| id.state).collect();
         self.other_store();
-        let (first, last) = (&ids[0], &ids[ids.len() - 1]);
+        let (first, last) = (&ids[0], &self.newest());
         self.store
             .lock()
             .replay(
@@ -345,9 +402,8 @@ impl<'a> History<'a> {
     }
 
     fn reclaim(&mut self) {
-        let oldest = self.versions[0].0;
         let mut floors = Floors::default();
-        floors.add("0/7", oldest.owner, oldest.floor, oldest.deltas);
+        floors.add_version("0/7", &self.versions[0].0);
         let mut indexes = IndexCache::default();
         let report = reclaim(
             self.storage.as_ref(),
@@ -362,10 +418,11 @@ impl<'a> History<'a> {
             let mut store =
                 StateStore::within(owner(), KeyLayout::Columns, Arc::clone(&self.budget));
             store
-                .open(self.storage.as_ref(), id.version, Some(id))
+                .open_version(self.storage.as_ref(), id.state.version, Some(id))
                 .unwrap();
             assert_eq!(store.take_warning(), None, "nothing is damaged");
             check(&mut store, content, self.max_bytes);
+            self.check_pending(id);
         }
     }
 
@@ -460,7 +517,7 @@ impl<'a> History<'a> {
     /// session in the end.
     fn is_opened_or_reported(&mut self, damage: &Damage, segment: &SegmentRef) -> bool {
         let (id, content) = self.versions.last().unwrap().clone();
-        if let Err(error) = self.store.open(id.version, Some(&id)) {
+        if let Err(error) = self.store.open_version(id.state.version, Some(&id)) {
             Seen::count(&self.seen.beyond_repair, 1);
             self.assert_names(&error, segment);
             return false;
@@ -536,6 +593,10 @@ impl<'a> History<'a> {
                 self.store.lock().abort();
                 self.open().unwrap();
             }
+            Step::Park(input) => {
+                self.store.lock().abort();
+                self.park(input);
+            }
             _ => self.commit(),
         }
         match step {
@@ -594,8 +655,9 @@ impl<'a> History<'a> {
         self.store.lock().abort();
         for (id, content) in &self.versions.clone() {
             self.other_store();
-            self.store.open(id.version, Some(id)).unwrap();
+            self.store.open_version(id.state.version, Some(id)).unwrap();
             check(&mut self.store.lock(), content, self.max_bytes);
+            self.check_pending(id);
         }
         Seen::count(&self.seen.cold_reads, self.store.lock().stats().cold_reads);
     }

@@ -16,7 +16,7 @@ use holdfast_core::format::{Compression, SegmentKind, read_head, read_index, rea
 use holdfast_core::segment::SegmentWriter;
 use holdfast_core::state::{
     ChangeKind, Changes, CommitId, FIRST_FAMILY, FamilyOfInterest, FamilyOptions, KeyLayout,
-    MemoryBudget, StateStore, inspect_segment, read_changes,
+    MemoryBudget, StateStore, VersionId, inspect_segment, read_changes,
 };
 use holdfast_core::storage::{LocalStorage, Storage};
 use holdfast_core::{ErrorKind, Owner, Term};
@@ -546,7 +546,8 @@ fn fixtures() -> PathBuf {
 
 fn fixture_ids() -> Vec<CommitId> {
     let text = std::fs::read_to_string(fixtures().join("ids.txt")).unwrap();
-    text.lines().map(|line| line.parse().unwrap()).collect()
+    let ids = text.lines().map(|line| line.parse::<VersionId>().unwrap());
+    ids.map(|id| id.state).collect()
 }
 
 /// What the batches of the fixtures did.

@@ -417,7 +417,7 @@ fn play(steps: &[Step], max_bytes: usize, ordered: bool) {
                         let from = (before.version, Some(&before));
                         shared
                             .lock()
-                            .replay(world.storage.as_ref(), from, &id, &[id])
+                            .replay(world.storage.as_ref(), from, &id.into(), &[id])
                             .unwrap();
                     }
                     _ => {}

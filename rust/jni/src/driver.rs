@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use holdfast_core::liveness::Floors;
 use holdfast_core::reclaim::{self, IndexCache};
-use holdfast_core::state::CommitId;
+use holdfast_core::state::VersionId;
 use holdfast_core::storage::set_local_umask as set_umask;
 use holdfast_core::{Error, FileId, Term};
 use jni::objects::{JLongArray, JObject, JObjectArray, JString};
@@ -69,7 +69,9 @@ fn referenced_ends<'local>(
 ) -> Result<JObjectArray<'local>> {
     let mut ends: BTreeMap<FileId, u64> = BTreeMap::new();
     for text in strings(env, &ids)? {
-        if let Some(segment) = text.parse::<CommitId>()?.segment {
+        let VersionId { state, pending } = text.parse()?;
+        let pending = pending.iter().map(|pending| pending.segment);
+        for segment in state.segment.into_iter().chain(pending) {
             let end = ends.entry(segment.file).or_default();
             *end = segment.end().max(*end);
         }
@@ -128,8 +130,7 @@ fn reclaim<'local>(
         .into_iter()
         .zip(strings(env, &ids)?)
     {
-        let id: CommitId = id.parse()?;
-        floors.add(&partition, id.owner, id.floor, id.deltas);
+        floors.add_version(&partition, &id.parse()?);
     }
     let live = longs(env, &live_terms)?.into_iter();
     let live: HashSet<Term> = live.map(|term| Term(term as u64)).collect();

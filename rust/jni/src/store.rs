@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use holdfast_core::state::{
     CommitId, FamilyOfInterest, FamilyOptions, Hydrated, KeyLayout, KeyRange, MemoryBudget,
-    ScanBatch, ScanOf, SharedStore, StateStore, find_own, read_changes,
+    ScanBatch, ScanOf, SharedStore, StateStore, VersionId, find_own, read_changes,
 };
 use holdfast_core::{Error, Owner};
 use jni::objects::{JByteArray, JLongArray, JObject, JObjectArray, JString};
@@ -20,7 +20,7 @@ use crate::guard::{Failure, Result, natives};
 use crate::handles::Handles;
 use crate::malloc;
 
-static STORES: Handles<SharedStore> = Handles::new("state store");
+pub(crate) static STORES: Handles<SharedStore> = Handles::new("state store");
 
 natives! {
     raw fn limit_memory(limit: jlong, target: jlong);
@@ -108,7 +108,7 @@ unsafe fn lent<'a>(address: jlong, len: jint) -> Result<&'a [u8]> {
     Ok(unsafe { std::slice::from_raw_parts(address as *const u8, len) })
 }
 
-fn version_of(version: jlong) -> Result<u64> {
+pub(crate) fn version_of(version: jlong) -> Result<u64> {
     u64::try_from(version)
         .map_err(|_| Error::invalid_input(format!("version {version} is negative")).into())
 }
@@ -179,10 +179,10 @@ fn load<'local>(
         format!("commits/{}, {owner}", version.saturating_sub(1))
     };
     let id = id
-        .map(|text| text.parse::<CommitId>())
+        .map(|text| text.parse::<VersionId>())
         .transpose()
         .map_err(|e| e.context(entry()))?;
-    store.open(version, id.as_ref())?;
+    store.open_version(version, id.as_ref())?;
     warning_of(env, &store)
 }
 
@@ -192,12 +192,15 @@ fn own_id<'local>(
     version: jlong,
     ids: JStrings<'_>,
 ) -> Result<JString<'local>> {
+    let texts = strings(env, &ids)?;
     let ids = commit_ids(env, &ids)?;
     let version = version_of(version)?;
     let store = STORES.get(store)?;
     let state = store.lock();
     let own = find_own(store.folder().storage(), state.owner(), version, &ids)?;
-    java_string(env, own.map(|id| id.to_string()))
+    let place = ids.iter().position(|id| Some(*id) == own);
+    // The text has the pending input, too.
+    java_string(env, place.and_then(|place| texts.into_iter().nth(place)))
 }
 
 /// Bits of the answer to `Native.begin`. Native.java has the same numbers.
@@ -236,10 +239,11 @@ fn replay(
     ids: JStrings<'_>,
 ) -> Result<()> {
     let from_id = optional(env, &from_id)?;
-    let from_id = from_id.map(|text| text.parse::<CommitId>()).transpose()?;
-    let to_id = to_id.try_to_string(env)?.parse::<CommitId>()?;
+    let from_id = from_id.map(|text| text.parse::<VersionId>()).transpose()?;
+    let to_id = to_id.try_to_string(env)?.parse::<VersionId>()?;
     let ids = commit_ids(env, &ids)?;
-    let from = (version_of(from_version)?, from_id.as_ref());
+    let from_id = from_id.as_ref().map(|id| &id.state);
+    let from = (version_of(from_version)?, from_id);
     let store = STORES.get(store)?;
     let storage = store.folder().storage();
     Ok(store.lock().replay(storage, from, &to_id, &ids)?)
@@ -275,12 +279,11 @@ fn changes<'local>(
     Ok(env.byte_array_from_slice(&bytes)?)
 }
 
+/// The content that ids stand for.
 fn commit_ids(env: &mut Env<'_>, ids: &JStrings<'_>) -> Result<Vec<CommitId>> {
     let texts = strings(env, ids)?;
-    Ok(texts
-        .iter()
-        .map(|text| text.parse())
-        .collect::<Result<_, Error>>()?)
+    let ids = texts.iter().map(|text| text.parse::<VersionId>());
+    Ok(ids.map(|id| Ok(id?.state)).collect::<Result<_, Error>>()?)
 }
 
 fn open_empty(store: jlong, version: jlong) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use holdfast_core::state::{self, CommitId as CoreId, SegmentReport as CoreReport};
+use holdfast_core::state::{self, SegmentReport as CoreReport, VersionId};
 use holdfast_core::storage::LocalStorage;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -23,6 +23,9 @@ pub(crate) struct CommitId {
     r#ref: Option<SegmentRef>,
     /// If `ref` is a base image, the newest segment that the image stands for.
     replaced: Option<SegmentRef>,
+    /// The input that a parked version waits for, oldest first: the version that its batch made, and
+    /// its last segment, whose lineage names the others.
+    pending: Vec<(u64, SegmentRef)>,
 }
 
 #[pymethods]
@@ -44,11 +47,15 @@ impl CommitId {
     ///     If a newer version of Holdfast wrote it.
     #[classmethod]
     fn parse(_: &Bound<'_, PyType>, text: &str) -> PyResult<Self> {
-        let id: CoreId = text.parse().map_err(to_py)?;
+        let VersionId { state, pending } = text.parse().map_err(to_py)?;
+        let pending = pending.into_iter();
         Ok(Self {
-            version: id.version,
-            r#ref: id.segment.map(SegmentRef),
-            replaced: id.replaced.map(SegmentRef),
+            version: state.version,
+            r#ref: state.segment.map(SegmentRef),
+            replaced: state.replaced.map(SegmentRef),
+            pending: pending
+                .map(|pending| (pending.version, SegmentRef(pending.segment)))
+                .collect(),
         })
     }
 }

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
+use super::listed::ListedKind;
 use super::rule::Evidence;
 use crate::ids::{CheckpointId, Owner, OwnerTag};
-use crate::state::DeltaRuns;
+use crate::state::{DeltaRuns, VersionId};
 
 /// The oldest versions that are needed, by store. A floor is the live set `[floor, infinity)`,
 /// without open attempts and leases: a running batch writes versions above the floor.
@@ -31,9 +32,24 @@ pub struct Floors {
     of_partitions: HashMap<String, CheckpointId>,
     /// The delta runs of the stores that have some.
     deltas: HashMap<OwnerTag, DeltaRuns>,
+    /// The oldest pending input that may be needed, by store.
+    pending: HashMap<OwnerTag, CheckpointId>,
 }
 
 impl Floors {
+    /// Adds a store of the oldest retained entry of the commit log, see [`Floors::add`]. Of the input
+    /// that was parked until this version, only what it still waits for is needed: no later version waits
+    /// for input that an earlier one had replayed.
+    pub fn add_version(&mut self, partition: &str, id: &VersionId) {
+        let VersionId { state, .. } = id;
+        self.add(partition, state.owner, state.floor, state.deltas);
+        if let Some(owner) = state.owner {
+            let oldest = CheckpointId(id.pending_since().unwrap_or(state.version + 1));
+            let known = self.pending.entry(owner).or_insert(oldest);
+            *known = oldest.min(*known);
+        }
+    }
+
     /// Adds a store of the oldest retained entry of the commit log: it is needed from `floor` on,
     /// with these delta runs. `partition` is `operator/partition`; `owner` is the store, if the
     /// entry names it.
@@ -80,13 +96,19 @@ impl Evidence for Floors {
         self.of(owner).is_none_or(|floor| last >= floor)
     }
 
-    fn is_merged(&self, owner: &Owner, created: CheckpointId, is_run: bool) -> bool {
+    fn is_over(&self, owner: &Owner, created: CheckpointId, kind: ListedKind) -> bool {
+        if kind == ListedKind::PendingInput {
+            let oldest = self.pending.get(&owner.tag());
+            return oldest.is_some_and(|oldest| created < *oldest);
+        }
         let (Some(deltas), Some(floor)) = (self.deltas.get(&owner.tag()), self.of(owner)) else {
             return false;
         };
         // A run may have the same version as the newest changelog in it.
         let older = deltas.newest().is_some_and(|newest| created < newest);
-        older && !(is_run && (created == floor || deltas.iter().any(|run| run == created)))
+        older
+            && !(kind == ListedKind::Run
+                && (created == floor || deltas.iter().any(|run| run == created)))
     }
 }
 
@@ -94,6 +116,8 @@ impl Evidence for Floors {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
+    use crate::ids::{FileId, SegmentRef, Term};
+    use crate::state::{CommitId, Pending};
 
     const NONE: DeltaRuns = DeltaRuns::NONE;
 
@@ -127,18 +151,54 @@ mod tests {
         let mut floors = Floors::default();
         floors.add("0/7", Some(merged.tag()), CheckpointId(10), deltas);
         floors.add("0/7", Some(plain.tag()), CheckpointId(10), NONE);
-        let is_merged = |created, is_run| floors.is_merged(&merged, CheckpointId(created), is_run);
+        let is_over = |created, kind| floors.is_over(&merged, CheckpointId(created), kind);
         let runs: Vec<u64> = (0..100)
-            .filter(|created| !is_merged(*created, true))
+            .filter(|created| !is_over(*created, ListedKind::Run))
             .collect();
         assert_eq!(runs[..3], [10, 40, 60], "and what later versions may have");
         assert_eq!(runs.len(), 2 + 40);
-        let first_changelog = (0..100).find(|created| !is_merged(*created, false));
+        let first_changelog = (0..100).find(|created| !is_over(*created, ListedKind::Other));
         assert_eq!(first_changelog, Some(60));
-        assert!(!floors.is_merged(&plain, CheckpointId(30), false));
+        assert!(!floors.is_over(&plain, CheckpointId(30), ListedKind::Other));
 
         // Two versions of one store.
         floors.add("0/7", Some(merged.tag()), CheckpointId(10), NONE);
-        assert!(!floors.is_merged(&merged, CheckpointId(30), false));
+        assert!(!floors.is_over(&merged, CheckpointId(30), ListedKind::Other));
+    }
+
+    #[test]
+    fn pending_input_is_needed_from_the_oldest_that_the_oldest_version_waits_for() {
+        let owner = Owner::new("", "0", "7", "left");
+        let file = FileId {
+            term: Term(1),
+            seq: 1,
+        };
+        let segment = SegmentRef {
+            file,
+            offset: 0,
+            len: 9,
+            digest: 0,
+        };
+        let state = CommitId {
+            version: 20,
+            floor: CheckpointId(10),
+            deltas: NONE,
+            owner: Some(owner.tag()),
+            segment: Some(segment),
+            replaced: None,
+        };
+        let input = |version| Pending { version, segment };
+        for (pending, oldest) in [(vec![], 21), (vec![input(19), input(20)], 19)] {
+            let mut floors = Floors::default();
+            let is_over = |floors: &Floors, created, kind| {
+                floors.is_over(&owner, CheckpointId(created), kind)
+            };
+            floors.add("0/7", state.owner, state.floor, state.deltas);
+            assert!(!is_over(&floors, 1, ListedKind::PendingInput), "unknown");
+            floors.add_version("0/7", &VersionId { state, pending });
+            let of_input = |created: &u64| !is_over(&floors, *created, ListedKind::PendingInput);
+            assert_eq!((0..100).find(of_input), Some(oldest));
+            assert!(!is_over(&floors, 1, ListedKind::Other));
+        }
     }
 }

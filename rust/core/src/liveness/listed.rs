@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::rule::{Evidence, is_live};
 use super::space::{ClosedFile, wasteful};
+use crate::format::SegmentKind;
 use crate::ids::{CheckpointId, FileId, Owner, Term};
 
 /// Facts about a file, from its index or from the checkpoints that refer to it.
@@ -31,8 +32,29 @@ pub struct ListedSegment {
     pub created: CheckpointId,
     /// Its stored size in bytes.
     pub len: u64,
-    /// It is a run.
-    pub is_run: bool,
+    /// As far as the rule needs it.
+    pub kind: ListedKind,
+}
+
+/// The kind of a segment, for the rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListedKind {
+    /// A run.
+    Run,
+    /// Input that a parked version waits for, or waited for.
+    PendingInput,
+    /// Anything else, or unknown.
+    Other,
+}
+
+impl From<SegmentKind> for ListedKind {
+    fn from(kind: SegmentKind) -> Self {
+        match kind {
+            SegmentKind::Run => Self::Run,
+            SegmentKind::InFlight => Self::PendingInput,
+            SegmentKind::Changelog | SegmentKind::BaseImage | SegmentKind::Snapshot => Self::Other,
+        }
+    }
 }
 
 /// Space of closed files, and the files that waste it.
@@ -72,7 +94,7 @@ pub struct SortedOut {
 /// bounds the bytes of closed files, divided by the needed bytes in them.
 ///
 /// ```
-/// use holdfast_core::liveness::{Floors, ListedFile, ListedSegment, sort_out};
+/// use holdfast_core::liveness::{Floors, ListedFile, ListedKind, ListedSegment, sort_out};
 /// use holdfast_core::state::DeltaRuns;
 /// use holdfast_core::{CheckpointId, FileId, Owner, Term};
 /// let owner = Owner::new("", "0", "7", "default");
@@ -82,7 +104,7 @@ pub struct SortedOut {
 ///     owner: owner.clone().into(),
 ///     created,
 ///     len: 100,
-///     is_run: false,
+///     kind: ListedKind::Other,
 /// }];
 /// let segments = segments.into();
 /// let facts = ListedFile { file, sealed: true, damaged: false, physical_bytes: 200, segments };
@@ -131,7 +153,7 @@ fn needed_bytes(facts: &ListedFile, evidence: &dyn Evidence) -> Option<u64> {
     let segments = facts.segments.iter();
     let needed = segments.filter(|s| {
         is_live(evidence, &s.owner, s.created, s.created)
-            && !evidence.is_merged(&s.owner, s.created, s.is_run)
+            && !evidence.is_over(&s.owner, s.created, s.kind)
     });
     needed.map(|s| s.len).reduce(|sum, len| sum + len)
 }

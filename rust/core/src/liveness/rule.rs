@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::facts::SegmentFacts;
+use super::listed::ListedKind;
 use crate::ids::{CheckpointId, Owner};
 
 /// Facts about checkpoints, as the rule needs them to judge a segment.
@@ -13,9 +14,9 @@ pub trait Evidence {
     /// Returns whether the live set of the owner meets `[first, last]`.
     fn is_needed(&self, owner: &Owner, first: CheckpointId, last: CheckpointId) -> bool;
 
-    /// Returns whether the segment was merged into a run, so that nothing needs it even if
-    /// `is_needed` is true. `is_run` tells whether it is a run itself.
-    fn is_merged(&self, _owner: &Owner, _created: CheckpointId, _is_run: bool) -> bool {
+    /// Returns whether the segment was merged into a run, or is input that was replayed, so that
+    /// nothing needs it even if `is_needed` is true.
+    fn is_over(&self, _owner: &Owner, _created: CheckpointId, _kind: ListedKind) -> bool {
         false
     }
 }

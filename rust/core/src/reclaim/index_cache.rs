@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::format::{FileIndex, SegmentKind};
+use crate::format::FileIndex;
 use crate::ids::{FileId, Owner};
 use crate::liveness::{ListedFile, ListedSegment};
 
@@ -150,7 +150,7 @@ impl Folder {
             owner: self.shared(entry.owner),
             created: entry.created,
             len: entry.reference.len,
-            is_run: entry.kind == SegmentKind::Run,
+            kind: entry.kind.into(),
         });
         ListedFile {
             file: index.file,

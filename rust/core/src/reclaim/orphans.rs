@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::pass::{ReclaimReport, carry_out, physical_files};
 use crate::error::{ErrorKind, Result};
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef, Term};
-use crate::liveness::{ListedFile, ListedSegment, RestoredCheckpoint, View};
+use crate::liveness::{ListedFile, ListedKind, ListedSegment, RestoredCheckpoint, View};
 use crate::storage::Storage;
 
 /// Deletes the files of managers that are gone, unless a retained checkpoint needs them. Call it
@@ -98,7 +98,7 @@ fn segments_by_file(
             owner: Arc::new(owner.clone()),
             created,
             len: reference.len,
-            is_run: false,
+            kind: ListedKind::Other,
         });
     }
     by_file

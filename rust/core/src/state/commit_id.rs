@@ -17,8 +17,16 @@ const PREFIX_1: &str = "hf1-";
 const PREFIX_2: &str = "hf2-";
 /// Ids of versions that have delta runs.
 const PREFIX_3: &str = "hf3-";
+/// Ids of parked versions.
+const PREFIX_4: &str = "hf4-";
 /// The newest version of an id.
-const NEWEST: u64 = 3;
+const NEWEST: u64 = 4;
+
+/// Encoded size of a [`Pending`].
+const PENDING_BYTES: usize = 8 + SEGMENT_REF_BYTES;
+
+/// Bound on the pending inputs of a version: 1,024 of 52 bytes are 71 KiB of text in each `commits/N`.
+pub const MAX_PENDING: usize = 1_024;
 
 /// State of one store at one version, as text in Spark's `commits/N`.
 ///
@@ -42,27 +50,96 @@ pub struct CommitId {
     pub replaced: Option<SegmentRef>,
 }
 
+impl CommitId {
+    /// `created` of its newest run. The version needs no older segment but its runs.
+    pub(crate) fn newest_run(&self) -> CheckpointId {
+        self.deltas.newest().unwrap_or(self.floor)
+    }
+}
+
+/// The input of one batch that a version of a store does not have yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Pending {
+    /// The version that its batch made, Spark's batch id + 1.
+    pub version: u64,
+    /// Its last piece, whose lineage names the others.
+    pub segment: SegmentRef,
+}
+
+/// Id of a version that may be *parked*: it has the content of an older version, and the input of the
+/// batches since then is pending.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct VersionId {
+    /// The content.
+    pub state: CommitId,
+    /// Input that the content does not have, oldest first; empty if the version is not parked.
+    pub pending: Vec<Pending>,
+}
+
+impl VersionId {
+    /// The oldest version whose input is pending; `None` if this version is not parked.
+    pub fn pending_since(&self) -> Option<u64> {
+        self.pending.first().map(|pending| pending.version)
+    }
+
+    /// Returns whether all pending input is newer than the runs of the content, so that reclaim keeps it
+    /// with the content; and whether it is in order and ends with that of this version.
+    fn is_in_order(&self) -> bool {
+        let versions = self.pending.iter().map(|pending| pending.version);
+        let newest_run = self.state.newest_run().0;
+        let is_newer = self.pending_since().is_none_or(|since| since > newest_run);
+        let last = self.pending.last().map(|pending| pending.version);
+        is_newer
+            && last.is_none_or(|last| last == self.state.version)
+            && versions.is_sorted_by(|a, b| a < b)
+    }
+}
+
+impl From<CommitId> for VersionId {
+    fn from(state: CommitId) -> Self {
+        Self {
+            state,
+            pending: Vec::new(),
+        }
+    }
+}
+
 impl fmt::Display for CommitId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut bytes = Vec::with_capacity(116);
-        bytes.put_u64_le(self.version);
-        bytes.put_u64_le(self.floor.0);
-        if let Some(owner) = self.owner {
-            bytes.put_u64_le(owner.0);
-            if !self.deltas.is_empty() {
-                bytes.push(self.deltas.len() as u8);
-                self.deltas.iter().for_each(|run| bytes.put_u64_le(run.0));
-            }
-        }
-        for reference in self.segment.iter().chain(&self.replaced) {
-            bytes.extend_from_slice(&reference.to_bytes());
-        }
-        let prefix = match self.owner {
+        VersionId::from(*self).fmt(f)
+    }
+}
+
+impl fmt::Display for VersionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { state, pending } = self;
+        let prefix = match state.owner {
             None => PREFIX_1,
-            Some(_) if self.deltas.is_empty() => PREFIX_2,
+            Some(_) if !pending.is_empty() => PREFIX_4,
+            Some(_) if state.deltas.is_empty() => PREFIX_2,
             Some(_) => PREFIX_3,
         };
-        if self.owner.is_some() {
+        let mut bytes = Vec::with_capacity(116);
+        bytes.put_u64_le(state.version);
+        bytes.put_u64_le(state.floor.0);
+        if let Some(owner) = state.owner {
+            bytes.put_u64_le(owner.0);
+        }
+        if [PREFIX_3, PREFIX_4].contains(&prefix) {
+            bytes.push(state.deltas.len() as u8);
+            state.deltas.iter().for_each(|run| bytes.put_u64_le(run.0));
+        }
+        if prefix == PREFIX_4 {
+            bytes.put_u16_le(pending.len() as u16);
+            for Pending { version, segment } in pending {
+                bytes.put_u64_le(*version);
+                bytes.extend_from_slice(&segment.to_bytes());
+            }
+        }
+        for reference in state.segment.iter().chain(&state.replaced) {
+            bytes.extend_from_slice(&reference.to_bytes());
+        }
+        if prefix != PREFIX_1 {
             bytes.put_u32_le(crc32c::crc32c(&bytes));
         }
         write!(f, "{prefix}{}", URL_SAFE_NO_PAD.encode(bytes))
@@ -75,11 +152,11 @@ fn version_of(text: &str) -> Option<u64> {
     version.parse().ok()
 }
 
-impl FromStr for CommitId {
+impl FromStr for VersionId {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let prefixes = [PREFIX_1, PREFIX_2, PREFIX_3];
+        let prefixes = [PREFIX_1, PREFIX_2, PREFIX_3, PREFIX_4];
         let known = prefixes.iter().find(|prefix| text.starts_with(**prefix));
         if let Some(version) = version_of(text).filter(|version| *version > NEWEST) {
             return Err(Error::newer(
@@ -113,25 +190,32 @@ impl FromStr for CommitId {
         let (version, floor) = (number()?, CheckpointId(number()?));
         let owner = checked.then(number).transpose()?.map(OwnerTag);
         let mut deltas = DeltaRuns::NONE;
-        if prefix == PREFIX_3 {
+        if [PREFIX_3, PREFIX_4].contains(&prefix) {
             (deltas, rest) = take_deltas(rest).ok_or_else(damaged)?;
+        }
+        let mut pending = Vec::new();
+        if prefix == PREFIX_4 {
+            (pending, rest) = take_pending(rest).ok_or_else(damaged)?;
         }
         let mut references = rest
             .chunks(SEGMENT_REF_BYTES)
             .map(|bytes| SegmentRef::from_bytes(bytes).map_err(|_| damaged()));
         let segment = references.next().transpose()?;
         let replaced = references.next().transpose()?;
-        if references.next().is_some() {
-            return Err(damaged());
-        }
-        Ok(Self {
+        let state = CommitId {
             version,
             floor,
             deltas,
             owner,
             segment,
             replaced,
-        })
+        };
+        let id = Self { state, pending };
+        let has_deltas = prefix != PREFIX_3 || !deltas.is_empty();
+        if references.next().is_some() || !has_deltas || !id.is_in_order() {
+            return Err(damaged());
+        }
+        Ok(id)
     }
 }
 
@@ -142,7 +226,23 @@ fn take_deltas(bytes: &[u8]) -> Option<(DeltaRuns, &[u8])> {
     let (created, _) = created.as_chunks::<8>();
     let created = created.iter().map(|bytes| u64::from_le_bytes(*bytes));
     let deltas = DeltaRuns::of(created.map(CheckpointId)).ok()?;
-    (!deltas.is_empty()).then_some((deltas, rest))
+    Some((deltas, rest))
+}
+
+/// Reads the number of pending inputs and each of them; `None` if they cannot be right.
+fn take_pending(bytes: &[u8]) -> Option<(Vec<Pending>, &[u8])> {
+    let (number, rest) = bytes.split_first_chunk::<2>()?;
+    let number = usize::from(u16::from_le_bytes(*number));
+    let (entries, rest) = rest.split_at_checked(number * PENDING_BYTES)?;
+    let pending = entries.chunks(PENDING_BYTES).map(|entry| {
+        let (version, segment) = entry.split_first_chunk::<8>()?;
+        Some(Pending {
+            version: u64::from_le_bytes(*version),
+            segment: SegmentRef::from_bytes(segment).ok()?,
+        })
+    });
+    let is_there = (1..=MAX_PENDING).contains(&number);
+    Some((pending.collect::<Option<_>>().filter(|_| is_there)?, rest))
 }
 
 /// Returns the bytes before the checksum at the end; `None` if it does not match.

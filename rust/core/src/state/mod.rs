@@ -16,7 +16,7 @@ mod runs;
 mod store;
 mod tables;
 
-pub use commit_id::CommitId;
+pub use commit_id::{CommitId, MAX_PENDING, Pending, VersionId};
 pub use content::changes::{Changes, FamilyOfInterest, find_own, for_each_change, read_changes};
 pub use content::families::{FIRST_FAMILY, Families, KeyLayout};
 pub use content::family::{Family, FamilyOptions};
@@ -28,5 +28,6 @@ pub use memory::{MemoryBudget, Release};
 pub use runs::entries::{Change, ChangeKind, ChangeReader, ChangeWriter};
 pub use runs::key_range::KeyRange;
 pub use store::open_scans::{ScanBatch, ScanOf};
+pub use store::parking::{Parking, PendingInput};
 pub use store::shared_store::{Beside, Hydrated, SharedStore, StoreFolder};
 pub use store::state_store::{StateStore, StoreStats};

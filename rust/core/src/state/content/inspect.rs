@@ -84,14 +84,23 @@ impl SegmentReport {
 pub fn inspect_segment(storage: &dyn Storage, reference: &SegmentRef) -> Result<SegmentReport> {
     let owner = read_any_head(storage, reference)?.owner;
     let mut segments = SegmentReader::new(storage);
-    let mut entries = EntryStream::new(segments.stream(reference, &owner, READ_AHEAD_BYTES)?);
-    let head = entries.head().clone();
+    let mut stream = segments.stream(reference, &owner, READ_AHEAD_BYTES)?;
+    let head = stream.head.clone();
     let about = |e: Error| {
         e.context(format!(
             "segment {}/{reference} of {owner}",
             storage.location()
         ))
     };
+    if head.kind == SegmentKind::InFlight {
+        // Pending input, which is opaque.
+        let mut page = Vec::new();
+        while stream.next_page(&mut page)? {
+            page.clear();
+        }
+        return Ok(SegmentReport { head, index: None });
+    }
+    let mut entries = EntryStream::new(stream);
     entries.for_each(|_, _| Ok(())).map_err(about)?;
     if let Some(journal) = read_journal(storage, reference, &head)? {
         let mut next = 0;

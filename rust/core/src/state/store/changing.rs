@@ -34,6 +34,7 @@ impl StateStore {
         self.session = Some(Session {
             journal: self.records.then(Journal::default),
             spilled: None,
+            replayed: false,
         });
         Ok(())
     }
@@ -102,10 +103,11 @@ impl StateStore {
     /// changes it writes nothing, and the new id names the same segment.
     ///
     /// # Errors
-    /// `InvalidInput` outside a session; `Storage` if the changelog could not be appended: the
-    /// session stays open then and can be aborted.
+    /// `InvalidInput` outside a session, and on top of a parked version whose input was not replayed;
+    /// `Storage` if the changelog could not be appended: the session stays open then and can be aborted.
     pub fn commit(&mut self, writer: &SegmentWriter) -> Result<CommitId> {
         self.need_session()?;
+        self.need_replayed()?;
         if self.spilled().is_some() && self.memory.is_short(0) {
             // The rest of a batch that is larger than memory does not wait for a merge either.
             self.spill(writer)?;
@@ -177,6 +179,7 @@ impl StateStore {
         self.memory.end_session();
         // An older build may have written the id that this commit builds on.
         next.id.owner = Some(self.owner.tag());
+        self.pending_since = None;
         let id = next.id;
         let long = next.is_long();
         self.standing.advance(next);
@@ -202,6 +205,35 @@ impl StateStore {
             }
             let _ = self.count_memory();
         }
+    }
+
+    /// Notes that the session has replayed all pending input of the opened version.
+    ///
+    /// # Errors
+    /// `InvalidInput` outside a session.
+    pub fn mark_replayed(&mut self) -> Result<()> {
+        self.need_session()?;
+        if let Some(session) = &mut self.session {
+            session.replayed = true;
+        }
+        Ok(())
+    }
+
+    /// Refuses to commit on top of a parked version before its input was replayed, which would lose it.
+    fn need_replayed(&self) -> Result<()> {
+        let replayed = self
+            .session
+            .as_ref()
+            .is_some_and(|session| session.replayed);
+        let Some(since) = self.pending_since.filter(|_| !replayed) else {
+            return Ok(());
+        };
+        Err(Error::invalid_input(format!(
+            "{}: the input of batch {} waits to be replayed, and perhaps that of later batches. A commit \
+             without it would lose it: run the query with the isolation of failures that parked it",
+            self.owner,
+            since.saturating_sub(1),
+        )))
     }
 
     fn write(&mut self, family: u32, act: impl FnOnce(&mut Family) -> Result<()>) -> Result<()> {

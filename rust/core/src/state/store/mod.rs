@@ -6,6 +6,7 @@ pub(crate) mod keeping;
 pub(crate) mod maintaining;
 pub(crate) mod merging;
 pub(crate) mod open_scans;
+pub(crate) mod parking;
 pub(crate) mod position;
 pub(crate) mod recovery;
 pub(crate) mod residency;

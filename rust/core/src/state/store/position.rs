@@ -134,6 +134,15 @@ impl Position {
         Self { id, ..self.clone() }
     }
 
+    /// Moves to a parked version with the same content: the one with this `id`, which has been parked `since`
+    /// an older one.
+    pub fn follow(&mut self, since: u64, id: &CommitId) {
+        let versions = since.saturating_sub(1)..id.version;
+        if versions.contains(&self.id.version) && self.has_content_of(id) {
+            self.id.version = id.version;
+        }
+    }
+
     /// Gives this position the `id` of the same state. If a batch ran twice (a sink with two
     /// actions), the driver keeps the first run's id, and only makes the segments of that run
     /// durable: the next commit must build on them.
@@ -253,7 +262,11 @@ impl Position {
     /// Returns whether `id` stands for the same content of the same version. The digest of a
     /// segment covers owner, checkpoint, lineage and changes, wherever it was written.
     pub fn has_state_of(&self, id: &CommitId) -> bool {
+        self.id.version == id.version && self.has_content_of(id)
+    }
+
+    fn has_content_of(&self, id: &CommitId) -> bool {
         let content = |id: &CommitId| id.segment.map(|segment| (segment.len, segment.digest));
-        self.id.version == id.version && content(&self.id) == content(id)
+        content(&self.id) == content(id)
     }
 }

@@ -12,6 +12,8 @@ pub(super) struct Session {
     pub journal: Option<Journal>,
     /// Its runs, if its changes outgrew memory.
     pub spilled: Option<Spilled>,
+    /// It has replayed the pending input of the opened version.
+    pub replayed: bool,
 }
 
 /// The runs of an open session. They have its changes until the newest of them was written.

@@ -10,7 +10,7 @@ use super::state_store::StateStore;
 use crate::error::{Error, Result};
 use crate::ids::{CheckpointId, FileId, OwnerTag};
 use crate::segment::SegmentWriter;
-use crate::state::commit_id::CommitId;
+use crate::state::commit_id::{CommitId, VersionId};
 use crate::state::content::hydration::HYDRATION_BYTES;
 use crate::state::content::merge_task::MergedRun;
 use crate::storage::Storage;
@@ -79,7 +79,7 @@ pub enum Hydrated {
 /// A store, and the folder where its segments are.
 #[derive(Debug)]
 pub struct SharedStore {
-    folder: Arc<StoreFolder>,
+    pub(super) folder: Arc<StoreFolder>,
     state: Mutex<StateStore>,
 }
 
@@ -120,6 +120,14 @@ impl SharedStore {
     /// Errors of [`StateStore::open`].
     pub fn open(&self, version: u64, id: Option<&CommitId>) -> Result<()> {
         self.lock().open(self.folder.storage(), version, id)
+    }
+
+    /// Like [`StateStore::open_version`].
+    ///
+    /// # Errors
+    /// Errors of [`StateStore::open`].
+    pub fn open_version(&self, version: u64, id: Option<&VersionId>) -> Result<()> {
+        self.lock().open_version(self.folder.storage(), version, id)
     }
 
     /// Makes a call, and repeats it after damage that the store can go around: a call that fails

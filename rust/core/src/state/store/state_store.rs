@@ -12,7 +12,7 @@ use super::standing::Standing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{SegmentReader, read_head};
 use crate::ids::Owner;
-use crate::state::commit_id::CommitId;
+use crate::state::commit_id::{CommitId, VersionId};
 use crate::state::content::changes::find_changes;
 use crate::state::content::families::{Families, KeyLayout};
 use crate::state::content::journal::Journal;
@@ -51,6 +51,8 @@ pub struct StateStore {
     pub(super) memory: MemoryShare,
     pub(super) scans: OpenScans,
     pub(super) standing: Standing,
+    /// The oldest version whose input the opened one waits for.
+    pub(super) pending_since: Option<u64>,
     pub(super) session: Option<Session>,
     /// Sessions record every operation.
     pub(super) records: bool,
@@ -74,6 +76,7 @@ impl StateStore {
             memory: MemoryShare::of(budget),
             scans: OpenScans::default(),
             standing: Standing::default(),
+            pending_since: None,
             session: None,
             records: false,
             merging: Merging::default(),
@@ -126,6 +129,32 @@ impl StateStore {
         version: u64,
         id: Option<&CommitId>,
     ) -> Result<()> {
+        self.open_since(storage, version, id, None)
+    }
+
+    /// Like [`StateStore::open`]. The version may be parked: then it has the content of an older version,
+    /// where the store stays if it has that, and a session commits only after
+    /// [`StateStore::mark_replayed`].
+    ///
+    /// # Errors
+    /// Errors of [`StateStore::open`].
+    pub fn open_version(
+        &mut self,
+        storage: &dyn Storage,
+        version: u64,
+        id: Option<&VersionId>,
+    ) -> Result<()> {
+        let since = id.and_then(VersionId::pending_since);
+        self.open_since(storage, version, id.map(|id| &id.state), since)
+    }
+
+    fn open_since(
+        &mut self,
+        storage: &dyn Storage,
+        version: u64,
+        id: Option<&CommitId>,
+        pending_since: Option<u64>,
+    ) -> Result<()> {
         self.need_no_session(version)?;
         self.residency.is_used = true;
         let wanted = match id {
@@ -155,10 +184,15 @@ impl StateStore {
                 )));
             }
         };
-        let now = self.standing.now_mut();
-        if let Some(at) = now.filter(|at| at.has_state_of(&wanted)) {
-            at.adopt(wanted);
-            return Ok(());
+        self.pending_since = pending_since;
+        if let Some(at) = self.standing.now_mut() {
+            if let Some(since) = pending_since {
+                at.follow(since, &wanted);
+            }
+            if at.has_state_of(&wanted) {
+                at.adopt(wanted);
+                return Ok(());
+            }
         }
         if self.standing.go_back_to(&wanted) {
             self.scans.clear();
@@ -180,6 +214,7 @@ impl StateStore {
     pub fn open_empty(&mut self, version: u64) -> Result<()> {
         self.need_no_session(version)?;
         self.forget_content();
+        self.pending_since = None;
         self.standing = Standing::at(Position::empty(version));
         Ok(())
     }
@@ -219,9 +254,11 @@ impl StateStore {
         &mut self,
         storage: &dyn Storage,
         from: (u64, Option<&CommitId>),
-        to: &CommitId,
+        to: &VersionId,
         ids: &[CommitId],
     ) -> Result<()> {
+        let since = to.pending_since();
+        let to = &to.state;
         if to.version < from.0 {
             return Err(Error::invalid_input(format!(
                 "{}: cannot replay from version {} to the older version {}",
@@ -243,6 +280,7 @@ impl StateStore {
             }
         }
         self.standing = Standing::at(position);
+        self.pending_since = since;
         Ok(())
     }
 

@@ -19,7 +19,7 @@ import org.apache.hadoop.fs.Path;
 /** Spark's commit log, {@code <checkpoint>/commits/N}: the atomic root of every checkpoint. */
 public final class CommitLog {
   /** Prefixes of ids of this version and of older ones; see rust/core/FORMAT.md. */
-  private static final List<String> ID_PREFIXES = List.of("hf3-", "hf2-", "hf1-");
+  private static final List<String> ID_PREFIXES = List.of("hf4-", "hf3-", "hf2-", "hf1-");
 
   private CommitLog() {}
 

@@ -1,0 +1,303 @@
+//! Parking: a version gets the content of the one before, and the input of its batch is stored as *pending
+//! input* beside it. The content is not read for that, so a damaged store can be parked, too.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use super::position::Position;
+use super::shared_store::{SharedStore, StoreFolder};
+use crate::error::{Error, Result};
+use crate::format::{NewSegment, SegmentHead, SegmentKind, read_head, read_segment};
+use crate::ids::{CheckpointId, Owner, SegmentRef};
+use crate::state::commit_id::{CommitId, MAX_PENDING, Pending, VersionId};
+use crate::state::memory::{MemoryBudget, Work};
+
+/// Bytes of input in one segment, which writer and reader hold in memory twice: as they are, and as they
+/// are stored.
+const PIECE_BYTES: usize = 16 << 20;
+
+/// Bound on the segments of one input, which is 4 GiB then.
+const MAX_PIECES: usize = 256;
+
+/// The input of a batch while it is written. Dropped without [`Parking::finish`], it leaves segments that no
+/// id names, which reclaim takes.
+#[derive(Debug)]
+pub struct Parking {
+    folder: Arc<StoreFolder>,
+    owner: Owner,
+    budget: Arc<MemoryBudget>,
+    base: VersionId,
+    piece_bytes: usize,
+    /// The pieces that were written.
+    pieces: Vec<SegmentRef>,
+    /// The piece that is gathered.
+    gathered: Vec<u8>,
+    /// Its memory, as it is and as it is stored.
+    work: Option<Work>,
+}
+
+impl SharedStore {
+    /// Begins to park the version after `version`, which has this id; version 0 has none. Works whatever
+    /// the store stands at.
+    ///
+    /// # Errors
+    /// `InvalidInput` if id and version disagree, for the id of another store, if the input of 1,024
+    /// batches is pending already, and in a folder that is only read.
+    pub fn park(&self, version: u64, id: Option<&VersionId>) -> Result<Parking> {
+        let folder = Arc::clone(&self.folder);
+        folder.writer()?;
+        let (owner, budget) = self.owner_and_budget();
+        let wrong = |why: String| Error::invalid_input(format!("{owner}: {why}"));
+        let empty = VersionId::from(Position::empty(0).id);
+        let base = id.unwrap_or(&empty);
+        if base.state.version != version {
+            return Err(wrong(format!(
+                "version {version} was asked for with the id of version {}",
+                base.state.version
+            )));
+        }
+        if base.state.owner.is_some_and(|tag| tag != owner.tag()) {
+            return Err(wrong(format!(
+                "version {version} was asked for with the id of another store"
+            )));
+        }
+        if base.pending.len() >= MAX_PENDING {
+            return Err(wrong(format!(
+                "the input of {MAX_PENDING} batches is pending, which is the most that one id holds"
+            )));
+        }
+        Ok(Parking {
+            base: base.clone(),
+            folder,
+            owner,
+            budget,
+            piece_bytes: PIECE_BYTES,
+            pieces: Vec::new(),
+            gathered: Vec::new(),
+            work: None,
+        })
+    }
+
+    /// Opens the input of the batch that made `version`, which the version with this id waits for.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it does not wait for that input; `NotFound` or `Corrupt` if the last piece of the
+    /// input is gone or damaged.
+    pub fn pending_input(&self, id: &VersionId, version: u64) -> Result<PendingInput> {
+        let (owner, budget) = self.owner_and_budget();
+        let found = id.pending.iter().find(|pending| pending.version == version);
+        let Some(pending) = found else {
+            return Err(Error::invalid_input(format!(
+                "{owner}: version {} does not wait for the input of version {version}",
+                id.state.version
+            )));
+        };
+        let folder = Arc::clone(&self.folder);
+        PendingInput::open(folder, owner, budget, *pending)
+    }
+
+    fn owner_and_budget(&self) -> (Owner, Arc<MemoryBudget>) {
+        let state = self.lock();
+        (state.owner().clone(), Arc::clone(state.memory.budget()))
+    }
+}
+
+impl Parking {
+    /// Adds input, which is written in pieces of 16 MiB.
+    ///
+    /// # Errors
+    /// `InvalidInput` for more than 4 GiB; errors of
+    /// [`SegmentWriter::append`](crate::segment::SegmentWriter::append).
+    pub fn append(&mut self, mut input: &[u8]) -> Result<()> {
+        while !input.is_empty() {
+            if self.gathered.len() == self.piece_bytes {
+                self.write_piece()?;
+            }
+            let room = self.piece_bytes - self.gathered.len();
+            let (now, rest) = input.split_at(input.len().min(room));
+            let before = self.gathered.capacity();
+            self.gathered.extend_from_slice(now);
+            if self.gathered.capacity() != before {
+                let bytes = 2 * self.gathered.capacity() as u64;
+                self.work = Some(self.budget.begin_work(bytes));
+            }
+            input = rest;
+        }
+        Ok(())
+    }
+
+    /// Ends the input and returns the id of the parked version. Its segments are as durable as a changelog
+    /// after a commit, see [`SegmentWriter::append`](crate::segment::SegmentWriter::append).
+    ///
+    /// # Errors
+    /// Errors of [`Parking::append`], and of a sync if the pieces are in several files.
+    pub fn finish(mut self) -> Result<VersionId> {
+        let last = self.write(&self.pieces)?;
+        // The driver knows the file of the last piece only.
+        let files = self.pieces.iter().map(|piece| piece.file);
+        let others: BTreeSet<_> = files.filter(|file| *file != last.file).collect();
+        self.folder.writer()?.sync_files(&others)?;
+        let version = self.version();
+        let state = CommitId {
+            version,
+            owner: Some(self.owner.tag()),
+            ..self.base.state
+        };
+        let mut pending = std::mem::take(&mut self.base.pending);
+        pending.push(Pending {
+            version,
+            segment: last,
+        });
+        Ok(VersionId { state, pending })
+    }
+
+    /// Writes the gathered piece, behind which others follow.
+    fn write_piece(&mut self) -> Result<()> {
+        if self.pieces.len() + 1 == MAX_PIECES {
+            return Err(Error::invalid_input(format!(
+                "{}: the input of version {} is larger than {MAX_PIECES} pieces of {} bytes, which is the \
+                 most that can be parked",
+                self.owner,
+                self.version(),
+                self.piece_bytes
+            )));
+        }
+        let piece = self.write(&[])?;
+        self.pieces.push(piece);
+        self.gathered.clear();
+        Ok(())
+    }
+
+    fn write(&self, before: &[SegmentRef]) -> Result<SegmentRef> {
+        let created = CheckpointId(self.version());
+        let new = NewSegment {
+            lineage: before,
+            ..NewSegment::of(&self.owner, created, SegmentKind::InFlight)
+        };
+        self.folder.writer()?.append(&new, &self.gathered)
+    }
+
+    /// The version that it makes.
+    fn version(&self) -> u64 {
+        self.base.state.version + 1
+    }
+}
+
+/// The pending input of one batch, as it is read back. One piece of it is in memory.
+#[derive(Debug)]
+pub struct PendingInput {
+    folder: Arc<StoreFolder>,
+    owner: Owner,
+    budget: Arc<MemoryBudget>,
+    version: u64,
+    /// The pieces that are left, the next one first.
+    pieces: VecDeque<SegmentRef>,
+    /// The piece that is read, and how far.
+    piece: Vec<u8>,
+    position: usize,
+    /// The memory of the piece.
+    work: Option<Work>,
+}
+
+impl PendingInput {
+    fn open(
+        folder: Arc<StoreFolder>,
+        owner: Owner,
+        budget: Arc<MemoryBudget>,
+        pending: Pending,
+    ) -> Result<Self> {
+        let mut input = Self {
+            folder,
+            owner,
+            budget,
+            version: pending.version,
+            pieces: VecDeque::new(),
+            piece: Vec::new(),
+            position: 0,
+            work: None,
+        };
+        let last = pending.segment;
+        let head = input.checked(read_head(input.folder.storage(), &last, &input.owner))?;
+        input.pieces = head.lineage.into();
+        input.pieces.push_back(last);
+        Ok(input)
+    }
+
+    /// Bytes of the pieces that were not read yet, from their heads.
+    ///
+    /// # Errors
+    /// `NotFound` or `Corrupt` for a piece that is gone or damaged.
+    pub fn bytes(&self) -> Result<u64> {
+        let heads = self.pieces.iter().map(|piece| {
+            let head = read_head(self.folder.storage(), piece, &self.owner);
+            Ok(self.checked(head)?.payload_bytes)
+        });
+        heads.sum()
+    }
+
+    /// The next bytes of a piece that was verified as a whole, at most `max_bytes`; none at the end.
+    ///
+    /// # Errors
+    /// Errors of [`PendingInput::bytes`].
+    pub fn read(&mut self, max_bytes: usize) -> Result<&[u8]> {
+        while self.position == self.piece.len() && !self.pieces.is_empty() {
+            self.read_piece()?;
+        }
+        let begin = self.position;
+        self.position = self.piece.len().min(begin.saturating_add(max_bytes));
+        Ok(self.piece.get(begin..self.position).unwrap_or_default())
+    }
+
+    fn read_piece(&mut self) -> Result<()> {
+        let Some(piece) = self.pieces.front().copied() else {
+            return Ok(());
+        };
+        // Frees the last piece before it reads the next one.
+        (self.piece, self.position) = (Vec::new(), 0);
+        self.work = None;
+        let read = read_segment(self.folder.storage(), &piece, &self.owner);
+        let segment = self.explained(read)?;
+        self.checked(Ok(segment.head))?;
+        self.piece = segment.payload;
+        self.work = Some(self.budget.begin_work(self.piece.len() as u64));
+        self.pieces.pop_front();
+        Ok(())
+    }
+
+    /// Refuses a segment that is no piece of this input.
+    fn checked(&self, head: Result<SegmentHead>) -> Result<SegmentHead> {
+        let wanted = (SegmentKind::InFlight, CheckpointId(self.version));
+        self.explained(head.and_then(|head| {
+            let found = (head.kind, head.created);
+            if found == wanted {
+                return Ok(head);
+            }
+            Err(Error::corrupt(format!(
+                "pending input: expected {wanted:?}, found {found:?}"
+            )))
+        }))
+    }
+
+    /// Says what to do about damage.
+    fn explained<T>(&self, read: Result<T>) -> Result<T> {
+        read.map_err(|e| {
+            if !e.is_damage() {
+                return e;
+            }
+            let batch = self.version.saturating_sub(1);
+            Error::new(
+                e.kind(),
+                format!(
+                    "{e}; this is input of batch {batch} that {} waits for, and it is stored nowhere \
+                     else: put the file back from a copy, or go back to a batch before {batch}, from \
+                     which on Spark reads the source again, or begin with a new checkpoint folder",
+                    self.owner
+                ),
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "parking_tests.rs"]
+mod tests;
