@@ -16,22 +16,28 @@ from support.commands import cells, run
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "state-v3"
 (FILE,) = (path.name for path in (FIXTURE / "intact").iterdir())
 BATCHES = 6
+#: A store whose versions 2 to 4 are parked; the input of the last is in three pieces.
+PARKED = FIXTURE.with_name("state-v5")
 #: The first that builds on the base image.
 IMAGE_BATCH = 4
 
 
 @pytest.fixture
 def query(tmp_path: Path) -> Path:
+    return query_of(tmp_path, FIXTURE)
+
+
+def query_of(tmp_path: Path, fixture: Path, twin: str = "intact") -> Path:
     folder = tmp_path / "counts"
     (folder / "offsets").mkdir(parents=True)
     (folder / "commits").mkdir()
     (folder / "metadata").write_text('{"id":"defe868c-b6a8-4221-ae10-d348ec3c6041"}')
-    ids = (FIXTURE / "ids.txt").read_text().split()
+    ids = (fixture / "ids.txt").read_text().split()
     for batch, id in enumerate(ids):
         state = {"stateUniqueIds": {"0": [[], [], [], [id]]}}
         (folder / "commits" / str(batch)).write_text(f"v2\n{json.dumps(state)}")
         (folder / "commits" / f".{batch}.crc").write_text("")
-    shutil.copytree(FIXTURE / "intact", folder / "state" / "holdfast")
+    shutil.copytree(fixture / twin, folder / "state" / "holdfast")
     return folder
 
 
@@ -243,3 +249,50 @@ def test_a_report_survives_the_way_from_another_process(query: Path) -> None:
     assert report.lineage == []
     with pytest.raises(OSError, match="cannot be decoded"):
         SegmentReport.from_bytes(b"\xff")
+
+
+def test_pending_input_of_a_parked_partition_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    query = query_of(tmp_path, PARKED)
+    status, lines, _ = run(capsys, "show", query, "--id", 3)
+    assert status == 0
+    shown = [cells(line)[3:7] for line in lines[1:]]
+    assert [row[:3] for row in shown] == [
+        ["changelog", "1", "1"],
+        ["pending_input", "2", "-"],
+        ["pending_input", "3", "-"],
+        *[["pending_input", "4", "-"]] * 3,
+    ]
+    sizes = [len("input of batch 1"), 0, len("three "), len("pieces"), len("!")]
+    assert [row[3] for row in shown[1:]] == [str(size) for size in sizes]
+    _, lines, _ = run(capsys, "show", query, "--id", 4)
+    assert [cells(line)[3] for line in lines[1:]] == ["changelog", "changelog"]
+    status, lines, _ = run(capsys, "verify", query)
+    assert status == 0
+    assert [cells(line)[4:] for line in lines[1:]] == [
+        [str(segments)] * 2 for segments in (1, 2, 3, 6, 2)
+    ]
+    status, lines, _ = run(capsys, "show", query, "--details")
+    assert status == 0
+
+
+def test_damaged_or_foreign_pending_input_is_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    query = query_of(tmp_path, PARKED, "corrupt-input")
+    status, lines, _ = run(capsys, "verify", query)
+    assert status == 1
+    assert [cells(line)[1] for line in lines[1:6]] == ["ok", "ok", "ok", "damaged", "ok"]
+    assert lines[6].startswith("batch 3: ")
+    assert "operator 0, partition 3" in lines[6]
+    # In another partition.
+    entry = query / "commits" / "1"
+    entry.write_text(entry.read_text().replace("[[], [], [], [", "[[], [], ["))
+    (foreign,) = [
+        one for one in segments(query, 1) if one.ref.offset != segments(query, 0)[0].ref.offset
+    ]
+    assert foreign.message is not None
+    assert (
+        "expected ('in_flight', 2, '0', '2'), found ('in_flight', 2, '0', '3')" in foreign.message
+    )

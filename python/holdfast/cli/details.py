@@ -208,6 +208,9 @@ def _sizes(segments: Sequence[StoredSegment]) -> list[Cell]:
         if isinstance(segment.report, str):
             damaged += 1
             continue
+        if segment.report.kind == "in_flight":
+            # Pending input, which only the sum of all bytes has.
+            continue
         entries += segment.report.entries
         of_kind = runs if segment.report.kind in _RUN_KINDS else changelogs
         of_kind.append(segment.ref.length)

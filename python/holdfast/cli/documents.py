@@ -155,9 +155,10 @@ def _segment(segment: StoredSegment) -> dict[str, Any]:
     return {
         **place,
         "store": found.owner.store,
-        "kind": found.kind,
+        "kind": "pending_input" if found.kind == "in_flight" else found.kind,
         "version": found.created,
-        "entries": found.entries,
+        # Input is stored as it came: nobody counted its rows.
+        "entries": None if found.kind == "in_flight" else found.entries,
         "bytes": found.payload_bytes,
         "index": {name: getattr(found, name) for name in _INDEX} if found.kind == "run" else None,
     }

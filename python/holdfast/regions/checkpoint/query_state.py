@@ -90,6 +90,8 @@ class StateOfQuery:
     def segments(self, batch: int) -> Iterator[StoredSegment]:
         """Read the segments of a batch, by operator, partition and age, the oldest first.
 
+        Input that a parked partition waits for comes after the content of its store.
+
         Raises
         ------
         OSError, NewerFormatError, NotImplementedError
@@ -102,6 +104,8 @@ class StateOfQuery:
             for operator, partition, id in ids:
                 if id.ref is not None:
                     yield from self._of_store(stored, operator, partition, id.ref)
+                for version, ref in id.pending:
+                    yield from self._of_input(stored, operator, partition, version, ref)
 
     def _of_store(
         self, stored: StoredSegments, operator: int, partition: int, id: SegmentRef
@@ -119,6 +123,24 @@ class StateOfQuery:
         is_own = (owner.operator, owner.region) == (str(operator), str(partition))
         known = newest if is_own else _foreign(id, _named(operator, partition), newest)
         yield StoredSegment(operator, partition, id, known)
+
+    def _of_input(
+        self, stored: StoredSegments, operator: int, partition: int, version: int, ref: SegmentRef
+    ) -> Iterator[StoredSegment]:
+        last = self._inspect(stored, ref)
+        pieces = [] if isinstance(last, str) else last.lineage
+        expected = ("in_flight", version, str(operator), str(partition))
+        for piece in [*pieces, ref]:
+            report = self._inspect(stored, piece)
+            if not isinstance(report, str):
+                owner = report.owner
+                found = (report.kind, report.created, owner.operator, owner.region)
+                if found != expected:
+                    report = (
+                        f"segment {piece.file} at offset {piece.offset}: kind, version, operator "
+                        f"and partition: expected {expected}, found {found}"
+                    )
+            yield StoredSegment(operator, partition, piece, report)
 
     def verify(self, batch: int, progress: Callable[[int, int], None]) -> Verdict:
         """Verify the state of one batch."""
