@@ -18,6 +18,7 @@ mod guard;
 mod hadoop;
 mod handles;
 mod malloc;
+mod parking;
 mod pipeline;
 mod regional;
 mod store;

@@ -146,6 +146,11 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
     return id;
   }
 
+  /** The store itself, whose versions can be parked. */
+  public NativeStore nativeStore() {
+    return nativeStore;
+  }
+
   @Override
   public StateStore open(long version, Option<String> checkpointId, boolean empty) {
     return loading(

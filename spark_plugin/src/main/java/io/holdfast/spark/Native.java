@@ -235,6 +235,30 @@ public final class Native {
 
   public static native void abort(long store);
 
+  /** Begins to park the version after this one, whose {@code id} is null for version 0. */
+  public static native long park(long store, long version, String id);
+
+  /** Adds the first {@code length} bytes. */
+  public static native void appendInput(long parking, byte[] bytes, int length);
+
+  /** Returns the id of the parked version, and closes the handle. */
+  public static native String finishParking(long parking);
+
+  public static native void closeParking(long parking);
+
+  /** Version and bytes of each input that the version with this id waits for, oldest first. */
+  public static native long[] pending(long store, String id);
+
+  public static native long openPending(long store, String id, long version);
+
+  /** The next bytes of the input, verified; none at its end. */
+  public static native byte[] readPending(long reading, int maxBytes);
+
+  public static native void closePending(long reading);
+
+  /** Allows the open session to commit on top of a parked version. */
+  public static native void markReplayed(long store);
+
   /**
    * Merges changelogs into a run if that is due, or if the store needs a part of a wasteful file.
    *

@@ -4,6 +4,8 @@ import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.Native;
 import io.holdfast.spark.executor.ManagerTotals;
 import io.holdfast.spark.executor.StoreManagers;
+import java.io.InputStream;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.LongConsumer;
@@ -42,6 +44,14 @@ public final class NativeStore {
       return "operator " + operator + ", partition " + partition + ", store " + store;
     }
   }
+
+  /**
+   * The input of a batch that a parked version waits for.
+   *
+   * @param version that the batch made, the batch id + 1
+   * @param bytes that were appended
+   */
+  public record Pending(long version, long bytes) {}
 
   private final Identity identity;
   private final Supplier<StoreManagers.Manager> managers;
@@ -308,6 +318,42 @@ public final class NativeStore {
 
   void abort() {
     Native.abort(store);
+  }
+
+  /**
+   * Begins to park the version after {@code version}: it gets the content of this one, and the
+   * input of its batch is stored beside it. Loads no state, so a damaged store can be parked. The
+   * caller holds the store, see {@link #acquire}.
+   *
+   * @param id null for version 0
+   */
+  public Parking park(long version, String id) {
+    return new Parking(
+        Native.park(store, version, id),
+        () -> {
+          committed = true;
+          manager.reportFiles();
+        });
+  }
+
+  /** The input that the version with this id waits for, oldest first; none if it is not parked. */
+  public List<Pending> pending(String id) {
+    long[] found = Native.pending(store, id);
+    List<Pending> pending = new ArrayList<>();
+    for (int i = 0; i < found.length; i += 2) {
+      pending.add(new Pending(found[i], found[i + 1]));
+    }
+    return pending;
+  }
+
+  /** One of {@link #pending}; the caller closes the stream. */
+  public InputStream pendingInput(String id, long version) {
+    return new PendingInput(Native.openPending(store, id, version));
+  }
+
+  /** Says that the open session has replayed all pending input. Only then it commits. */
+  public void markReplayed() {
+    Native.markReplayed(store);
   }
 
   /**

@@ -1,0 +1,117 @@
+//! Parked versions: input that Java hands over, and reads again.
+
+use holdfast_core::Error;
+use holdfast_core::state::{Parking, PendingInput, VersionId};
+use jni::Env;
+use jni::objects::{JByteArray, JLongArray, JString};
+use jni::sys::{jint, jlong};
+use parking_lot::Mutex;
+
+use crate::convert::{java_longs, optional};
+use crate::guard::{Failure, Result, natives};
+use crate::handles::Handles;
+use crate::store::{STORES, version_of};
+
+static PARKINGS: Handles<Mutex<Parking>> = Handles::new("input that is parked");
+
+static READINGS: Handles<Mutex<PendingInput>> = Handles::new("pending input");
+
+natives! {
+    env fn park(store: jlong, version: jlong, id: JString) -> jlong;
+    env fn append_input(parking: jlong, bytes: [jbyte], length: jint);
+    env fn finish_parking(parking: jlong) -> JString;
+    raw fn close_parking(parking: jlong);
+    env fn pending(store: jlong, id: JString) -> [jlong];
+    env fn open_pending(store: jlong, id: JString, version: jlong) -> jlong;
+    env fn read_pending(reading: jlong, max_bytes: jint) -> [jbyte];
+    raw fn close_pending(reading: jlong);
+    raw fn mark_replayed(store: jlong);
+}
+
+fn park(env: &mut Env<'_>, store: jlong, version: jlong, id: JString<'_>) -> Result<jlong> {
+    let id = optional(env, &id)?;
+    let id = id.map(|text| text.parse::<VersionId>()).transpose()?;
+    let parking = STORES.get(store)?.park(version_of(version)?, id.as_ref())?;
+    Ok(PARKINGS.insert(Mutex::new(parking)))
+}
+
+fn append_input(
+    env: &mut Env<'_>,
+    parking: jlong,
+    bytes: JByteArray<'_>,
+    length: jint,
+) -> Result<()> {
+    let bytes = env.convert_byte_array(bytes)?;
+    let input = usize::try_from(length)
+        .ok()
+        .and_then(|len| bytes.get(..len));
+    let Some(input) = input else {
+        return Err(Failure::from(Error::invalid_input(format!(
+            "expected at most {} bytes, found a length of {length}",
+            bytes.len()
+        ))));
+    };
+    Ok(PARKINGS.get(parking)?.lock().append(input)?)
+}
+
+/// Ends the input. The handle is closed then, also after a failure.
+fn finish_parking<'local>(env: &mut Env<'local>, parking: jlong) -> Result<JString<'local>> {
+    let parking = PARKINGS
+        .remove(parking)
+        .and_then(std::sync::Arc::into_inner);
+    let parking = parking.ok_or(Failure::Closed("input that is parked"))?;
+    let id = parking.into_inner().finish()?;
+    Ok(env.new_string(id.to_string())?)
+}
+
+/// Closing twice does nothing.
+fn close_parking(parking: jlong) -> Result<()> {
+    PARKINGS.remove(parking);
+    Ok(())
+}
+
+/// Version and bytes of each pending input, oldest first.
+fn pending<'local>(
+    env: &mut Env<'local>,
+    store: jlong,
+    id: JString<'_>,
+) -> Result<JLongArray<'local>> {
+    let id = id.try_to_string(env)?.parse::<VersionId>()?;
+    let store = STORES.get(store)?;
+    let mut found = Vec::new();
+    for pending in &id.pending {
+        let bytes = store.pending_input(&id, pending.version)?.bytes()?;
+        found.extend([pending.version as jlong, bytes as jlong]);
+    }
+    java_longs(env, &found)
+}
+
+fn open_pending(env: &mut Env<'_>, store: jlong, id: JString<'_>, version: jlong) -> Result<jlong> {
+    let id = id.try_to_string(env)?.parse::<VersionId>()?;
+    let input = STORES
+        .get(store)?
+        .pending_input(&id, version_of(version)?)?;
+    Ok(READINGS.insert(Mutex::new(input)))
+}
+
+/// The next bytes, at most `max_bytes`, and none at the end.
+fn read_pending<'local>(
+    env: &mut Env<'local>,
+    reading: jlong,
+    max_bytes: jint,
+) -> Result<JByteArray<'local>> {
+    let reading = READINGS.get(reading)?;
+    let mut input = reading.lock();
+    Ok(env.byte_array_from_slice(input.read(max_bytes.max(1) as usize)?)?)
+}
+
+/// Closing twice does nothing.
+fn close_pending(reading: jlong) -> Result<()> {
+    READINGS.remove(reading);
+    Ok(())
+}
+
+/// See [`StateStore::mark_replayed`](holdfast_core::state::StateStore::mark_replayed).
+fn mark_replayed(store: jlong) -> Result<()> {
+    STORES.with(store, |store| Ok(store.lock().mark_replayed()?))
+}
