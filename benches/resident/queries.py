@@ -179,7 +179,7 @@ class Backfill:
     Attributes
     ----------
     rows
-        Of that batch, in each table.
+        Rows of that batch, in each table.
     without_state
         Makes the query that has the same rows and no state.
     """

@@ -129,7 +129,7 @@ final class HoldfastStateStore extends OpenedVersion implements StateStore {
     return metrics;
   }
 
-  /** Of these stores of a join Spark reports no metrics but memory (SymmetricHashJoinStateManager). */
+  /** Spark reports no metrics but memory of these stores (SymmetricHashJoinStateManager). */
   private boolean isLeftOut() {
     return context.id.storeName().endsWith("-keyToNumValues");
   }
