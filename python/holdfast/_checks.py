@@ -6,6 +6,7 @@ import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from numbers import Real
 from typing import Any, Literal
 
 
@@ -82,6 +83,15 @@ def require_bool(option: str, value: object) -> bool:
     if kind is not bool and (kind.__module__, kind.__name__.rstrip("_")) != ("numpy", "bool"):
         raise not_allowed(option, value, "True or False")
     return bool(value)
+
+
+def require_share(option: str, value: object) -> float:
+    """Return a number above 0 and at most 1, or raise ValueError."""
+    share = float(value) if isinstance(value, Real) and not isinstance(value, bool) else 0
+    # NaN compares with nothing, so it is refused, too.
+    if not 0 < share <= 1:
+        raise not_allowed(option, value, "a number above 0 and at most 1")
+    return share
 
 
 def require_duration(option: str, value: object, *, zero: bool) -> None:

@@ -13,11 +13,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, TypedDict, TypeVar, get_args, get_type_hints
 
-from holdfast._checks import Allowed, not_allowed, require_bool, require_one_of, whole_number
+from holdfast._checks import (
+    Allowed,
+    not_allowed,
+    require_allowed,
+    require_bool,
+    require_one_of,
+    require_share,
+    whole_number,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 Compression = Literal["lz4", "none"]
+Rerun = Literal["fail", "at-least-once"]
 
 #: Spark ships settings with this prefix to executors.
 STORE: Final = "spark.sql.streaming.stateStore"
@@ -51,7 +60,10 @@ class Option:
     meaning : str
         Its effect. The first sentence is the help of the command line.
     allowed : Allowed
-        Its values: a flag, a size in bytes (with a note also ``"auto"`` or 0), or a name.
+        Its values: a flag, a whole number, a share, a size in bytes (with a note also ``"auto"`` or
+        0), or a name.
+    names : tuple of str
+        The names that it may be.
     """
 
     setting: str
@@ -59,6 +71,7 @@ class Option:
     shown: str
     meaning: str
     allowed: Allowed
+    names: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -71,7 +84,11 @@ class Option:
             return str(require_bool(name, value)).lower()
         if self.allowed.unit == "bytes":
             return self._size(name, value)
-        require_one_of(name, value, get_args(Compression))
+        if self.allowed.kind == "integer":
+            return str(require_allowed(name, value, self.allowed))
+        if self.allowed.unit == "share":
+            return str(require_share(name, value))
+        require_one_of(name, value, self.names)
         return str(value)
 
     def _size(self, name: str, value: object) -> str:
@@ -117,6 +134,7 @@ class StoreOptions(TypedDict, total=False):
             meaning="""Compression of payloads on disk, ``lz4`` or ``none``. Every build reads
             both.""",
             allowed=Allowed("other", note="`lz4` or `none`"),
+            names=get_args(Compression),
         ),
     ]
     max_memory_bytes: Annotated[
@@ -196,6 +214,66 @@ class StoreOptions(TypedDict, total=False):
             State is durable before ``commits/N`` either way. A query may be restarted with the
             other value.""",
             allowed=Allowed("flag"),
+        ),
+    ]
+    isolate_failures: Annotated[
+        bool | None,
+        Option(
+            setting="isolateFailures",
+            default=False,
+            shown="bool, default False",
+            meaning="""Complete a batch although the task of a state partition keeps failing
+            (experimental). The partition is parked: it keeps its state, and its rows are stored in
+            the checkpoint until its task succeeds. Spark reads the setting when a query starts.""",
+            allowed=Allowed("flag"),
+        ),
+    ]
+    isolation_max_ratio: Annotated[
+        float | None,
+        Option(
+            setting="isolationMaxRatio",
+            default=0.3,
+            shown="float, default 0.3",
+            meaning="""Share of the partitions of an operator that may be parked (experimental). One
+            may always be parked, unless it is the only one, and never all. If more fail, the batch
+            fails.""",
+            allowed=Allowed("other", unit="share", above=True, most=1),
+        ),
+    ]
+    isolation_max_batches: Annotated[
+        int | None,
+        Option(
+            setting="isolationMaxBatches",
+            default=100,
+            shown="int, default 100",
+            meaning="""Batches whose rows may be parked for one partition (experimental). The query
+            fails if the partition fails once more.""",
+            allowed=Allowed("integer", unit="batches", least=1, most=1000),
+        ),
+    ]
+    isolation_max_bytes: Annotated[
+        int | str | None,
+        Option(
+            setting="isolationMaxBytes",
+            default=1 << 30,
+            shown="int or str, default 1 GiB",
+            meaning="""Rows that may be parked for one partition, in bytes or in Spark's notation
+            (experimental). The query fails if more come.""",
+            allowed=Allowed("other", unit="bytes", least=1),
+        ),
+    ]
+    isolation_rerun: Annotated[
+        Rerun | None,
+        Option(
+            setting="isolationRerun",
+            default="fail",
+            shown='{"fail", "at-least-once"}, default "fail"',
+            meaning="""What a restart does if a partition fails in the batch that it runs again
+            (experimental). The sink may have the rows of that batch, unless the partition was
+            parked before the restart. ``fail`` fails the query, as without isolation.
+            ``at-least-once`` parks the partition, so the sink may get its rows twice.""",
+            allowed=Allowed("other", note="`fail` or `at-least-once`"),
+            names=get_args(Rerun),
         ),
     ]
 

@@ -54,6 +54,16 @@ RENAMED = (
         "org.apache.spark.sql.execution.streaming.checkpointing",
         "org.apache.spark.sql.execution.streaming",
     ),
+    (
+        "until-4.0",
+        "org.apache.spark.sql.execution.streaming.operators.stateful.join",
+        "org.apache.spark.sql.execution.streaming",
+    ),
+    (
+        "until-4.0",
+        "org.apache.spark.sql.execution.streaming.operators.stateful",
+        "org.apache.spark.sql.execution.streaming",
+    ),
 )
 
 _RANGE = re.compile(r"(?P<kind>from|until|only)-(?P<minor>[0-9]+\.[0-9]+)")

@@ -25,7 +25,8 @@ TUNING = {
     for name in (
         *("maxFileBytes", "compression"),
         *("maxMemoryBytes", "targetMemoryBytes", "localCacheBytes"),
-        *("changeJournal", "sparkFiles"),
+        *("changeJournal", "sparkFiles", "isolateFailures"),
+        *("isolationMaxRatio", "isolationMaxBatches", "isolationMaxBytes", "isolationRerun"),
     )
 }
 
@@ -102,6 +103,11 @@ def test_spark_conf_holds_every_setting_as_text() -> None:
         f"{STORE}.holdfast.localCacheBytes": "1073741824",
         f"{STORE}.holdfast.changeJournal": "false",
         f"{STORE}.holdfast.sparkFiles": "true",
+        f"{STORE}.holdfast.isolateFailures": "false",
+        f"{STORE}.holdfast.isolationMaxRatio": "0.3",
+        f"{STORE}.holdfast.isolationMaxBatches": "100",
+        f"{STORE}.holdfast.isolationMaxBytes": "1073741824",
+        f"{STORE}.holdfast.isolationRerun": "fail",
     }
 
 
@@ -114,6 +120,11 @@ def test_options_reach_their_keys() -> None:
         local_cache_bytes="10g",
         change_journal=True,
         spark_files=False,
+        isolate_failures=True,
+        isolation_max_ratio=1,
+        isolation_max_batches=7,
+        isolation_max_bytes="1m",
+        isolation_rerun="at-least-once",
     )
     assert conf[f"{STORE}.holdfast.maxFileBytes"] == "8192"
     assert conf[f"{STORE}.holdfast.maxMemoryBytes"] == "1073741824"
@@ -122,6 +133,11 @@ def test_options_reach_their_keys() -> None:
     assert conf[f"{STORE}.holdfast.compression"] == "none"
     assert conf[f"{STORE}.holdfast.changeJournal"] == "true"
     assert conf[f"{STORE}.holdfast.sparkFiles"] == "false"
+    assert conf[f"{STORE}.holdfast.isolateFailures"] == "true"
+    assert conf[f"{STORE}.holdfast.isolationMaxRatio"] == "1.0"
+    assert conf[f"{STORE}.holdfast.isolationMaxBatches"] == "7"
+    assert conf[f"{STORE}.holdfast.isolationMaxBytes"] == str(1 << 20)
+    assert conf[f"{STORE}.holdfast.isolationRerun"] == "at-least-once"
 
 
 @pytest.mark.parametrize(
@@ -153,6 +169,11 @@ def test_configure_returns_the_same_builder_with_everything_set(
         "local_cache_bytes": 0,
         "change_journal": True,
         "spark_files": False,
+        "isolate_failures": True,
+        "isolation_max_ratio": 0.5,
+        "isolation_max_batches": 1,
+        "isolation_max_bytes": 1,
+        "isolation_rerun": "fail",
     }
     assert holdfast.configure(builder, **given) is builder  # type: ignore[arg-type]
     assert builder._options == holdfast.spark_conf(**given)  # type: ignore[arg-type]
@@ -260,6 +281,24 @@ def test_a_wrong_size_of_the_local_cache_is_refused(value: object) -> None:
 def test_a_flag_that_is_neither_true_nor_false_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match=r"change_journal=.* expected True or False"):
         holdfast.spark_conf(change_journal=value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("isolation_max_ratio", 0, "a number above 0 and at most 1"),
+        ("isolation_max_ratio", 1.5, "a number above 0 and at most 1"),
+        ("isolation_max_ratio", True, "a number above 0 and at most 1"),
+        ("isolation_max_ratio", float("nan"), "a number above 0 and at most 1"),
+        ("isolation_max_batches", 0, "an integer of at least 1"),
+        ("isolation_max_batches", 1001, "an integer of at most 1000"),
+        ("isolation_max_bytes", 0, "1 bytes or more"),
+        ("isolation_rerun", "twice", "one of fail, at-least-once"),
+    ],
+)
+def test_a_wrong_bound_of_isolation_is_refused(option: str, value: object, expected: str) -> None:
+    with pytest.raises(ValueError, match=rf"{option}=.* {expected}"):
+        holdfast.spark_conf(**{option: value})  # type: ignore[arg-type]
 
 
 def test_a_wrong_compression_is_refused_with_the_allowed_ones(

@@ -112,8 +112,9 @@ def _add_option(command: argparse.ArgumentParser, flag: str, option: Option) -> 
         command.add_argument(flag, action=action, default=option.default, help=said)
     else:
         metavar = "SIZE" if option.allowed.unit == "bytes" else None
+        kind = {"batches": int, "share": float}.get(option.allowed.unit, str)
         said += " (default: %(default)s)"
-        command.add_argument(flag, default=option.default, metavar=metavar, help=said)
+        command.add_argument(flag, type=kind, default=option.default, metavar=metavar, help=said)
 
 
 def _add_json(command: argparse.ArgumentParser | argparse._MutuallyExclusiveGroup) -> None:

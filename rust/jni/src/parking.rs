@@ -21,6 +21,7 @@ natives! {
     env fn append_input(parking: jlong, bytes: [jbyte], length: jint);
     env fn finish_parking(parking: jlong) -> JString;
     raw fn close_parking(parking: jlong);
+    env fn pending_versions(id: JString) -> [jlong];
     env fn pending(store: jlong, id: JString) -> [jlong];
     env fn open_pending(store: jlong, id: JString, version: jlong) -> jlong;
     env fn read_pending(reading: jlong, max_bytes: jint) -> [jbyte];
@@ -68,6 +69,17 @@ fn finish_parking<'local>(env: &mut Env<'local>, parking: jlong) -> Result<JStri
 fn close_parking(parking: jlong) -> Result<()> {
     PARKINGS.remove(parking);
     Ok(())
+}
+
+/// Versions of the pending inputs, oldest first.
+fn pending_versions<'local>(env: &mut Env<'local>, id: JString<'_>) -> Result<JLongArray<'local>> {
+    let id = id.try_to_string(env)?.parse::<VersionId>()?;
+    let versions: Vec<_> = id
+        .pending
+        .iter()
+        .map(|pending| pending.version as jlong)
+        .collect();
+    java_longs(env, &versions)
 }
 
 /// Version and bytes of each pending input, oldest first.

@@ -209,6 +209,10 @@ ON_THEIR_OWN = {
         # Metadata has the paths of the output, so its size varies.
         Step("terminal", "$ holdfast show checkpoints/smoothed", varies=r"\d{4}(?= -$)"),
     ),
+    "docs/stores/isolation.md": (
+        Step("program", "from pathlib import Path\n\nimport pyarrow as pa", "orders.py"),
+        Step("printed", "batch 0: [(1, 1),"),
+    ),
     "docs/recovery.md": (
         Step("pasted", "import json\nfrom pathlib import Path\n\nfrom pyspark.errors"),
         Step("printed", "batch 0: ada 10"),

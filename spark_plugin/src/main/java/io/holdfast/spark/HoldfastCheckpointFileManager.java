@@ -58,6 +58,8 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
     try {
       if (file.kind() == Kind.PLAN) {
         records.ifPresent(of -> of.planning(file.checkpoint(), conf));
+        HoldfastPlugin.startedDriver()
+            .ifPresent(driver -> driver.decisions().planning(file.checkpoint(), file.number()));
       } else if (CheckpointGuard.wantsHoldfast(conf)) {
         records.ifPresent(of -> of.creating(file.path(), conf));
       }
@@ -91,6 +93,7 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
   public Path createCheckpointDirectory() {
     CheckpointGuard.checkSettings(conf);
     CheckpointGuard.refuseOldFormat(conf, root);
+    HoldfastPlugin.startedDriver().ifPresent(driver -> driver.decisions().starting(root));
     boolean hasState =
         HoldfastPlugin.startedDriver()
             .map(driver -> driver.sparkRecords().starting(root, conf))

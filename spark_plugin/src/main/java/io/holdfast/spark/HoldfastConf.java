@@ -10,6 +10,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.OptionalLong;
 import java.util.Set;
+import java.util.function.BinaryOperator;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.network.util.JavaUtils;
 
@@ -47,6 +48,29 @@ public final class HoldfastConf {
         "false",
         "true records every change of state in a batch for the change feed of the state reader,"
             + " even if the same batch replaced it. false records the last change of each key."),
+    ISOLATE_FAILURES(
+        "isolateFailures",
+        "false",
+        "true completes a batch even if the task of one state partition keeps failing, false fails"
+            + " the batch."),
+    ISOLATION_MAX_RATIO(
+        "isolationMaxRatio",
+        "0.3",
+        "Share of the partitions of an operator that may be parked, above 0 and at most 1."),
+    ISOLATION_MAX_BATCHES(
+        "isolationMaxBatches",
+        "100",
+        "Batches whose input may be parked for one partition: a whole number from 1 to 1000."),
+    ISOLATION_MAX_BYTES(
+        "isolationMaxBytes",
+        Long.toString(1L << 30),
+        "Input that may be parked for one partition, positive: a number of bytes, or as Spark writes"
+            + " sizes (64m)."),
+    ISOLATION_RERUN(
+        "isolationRerun",
+        "fail",
+        "fail ends a query if a partition fails in a batch that runs again after a restart."
+            + " at-least-once parks the partition, and the sink may get its rows twice."),
     SPARK_FILES(
         "sparkFiles",
         "true",
@@ -105,6 +129,14 @@ public final class HoldfastConf {
   /** True if commits record every operation. */
   final boolean changeJournal;
 
+  public final boolean isolateFailures;
+  public final double isolationMaxRatio;
+  public final int isolationMaxBatches;
+  public final long isolationMaxBytes;
+
+  /** Whether a batch that runs again may park a partition whose rows the sink may have. */
+  public final boolean isolationRerunsPark;
+
   /** Reads the settings that travelled with a state store. */
   public HoldfastConf(Map<String, String> values) {
     maxFileBytes = bytes(values, Setting.MAX_FILE_BYTES, 1);
@@ -112,6 +144,15 @@ public final class HoldfastConf {
     targetMemoryBytes = targetBytes(values);
     localCacheBytes = bytes(values, Setting.LOCAL_CACHE_BYTES, 0);
     changeJournal = flag(values, Setting.CHANGE_JOURNAL);
+    isolateFailures = flag(values, Setting.ISOLATE_FAILURES);
+    isolationMaxRatio = number(values, Setting.ISOLATION_MAX_RATIO, 1);
+    isolationMaxBatches = (int) number(values, Setting.ISOLATION_MAX_BATCHES, 1000);
+    isolationMaxBytes = bytes(values, Setting.ISOLATION_MAX_BYTES, 1);
+    String rerun = text(values, Setting.ISOLATION_RERUN);
+    isolationRerunsPark = rerun.equals("at-least-once");
+    if (!isolationRerunsPark && !rerun.equals("fail")) {
+      throw wrong(Setting.ISOLATION_RERUN, rerun);
+    }
     flag(values, Setting.SPARK_FILES);
     String named = text(values, Setting.COMPRESSION);
     compression = Compression.named(named).orElseThrow(() -> wrong(Setting.COMPRESSION, named));
@@ -121,6 +162,16 @@ public final class HoldfastConf {
   static boolean writesSparkFiles(Configuration conf) {
     // The constructor above refuses a wrong value when the query starts.
     return conf.getBoolean(Setting.SPARK_FILES.key, true);
+  }
+
+  /**
+   * Whether a query isolates failures of partitions.
+   *
+   * @param get finds a setting, or returns the default that it is given
+   */
+  static boolean isolatesFailures(BinaryOperator<String> get) {
+    Setting setting = Setting.ISOLATE_FAILURES;
+    return Boolean.parseBoolean(get.apply(setting.key, setting.defaultValue).trim());
   }
 
   /** The message for a checkpoint of another format than 2. */
@@ -141,6 +192,20 @@ public final class HoldfastConf {
     boolean isTrue = text.equalsIgnoreCase("true");
     if (isTrue || text.equalsIgnoreCase("false")) {
       return isTrue;
+    }
+    throw wrong(setting, text);
+  }
+
+  /** A number above 0. */
+  private static double number(Map<String, String> values, Setting setting, double most) {
+    String text = text(values, setting);
+    try {
+      double number = Double.parseDouble(text);
+      if (number > 0 && number <= most) {
+        return number;
+      }
+    } catch (NumberFormatException e) {
+      // All mistakes have the one message below.
     }
     throw wrong(setting, text);
   }

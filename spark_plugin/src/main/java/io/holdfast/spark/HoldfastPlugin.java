@@ -37,7 +37,7 @@ public final class HoldfastPlugin implements SparkPlugin {
   }
 
   /** The executor side of this JVM. */
-  static HoldfastExecutor executor() {
+  public static HoldfastExecutor executor() {
     return running(EXECUTOR.get());
   }
 

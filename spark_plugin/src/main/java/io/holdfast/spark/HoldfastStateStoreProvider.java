@@ -278,6 +278,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
         ofReader.abort();
         ofReader = null;
       }
+      nativeStore.follow(HoldfastPlugin.executor().replayOf(TaskContext.get()));
       TimedStats statsBefore = statsBefore();
       position.run();
       return new HoldfastReadStore(context, nativeStore, version, statsBefore);

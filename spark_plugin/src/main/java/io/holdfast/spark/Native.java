@@ -246,6 +246,9 @@ public final class Native {
 
   public static native void closeParking(long parking);
 
+  /** The versions whose input the version with this id waits for, oldest first. */
+  public static native long[] pendingVersions(String id);
+
   /** Version and bytes of each input that the version with this id waits for, oldest first. */
   public static native long[] pending(long store, String id);
 

@@ -3,6 +3,7 @@ package io.holdfast.spark.driver;
 import com.codahale.metrics.Gauge;
 import com.codahale.metrics.MetricRegistry;
 import io.holdfast.spark.Native;
+import io.holdfast.spark.isolation.DecisionService;
 import io.holdfast.spark.merged.Reclaimed;
 import io.holdfast.spark.merged.SegmentFolder;
 import io.holdfast.spark.minor.BuildInfo;
@@ -54,6 +55,7 @@ public final class HoldfastDriver implements DriverPlugin {
   private final SparkRecords sparkRecords = new SparkRecords();
   private final Consumer<HoldfastDriver> started;
   private final Consumer<HoldfastDriver> stopped;
+  private DecisionService decisions;
   private Reclaimer reclaimer;
   private RegionalPipelines regionalPipelines;
   private RegionalMetrics regionalMetrics;
@@ -73,6 +75,7 @@ public final class HoldfastDriver implements DriverPlugin {
   public Map<String, String> init(SparkContext sc, PluginContext context) {
     BuildInfo.requireSpark(sc.version());
     LocalModes.follow(sc.hadoopConfiguration());
+    decisions = new DecisionService(sc);
     reclaimer = new Reclaimer(this::reclaim);
     regionalMetrics = new RegionalMetrics(context.metricRegistry());
     events = event -> sc.listenerBus().post(event);
@@ -120,6 +123,9 @@ public final class HoldfastDriver implements DriverPlugin {
     if (request instanceof DriverRequest.TermEnded ended) {
       terms.forget(ended.dir(), ended.term());
       return new DriverReply.Done();
+    }
+    if (request instanceof DriverRequest.Decide asked) {
+      return decisions.decide(asked);
     }
     if (request instanceof DriverRequest.Hello hello) {
       return regionalPipelines.welcome(hello);
@@ -207,6 +213,10 @@ public final class HoldfastDriver implements DriverPlugin {
               pass.pinnedBytes(),
               System.currentTimeMillis()));
     }
+  }
+
+  public DecisionService decisions() {
+    return decisions;
   }
 
   public Terms terms() {

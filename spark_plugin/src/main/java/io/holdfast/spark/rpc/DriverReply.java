@@ -1,6 +1,7 @@
 package io.holdfast.spark.rpc;
 
 import java.io.Serializable;
+import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.util.SerializableConfiguration;
 
 /** The driver's answer to a {@link DriverRequest}; it travels as {@link MessageBytes}. */
@@ -23,4 +24,14 @@ public sealed interface DriverReply extends Serializable {
    * @param conf Hadoop's settings for a pipeline's folder and output; null for state stores
    */
   record Term(long term, SerializableConfiguration conf) implements DriverReply {}
+
+  /**
+   * @param parks whether the task parks its partition
+   * @param settings Hadoop's, with the run of the query
+   */
+  record Decision(boolean parks, SerializableConfiguration settings) implements DriverReply {
+    public Configuration conf() {
+      return settings.value();
+    }
+  }
 }

@@ -1,5 +1,7 @@
 package io.holdfast.spark.rpc;
 
+import io.holdfast.spark.isolation.Attempt;
+import io.holdfast.spark.isolation.GuardKey;
 import io.holdfast.spark.merged.FileId;
 import io.holdfast.spark.merged.SegmentFolder;
 import java.io.Serializable;
@@ -37,6 +39,13 @@ public sealed interface DriverRequest extends Serializable {
 
   /** Physical files could not be made durable. */
   record LostFiles(String dir, String executorId, List<FileId> files) implements DriverRequest {}
+
+  /**
+   * A task of a guarded stage asks whether it parks its partition. The answer is a decision.
+   *
+   * @param task Spark's number of the attempt
+   */
+  record Decide(GuardKey guard, Attempt attempt, long task) implements DriverRequest {}
 
   /** One run of a regional pipeline. Messages of an earlier run must not be mixed with it. */
   record Run(String pipeline, long number) implements Serializable {}

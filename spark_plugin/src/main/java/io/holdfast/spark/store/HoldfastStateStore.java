@@ -92,7 +92,9 @@ final class HoldfastStateStore extends OpenedVersion implements StateStore {
       committedId = nativeStore.commit();
       session.commit();
       nativeStore.releaseOutsideTask();
-      SparkCalls.reportCommit(context.conf, context.id, version() + 1, context.hadoopConf);
+      if (committedId != null) {
+        SparkCalls.reportCommit(context.conf, context.id, version() + 1, context.hadoopConf);
+      }
     } catch (Exception e) {
       throw SparkErrors.cannotCommit(this, e);
     }

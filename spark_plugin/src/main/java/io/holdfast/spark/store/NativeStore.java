@@ -77,6 +77,12 @@ public final class NativeStore {
   /** The user committed. A user that only reads leaves nothing to maintain. */
   private boolean committed;
 
+  /** The replay of the task that uses the store, or null. */
+  private Replay replay;
+
+  /** A pass of the replay is over, and its session is open for the next one. */
+  private boolean betweenPasses;
+
   /** Time spent on loads and commits so far, beside the native counters. */
   private long loadNanos;
 
@@ -217,6 +223,7 @@ public final class NativeStore {
       }
       forgets = versionsInMemory == 0 && committed && !dismissed;
       committed = false;
+      replay = null;
     }
     if (forgets) {
       // A merge needs versions in memory, and none is left when Spark's maintenance comes.
@@ -228,6 +235,11 @@ public final class NativeStore {
     }
     synchronized (this) {
       try {
+        if (betweenPasses) {
+          // Spark believes that the pass committed, so nobody else ends its session.
+          betweenPasses = false;
+          abort();
+        }
         if (dismissed) {
           closeNow();
         } else {
@@ -240,7 +252,15 @@ public final class NativeStore {
     }
   }
 
+  /** Makes the passes of a replay one session. Null for a task that replays nothing. */
+  public void follow(Replay ofTask) {
+    replay = ofTask;
+  }
+
   public void load(long version, String id) {
+    if (betweenPasses) {
+      return;
+    }
     long start = System.nanoTime();
     warn(Native.load(store, version, id));
     long nanos = System.nanoTime() - start;
@@ -271,10 +291,16 @@ public final class NativeStore {
   }
 
   public void openEmpty(long version) {
-    Native.openEmpty(store, version);
+    if (!betweenPasses) {
+      Native.openEmpty(store, version);
+    }
   }
 
   void begin() {
+    if (betweenPasses) {
+      betweenPasses = false;
+      return;
+    }
     int wants = Native.begin(store);
     if ((wants & Native.WANTS_HYDRATION) != 0) {
       manager.hydrate(store, identity);
@@ -303,7 +329,15 @@ public final class NativeStore {
     return Native.familyNames(store);
   }
 
+  /** Commits and returns the id; null at the end of a pass that another one follows. */
   String commit() {
+    if (replay != null && replay.goesOn()) {
+      betweenPasses = true;
+      return null;
+    }
+    if (replay != null) {
+      markReplayed();
+    }
     long start = System.nanoTime();
     String id = Native.commit(store);
     committed = true;

@@ -1,0 +1,55 @@
+package io.holdfast.spark;
+
+import io.holdfast.spark.isolation.IsolateFailures;
+import io.holdfast.spark.plan.TransformWithStateNodes; // from-4.2
+import org.apache.spark.sql.SparkSessionExtensions;
+import org.apache.spark.sql.SparkSessionExtensionsProvider;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.execution.ColumnarRule;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.internal.SQLConf;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.BoxedUnit;
+
+/**
+ * Changes the plans of queries that keep their state in Holdfast: nodes of {@code
+ * transformWithState}, and guards that isolate failures.
+ *
+ * <p>Spark finds this class as a service of the plugin's jar, so users need no setting for it, and
+ * {@code spark.sql.extensions} stays free. The hook is a columnar rule: no other rule sees the plan
+ * of a micro-batch after Spark has given its operators their state.
+ */
+public final class HoldfastSessionExtensions implements SparkSessionExtensionsProvider {
+  @Override
+  public BoxedUnit apply(SparkSessionExtensions extensions) {
+    extensions.injectColumnar(session -> new Hook());
+    return BoxedUnit.UNIT;
+  }
+
+  private static final class Hook extends ColumnarRule {
+    @Override
+    public Rule<SparkPlan> preColumnarTransitions() {
+      return new ChangePlans();
+    }
+  }
+
+  private static final class ChangePlans extends Rule<SparkPlan> {
+    @Override
+    public SparkPlan apply(SparkPlan plan) {
+      SQLConf conf = plan.conf();
+      if (!HoldfastConf.PROVIDER_CLASS.equals(conf.stateStoreProviderClass())) {
+        return plan;
+      }
+      SparkPlan changed = TransformWithStateNodes.replaced(plan); // from-4.2
+      // until-4.1: SparkPlan changed = plan;
+      return HoldfastConf.isolatesFailures(conf::getConfString) ? guarded(changed) : changed;
+    }
+
+    private static SparkPlan guarded(SparkPlan plan) {
+      HoldfastConf conf =
+          new HoldfastConf(CollectionConverters.asJava(plan.conf().getAllConfs()));
+      return new IsolateFailures(HoldfastPlugin.driver().decisions(), plan.sparkContext(), conf)
+          .apply(plan);
+    }
+  }
+}

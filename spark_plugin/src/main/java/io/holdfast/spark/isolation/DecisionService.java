@@ -1,0 +1,226 @@
+package io.holdfast.spark.isolation;
+
+import io.holdfast.spark.HoldfastConf;
+import io.holdfast.spark.HoldfastException;
+import io.holdfast.spark.rpc.DriverReply;
+import io.holdfast.spark.rpc.DriverRequest;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.UUID;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Supplier;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.ExceptionFailure;
+import org.apache.spark.SparkContext;
+import org.apache.spark.Success$;
+import org.apache.spark.TaskEndReason;
+import org.apache.spark.TaskFailedReason;
+import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerEvent;
+import org.apache.spark.scheduler.SparkListenerStageCompleted;
+import org.apache.spark.scheduler.SparkListenerStageSubmitted;
+import org.apache.spark.scheduler.SparkListenerTaskEnd;
+import org.apache.spark.scheduler.SparkListenerTaskStart;
+import org.apache.spark.scheduler.TaskInfo;
+import org.apache.spark.util.SerializableConfiguration;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Decides on the driver what becomes of a partition whose task fails. It counts failures over all
+ * stage attempts, from what Spark's scheduler reports of every task.
+ */
+public final class DecisionService {
+  /** How long a decision waits for events that Spark posted before. */
+  private static final long EVENTS_S = 30;
+
+  private final SparkContext spark;
+
+  /** By checkpoint, the run that works on it. */
+  private final Map<Path, QueryRun> runs = new HashMap<>();
+
+  /** By path of a checkpoint, the newest batch that its newest run planned itself. */
+  private final Map<String, Long> planned = new ConcurrentHashMap<>();
+
+  private final Map<GuardKey, GuardedBatch> guards = new ConcurrentHashMap<>();
+
+  /** By RDD, the guards whose stages are to be watched. */
+  private final Map<Integer, GuardedBatch> guardedRdds = new ConcurrentHashMap<>();
+
+  private final Map<Integer, GuardedBatch> guardedStages = new ConcurrentHashMap<>();
+  private boolean listens;
+
+  public DecisionService(SparkContext spark) {
+    this.spark = spark;
+  }
+
+  /** A query starts. It may go on with a batch that an earlier run planned. */
+  public void starting(Path checkpoint) {
+    planned.put(checkpoint.toUri().getPath(), -1L);
+  }
+
+  /** A query plans a batch. */
+  public void planning(Path checkpoint, long batch) {
+    planned.put(checkpoint.toUri().getPath(), batch);
+  }
+
+  /** Whether an earlier run may have reached the sink with the batch. */
+  boolean isRerun(Path checkpoint, long batch) {
+    return planned.getOrDefault(checkpoint.toUri().getPath(), -1L) != batch;
+  }
+
+  synchronized QueryRun run(UUID id, Path checkpoint, Supplier<Configuration> conf) {
+    QueryRun run = runs.get(checkpoint);
+    if (run == null || !run.id.equals(id)) {
+      run = new QueryRun(id, checkpoint, conf.get());
+      runs.put(checkpoint, run);
+    }
+    return run;
+  }
+
+  /** The guard of a batch. A new one ends those of the batches before. */
+  synchronized GuardedBatch guard(GuardKey key, Supplier<GuardedBatch> fresh) {
+    if (!listens) {
+      // A queue of its own: no other listener can hold it up.
+      spark.listenerBus().addToQueue(new Attempts(), "holdfast");
+      listens = true;
+    }
+    if (!guards.containsKey(key)) {
+      guards.values().removeIf(old -> old.key.run().equals(key.run()) || isOver(old));
+      guardedRdds.values().removeIf(old -> !guards.containsValue(old));
+      guardedStages.values().removeIf(old -> !guards.containsValue(old));
+      guards.put(key, fresh.get());
+    }
+    return guards.get(key);
+  }
+
+  /** Watches the stages that compute the RDD of a guard. */
+  void watch(GuardedBatch guard, int rdd) {
+    guardedRdds.put(rdd, guard);
+  }
+
+  /** Whether a later run of its query took its place. */
+  private boolean isOver(GuardedBatch guard) {
+    return !runs.containsValue(guard.run);
+  }
+
+  /** The sink of a batch is about to commit. */
+  void seal(GuardKey key) {
+    GuardedBatch guard = guards.get(key);
+    if (guard == null) {
+      throw new HoldfastException("The query has gone on without " + key);
+    }
+    try {
+      awaitEvents();
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      throw new HoldfastException("Interrupted before the sink committed " + key, e);
+    }
+    guard.seal();
+  }
+
+  /** The answer to a task that asks whether it parks its partition. */
+  public DriverReply decide(DriverRequest.Decide asked) {
+    GuardedBatch guard = guards.get(asked.guard());
+    if (guard == null) {
+      return new DriverReply.Refused("The query has gone on without task " + asked.attempt());
+    }
+    try {
+      awaitEvents();
+      boolean parks =
+          guard.parks(
+              asked.attempt(),
+              asked.task(),
+              task -> spark.killTaskAttempt(task, true, "another attempt parks its partition"));
+      Configuration conf = new Configuration(guard.run.conf);
+      conf.set(HoldfastConf.RUN_ID_KEY, guard.key.run().toString());
+      return new DriverReply.Decision(parks, new SerializableConfiguration(conf));
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      return new DriverReply.Refused("The driver was interrupted");
+    }
+  }
+
+  /** Waits until every event that Spark has posted is counted. */
+  private void awaitEvents() throws InterruptedException {
+    CountDownLatch seen = new CountDownLatch(1);
+    spark.listenerBus().post(new Posted(seen));
+    seen.await(EVENTS_S, TimeUnit.SECONDS);
+  }
+
+  private record Posted(CountDownLatch seen) implements SparkListenerEvent {
+    @Override
+    public boolean logEvent() {
+      return false;
+    }
+  }
+
+  private final class Attempts extends SparkListener {
+    @Override
+    public void onStageSubmitted(SparkListenerStageSubmitted event) {
+      CollectionConverters.asJava(event.stageInfo().rddInfos())
+          .forEach(
+              rdd -> {
+                GuardedBatch guard = guardedRdds.get(rdd.id());
+                if (guard != null) {
+                  guardedStages.put(event.stageInfo().stageId(), guard);
+                  guard.stageBegan(event.stageInfo().stageId());
+                }
+              });
+    }
+
+    @Override
+    public void onStageCompleted(SparkListenerStageCompleted event) {
+      GuardedBatch guard = guardedStages.get(event.stageInfo().stageId());
+      if (guard != null) {
+        guard.stageEnded(event.stageInfo().stageId());
+      }
+    }
+
+    @Override
+    public void onTaskStart(SparkListenerTaskStart event) {
+      GuardedBatch guard = guardedStages.get(event.stageId());
+      if (guard != null) {
+        guard.began(
+            attempt(event.stageId(), event.stageAttemptId(), event.taskInfo()),
+            event.taskInfo().taskId());
+      }
+    }
+
+    @Override
+    public void onTaskEnd(SparkListenerTaskEnd event) {
+      GuardedBatch guard = guardedStages.get(event.stageId());
+      if (guard != null) {
+        guard.ended(
+            attempt(event.stageId(), event.stageAttemptId(), event.taskInfo()),
+            event.reason() == Success$.MODULE$,
+            failure(event.reason()));
+      }
+    }
+
+    @Override
+    public void onOtherEvent(SparkListenerEvent event) {
+      if (event instanceof Posted posted) {
+        posted.seen.countDown();
+      }
+    }
+  }
+
+  private static Attempt attempt(int stage, int stageAttempt, TaskInfo task) {
+    return new Attempt(stage, stageAttempt, task.partitionId(), task.attemptNumber());
+  }
+
+  /** The reason of a failure that counts, in one line; null for any other end. */
+  private static String failure(TaskEndReason reason) {
+    if (!(reason instanceof TaskFailedReason failed) || !failed.countTowardsTaskFailures()) {
+      return null;
+    }
+    String text =
+        failed instanceof ExceptionFailure thrown
+            ? thrown.className() + ": " + thrown.description()
+            : failed.toErrorString();
+    return text.lines().findFirst().orElse(failed.getClass().getSimpleName());
+  }
+}

@@ -1,0 +1,68 @@
+package io.holdfast.spark.isolation;
+
+import java.util.Map;
+import java.util.TreeMap;
+import org.apache.spark.sql.execution.SparkPlan;
+import scala.Option;
+
+/** Fields of Spark's plan nodes by their names, which are the same on all minors. */
+final class Fields {
+  /** The times of a batch: a replay needs those of the batch that its rows came in. */
+  private static final String[] TIMES = {
+    "eventTimeWatermarkForLateEvents",
+    "eventTimeWatermarkForEviction",
+    "batchTimestampMs",
+    "prevBatchTimestampMs",
+  };
+
+  private Fields() {}
+
+  /** The place of a field; -1 if the node has no such field. */
+  private static int place(SparkPlan node, String name) {
+    for (int i = 0; i < node.productArity(); i++) {
+      if (node.productElementName(i).equals(name)) {
+        return i;
+      }
+    }
+    return -1;
+  }
+
+  /** The value of a field without its {@code Some}; null if the node has no such field, or none. */
+  static Object get(SparkPlan node, String name) {
+    int place = place(node, name);
+    Object value = place < 0 ? null : node.productElement(place);
+    return value instanceof Option<?> option ? option.getOrElse(() -> null) : value;
+  }
+
+  static Map<String, Long> times(SparkPlan node) {
+    Map<String, Long> times = new TreeMap<>();
+    for (String name : TIMES) {
+      if (get(node, name) instanceof Long time) {
+        times.put(name, time);
+      }
+    }
+    return times;
+  }
+
+  /** The node with another value of a field; the same node if it has no such field. */
+  static SparkPlan with(SparkPlan node, String name, Object value) {
+    int place = place(node, name);
+    if (place < 0) {
+      return node;
+    }
+    Object[] values = new Object[node.productArity()];
+    for (int i = 0; i < values.length; i++) {
+      values[i] = i == place ? value : node.productElement(i);
+    }
+    return node.makeCopy(values);
+  }
+
+  /** The node with the times of another batch; the same node if it has none. */
+  static SparkPlan withTimes(SparkPlan node, Map<String, Long> times) {
+    SparkPlan changed = node;
+    for (Map.Entry<String, Long> time : times.entrySet()) {
+      changed = with(changed, time.getKey(), Option.apply(time.getValue()));
+    }
+    return changed;
+  }
+}

@@ -1,0 +1,75 @@
+package io.holdfast.spark.isolation;
+
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo;
+
+/**
+ * What the rule found out about a stage that is guarded.
+ *
+ * @param times of the batch
+ * @param input describes the rows of the exchanges below the operator
+ * @param seals whether the sink commits through {@link SealedWrite}
+ * @param passes copies of the stage, one for each batch whose input is pending, oldest first
+ */
+record Guard(
+    DecisionService decisions,
+    QueryRun run,
+    StatefulOperatorStateInfo state,
+    Map<String, Long> times,
+    InputForm input,
+    List<Pass> passes,
+    Limits limits,
+    boolean seals,
+    long retainedBatches) {
+  /**
+   * A copy of the stage for the rows that were parked in a batch.
+   *
+   * @param partitions those whose rows of the batch are pending
+   */
+  record Pass(long batch, Set<Integer> partitions, SparkPlan stage) {}
+
+  GuardKey key() {
+    return new GuardKey(state.queryRunId(), state.storeVersion(), state.operatorId());
+  }
+
+  /** Begins to guard the batch. */
+  GuardedBatch begin(String name) {
+    long batch = state.storeVersion();
+    Set<Long> batches = new HashSet<>();
+    Map<Integer, Integer> pending = new HashMap<>();
+    for (Pass pass : passes) {
+      batches.add(pass.batch());
+      pass.partitions().forEach(partition -> pending.merge(partition, 1, Integer::sum));
+    }
+    run.forgetBefore(batch - retainedBatches, batches);
+    boolean rerun = decisions.isRerun(new Path(state.checkpointLocation()).getParent(), batch);
+    Marker marker = run.marker(batch);
+    boolean reached = rerun && !(seals && marker != null && !marker.sealed());
+    String closed =
+        reached && !limits.rerunsPark()
+            ? "an earlier run may have given the rows of this batch to the sink"
+                + " (isolation_rerun)"
+            : null;
+    return decisions.guard(
+        key(),
+        () -> {
+          if (!rerun) {
+            // Somebody may have gone back to an earlier batch.
+            run.forgetFrom(batch);
+          }
+          return new GuardedBatch(this, name, pending, reached, closed);
+        });
+  }
+
+  /** What {@code explain} shows. */
+  @Override
+  public String toString() {
+    return "operator " + state.operatorId();
+  }
+}

@@ -1,0 +1,92 @@
+package io.holdfast.spark.isolation;
+
+import com.fasterxml.jackson.annotation.JsonProperty;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import io.holdfast.spark.storage.Storages;
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.io.InputStream;
+import java.util.Map;
+import java.util.TreeMap;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.Path;
+
+/**
+ * The durable decision about one batch, in {@code <checkpoint>/isolation/<batch>}. It is written
+ * before a task may park, and so before a sink can commit. If the batch runs again, the same
+ * partitions are parked. A batch without any failure has no marker.
+ *
+ * @param times of the batch: watermarks and timestamps of the operator, by the names of its fields
+ * @param parked partitions that are parked in the batch, with the reason
+ * @param sealed whether the sink may have committed the batch
+ */
+record Marker(
+    @JsonProperty("version") int version,
+    @JsonProperty("operator") long operator,
+    @JsonProperty("times") Map<String, Long> times,
+    @JsonProperty("parked") Map<Integer, String> parked,
+    @JsonProperty("sealed") boolean sealed) {
+  private static final int VERSION = 1;
+  private static final ObjectMapper JSON = new ObjectMapper();
+
+  static Marker of(long operator, Map<String, Long> times, boolean sealed) {
+    return new Marker(VERSION, operator, times, Map.of(), sealed);
+  }
+
+  Marker with(Map<Integer, String> nowParked) {
+    return new Marker(version, operator, times, nowParked, sealed);
+  }
+
+  Marker seal() {
+    return new Marker(version, operator, times, parked, true);
+  }
+
+  /** The markers of a checkpoint, by batch. */
+  static TreeMap<Long, Marker> readAll(Path checkpoint, Configuration conf) throws IOException {
+    TreeMap<Long, Marker> markers = new TreeMap<>();
+    Path folder = folder(checkpoint);
+    FileStatus[] files;
+    try {
+      files = folder.getFileSystem(conf).listStatus(folder);
+    } catch (FileNotFoundException none) {
+      return markers;
+    }
+    for (FileStatus file : files) {
+      String name = file.getPath().getName();
+      if (name.matches("\\d+")) {
+        markers.put(Long.parseLong(name), read(file.getPath(), conf));
+      }
+    }
+    return markers;
+  }
+
+  private static Marker read(Path file, Configuration conf) throws IOException {
+    try (InputStream in = file.getFileSystem(conf).open(file)) {
+      Marker marker = JSON.readValue(in, Marker.class);
+      if (marker.version != VERSION || marker.times == null || marker.parked == null) {
+        throw new IOException(file + " is damaged, or a newer Holdfast wrote it");
+      }
+      return marker;
+    }
+  }
+
+  void write(Path checkpoint, long batch, Configuration conf) throws IOException {
+    byte[] text = JSON.writeValueAsBytes(this);
+    Path file = file(checkpoint, batch);
+    new Storages(conf).at(file).write(file, out -> out.write(text), true);
+  }
+
+  static void delete(Path checkpoint, long batch, Configuration conf) throws IOException {
+    Path file = file(checkpoint, batch);
+    file.getFileSystem(conf).delete(file, false);
+  }
+
+  private static Path file(Path checkpoint, long batch) {
+    return new Path(folder(checkpoint), Long.toString(batch));
+  }
+
+  private static Path folder(Path checkpoint) {
+    return new Path(checkpoint, "isolation");
+  }
+}

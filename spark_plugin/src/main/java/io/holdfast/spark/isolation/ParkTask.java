@@ -1,0 +1,122 @@
+package io.holdfast.spark.isolation;
+
+import io.holdfast.spark.HoldfastException;
+import io.holdfast.spark.minor.SparkCalls;
+import io.holdfast.spark.store.NativeStore;
+import io.holdfast.spark.store.Parking;
+import java.io.ByteArrayOutputStream;
+import java.io.DataOutputStream;
+import java.io.IOException;
+import java.io.Serializable;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.TaskContext;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOpStateStoreCheckpointInfo;
+import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo;
+import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter;
+import org.apache.spark.sql.execution.streaming.state.StateStoreId;
+import org.apache.spark.util.CollectionAccumulator;
+import scala.Option;
+import scala.collection.Iterator;
+
+/**
+ * Parks a partition in its task: the input becomes durable beside the state, and the id of both is
+ * reported as that of a commit.
+ *
+ * @param ids receives the ids of the batch, as from the operator itself
+ */
+record ParkTask(
+    StoreAccess stores,
+    long version,
+    InputForm input,
+    long bytesMax,
+    CollectionAccumulator<StatefulOpStateStoreCheckpointInfo> ids)
+    implements Serializable {
+  private static final int BUFFER_BYTES = 1 << 20;
+
+  static ParkTask of(Guard guard, StateStoreWriter operator) {
+    return new ParkTask(
+        StoreAccess.of(operator),
+        guard.state().storeVersion(),
+        guard.input(),
+        guard.limits().bytesMax(),
+        operator.checkpointInfoAccumulator());
+  }
+
+  /** The ids of a partition's stores; null before the first batch. */
+  static String[] idsOf(StatefulOperatorStateInfo state, int partition) {
+    return state.getStateStoreCkptId(partition).getOrElse(() -> null);
+  }
+
+  /**
+   * @param rows by exchange
+   */
+  void park(GuardedPartition partition, List<Iterator<InternalRow>> rows, Configuration conf) {
+    List<String> parked = new ArrayList<>();
+    for (String name : stores.names()) {
+      String base = partition.base() == null ? null : partition.base()[parked.size()];
+      NativeStore store = stores.open(partition.index(), name, conf);
+      try (Parking parking = store.park(version, base)) {
+        if (name.equals(stores.first())) {
+          write(rows, parking, bytesMax - pendingBytes(store, base));
+        }
+        parked.add(parking.finish());
+      } catch (IOException e) {
+        throw new HoldfastException("Cannot park partition " + partition.index(), e);
+      }
+    }
+    ids.add(
+        new StatefulOpStateStoreCheckpointInfo(
+            partition.index(),
+            version + 1,
+            Option.apply(parked.toArray(String[]::new)),
+            Option.apply(partition.base())));
+    for (String name : stores.names()) {
+      StateStoreId id = stores.id(partition.index(), name);
+      SparkCalls.reportCommit(StoreAccess.conf(), id, version + 1, conf);
+    }
+  }
+
+  private static long pendingBytes(NativeStore store, String base) {
+    return base == null
+        ? 0
+        : store.pending(base).stream().mapToLong(NativeStore.Pending::bytes).sum();
+  }
+
+  private void write(List<Iterator<InternalRow>> rows, Parking parking, long bytesLeft)
+      throws IOException {
+    ByteArrayOutputStream buffer = new ByteArrayOutputStream();
+    DataOutputStream out = new DataOutputStream(buffer);
+    out.writeUTF(input.text());
+    long left = bytesLeft;
+    for (int exchange = 0; exchange < rows.size(); exchange++) {
+      while (rows.get(exchange).hasNext()) {
+        byte[] row = ((UnsafeRow) rows.get(exchange).next()).getBytes();
+        out.writeByte(exchange);
+        out.writeInt(row.length);
+        out.write(row);
+        if (buffer.size() >= BUFFER_BYTES) {
+          left = flush(buffer, parking, left);
+        }
+      }
+    }
+    flush(buffer, parking, left);
+  }
+
+  private long flush(ByteArrayOutputStream buffer, Parking parking, long bytesLeft) {
+    if (buffer.size() > bytesLeft) {
+      throw new HoldfastException(
+          String.format(
+              "Partition %d of operator %d is not parked: its parked input would be larger than"
+                  + " isolation_max_bytes (%d bytes)",
+              TaskContext.getPartitionId(), stores.operator(), bytesMax));
+    }
+    parking.append(buffer.toByteArray(), buffer.size());
+    long left = bytesLeft - buffer.size();
+    buffer.reset();
+    return left;
+  }
+}

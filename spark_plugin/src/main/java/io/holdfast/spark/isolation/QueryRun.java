@@ -1,0 +1,148 @@
+package io.holdfast.spark.isolation;
+
+import io.holdfast.spark.HoldfastException;
+import java.io.IOException;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.UUID;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+
+/** What the driver knows of isolation in one run of a query. */
+final class QueryRun {
+  final UUID id;
+  final Configuration conf;
+  private final Path checkpoint;
+
+  /** By batch; null until the first batch runs, because a plan that is only shown has no folder. */
+  private TreeMap<Long, Marker> markers;
+
+  /** By partition; in memory only, so a restart tries every parked partition at once. */
+  private final Map<Integer, Backoff> backoffs = new HashMap<>();
+
+  private boolean warned;
+
+  /**
+   * @param conf Hadoop's settings of the session
+   */
+  QueryRun(UUID id, Path checkpoint, Configuration conf) {
+    this.id = id;
+    this.conf = conf;
+    this.checkpoint = checkpoint;
+  }
+
+  private TreeMap<Long, Marker> markers() {
+    if (markers == null) {
+      try {
+        markers = Marker.readAll(checkpoint, conf);
+      } catch (IOException e) {
+        throw new HoldfastException("Cannot read what is parked in " + checkpoint, e);
+      }
+    }
+    return markers;
+  }
+
+  /** True for the first caller. */
+  synchronized boolean mayWarn() {
+    boolean first = !warned;
+    warned = true;
+    return first;
+  }
+
+  /** The marker of a batch, or null. */
+  synchronized Marker marker(long batch) {
+    return markers().get(batch);
+  }
+
+  /** The times of a batch whose input is pending. */
+  synchronized Map<String, Long> timesOf(long batch) {
+    Marker marker = markers().get(batch);
+    if (marker == null) {
+      throw new HoldfastException(
+          String.format(
+              "Rows of batch %s are parked in %s, but %s/isolation/%s is gone: without it the rows"
+                  + " cannot be processed as in their own batch. Put the file back from a copy.",
+              batch, checkpoint, checkpoint, batch));
+    }
+    return marker.times();
+  }
+
+  /**
+   * Makes durable that a partition is parked in a batch.
+   *
+   * @param fresh the marker of a batch that has none
+   */
+  synchronized void park(long batch, Marker fresh, int partition, String reason) {
+    Marker marker = markers().getOrDefault(batch, fresh);
+    Map<Integer, String> parked = new TreeMap<>(marker.parked());
+    parked.put(partition, reason);
+    write(batch, marker.with(parked));
+  }
+
+  /** Makes durable that a task of the batch failed before the sink committed anything. */
+  synchronized void fail(long batch, Marker fresh) {
+    if (!markers().containsKey(batch)) {
+      write(batch, fresh);
+    }
+  }
+
+  /** Makes durable that the sink is about to commit. A batch without failures needs no seal. */
+  synchronized void seal(long batch) {
+    Marker marker = markers().get(batch);
+    if (marker != null && !marker.sealed()) {
+      write(batch, marker.seal());
+    }
+  }
+
+  private void write(long batch, Marker marker) {
+    try {
+      marker.write(checkpoint, batch, conf);
+    } catch (IOException e) {
+      throw new HoldfastException("Cannot write the marker of batch " + batch, e);
+    }
+    markers().put(batch, marker);
+  }
+
+  /** Deletes markers that neither a retained batch nor parked input needs. */
+  synchronized void forgetBefore(long batch, Set<Long> pending) {
+    Set<Long> old = new HashSet<>(markers().headMap(batch).keySet());
+    old.removeAll(pending);
+    old.forEach(this::forget);
+  }
+
+  /** Deletes markers of batches that were not planned yet. */
+  synchronized void forgetFrom(long batch) {
+    Set.copyOf(markers().tailMap(batch).keySet()).forEach(this::forget);
+  }
+
+  private void forget(long batch) {
+    try {
+      Marker.delete(checkpoint, batch, conf);
+    } catch (IOException e) {
+      throw new HoldfastException("Cannot delete the marker of batch " + batch, e);
+    }
+    markers().remove(batch);
+  }
+
+  /** Whether a parked partition is parked again without a try. */
+  synchronized boolean rests(int partition, long batch) {
+    Backoff backoff = backoffs.get(partition);
+    return backoff != null && batch < backoff.next();
+  }
+
+  /** A try failed; returns the batch of the next one. */
+  synchronized long nextTry(int partition, long batch) {
+    return backoffs
+        .compute(
+            partition,
+            (key, last) -> last == null ? Backoff.first(batch) : last.failedAgain(batch))
+        .next();
+  }
+
+  synchronized void delivered(int partition) {
+    backoffs.remove(partition);
+  }
+}

@@ -1,0 +1,154 @@
+"""A query completes its batches although one partition keeps failing, and catches up later."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from support import environment, program
+from support.spark.isolation import QUERIES, feed, partition_of, results, run, state, written
+from support.spark.queries import settings
+
+SECONDS = 240
+SHUFFLE = {"spark.sql.shuffle.partitions": "4"}
+
+
+def job(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    folder.mkdir(exist_ok=True)
+    return subprocess.Popen(
+        [sys.executable, program("spark/isolation_job.py"), "--folder", str(folder), *arguments],
+        env=environment(),
+        stdout=(folder / "log.txt").open("ab"),
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def found(folder: Path, *arguments: str) -> dict[str, Any]:
+    """What a job found in the end."""
+    process = job(folder, *arguments)
+    try:
+        assert process.wait(SECONDS) == 0, log(folder)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    result: dict[str, Any] = json.loads((folder / "found.json").read_text())
+    return result
+
+
+def log(folder: Path) -> str:
+    return (folder / "log.txt").read_text(errors="replace")[-60_000:]
+
+
+def undisturbed(
+    spark: SparkSession, folder: Path, phases: Sequence[range], query: str, sink: str = "foreach"
+) -> dict[str, Any]:
+    """The same batches and restarts with the repaired program, and without isolation."""
+    with settings(spark, SHUFFLE):
+        for batches in phases:
+            feed(folder / "input", batches)
+            run(spark, folder, query=query, program="good", sink=sink)
+        return {"rows": results(spark, folder, sink), "state": state(spark, folder, query)}
+
+
+@pytest.mark.parametrize(
+    ("query", "sink", "master"),
+    [
+        ("counts", "foreach", "local[2,4]"),
+        ("distinct", "v2", "local[2,4]"),
+        ("windows", "parquet", "local[2,4]"),
+        ("counts", "foreach", "local-cluster[2,1,1024]"),
+        *(
+            pytest.param(query, "foreach", "local[2,4]", marks=pytest.mark.full)
+            for query in QUERIES
+            if query not in ("counts", "deadly")
+        ),
+        pytest.param("deadly", "foreach", "local-cluster[2,1,1024]", marks=pytest.mark.full),
+    ],
+)
+def test_all_rows_come_once_after_the_program_is_repaired(
+    query: str, sink: str, master: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    arguments = ("--query", query, "--sink", sink, "--master", master)
+    # The first repair helps the first pass of the replay only.
+    is_ = found(tmp_path / "parked", *arguments, "bad:0-6", "half:6-7", "good:7-8")
+    phases = (range(6), range(6, 7), range(7, 8))
+    assert is_ == undisturbed(spark, tmp_path / "whole", phases, query, sink)
+    assert max(map(int, re.findall(r"is parked in batch (\d+)", log(tmp_path / "parked")))) > 5
+
+
+def test_other_partitions_miss_nothing_meanwhile(spark: SparkSession, tmp_path: Path) -> None:
+    found(tmp_path / "parked", "bad:0-6")
+    undisturbed(spark, tmp_path / "whole", [range(6)], "counts")
+    parked, whole = (written(tmp_path / name / "output") for name in ("parked", "whole"))
+    partitions = partition_of(spark, {row[0] for rows in whole.values() for row in rows})
+    for batch in range(6):
+        isolated = {partitions["bad"]} if batch >= 2 else set()
+        assert parked[batch] == [row for row in whole[batch] if partitions[row[0]] not in isolated]
+    assert log(tmp_path / "parked").count("is parked in batch 2 after 3 failures") == 1
+
+
+def test_a_batch_that_runs_again_after_a_kill_parks_what_was_parked(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = tmp_path / "parked"
+    process = job(folder, "--block", "2", "bad:0-6")
+    deadline = time.monotonic() + SECONDS
+    while not (folder / "blocked").exists():
+        assert process.poll() is None, log(folder)
+        assert time.monotonic() < deadline, log(folder)
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert (folder / "checkpoint" / "isolation" / "2").exists()
+    assert not (folder / "checkpoint" / "commits" / "2").exists()
+    whole = undisturbed(spark, tmp_path / "whole", [range(6), range(6, 7)], "counts")
+    assert found(folder, "good:6-6", "good:6-7") == whole
+
+
+def test_a_batch_that_an_earlier_run_may_have_delivered_parks_only_if_that_is_allowed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = tmp_path / "parked"
+    found(folder, "--off", "bad!:0-6")
+    assert not (folder / "checkpoint" / "isolation").exists()
+    found(folder, "bad!:6-6")
+    assert "may have given the rows of this batch to the sink" in log(folder)
+    assert "is parked" not in log(folder)
+    is_ = found(folder, "--rerun", "at-least-once", "bad:6-6", "good:6-7")
+    assert is_ == undisturbed(spark, tmp_path / "whole", [range(6), range(6, 7)], "counts")
+
+
+def test_a_query_fails_that_would_park_more_partitions_than_it_may(tmp_path: Path) -> None:
+    # The bad records are in several windows, and so in several partitions.
+    found(tmp_path / "parked", "--query", "windows", "--ratio", "0.1", "bad!:0-8")
+    assert "1 partitions are parked, the limit is 1" in log(tmp_path / "parked")
+
+
+def test_a_query_fails_that_would_park_more_batches_than_it_may(tmp_path: Path) -> None:
+    found(tmp_path / "parked", "--batches", "1", "bad!:0-6")
+    assert "the rows of 1 batches are parked, which is the limit" in log(tmp_path / "parked")
+
+
+def test_a_batch_whose_sink_was_not_reached_may_park_when_it_runs_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = tmp_path / "parked"
+    sink = ("--query", "distinct", "--sink", "v2")
+    found(folder, *sink, "--batches", "1", "bad!:0-6")
+    assert json.loads((folder / "checkpoint" / "isolation" / "2").read_text())["sealed"]
+    assert not json.loads((folder / "checkpoint" / "isolation" / "3").read_text())["sealed"]
+    is_ = found(folder, *sink, "bad:6-6", "good:6-7")
+    whole = undisturbed(spark, tmp_path / "whole", [range(6), range(6, 7)], "distinct", "v2")
+    assert is_ == whole

@@ -1,0 +1,291 @@
+"""Queries with bad records, and sinks that keep what each batch gives them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+from support.spark.queries import source, write_batch
+
+#: Keys that are no numbers, in one partition of four, and the batches that they come in.
+BAD = {"bad": (2, 4), "worse": (3,)}
+PARTITIONS = 4
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+#: How a program makes a number of a key: broken, repaired by half, and repaired.
+CASTS = {
+    "bad": "CAST(key AS INT)",
+    "half": "CAST(nullif(key, 'bad') AS INT)",
+    "good": "try_cast(key AS INT)",
+}
+#: Keys that functions of each program fail for.
+FAILING = {"bad": ("bad", "worse"), "half": ("worse",), "good": ()}
+
+
+def rows_of(batch: int) -> list[dict[str, Any]]:
+    """A minute of events; each batch is a minute later. A few come too late."""
+    keys = [str((batch * 7 + i) % 23) for i in range(40)]
+    keys += [key for key, batches in BAD.items() if batch in batches for _ in range(2)]
+    rows = [
+        {"key": key, "at": START + timedelta(minutes=batch, seconds=i)}
+        for i, key in enumerate(keys)
+    ]
+    late = START + timedelta(minutes=batch - 3)
+    return rows + [{"key": str(i), "at": late} for i in range(4)]
+
+
+def feed(folder: Path, batches: range) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for batch in batches:
+        write_batch(folder, batch, rows_of(batch))
+
+
+def counts(events: DataFrame, program: str) -> DataFrame:
+    return _number(events.groupBy("key").count(), program)
+
+
+def windows(events: DataFrame, program: str) -> DataFrame:
+    window = F.window("at", "1 minute").alias("w")
+    counted = events.withWatermark("at", "1 minute").groupBy(window, "key").count()
+    return _number(counted, program)
+
+
+def sessions(events: DataFrame, program: str) -> DataFrame:
+    window = F.session_window("at", "30 seconds").alias("w")
+    counted = events.withWatermark("at", "1 minute").groupBy(window, "key").count()
+    return _number(counted, program)
+
+
+def distinct(events: DataFrame, program: str) -> DataFrame:
+    return _number(events.dropDuplicates(["key"]), program).select("key", "number")
+
+
+def distinct_within(events: DataFrame, program: str) -> DataFrame:
+    lately = events.withWatermark("at", "1 minute").dropDuplicatesWithinWatermark(["key"])
+    return _number(lately, program).select("key", "number")
+
+
+def functions(events: DataFrame, program: str) -> DataFrame:
+    """The function with state fails by itself."""
+
+    def total(key: Any, frames: Iterator[Any], state: Any) -> Iterator[Any]:
+        if key[0] in FAILING[program]:
+            raise ValueError(key[0])
+        number = (state.get[0] if state.exists else 0) + sum(len(frame) for frame in frames)
+        state.update((number,))
+        yield pd.DataFrame({"key": [key[0]], "n": [number]})
+
+    return events.groupBy("key").applyInPandasWithState(
+        total, "key string, n long", "n long", "update", "NoTimeout"
+    )
+
+
+def deadly(events: DataFrame, program: str) -> DataFrame:
+    """An executor dies."""
+
+    def pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if set(FAILING[program]) & set(batch.column("key").to_pylist()):
+                process = os.getpid()
+                while b"CoarseGrainedExecutor" not in Path(f"/proc/{process}/cmdline").read_bytes():
+                    process = int(
+                        Path(f"/proc/{process}/stat").read_text().split(")")[1].split()[1]
+                    )
+                os.kill(process, signal.SIGKILL)
+                signal.pause()
+            yield batch
+
+    counted = events.groupBy("key").count()
+    return counted.mapInArrow(pass_on, counted.schema)
+
+
+def joined(events: DataFrame, program: str) -> DataFrame:
+    """Rows without a partner come when the watermark has passed, with nulls."""
+    left = events.withWatermark("at", "1 minute")
+    right = events.select(F.col("key").alias("other"), F.col("at").alias("then"))
+    right = right.where("second(then) % 3 = 0").withWatermark("then", "1 minute")
+    near = F.expr("key = other AND then BETWEEN at AND at + INTERVAL 20 SECONDS")
+    pairs = left.join(right, near, "left_outer").select(
+        "key", F.col("at").cast("long").alias("at"), F.col("then").cast("long").alias("then")
+    )
+    return _number(pairs, program)
+
+
+class Total(StatefulProcessor):
+    """Counts the rows of each key."""
+
+    def __init__(self, failing: tuple[str, ...]) -> None:
+        self.failing = failing
+
+    def init(self, handle: Any) -> None:
+        self.total = handle.getValueState("total", "n long")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        if key[0] in self.failing:
+            raise ValueError(key[0])
+        before = self.total.get()[0] if self.total.exists() else 0
+        number = before + sum(1 for _ in rows)
+        self.total.update((number,))
+        yield Row(key=key[0], n=number)
+
+    def close(self) -> None:
+        pass
+
+
+def transformed(events: DataFrame, program: str) -> DataFrame:
+    return events.groupBy("key").transformWithState(
+        Total(FAILING[program]), "key string, n long", "update", "None"
+    )
+
+
+def _number(frame: DataFrame, program: str) -> DataFrame:
+    number = F.expr(CASTS[program]).alias("number")
+    if "w" in frame.columns:
+        return frame.select("key", number, "count", F.col("w.start").cast("long").alias("w"))
+    return frame.withColumn("number", number)
+
+
+#: By name, a query and its output mode.
+QUERIES = {
+    "counts": (counts, "update"),
+    "windows": (windows, "append"),
+    "windows_update": (windows, "update"),
+    "sessions": (sessions, "append"),
+    "distinct": (distinct, "append"),
+    "distinct_within": (distinct_within, "append"),
+    "functions": (functions, "update"),
+    "joined": (joined, "append"),
+    "transformed": (transformed, "update"),
+    "deadly": (deadly, "update"),
+}
+#: What readers of state need to know beside the checkpoint.
+STORES = {
+    "joined": ({"joinSide": "left"}, {"joinSide": "right"}),
+    "transformed": ({"stateVarName": "total"},),
+}
+
+
+def partition_of(spark: SparkSession, keys: set[str]) -> dict[str, int]:
+    """The state partition of each key of `counts`."""
+    frame = spark.createDataFrame([(key,) for key in sorted(keys)], "key string")
+    found = frame.selectExpr("key", f"pmod(hash(key), {PARTITIONS}) AS p").collect()
+    return {row.key: row.p for row in found}
+
+
+def written(folder: Path) -> dict[int, list[list[Any]]]:
+    """Rows by batch, as `write_rows` kept them."""
+    return {
+        int(file.stem): sorted(json.loads(file.read_text()), key=str)
+        for file in folder.glob("*.json")
+    }
+
+
+def write_rows(folder: Path, batch: int, rows: list[Row]) -> None:
+    """Keeps the rows of a batch. A batch that comes again replaces them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{batch}.json").write_text(json.dumps([list(row) for row in rows]))
+
+
+class _Rows(WriterCommitMessage):
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows = rows
+
+
+class _Writer(DataSourceStreamWriter):
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
+        return _Rows([Row(*row) for row in iterator])
+
+    def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+        rows = [list(row) for message in messages for row in message.rows]
+        folder = Path(self.folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{batchId}.json").write_text(json.dumps(rows))
+
+    def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+        """Nothing is written before the commit."""
+
+
+class RowsSource(DataSource):
+    """A sink of Spark's second interface."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "kept_rows"
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        return _Writer(self.options["path"])
+
+
+def run(
+    spark: SparkSession,
+    folder: Path,
+    *,
+    query: str,
+    program: str,
+    sink: str = "foreach",
+    after: Callable[[int], None] = lambda batch: None,
+) -> Any:
+    """Runs the query until its input is used up; returns it, or raises its error.
+
+    ``after`` is called in ``foreachBatch`` behind the write.
+    """
+    # Python workers do not find this module.
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    output = folder / "output"
+    made, mode = QUERIES[query]
+    frame = made(source(spark, folder / "input"), program)
+
+    def keep(batch: DataFrame, number: int) -> None:
+        write_rows(output, number, batch.collect())
+        after(number)
+
+    writer = (
+        frame.writeStream.outputMode(mode)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+    )
+    if sink == "foreach":
+        writer = writer.foreachBatch(keep)
+    elif sink == "v2":
+        spark.dataSource.register(RowsSource)
+        writer = writer.format("kept_rows").option("path", str(output))
+    else:
+        writer = writer.format("parquet").option("path", str(output))
+    started = writer.start()
+    started.awaitTermination()
+    return started
+
+
+def results(spark: SparkSession, folder: Path, sink: str) -> list[list[Any]]:
+    """All rows that the sink has, whatever batch they came with."""
+    if sink == "parquet":
+        rows = [list(row) for row in spark.read.parquet(str(folder / "output")).collect()]
+    else:
+        rows = [row for batch in written(folder / "output").values() for row in batch]
+    return sorted(rows, key=str)
+
+
+def state(spark: SparkSession, folder: Path, query: str) -> list[str]:
+    """The keys and values of the state after the last batch."""
+    rows = []
+    for options in STORES.get(query, ({},)):
+        reader = spark.read.format("statestore").options(**options)
+        rows += reader.load(str(folder / "checkpoint")).collect()
+    return sorted(map(str, rows))
