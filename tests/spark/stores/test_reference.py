@@ -39,14 +39,17 @@ def test_the_plugin_has_the_settings_of_the_package_with_the_same_defaults(
 
 def test_the_plugin_takes_whatever_the_package_allows(spark: SparkSession) -> None:
     jvm: Any = spark._jvm
-    for option, allowed in ((name, one.allowed) for name, one in OPTIONS.items()):
-        values: list[Any] = ["lz4", "none"]
+    for name, option in OPTIONS.items():
+        allowed = option.allowed
+        values: list[Any] = [*option.names]
         if allowed.unit:
-            values = [allowed.least, allowed.most or (1 << 63) - 1]
+            least = 1e-9 if allowed.above else allowed.least
+            values = [least, allowed.most or (1 << 63) - 1]
         elif allowed.kind == "flag":
             values = [True, False]
+        assert values
         for value in values:
-            given: dict[str, Any] = {option: value}
+            given: dict[str, Any] = {name: value}
             jvm.io.holdfast.spark.HoldfastConf(holdfast.spark_conf(**given))
 
 
