@@ -111,8 +111,13 @@ def test_a_batch_that_runs_again_after_a_kill_parks_what_was_parked(
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    assert (folder / "checkpoint" / "isolation" / "2").exists()
+    marker = folder / "checkpoint" / "isolation" / "2"
     assert not (folder / "checkpoint" / "commits" / "2").exists()
+    sound = marker.read_bytes()
+    marker.write_bytes(sound[:20])
+    found(folder, "good!:6-6")
+    assert re.search(r"isolation/2 is damaged, .* Put the file back from a copy", log(folder))
+    marker.write_bytes(sound)
     whole = undisturbed(spark, tmp_path / "whole", [range(6), range(6, 7)], "counts")
     assert found(folder, "good:6-6", "good:6-7") == whole
 

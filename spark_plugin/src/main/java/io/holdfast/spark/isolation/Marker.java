@@ -1,6 +1,7 @@
 package io.holdfast.spark.isolation;
 
 import com.fasterxml.jackson.annotation.JsonProperty;
+import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import io.holdfast.spark.storage.Storages;
 import java.io.FileNotFoundException;
@@ -64,11 +65,18 @@ record Marker(
   private static Marker read(Path file, Configuration conf) throws IOException {
     try (InputStream in = file.getFileSystem(conf).open(file)) {
       Marker marker = JSON.readValue(in, Marker.class);
-      if (marker.version != VERSION || marker.times == null || marker.parked == null) {
-        throw new IOException(file + " is damaged, or a newer Holdfast wrote it");
+      if (marker.version == VERSION && marker.times != null && marker.parked != null) {
+        return marker;
       }
-      return marker;
+    } catch (JsonProcessingException e) {
+      throw damaged(file, e);
     }
+    throw damaged(file, null);
+  }
+
+  private static IOException damaged(Path file, IOException cause) {
+    return new IOException(
+        file + " is damaged, or a newer Holdfast wrote it. Put the file back from a copy.", cause);
   }
 
   void write(Path checkpoint, long batch, Configuration conf) throws IOException {

@@ -11,7 +11,7 @@ import java.util.UUID;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 
-/** What the driver knows of isolation in one run of a query. */
+/** The knowledge of the driver about isolation in one run of a query. */
 final class QueryRun {
   final UUID id;
   final Configuration conf;
@@ -39,7 +39,8 @@ final class QueryRun {
       try {
         markers = Marker.readAll(checkpoint, conf);
       } catch (IOException e) {
-        throw new HoldfastException("Cannot read what is parked in " + checkpoint, e);
+        throw new HoldfastException(
+            "Cannot read what is parked in " + checkpoint + ": " + e.getMessage(), e);
       }
     }
     return markers;
@@ -127,7 +128,7 @@ final class QueryRun {
     markers().remove(batch);
   }
 
-  /** Whether a parked partition is parked again without a try. */
+  /** Returns whether a parked partition is parked again without a try. */
   synchronized boolean rests(int partition, long batch) {
     Backoff backoff = backoffs.get(partition);
     return backoff != null && batch < backoff.next();
