@@ -32,7 +32,7 @@ pub struct ListedSegment {
     pub created: CheckpointId,
     /// Its stored size in bytes.
     pub len: u64,
-    /// As far as the rule needs it.
+    /// Only the part that the rule needs.
     pub kind: ListedKind,
 }
 

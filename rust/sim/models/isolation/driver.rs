@@ -9,7 +9,7 @@ pub const PARKED_MAX: u32 = 1;
 /// Failures of a task in one stage attempt after which Spark ends the job.
 pub const FAILURES_MAX: u8 = 3;
 
-/// What outlives the driver. All but stores and outputs belongs to the batch after the committed ones.
+/// Survives the driver. All but stores and outputs belongs to the batch after the committed ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Durable {
     /// Batches that have an entry in `commits`.
@@ -25,7 +25,7 @@ pub struct Durable {
     pub outputs: [[[u8; BATCHES as usize]; PARTITIONS]; 2],
 }
 
-/// What the driver makes durable of a batch in which an attempt failed.
+/// The durable record of a batch in which an attempt failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Marker {
     /// Partitions, as bits.
@@ -41,7 +41,7 @@ impl Durable {
     }
 }
 
-/// What the driver has in memory of the batch that it runs.
+/// The memory of the driver about the batch that it runs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Run {
     /// An earlier run began this batch.
@@ -132,7 +132,8 @@ impl Run {
         delivers.into_iter().chain(parks.then_some(Decision::Park))
     }
 
-    /// Whether an attempt waits that parks if this one does not deliver. So the service kills this one.
+    /// Returns whether another attempt waits, and parks if this one does not deliver. The service
+    /// kills this one then.
     pub fn is_awaited(&self, model: &Model, durable: &Durable, p: usize, index: usize) -> bool {
         let partition = &self.partitions[p];
         let mut others = partition.attempts.iter().enumerate();

@@ -77,8 +77,8 @@ impl Model {
         }
     }
 
-    /// Whether, by all that is durable, an earlier run may have given the sink rows of the batch that
-    /// must not come again.
+    /// Returns whether an earlier run may have given the sink rows of the batch that must not come
+    /// again, by all that is durable.
     pub fn sink_may_hold_rows(&self, durable: &Durable) -> bool {
         match self.sink {
             Sink::Transactional => durable.marker.is_none_or(|marker| marker.sealed),
@@ -109,7 +109,7 @@ impl State {
         partitions.flat_map(|partition| &partition.attempts)
     }
 
-    /// Whether each committed result is in each output, unless its input is pending.
+    /// Returns whether each committed result is in each output, unless its input is pending.
     fn has_every_row(&self, jobs: u8) -> bool {
         let durable = &self.durable;
         let results = (0..PARTITIONS).flat_map(|p| (1..=durable.committed).map(move |n| (p, n)));
@@ -194,7 +194,7 @@ pub fn invariants() -> Vec<Property<Model>> {
     ]
 }
 
-/// What must happen in some history, or the histories are too tame.
+/// Events that must happen in some history, or the histories are too tame.
 pub fn reached() -> [Property<Model>; 4] {
     [
         sometimes("input of two batches is pending", |_, state| {

@@ -1,11 +1,11 @@
-//! What is durable of a partition, and what a task of the partition makes of it.
+//! The durable state of a partition, and its changes by a task.
 
 use crate::model::{Model, Mutant};
 
 /// The rows of this batch are missing in every partition. Its pass still evicts state.
 const BATCH_WITHOUT_ROWS: u8 = 2;
 
-/// What a version of a partition's store has, by the batches that it came from.
+/// The content of a version of a partition's store, by the batches that it came from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Store {
     /// Batches that the content reflects, in the order of their passes.

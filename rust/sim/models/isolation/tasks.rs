@@ -4,7 +4,7 @@ use crate::driver::FAILURES_MAX;
 use crate::model::{Model, Mutant};
 use crate::store::Store;
 
-/// What becomes of a partition in a batch.
+/// The fate of a partition in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Decision {
     Deliver,
@@ -45,7 +45,7 @@ pub struct Partition {
     pub stage_attempt: u8,
     pub launched: u8,
     pub failed: u8,
-    /// What the attempt did whose result Spark took in this job.
+    /// The outcome of the attempt whose result Spark took in this job.
     pub accepted: Option<Decision>,
     /// The first commit info that the driver got, over all jobs of the batch.
     pub info: Option<Store>,

@@ -134,7 +134,7 @@ public final class HoldfastConf {
   public final int isolationMaxBatches;
   public final long isolationMaxBytes;
 
-  /** Whether a batch that runs again may park a partition whose rows the sink may have. */
+  /** True if a batch that runs again may park a partition whose rows the sink may have. */
   public final boolean isolationRerunsPark;
 
   /** Reads the settings that travelled with a state store. */
@@ -165,7 +165,7 @@ public final class HoldfastConf {
   }
 
   /**
-   * Whether a query isolates failures of partitions.
+   * Returns whether a query isolates failures of partitions.
    *
    * @param get finds a setting, or returns the default that it is given
    */

@@ -66,7 +66,7 @@ public final class DecisionService {
     planned.put(checkpoint.toUri().getPath(), batch);
   }
 
-  /** Whether an earlier run may have reached the sink with the batch. */
+  /** Returns whether an earlier run may have reached the sink with the batch. */
   boolean isRerun(Path checkpoint, long batch) {
     return planned.getOrDefault(checkpoint.toUri().getPath(), -1L) != batch;
   }
@@ -101,7 +101,7 @@ public final class DecisionService {
     guardedRdds.put(rdd, guard);
   }
 
-  /** Whether a later run of its query took its place. */
+  /** Returns whether a later run of its query took its place. */
   private boolean isOver(GuardedBatch guard) {
     return !runs.containsValue(guard.run);
   }

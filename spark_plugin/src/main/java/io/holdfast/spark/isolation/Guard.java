@@ -10,7 +10,7 @@ import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo;
 
 /**
- * What the rule found out about a stage that is guarded.
+ * The findings of the rule about a guarded stage.
  *
  * @param times of the batch
  * @param input describes the rows of the exchanges below the operator
@@ -67,7 +67,7 @@ record Guard(
         });
   }
 
-  /** What {@code explain} shows. */
+  /** The text that {@code explain} shows. */
   @Override
   public String toString() {
     return "operator " + state.operatorId();

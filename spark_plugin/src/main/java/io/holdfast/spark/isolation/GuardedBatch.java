@@ -23,7 +23,7 @@ final class GuardedBatch {
   private final Map<String, Long> times;
   private final Limits limits;
 
-  /** Whether the sink commits only after {@link #seal}. */
+  /** True if the sink commits only after {@link #seal}. */
   private final boolean seals;
 
   /** The sink may have the batch. */
@@ -132,7 +132,7 @@ final class GuardedBatch {
   }
 
   /**
-   * Whether an attempt parks its partition. The decision holds for the whole batch.
+   * Returns whether an attempt parks its partition. The decision holds for the whole batch.
    *
    * @param task its number
    * @param kill ends a task that runs beside the attempt
@@ -164,7 +164,7 @@ final class GuardedBatch {
     return true;
   }
 
-  /** Whether the job, or a partition that was parked before, has no further failure to spare. */
+  /** Returns whether the job, or a partition that was parked before, has no failure to spare. */
   private boolean isLast(Attempt attempt) {
     int unknown = (int) earlier(attempt).stream().filter(one -> !ended.contains(one)).count();
     return failures.getOrDefault(attempt.partition(), 0) + unknown >= failuresMax(attempt);
