@@ -1,0 +1,113 @@
+//! A model of moves between state store providers, which docs/internals/moves.md describes: commands that
+//! publish a batch without input, drivers that run meanwhile, and a crash at each step. Stateright visits
+//! every history within the bounds of a [`Model`].
+//!
+//! Each step of a command and of a driver is one request that reads or writes; a listing is one step. A
+//! version of the old provider is written in one step. The model has no second driver beside the first,
+//! and no storage that fails.
+#![allow(clippy::indexing_slicing)]
+
+mod checkpoint;
+mod command;
+mod driver;
+mod model;
+mod steps;
+
+use std::collections::BTreeSet;
+
+use stateright::{Checker, HasDiscoveries, Model as _};
+
+use command::Kind;
+use model::{
+    GOES_ON, LOG_WHOLE, Model, Mutant, NO_ROW_LOST, NO_ROW_TWICE, SAYS_TRUTH, STATE_RIGHT,
+};
+
+const THREADS: usize = 2;
+
+fn model(commands: &'static [Kind], starts: u8) -> Model {
+    Model {
+        commands,
+        starts,
+        crashes: 2,
+        mutant: None,
+    }
+}
+
+fn assert_that_every_history_keeps_the_invariants(model: Model) {
+    let checker = model.checker().threads(THREADS).spawn_dfs().join();
+    println!(
+        "{:?}: {} states, at most {} steps",
+        checker.model(),
+        checker.unique_state_count(),
+        checker.max_depth()
+    );
+    checker.assert_properties();
+}
+
+#[test]
+fn a_checkpoint_is_adopted_and_the_adoption_undone_at_any_time() {
+    assert_that_every_history_keeps_the_invariants(model(&[Kind::Adopt, Kind::Undo], 4));
+}
+
+#[test]
+fn a_checkpoint_leaves_again_at_any_time() {
+    assert_that_every_history_keeps_the_invariants(model(&[Kind::Adopt, Kind::Leave], 4));
+}
+
+#[test]
+fn old_files_are_purged_beside_all_commands() {
+    let commands = &[Kind::Adopt, Kind::Undo, Kind::Leave, Kind::Purge];
+    assert_that_every_history_keeps_the_invariants(model(commands, 3));
+}
+
+/// Each mutant, commands that suffer from it, and the invariant that it breaks.
+const MUTANTS: [(Mutant, &[Kind], &str); 14] = [
+    (Mutant::PlanReplaces, &[Kind::Adopt], NO_ROW_TWICE),
+    (Mutant::PlanTakesRows, &[Kind::Adopt], STATE_RIGHT),
+    (Mutant::NoPlan, &[Kind::Adopt], LOG_WHOLE),
+    (Mutant::CommitsFirst, &[Kind::Adopt], LOG_WHOLE),
+    (Mutant::CommitsHalf, &[Kind::Adopt], STATE_RIGHT),
+    (Mutant::TakesPlanned, &[Kind::Adopt], NO_ROW_LOST),
+    (Mutant::RefusesPending, &[Kind::Adopt], GOES_ON),
+    (Mutant::DoesNotLookAgain, &[Kind::Adopt], SAYS_TRUTH),
+    (Mutant::DriverTakesPending, &[Kind::Adopt], STATE_RIGHT),
+    (Mutant::UndoDeletes, &[Kind::Adopt, Kind::Undo], NO_ROW_LOST),
+    (Mutant::UndoesRows, &[Kind::Adopt, Kind::Undo], STATE_RIGHT),
+    (
+        Mutant::WritesBeforePlan,
+        &[Kind::Adopt, Kind::Leave],
+        STATE_RIGHT,
+    ),
+    (
+        Mutant::PurgesBeforeRows,
+        &[Kind::Adopt, Kind::Undo, Kind::Purge],
+        STATE_RIGHT,
+    ),
+    (
+        Mutant::PurgesAll,
+        &[Kind::Adopt, Kind::Leave, Kind::Purge],
+        STATE_RIGHT,
+    ),
+];
+
+#[test]
+fn every_mutant_breaks_an_invariant() {
+    for (mutant, commands, invariant) in MUTANTS {
+        let checker = Model {
+            mutant: Some(mutant),
+            ..model(commands, 4)
+        }
+        .checker()
+        .threads(THREADS)
+        .finish_when(HasDiscoveries::AllOf(BTreeSet::from([invariant])))
+        .spawn_bfs()
+        .join();
+        let history = checker.discovery(invariant);
+        let steps = history.map(|history| history.into_actions());
+        println!(
+            "{mutant:?} of {} states: {steps:?}",
+            checker.unique_state_count()
+        );
+        assert!(steps.is_some(), "{mutant:?} keeps {invariant:?}");
+    }
+}
