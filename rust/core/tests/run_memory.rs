@@ -219,3 +219,29 @@ fn what_leaves_memory_takes_no_copy_of_what_stays() {
         "{peak} bytes, at most {bound}, for {left} that stay"
     );
 }
+
+#[test]
+fn a_session_that_leaves_memory_merges_its_runs_when_its_tables_are_gone() {
+    let _turn = turn();
+    let (mut world, _) = store_of(1);
+    let keys_of_run = 200_000;
+    let mut tables = 0;
+    let (_, peak) = peak_of(|| {
+        world.store.begin().unwrap();
+        // One run more than a version may have, so that some are merged.
+        for n in 0..10 * keys_of_run {
+            world.store.put(FIRST_FAMILY, &key(n), &value(n)).unwrap();
+            if (n + 1) % keys_of_run == 0 {
+                tables = tables.max(world.store.families().memory_bytes());
+                world.store.spill(&world.writer).unwrap();
+            }
+        }
+        world.store.commit(&world.writer).unwrap()
+    });
+    // Changes are sorted by 16 bytes for each.
+    let bound = tables + OUTPUT_BYTES + 16 * keys_of_run as usize + 4 * MIB;
+    assert!(
+        peak < bound,
+        "{peak} bytes, at most {bound}, of which {tables} are tables"
+    );
+}

@@ -6,6 +6,7 @@ mod common;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{Entries, faulty, parse, plain};
 use holdfast_core::format::read_head;
@@ -115,9 +116,13 @@ fn scan(store: &SharedStore) -> Entries {
 
 #[test]
 fn a_session_that_changes_more_than_memory_holds_keeps_to_the_target() {
+    static GIVEN_BACK: AtomicUsize = AtomicUsize::new(0);
     let target = 8 * MIB;
     let keys = 300_000;
     let world = world(target);
+    world.budget.give_back_by(|_| {
+        GIVEN_BACK.fetch_add(1, Ordering::Relaxed);
+    });
     let store = world.opened(plain(), None);
     store.begin().unwrap();
     let mut most = 0;
@@ -142,6 +147,7 @@ fn a_session_that_changes_more_than_memory_holds_keeps_to_the_target() {
     let id = store.commit().unwrap();
     let changed = keys * 104;
     assert!(changed > 3 * target);
+    assert!(GIVEN_BACK.load(Ordering::Relaxed) > 3);
     assert!(most < target + target / 4, "{most}");
     assert!(
         world.budget.used_bytes() <= target,

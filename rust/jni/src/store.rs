@@ -75,6 +75,7 @@ natives! {
 static MEMORY: LazyLock<Arc<MemoryBudget>> = LazyLock::new(|| {
     let memory = MemoryBudget::unlimited();
     memory.release_by(malloc::release);
+    memory.give_back_by(malloc::give_back);
     Arc::new(memory)
 });
 

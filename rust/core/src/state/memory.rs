@@ -9,6 +9,9 @@ use crate::format::SegmentHead;
 /// Called with memory before it goes back to the allocator. It may overwrite the memory.
 pub type Release = fn(&mut [u8]);
 
+/// Called when a store has freed much memory, which the allocator may keep.
+pub type GiveBack = fn(&MemoryBudget);
+
 /// Memory of the tables of many stores, against a limit.
 ///
 /// Tables count when they grow by a page of up to 1 MiB. So each store exceeds the limit by at most
@@ -31,6 +34,7 @@ pub struct MemoryBudget {
     stores_with_session: AtomicU64,
     stores: AtomicU64,
     release: OnceLock<Release>,
+    give_back: OnceLock<GiveBack>,
 }
 
 /// A load of so many bytes takes about 10 ms, and one request of remote storage.
@@ -77,6 +81,7 @@ impl MemoryBudget {
             stores_with_session: AtomicU64::new(0),
             stores: AtomicU64::new(0),
             release: OnceLock::new(),
+            give_back: OnceLock::new(),
         }
     }
 
@@ -158,6 +163,18 @@ impl MemoryBudget {
     /// otherwise. Only the first call counts.
     pub fn release_by(&self, release: Release) {
         let _ = self.release.set(release);
+    }
+
+    /// Sets the function that is called when a store has left memory amid a batch. Only the first
+    /// call counts.
+    pub fn give_back_by(&self, give_back: GiveBack) {
+        let _ = self.give_back.set(give_back);
+    }
+
+    pub(crate) fn give_back(&self) {
+        if let Some(give_back) = self.give_back.get() {
+            give_back(self);
+        }
     }
 
     pub(crate) fn release(&self) -> Release {

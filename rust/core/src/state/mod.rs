@@ -24,7 +24,7 @@ pub use content::hydration::{HYDRATION_BYTES, HydratedEntries, Hydration};
 pub use content::inspect::{RunIndex, SegmentReport, inspect_segment};
 pub use content::merge_task::{MergeTask, MergedRun};
 pub use delta_runs::DeltaRuns;
-pub use memory::{MemoryBudget, Release};
+pub use memory::{GiveBack, MemoryBudget, Release};
 pub use runs::entries::{Change, ChangeKind, ChangeReader, ChangeWriter};
 pub use runs::key_range::KeyRange;
 pub use store::open_scans::{ScanBatch, ScanOf};

@@ -108,8 +108,9 @@ impl StateStore {
     pub fn commit(&mut self, writer: &SegmentWriter) -> Result<CommitId> {
         self.need_session()?;
         self.need_replayed()?;
-        if self.spilled().is_some() && self.memory.is_short(0) {
-            // The rest of a batch that is larger than memory does not wait for a merge either.
+        if self.spilled().is_some() && self.memory.is_short(2 * self.memory.taken_by_batch()) {
+            // The rest of a batch that is larger than memory does not wait for a merge either. A
+            // changelog of it would be made in memory, raw and compressed.
             self.spill(writer)?;
         }
         self.settle_run(writer);

@@ -40,6 +40,7 @@ impl StateStore {
                 self.families.begin();
                 self.make_room(true)?;
                 self.memory.settle();
+                self.memory.budget().give_back();
             }
             None | Some(_) => {}
         }
@@ -59,11 +60,19 @@ impl StateStore {
                 self.owner
             )));
         }
-        let _work = self.memory.budget().begin_work(OUTPUT_BYTES);
         self.begin_spilling(writer)?;
+        self.write_run(writer)?;
+        self.memory.budget().give_back();
+        self.make_place(writer)
+    }
+
+    /// Writes the changes since the last run of the session, and leaves memory.
+    fn write_run(&mut self, writer: &SegmentWriter) -> Result<()> {
+        let _work = self.memory.budget().begin_work(OUTPUT_BYTES);
         let Some(mut next) = self.spilled().cloned() else {
             return Ok(());
         };
+        // There is place unless the last spill failed after its run.
         next.runs = self.with_place(writer, &next)?;
         self.leave_journal(writer)?;
         let tables = self.families.table_keys();
@@ -71,13 +80,20 @@ impl StateStore {
             next.runs.push(run);
             next.bytes += bytes;
         }
-        self.lie_over(writer, &next, &tables)?;
-        if let Some(session) = &mut self.session {
-            session.spilled = Some(next);
+        self.lie_over(writer, next, &tables)
+    }
+
+    /// Makes place for the next run of the session, while its tables take no memory.
+    fn make_place(&mut self, writer: &SegmentWriter) -> Result<()> {
+        let Some(spilled) = self.spilled().cloned() else {
+            return Ok(());
+        };
+        let runs = self.with_place(writer, &spilled)?;
+        if runs == spilled.runs {
+            return Ok(());
         }
-        self.count_memory()?;
-        self.memory.settle();
-        Ok(())
+        let tables = self.families.table_keys();
+        self.lie_over(writer, Spilled { runs, ..spilled }, &tables)
     }
 
     /// Writes what the journal has of the session so far.
@@ -198,16 +214,30 @@ impl StateStore {
     fn lie_over(
         &mut self,
         writer: &SegmentWriter,
-        spilled: &Spilled,
+        spilled: Spilled,
         tables: &[TableKeys],
     ) -> Result<()> {
         let lineage = spilled.position()?.lineage;
-        if lineage.is_empty() {
-            return Ok(());
+        if !lineage.is_empty() {
+            self.leave_tables(writer, &lineage, tables)?;
         }
+        if let Some(session) = &mut self.session {
+            session.spilled = Some(spilled);
+        }
+        self.count_memory()?;
+        self.memory.settle();
+        Ok(())
+    }
+
+    fn leave_tables(
+        &mut self,
+        writer: &SegmentWriter,
+        lineage: &[SegmentRef],
+        tables: &[TableKeys],
+    ) -> Result<()> {
         let runs = self
             .families
-            .open_runs(writer.storage(), &self.owner, &lineage)?;
+            .open_runs(writer.storage(), &self.owner, lineage)?;
         let mut content = Families::new(self.families.layout());
         if !content.open_over(runs)? {
             return Err(Error::corrupt(format!(

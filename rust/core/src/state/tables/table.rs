@@ -12,7 +12,7 @@ use hashbrown::HashTable;
 
 use super::arena::{Arena, Record, RecordAt};
 use super::below::Below;
-use super::order::Order;
+use super::order::{Order, sort_by_key};
 use super::slot::{SESSIONS, Slot, Stamp, find_in, hash_of, key_in, spread, spread_of};
 use crate::error::{Error, Result};
 use crate::segment::RunWriter;
@@ -306,22 +306,39 @@ impl Table {
         marks: &[Vec<u8>],
         mut act: impl FnMut(&[u8], Change<'_>) -> Result<()>,
     ) -> Result<()> {
-        let removals = marks.iter().map(|key| (key.as_slice(), Change::Remove));
-        let mut changed: Vec<(&[u8], Change<'_>)> = removals.collect();
-        changed.reserve(self.undo.len());
-        for (undo, slot, now) in self.undo_log() {
+        let mut marks: Vec<&[u8]> = marks.iter().map(Vec::as_slice).collect();
+        marks.sort_unstable();
+        let mut marks = marks.into_iter().peekable();
+        for (_, number) in self.changed_slots(repeats) {
+            let slot = self.slots.get(number as usize);
+            let record = slot.and_then(|slot| Some((slot, self.record(slot.record)?)));
+            let Some((slot, now)) = record else {
+                continue;
+            };
+            while let Some(mark) = marks.next_if(|mark| *mark < now.key) {
+                act(mark, Change::Remove)?;
+            }
+            let put = (!slot.is_dead()).then_some(now.value);
+            act(now.key, put.map_or(Change::Remove, Change::Put))?;
+        }
+        marks.try_for_each(|mark| act(mark, Change::Remove))
+    }
+
+    /// The slots that this session changed, by key: 16 bytes for each.
+    fn changed_slots(&self, repeats: bool) -> Vec<(u64, u32)> {
+        let is_change = |(undo, slot, now): &(&Undo, &Slot, Record<'_>)| {
             let before = self.arena.get(undo.before).filter(|_| !undo.was_absent());
             match (slot.is_dead(), before) {
-                (true, None) => {}
-                (true, Some(_)) => changed.push((now.key, Change::Remove)),
-                (false, Some(before)) if before.value == now.value && !repeats => {}
-                (false, _) => changed.push((now.key, Change::Put(now.value))),
+                (true, before) => before.is_some(),
+                (false, Some(before)) => before.value != now.value || repeats,
+                (false, None) => true,
             }
-        }
-        changed.sort_unstable_by_key(|(key, _)| *key);
+        };
+        let changes = self.undo_log().filter(is_change);
+        let mut changed = Vec::with_capacity(self.undo.len());
+        changed.extend(changes.map(|(undo, ..)| (0, undo.slot)));
+        sort_by_key(&mut changed, 0, &|number| self.key_of(number));
         changed
-            .into_iter()
-            .try_for_each(|(key, change)| act(key, change))
     }
 
     /// Writes all entries to `out`, sorted by key, each key behind `prefix`.
