@@ -201,7 +201,7 @@ def test_every_command_prints_a_document_on_request() -> None:
     (commands,) = (
         action for action in parser()._actions if isinstance(action, argparse._SubParsersAction)
     )
-    assert set(commands.choices) == {"conf", "jar", "show", "verify", "history", "doctor"}
+    assert set(commands.choices) == {"conf", "jar", "show", "verify", "history", "cost", "doctor"}
     for name, command in commands.choices.items():
         assert "--json" in command.format_help(), name
 

@@ -15,7 +15,17 @@ import pytest
 
 import holdfast
 import holdfast.regions
-from holdfast.cli import checkpoints, details, documents, history, main, report, settings
+from holdfast.cli import (
+    batches,
+    checkpoints,
+    cost,
+    details,
+    documents,
+    history,
+    main,
+    report,
+    settings,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "docs" / "semantics.md"
@@ -164,8 +174,8 @@ def test_help_of_the_command_line_cites_no_rules() -> None:
     )
     texts = [("holdfast", parser.format_help())]
     texts += [(name, command.format_help()) for name, command in commands.choices.items()]
-    assert len(texts) == 7
-    for module in (checkpoints, details, documents, history, main, report, settings):
+    assert len(texts) == 8
+    for module in (batches, checkpoints, cost, details, documents, history, main, report, settings):
         texts += help_texts(vars(module))
         texts.append((module.__name__, module.__doc__ or ""))
     assert citing(texts) == []

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from holdfast._core import NewerFormatError, __version__
 from holdfast._jars import UnsupportedSparkError
 from holdfast._options import OPTIONS, Option
-from holdfast.cli import checkpoints, doctor, folders, history, settings
+from holdfast.cli import checkpoints, cost, doctor, folders, history, settings
 
 USAGE_ERROR = 2
 INTERRUPTED = 128 + signal.SIGINT
@@ -88,6 +88,14 @@ def parser() -> argparse.ArgumentParser:
     )
     told.set_defaults(run=history.print_attempts)
 
+    priced = commands.add_parser(
+        "cost",
+        help="print the objects and requests of a query's batches on an object store and what they "
+        "cost a month, now and with Holdfast",
+    )
+    cost.add_arguments(priced)
+    priced.set_defaults(run=cost.run)
+
     examined = commands.add_parser(
         "doctor", help="look whether this machine has what Holdfast needs, and say what to do"
     )
@@ -98,7 +106,7 @@ def parser() -> argparse.ArgumentParser:
     )
     examined.set_defaults(run=doctor.run)
 
-    for command in (conf, jar, verified, told, examined):
+    for command in (conf, jar, verified, told, priced, examined):
         _add_json(command)
     return top
 

@@ -173,6 +173,10 @@ IN_ORDER = {
         Step("not run", "export SPARK_DAEMON_CLASSPATH", "test_ui_tab.py runs a server with it"),
         Step("not run", "spark.metrics.conf", "test_metrics.py scrapes a session that has these"),
     ),
+    "docs/cost.md": (
+        Step("not run", "$ holdfast cost progress.jsonl", "test_cost_command.py compares it"),
+        Step("not run", 'with open("progress.jsonl"', "goes on with a query of the reader"),
+    ),
     "CONTRIBUTING.md": (
         Step("not run", "make test    # all tests", "lists commands of this repository"),
     ),

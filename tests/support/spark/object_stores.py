@@ -44,6 +44,19 @@ def stand_in(helpers: Path, folder: Path) -> Store:
     return Store(f"objects:{folder}", folder, settings)
 
 
+def requests_served(metrics_port: int) -> Counter[str]:
+    """Return how many requests a server had so far, by kind."""
+    metrics = HTTPConnection("127.0.0.1", metrics_port, timeout=30)
+    metrics.request("GET", "/metrics")
+    text = metrics.getresponse().read().decode()
+    metrics.close()
+    counts: Counter[str] = Counter()
+    for served in _SERVED.finditer(text):
+        operation = _OPERATION.search(served["labels"])
+        counts[operation["name"] if operation else "Other"] += int(float(served["count"]))
+    return counts
+
+
 @dataclass
 class S3Server(JavaServer):
     """A server of the S3 protocol on loopback, in a JVM of its own.
@@ -114,15 +127,7 @@ class S3Server(JavaServer):
 
     def requests(self) -> Counter[str]:
         """Return how many requests there were so far, by kind."""
-        metrics = HTTPConnection("127.0.0.1", self.metrics_port, timeout=30)
-        metrics.request("GET", "/metrics")
-        text = metrics.getresponse().read().decode()
-        metrics.close()
-        counts: Counter[str] = Counter()
-        for served in _SERVED.finditer(text):
-            operation = _OPERATION.search(served["labels"])
-            counts[operation["name"] if operation else "Other"] += int(float(served["count"]))
-        return counts
+        return requests_served(self.metrics_port)
 
     def bucket(self, name: str) -> Path:
         """Make a bucket; returns the folder with its objects."""

@@ -106,6 +106,18 @@ def read_query_checkpoint(folder: AnyPath) -> QueryCheckpoint:
     )
 
 
+def planned_ms(folder: AnyPath, batch: int) -> int | None:
+    """Return when Spark planned a batch, in milliseconds since 1970; None if its log does not say.
+
+    Raises
+    ------
+    OSError
+        If the entry cannot be read.
+    """
+    text = (folder / _OFFSETS / str(batch)).read_text()
+    return _object(text, line=1).get("batchTimestampMs") or None
+
+
 def _id(file: AnyPath) -> str | None:
     try:
         return _object(file.read_text(), line=0).get("id")

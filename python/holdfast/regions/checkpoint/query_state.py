@@ -97,7 +97,7 @@ class StateOfQuery:
         OSError, NewerFormatError, NotImplementedError
             If the entry of the commit log cannot be read, or names no state of Holdfast.
         """
-        return self._segments(self._ids(batch))
+        return self._segments(self.ids(batch))
 
     def _segments(self, ids: Iterable[tuple[int, int, CommitId]]) -> Iterator[StoredSegment]:
         with stored_segments(self.folder / STATE_FILES_FOLDER) as stored:
@@ -145,7 +145,7 @@ class StateOfQuery:
     def verify(self, batch: int, progress: Callable[[int, int], None]) -> Verdict:
         """Verify the state of one batch."""
         try:
-            ids = list(self._ids(batch))
+            ids = list(self.ids(batch))
             partitions = {(operator, partition) for operator, partition, _ in ids}
             segments = []
             for segment in self._segments(ids):
@@ -167,8 +167,14 @@ class StateOfQuery:
             damage=damage,
         )
 
-    def _ids(self, batch: int) -> Iterator[tuple[int, int, CommitId]]:
-        """Yield operator, partition and id of every store."""
+    def ids(self, batch: int) -> Iterator[tuple[int, int, CommitId]]:
+        """Yield operator, partition and id of every store after a batch.
+
+        Raises
+        ------
+        OSError, NewerFormatError, NotImplementedError
+            As for `segments`.
+        """
         entry = entry_of(self.folder, batch)
         text = entry.read_text(errors="replace")
         try:

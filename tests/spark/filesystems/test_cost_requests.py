@@ -1,0 +1,89 @@
+"""``holdfast cost`` against the requests that a server of the S3 protocol counts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.commands import run
+from support.spark.jobs import run_job
+from support.spark.object_stores import S3Server
+
+pytestmark = pytest.mark.timeout(600)
+
+STATE = "spark.sql.streaming.stateStore."
+PARTITIONS = 3
+#: Kinds of requests on the server, by the kind that has a price.
+KINDS = {
+    "put": ("PutObject", "CopyObject", "ListObjectsV2"),
+    "get": ("GetObject", "HeadObject"),
+    "delete": ("DeleteObject", "DeleteObjects"),
+}
+#: Progress does not tell that each file has a checksum.
+WITH_CHECKSUMS = ("rocksdb-2", "changelog-2")
+
+
+def predicted(capsys: pytest.CaptureFixture[str], path: Path) -> list[Any]:
+    """What the command says of each query of a path, now and with Holdfast."""
+    status, lines, err = run(capsys, "cost", "--json", "--executors", 1, path)
+    assert status == 0, err
+    return [query["ways"] for query in json.loads("\n".join(lines))["queries"]]
+
+
+@pytest.mark.parametrize(
+    ("query", "variants"),
+    [
+        ("aggregation", ("changelog", "holdfast")),
+        pytest.param("aggregation", ("hdfs", "rocksdb", *WITH_CHECKSUMS), marks=pytest.mark.full),
+        pytest.param("join", ("hdfs", "rocksdb", "changelog", "holdfast"), marks=pytest.mark.full),
+    ],
+)
+def test_predicted_requests_are_within_a_tenth_of_those_that_a_server_counts(
+    s3: S3Server,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    query: str,
+    variants: tuple[str, ...],
+) -> None:
+    store = s3.store(f"{query}-{variants[0]}")
+    events = tmp_path / "events"
+    events.mkdir()
+    conf = {
+        "spark.sql.shuffle.partitions": str(PARTITIONS),
+        f"{STATE}maintenanceInterval": "1h",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": events.as_uri(),
+    }
+    lines = run_job(
+        "spark/cost_job.py",
+        *("--root", store.uri, "--metrics-port", str(s3.metrics_port), "--query", query),
+        *("--variants", *variants),
+        folder=tmp_path,
+        settings=store.settings | conf,
+    )
+    counted = {}
+    for seen in map(json.loads, lines):
+        requests = seen["requests"]
+        counted[seen["variant"]] = {
+            kind: sum(requests.pop(name, 0) for name in names) / seen["batches"]
+            for kind, names in KINDS.items()
+        }
+        assert requests == {}, "all kinds are known"
+    assert list(counted) == [*variants]
+    (log,) = events.iterdir()
+    logged = predicted(capsys, log)
+    for (variant, found), of_log in zip(counted.items(), logged, strict=True):
+        folder = Path(store.folder / variant)
+        (of_folder,) = predicted(capsys, folder)
+        assert of_folder["now"]["requests"] == pytest.approx(found, rel=0.1), variant
+        if variant not in WITH_CHECKSUMS:
+            (of_progress,) = predicted(capsys, tmp_path / variant / "progress.jsonl")
+            assert of_progress["now"]["requests"] == pytest.approx(found, rel=0.1), variant
+            assert of_log == of_progress
+        if "holdfast" in counted and variant != "holdfast":
+            requests = of_folder["with Holdfast"]["requests"]
+            assert requests == pytest.approx(counted["holdfast"], rel=0.1), variant
