@@ -26,6 +26,7 @@ from common.plan import Plan
 from common.rounds import ALL_PROVIDERS, WrongStateError
 from common.targets import Verdict
 from gpu import state
+from isolation import measure as isolation
 from memory import measure as memory
 from regional import coordinator, pipeline, regions, requests
 from resident import backfill
@@ -65,6 +66,7 @@ PLANS: Mapping[str, Callable[[argparse.Namespace, Path], Iterator[Plan]]] = {
     "requests": requests.plans,
     "restarts": restarts.plans,
     "memory": memory.plans,
+    "isolation": isolation.plans,
     **{suite: partial(queries.plans, cases) for suite, cases in SUITES.items()},
 }
 
@@ -90,6 +92,7 @@ suites:
   requests  what checkpoints of a pipeline ask HDFS and S3 for (needs Maven the first time)
   restarts  what queries and pipelines do first when they go on from HDFS and S3 (the same)
   memory   native memory of one JVM over 3,000 batches of a small query (needs the JDK's jcmd)
+  isolation  single batches with and without isolation of failures, on 20 and 200 partitions
   many     queries on 200 partitions
   few      the same on 20 partitions
   partitions  an aggregation on 20 to 800 partitions

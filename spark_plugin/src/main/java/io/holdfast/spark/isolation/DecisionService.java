@@ -112,12 +112,7 @@ public final class DecisionService {
     if (guard == null) {
       throw new HoldfastException("The query has gone on without " + key);
     }
-    try {
-      awaitEvents();
-    } catch (InterruptedException e) {
-      Thread.currentThread().interrupt();
-      throw new HoldfastException("Interrupted before the sink committed " + key, e);
-    }
+    // A failure that Spark reports later opens no marker: the batch is sealed already.
     guard.seal();
   }
 
@@ -128,7 +123,13 @@ public final class DecisionService {
       return new DriverReply.Refused("The query has gone on without task " + asked.attempt());
     }
     try {
-      awaitEvents();
+      if (!awaitEvents()) {
+        return new DriverReply.Refused(
+            String.format(
+                "Spark's listeners are more than %d s behind, so it is unknown which attempts run"
+                    + " beside %s",
+                EVENTS_S, asked.attempt()));
+      }
       boolean parks =
           guard.parks(
               asked.attempt(),
@@ -143,11 +144,11 @@ public final class DecisionService {
     }
   }
 
-  /** Waits until every event that Spark has posted is counted. */
-  private void awaitEvents() throws InterruptedException {
+  /** Waits until every event that Spark has posted is counted; false if that takes too long. */
+  private boolean awaitEvents() throws InterruptedException {
     CountDownLatch seen = new CountDownLatch(1);
     spark.listenerBus().post(new Posted(seen));
-    seen.await(EVENTS_S, TimeUnit.SECONDS);
+    return seen.await(EVENTS_S, TimeUnit.SECONDS);
   }
 
   private record Posted(CountDownLatch seen) implements SparkListenerEvent {

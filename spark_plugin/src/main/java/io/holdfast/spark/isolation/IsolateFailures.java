@@ -35,6 +35,9 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class IsolateFailures {
   private static final Logger LOG = LoggerFactory.getLogger(IsolateFailures.class);
 
+  /** How ids of parked versions begin. A healthy batch reads no more of its ids. */
+  private static final String PARKED = "hf4-";
+
   private final DecisionService decisions;
   private final SparkContext spark;
   private final HoldfastConf conf;
@@ -196,7 +199,7 @@ public final class IsolateFailures {
     TreeMap<Long, Map<Integer, String>> idsByBatch = new TreeMap<>();
     for (int partition = 0; partition < state.numPartitions(); partition++) {
       String[] ids = ParkTask.idsOf(state, partition);
-      if (ids != null) {
+      if (ids != null && ids[0].startsWith(PARKED)) {
         for (long version : Native.pendingVersions(ids[0])) {
           idsByBatch.computeIfAbsent(version - 1, key -> new TreeMap<>()).put(partition, ids[0]);
         }

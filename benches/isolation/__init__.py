@@ -1,0 +1,1 @@
+"""The cost of isolation while nothing fails."""

@@ -1,0 +1,77 @@
+"""Two queries of one application, with and without isolation: ``child.py SPEC FD``."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.figures import BatchFigures
+from harness.process import Reporter, report_to_parent
+from harness.providers import start_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+#: An idle query looks for input as often, beside the batch of the other one.
+_POLL = "300ms"
+_ISOLATES = "spark.sql.streaming.stateStore.holdfast.isolateFailures"
+
+
+def run(spec: dict[str, Any], report: Reporter) -> None:
+    """Run single batches of both queries in turns, and report the time of each."""
+    spark = start_session(
+        provider="holdfast",
+        partitions=spec["partitions"],
+        driver_memory=spec["driver_memory"],
+        # A task needs a second attempt, or nothing is isolated.
+        extra={
+            "spark.master": "local[2,4]",
+            "spark.sql.streaming.pollingDelay": _POLL,
+            "spark.sql.streaming.minBatchesToRetain": "10",
+        },
+    )
+    folder = Path(spec["folder"])
+    rows = spark.range(spec["rows"]).selectExpr("id * 7919 % 100003 AS key").coalesce(1)
+    rows.write.parquet(str(folder / "rows"))
+    file = next((folder / "rows").glob("*.parquet"))
+    queries = {
+        name: start(spark, folder / name, isolates=name == "isolated") for name in spec["names"]
+    }
+    for pair in itertools.count(-spec["warm_up"]):
+        if pair == spec["pairs"]:
+            break
+        for name in spec["names"][:: 1 if pair % 2 else -1]:
+            os.link(file, folder / name / f"{pair}.parquet")
+            queries[name].processAllAvailable()
+            batch = BatchFigures.from_progress(last_batch(queries[name]))
+            report("batch", name=name, pair=pair, ms=batch.batch_ms, rows=batch.input_rows)
+    for query in queries.values():
+        query.stop()
+    spark.stop()
+
+
+def start(spark: SparkSession, folder: Path, *, isolates: bool) -> StreamingQuery:
+    """Count rows by key. Spark reads the setting when the query starts."""
+    folder.mkdir()
+    spark.conf.set(_ISOLATES, str(isolates).lower())
+    rows = spark.readStream.schema("key long").parquet(str(folder))
+    return (
+        rows.groupBy("key")
+        .count()
+        .writeStream.format("noop")
+        .outputMode("update")
+        .option("checkpointLocation", f"{folder}-checkpoint")
+        .start()
+    )
+
+
+def last_batch(query: StreamingQuery) -> Any:
+    """Return the progress of the last batch that had rows."""
+    return next(one for one in reversed(query.recentProgress) if one["numInputRows"])
+
+
+if __name__ == "__main__":
+    report_to_parent(run, dict)
