@@ -27,6 +27,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 Compression = Literal["lz4", "none"]
 Rerun = Literal["fail", "at-least-once"]
+End = Literal["fail", "log"]
 
 #: Spark ships settings with this prefix to executors.
 STORE: Final = "spark.sql.streaming.stateStore"
@@ -274,6 +275,31 @@ class StoreOptions(TypedDict, total=False):
             ``at-least-once`` parks the partition, so the sink may get its rows twice.""",
             allowed=Allowed("other", note="`fail` or `at-least-once`"),
             names=get_args(Rerun),
+        ),
+    ]
+    isolation_attempts: Annotated[
+        int | None,
+        Option(
+            setting="isolationAttempts",
+            default=3,
+            shown="int, default 3",
+            meaning="""Failures of a task in one batch after which its partition is parked
+            (experimental). A partition that was parked before has one attempt in each try. Spark
+            ends a batch after ``spark.task.maxFailures`` failures, so one less is the most.""",
+            allowed=Allowed("integer", unit="failures", least=1, most=1000),
+        ),
+    ]
+    isolation_end: Annotated[
+        End | None,
+        Option(
+            setting="isolationEnd",
+            default="fail",
+            shown='{"fail", "log"}, default "fail"',
+            meaning="""What a query with the trigger ``availableNow`` does if rows are parked when
+            its input is used up (experimental). ``fail`` ends it with an error that names the
+            partitions. ``log`` writes the same to the log, and the query ends as usual.""",
+            allowed=Allowed("other", note="`fail` or `log`"),
+            names=get_args(End),
         ),
     ]
 

@@ -134,6 +134,8 @@ def test_conf_prints_only_settings_on_stdout() -> None:
         *("--isolation-max-batches", "7"),
         *("--isolation-max-bytes", "1m"),
         *("--isolation-rerun", "at-least-once"),
+        *("--isolation-attempts", "5"),
+        *("--isolation-end", "log"),
     )
     done = run_cli("conf", *options)
     assert done.returncode == 0
@@ -150,6 +152,8 @@ def test_conf_prints_only_settings_on_stdout() -> None:
         isolation_max_batches=7,
         isolation_max_bytes=1 << 20,
         isolation_rerun="at-least-once",
+        isolation_attempts=5,
+        isolation_end="log",
     )
     assert "append" in done.stderr
 

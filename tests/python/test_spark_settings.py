@@ -27,6 +27,7 @@ TUNING = {
         *("maxMemoryBytes", "targetMemoryBytes", "localCacheBytes"),
         *("changeJournal", "sparkFiles", "isolateFailures"),
         *("isolationMaxRatio", "isolationMaxBatches", "isolationMaxBytes", "isolationRerun"),
+        *("isolationAttempts", "isolationEnd"),
     )
 }
 
@@ -108,6 +109,8 @@ def test_spark_conf_holds_every_setting_as_text() -> None:
         f"{STORE}.holdfast.isolationMaxBatches": "100",
         f"{STORE}.holdfast.isolationMaxBytes": "1073741824",
         f"{STORE}.holdfast.isolationRerun": "fail",
+        f"{STORE}.holdfast.isolationAttempts": "3",
+        f"{STORE}.holdfast.isolationEnd": "fail",
     }
 
 
@@ -125,6 +128,8 @@ def test_options_reach_their_keys() -> None:
         isolation_max_batches=7,
         isolation_max_bytes="1m",
         isolation_rerun="at-least-once",
+        isolation_attempts=1,
+        isolation_end="log",
     )
     assert conf[f"{STORE}.holdfast.maxFileBytes"] == "8192"
     assert conf[f"{STORE}.holdfast.maxMemoryBytes"] == "1073741824"
@@ -138,6 +143,8 @@ def test_options_reach_their_keys() -> None:
     assert conf[f"{STORE}.holdfast.isolationMaxBatches"] == "7"
     assert conf[f"{STORE}.holdfast.isolationMaxBytes"] == str(1 << 20)
     assert conf[f"{STORE}.holdfast.isolationRerun"] == "at-least-once"
+    assert conf[f"{STORE}.holdfast.isolationAttempts"] == "1"
+    assert conf[f"{STORE}.holdfast.isolationEnd"] == "log"
 
 
 @pytest.mark.parametrize(
@@ -174,6 +181,8 @@ def test_configure_returns_the_same_builder_with_everything_set(
         "isolation_max_batches": 1,
         "isolation_max_bytes": 1,
         "isolation_rerun": "fail",
+        "isolation_attempts": 2,
+        "isolation_end": "log",
     }
     assert holdfast.configure(builder, **given) is builder  # type: ignore[arg-type]
     assert builder._options == holdfast.spark_conf(**given)  # type: ignore[arg-type]
@@ -294,6 +303,8 @@ def test_a_flag_that_is_neither_true_nor_false_is_refused(value: object) -> None
         ("isolation_max_batches", 1001, "an integer of at most 1000"),
         ("isolation_max_bytes", 0, "1 bytes or more"),
         ("isolation_rerun", "twice", "one of fail, at-least-once"),
+        ("isolation_attempts", 0, "an integer of at least 1"),
+        ("isolation_end", "ignore", "one of fail, log"),
     ],
 )
 def test_a_wrong_bound_of_isolation_is_refused(option: str, value: object, expected: str) -> None:

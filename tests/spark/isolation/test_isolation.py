@@ -3,63 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from support import environment, program
-from support.spark.isolation import QUERIES, feed, partition_of, results, run, state, written
-from support.spark.queries import settings
-
-SECONDS = 240
-SHUFFLE = {"spark.sql.shuffle.partitions": "4"}
-
-
-def job(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    folder.mkdir(exist_ok=True)
-    return subprocess.Popen(
-        [sys.executable, program("spark/isolation_job.py"), "--folder", str(folder), *arguments],
-        env=environment(),
-        stdout=(folder / "log.txt").open("ab"),
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-
-
-def found(folder: Path, *arguments: str) -> dict[str, Any]:
-    """What a job found in the end."""
-    process = job(folder, *arguments)
-    try:
-        assert process.wait(SECONDS) == 0, log(folder)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-    result: dict[str, Any] = json.loads((folder / "found.json").read_text())
-    return result
-
-
-def log(folder: Path) -> str:
-    return (folder / "log.txt").read_text(errors="replace")[-60_000:]
-
-
-def undisturbed(
-    spark: SparkSession, folder: Path, phases: Sequence[range], query: str, sink: str = "foreach"
-) -> dict[str, Any]:
-    """The same batches and restarts with the repaired program, and without isolation."""
-    with settings(spark, SHUFFLE):
-        for batches in phases:
-            feed(folder / "input", batches)
-            run(spark, folder, query=query, program="good", sink=sink)
-        return {"rows": results(spark, folder, sink), "state": state(spark, folder, query)}
+from support.spark.isolation import QUERIES, partition_of, written
+from support.spark.isolation_runs import found, job, kill, log, undisturbed, wait_for
 
 
 @pytest.mark.parametrize(
@@ -72,9 +23,12 @@ def undisturbed(
         *(
             pytest.param(query, "foreach", "local[2,4]", marks=pytest.mark.full)
             for query in QUERIES
-            if query not in ("counts", "deadly")
+            if query not in ("counts", "deadly", "hungry", "slow")
         ),
-        pytest.param("deadly", "foreach", "local-cluster[2,1,1024]", marks=pytest.mark.full),
+        *(
+            pytest.param(query, "foreach", "local-cluster[2,1,1024]", marks=pytest.mark.full)
+            for query in ("deadly", "hungry")
+        ),
     ],
 )
 def test_all_rows_come_once_after_the_program_is_repaired(
@@ -104,13 +58,8 @@ def test_a_batch_that_runs_again_after_a_kill_parks_what_was_parked(
 ) -> None:
     folder = tmp_path / "parked"
     process = job(folder, "--block", "2", "bad:0-6")
-    deadline = time.monotonic() + SECONDS
-    while not (folder / "blocked").exists():
-        assert process.poll() is None, log(folder)
-        assert time.monotonic() < deadline, log(folder)
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    wait_for(folder / "blocked", folder, process)
+    kill(process)
     marker = folder / "checkpoint" / "isolation" / "2"
     assert not (folder / "checkpoint" / "commits" / "2").exists()
     sound = marker.read_bytes()
@@ -126,7 +75,7 @@ def test_a_batch_that_an_earlier_run_may_have_delivered_parks_only_if_that_is_al
     spark: SparkSession, tmp_path: Path
 ) -> None:
     folder = tmp_path / "parked"
-    found(folder, "--off", "bad!:0-6")
+    found(folder, "bad!/off:0-6")
     assert not (folder / "checkpoint" / "isolation").exists()
     found(folder, "bad!:6-6")
     assert "may have given the rows of this batch to the sink" in log(folder)

@@ -354,6 +354,8 @@ def test_state_beyond_the_memory_bound_fails_the_task_and_commits_nothing(
         ("isolationMaxBatches", "1001", "Found '1001'"),
         ("isolationMaxBytes", "0", "Found '0'"),
         ("isolationRerun", "twice", "Found 'twice'"),
+        ("isolationAttempts", "0", "Found '0'"),
+        ("isolationEnd", "ignore", "Found 'ignore'"),
     ],
 )
 def test_a_wrong_setting_is_refused_when_the_query_starts(

@@ -12,12 +12,13 @@
  * Only "count" leaves the file where it is: the process goes on, and passed.<point> has one byte more.
  *
  * Points: before-, torn- and after- each of append (a changelog), image (a base image) and seal (the
- * footer, after- with its sync); before- and after-entry (commits/N gets its name); before- and
- * after-object (a state file gets its name, which on an object store it has at its end only);
- * before- and after-delete (a state file is removed); before- and after-hydration (the thread that
- * brings state into memory beside the tasks reads some of a state file). They are recognised by the
- * bytes and names that rust/core/FORMAT.md defines, and the last by the name of the thread, so the
- * product knows nothing of this. Where the checkpoint lies on an object store, it is the store's
+ * footer, after- with its sync) and input (rows of a parked partition); before- and after-entry
+ * (commits/N gets its name) and -marker (isolation/N gets its name); before- and after-object (a
+ * state file gets its name, which on an object store it has at its end only); before- and
+ * after-delete (a state file is removed); before- and after-hydration (the thread that brings state
+ * into memory beside the tasks reads some of a state file). They are recognised by the bytes and
+ * names that rust/core/FORMAT.md defines, and the last by the name of the thread, so the product
+ * knows nothing of this. Where the checkpoint lies on an object store, it is the store's
  * process that gives commits/N and state files their names.
  */
 #define _GNU_SOURCE
@@ -41,8 +42,8 @@ enum action { PASS, STOP, FULL };
 
 static const char *const PHASE[PHASES] = {"before", "torn", "after"};
 static const char *const WHAT[] = {"append", "image", "seal", "entry",
-                                   "object", "delete", "hydration"};
-enum what { APPEND, IMAGE, SEAL, ENTRY, OBJECT, DELETE, HYDRATION, WHATS };
+                                   "object", "delete", "hydration", "input", "marker"};
+enum what { APPEND, IMAGE, SEAL, ENTRY, OBJECT, DELETE, HYDRATION, INPUT, MARKER, WHATS };
 
 static atomic_int passes[WHATS][PHASES];
 /* A file descriptor whose footer was just written by this thread, and one whose disk is full. */
@@ -124,9 +125,9 @@ static bool is_state_file(const char *path) {
     return len > 3 && strcmp(path + len - 3, ".hf") == 0 && strstr(path, "/holdfast/") != NULL;
 }
 
-static bool is_entry(const char *path) {
+/* Whether a file is that of a batch in a folder. */
+static bool is_entry(const char *path, const char *folder) {
     const char *name = strrchr(path, '/');
-    const char *folder = "/commits";
     size_t folder_len = strlen(folder);
     if (name == NULL || (size_t)(name - path) < folder_len || name[1] == '\0')
         return false;
@@ -183,6 +184,8 @@ static enum what recognise(const unsigned char *bytes, size_t len, char *partiti
     case 2:
     case 5:
         return IMAGE;
+    case 4:
+        return INPUT;
     default:
         return WHATS;
     }
@@ -246,7 +249,10 @@ int fdatasync(int fd) {
 static int give_name(const char *how, const char *from, const char *to) {
     int (*real)(const char *, const char *) =
         (int (*)(const char *, const char *))dlsym(RTLD_NEXT, how);
-    enum what what = is_entry(to) ? ENTRY : is_state_file(to) ? OBJECT : WHATS;
+    enum what what = is_entry(to, "/commits")     ? ENTRY
+                     : is_entry(to, "/isolation") ? MARKER
+                     : is_state_file(to)          ? OBJECT
+                                                  : WHATS;
     if (what == WHATS)
         return real(from, to);
     pass(what, 0, "");

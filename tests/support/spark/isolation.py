@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,12 +14,15 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
+import holdfast
 from support.spark.queries import source, write_batch
 
 #: Keys that are no numbers, in one partition of four, and the batches that they come in.
@@ -48,10 +52,16 @@ def rows_of(batch: int) -> list[dict[str, Any]]:
     return rows + [{"key": str(i), "at": late} for i in range(4)]
 
 
-def feed(folder: Path, batches: range) -> None:
+def wide_rows_of(batch: int) -> list[dict[str, Any]]:
+    """Rows for hundreds of partitions; one key is bad from batch 2 on."""
+    keys = [str((batch * 7 + i) % 997) for i in range(600)]
+    return [{"key": key, "at": START} for key in [*keys, *(["bad"] * (batch >= 2))]]
+
+
+def feed(folder: Path, batches: range, *, wide: bool = False) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for batch in batches:
-        write_batch(folder, batch, rows_of(batch))
+        write_batch(folder, batch, wide_rows_of(batch) if wide else rows_of(batch))
 
 
 def counts(events: DataFrame, program: str) -> DataFrame:
@@ -113,6 +123,27 @@ def deadly(events: DataFrame, program: str) -> DataFrame:
     return counted.mapInArrow(pass_on, counted.schema)
 
 
+def slow(events: DataFrame, program: str) -> DataFrame:
+    """The task of a bad key takes so long that it is started twice."""
+
+    def pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if set(FAILING[program]) & set(batch.column("key").to_pylist()):
+                time.sleep(2)
+                raise ValueError("a bad key")
+            yield batch
+
+    counted = events.groupBy("key").count()
+    return counted.mapInArrow(pass_on, counted.schema)
+
+
+def hungry(events: DataFrame, program: str) -> DataFrame:
+    """An executor runs out of memory."""
+    bad = F.col("key").isin(*FAILING[program]) if FAILING[program] else F.lit(False)
+    much = F.size(F.sequence(F.lit(0).cast("long"), F.length("key") + F.lit(400_000_000)))
+    return events.groupBy("key").count().select("key", "count", F.when(bad, much).alias("much"))
+
+
 def joined(events: DataFrame, program: str) -> DataFrame:
     """Rows without a partner come when the watermark has passed, with nulls."""
     left = events.withWatermark("at", "1 minute")
@@ -171,6 +202,8 @@ QUERIES = {
     "joined": (joined, "append"),
     "transformed": (transformed, "update"),
     "deadly": (deadly, "update"),
+    "hungry": (hungry, "update"),
+    "slow": (slow, "update"),
 }
 #: What readers of state need to know beside the checkpoint.
 STORES = {
@@ -179,10 +212,12 @@ STORES = {
 }
 
 
-def partition_of(spark: SparkSession, keys: set[str]) -> dict[str, int]:
+def partition_of(
+    spark: SparkSession, keys: set[str], partitions: int = PARTITIONS
+) -> dict[str, int]:
     """The state partition of each key of `counts`."""
     frame = spark.createDataFrame([(key,) for key in sorted(keys)], "key string")
-    found = frame.selectExpr("key", f"pmod(hash(key), {PARTITIONS}) AS p").collect()
+    found = frame.selectExpr("key", f"pmod(hash(key), {partitions}) AS p").collect()
     return {row.key: row.p for row in found}
 
 
@@ -198,6 +233,20 @@ def write_rows(folder: Path, batch: int, rows: list[Row]) -> None:
     """Keeps the rows of a batch. A batch that comes again replaces them."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{batch}.json").write_text(json.dumps([list(row) for row in rows]))
+
+
+def table(folder: Path) -> pa.Table:
+    """The rows of a Delta table."""
+    return pq.read_table(DeltaTable(str(folder)).file_uris())
+
+
+def merge_rows(folder: Path, rows: pa.Table) -> None:
+    """Merges rows into a Delta table by their key, of which each has one."""
+    assert len(rows) == len(rows.column("key").unique())
+    merger = DeltaTable.create(str(folder), rows.schema, mode="ignore").merge(
+        rows, "old.key = new.key", source_alias="new", target_alias="old"
+    )
+    merger.when_matched_update_all().when_not_matched_insert_all().execute()
 
 
 class _Rows(WriterCommitMessage):
@@ -233,6 +282,11 @@ class RowsSource(DataSource):
         return _Writer(self.options["path"])
 
 
+def is_kafka(sink: str) -> bool:
+    """Whether a sink is the address of a broker."""
+    return ":" in sink
+
+
 def run(
     spark: SparkSession,
     folder: Path,
@@ -240,6 +294,7 @@ def run(
     query: str,
     program: str,
     sink: str = "foreach",
+    checkpoint: str | None = None,
     after: Callable[[int], None] = lambda batch: None,
 ) -> Any:
     """Runs the query until its input is used up; returns it, or raises its error.
@@ -251,18 +306,30 @@ def run(
     output = folder / "output"
     made, mode = QUERIES[query]
     frame = made(source(spark, folder / "input"), program)
+    if is_kafka(sink):
+        frame = frame.select(F.to_json(F.struct("*")).alias("value"))
 
     def keep(batch: DataFrame, number: int) -> None:
         write_rows(output, number, batch.collect())
         after(number)
 
+    def merge(batch: DataFrame, number: int) -> None:
+        for rows in holdfast.passes(batch):
+            merge_rows(output, rows.toArrow())
+            after(number)
+
     writer = (
         frame.writeStream.outputMode(mode)
-        .option("checkpointLocation", str(folder / "checkpoint"))
+        .option("checkpointLocation", checkpoint or str(folder / "checkpoint"))
         .trigger(availableNow=True)
     )
     if sink == "foreach":
         writer = writer.foreachBatch(keep)
+    elif sink == "delta":
+        writer = writer.foreachBatch(merge)
+    elif is_kafka(sink):
+        writer = writer.format("kafka").option("topic", folder.name)
+        writer = writer.option("kafka.bootstrap.servers", sink)
     elif sink == "v2":
         spark.dataSource.register(RowsSource)
         writer = writer.format("kept_rows").option("path", str(output))
@@ -275,17 +342,25 @@ def run(
 
 def results(spark: SparkSession, folder: Path, sink: str) -> list[list[Any]]:
     """All rows that the sink has, whatever batch they came with."""
-    if sink == "parquet":
+    if sink == "delta":
+        rows = [list(row.values()) for row in table(folder / "output").to_pylist()]
+    elif is_kafka(sink):
+        reader = spark.read.format("kafka").option("kafka.bootstrap.servers", sink)
+        sent = reader.option("subscribe", folder.name).load().selectExpr("CAST(value AS STRING)")
+        rows = [[row.value] for row in sent.collect()]
+    elif sink == "parquet":
         rows = [list(row) for row in spark.read.parquet(str(folder / "output")).collect()]
     else:
         rows = [row for batch in written(folder / "output").values() for row in batch]
     return sorted(rows, key=str)
 
 
-def state(spark: SparkSession, folder: Path, query: str) -> list[str]:
+def state(
+    spark: SparkSession, folder: Path, query: str, checkpoint: str | None = None
+) -> list[str]:
     """The keys and values of the state after the last batch."""
     rows = []
     for options in STORES.get(query, ({},)):
         reader = spark.read.format("statestore").options(**options)
-        rows += reader.load(str(folder / "checkpoint")).collect()
+        rows += reader.load(checkpoint or str(folder / "checkpoint")).collect()
     return sorted(map(str, rows))

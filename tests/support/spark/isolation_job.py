@@ -1,7 +1,8 @@
 """A query that isolates failures, and its restarts. Run as a program.
 
 Each phase feeds batches and runs the query until they are used up: ``bad:0-6`` with the broken
-program, ``good:6-7`` with the repaired one. ``bad!:0-6`` expects that the query fails.
+program, ``good:6-7`` with the repaired one. ``bad!:0-6`` expects that the query fails, and
+``bad/off:0-6`` does not isolate.
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ from pyspark.errors import StreamingQueryException
 
 import holdfast
 from support.spark.isolation import PARTITIONS, feed, results, run, state
-from support.spark.queries import builder
+from support.spark.queries import STATE, builder, configured
+
+#: More than a job has.
+STAGES = 900
+#: Read when a query starts.
+ISOLATES = STATE + "holdfast.isolateFailures"
 
 
 def main() -> None:
@@ -24,26 +30,34 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--sink", default="foreach")
     parser.add_argument("--query", default="counts")
-    parser.add_argument("--off", action="store_true", help="without isolation")
     parser.add_argument("--rerun", default="fail")
     parser.add_argument("--ratio", type=float, default=0.75, help="partitions that may be parked")
     parser.add_argument("--batches", type=int, default=100, help="batches that may be parked")
+    parser.add_argument("--end", default="log", help="what parked rows mean in the end")
+    parser.add_argument("--checkpoint", help="default: the folder's own")
+    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--unread", action="store_true", help="without a look at the state")
+    parser.add_argument("--wide", action="store_true", help="rows for hundreds of partitions")
     parser.add_argument("--block", type=int, default=-1, help="batch behind whose write it waits")
+    parser.add_argument("--fail", type=int, default=-1, help="batch behind whose write it fails")
     parser.add_argument("phases", nargs="+")
     args = parser.parse_args()
     settings = builder(args.master, args.folder / "warehouse").config(
         "spark.sql.shuffle.partitions", str(PARTITIONS)
     )
     spark = holdfast.configure(
-        settings,
-        isolate_failures=not args.off,
+        configured(settings, args.conf),
+        isolate_failures=True,
         isolation_rerun=args.rerun,
         isolation_max_ratio=args.ratio,
         isolation_max_batches=args.batches,
+        isolation_end=args.end,
     ).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
 
     def after(batch: int) -> None:
+        if batch == args.fail:
+            raise RuntimeError("the sink fails")
         if batch == args.block:
             (args.folder / "blocked").touch()
             time.sleep(240)
@@ -51,7 +65,9 @@ def main() -> None:
     for phase in args.phases:
         kind, _, batches = phase.partition(":")
         begin, _, end = batches.partition("-")
-        feed(args.folder / "input", range(int(begin), int(end)))
+        kind, _, switch = kind.partition("/")
+        spark.conf.set(ISOLATES, "false" if switch == "off" else "true")
+        feed(args.folder / "input", range(int(begin), int(end)), wide=args.wide)
         failure = ""
         try:
             run(
@@ -60,6 +76,7 @@ def main() -> None:
                 query=args.query,
                 program=kind.rstrip("!"),
                 sink=args.sink,
+                checkpoint=args.checkpoint,
                 after=after,
             )
         except StreamingQueryException as e:
@@ -67,9 +84,13 @@ def main() -> None:
         assert bool(failure) == kind.endswith("!"), failure or "the query did not fail"
     found = {
         "rows": results(spark, args.folder, args.sink),
-        "state": state(spark, args.folder, args.query),
+        "state": None if args.unread else state(spark, args.folder, args.query, args.checkpoint),
     }
     (args.folder / "found.json").write_text(json.dumps(found))
+    tracker = spark.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(stage) for stage in range(STAGES)]
+    failed = sum(stage.numFailedTasks for stage in stages if stage)
+    (args.folder / "failed.txt").write_text(str(failed))
     spark.stop()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -42,10 +42,20 @@ class StandaloneCluster:
     unseen
         A folder in whose place the workers, and with them the executors, see an empty one of their
         own, as on other machines. Needs `has_mounts`.
+    variables
+        More of the environment of all processes.
     """
 
-    def __init__(self, folder: Path, *, workers: int, unseen: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        workers: int,
+        unseen: Path | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         self._folder = folder
+        self._variables = dict(variables or {})
         self._apart = [] if unseen is None else [*_UNSHARED, "sh", "-c", _HIDDEN, str(unseen)]
         port = free_port()
         #: For ``--master``.
@@ -75,7 +85,8 @@ class StandaloneCluster:
                     *arguments,
                 ],
                 # Also for Hadoop's client: nothing looks for this machine by another name.
-                env=environment() | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"},
+                env=environment(self._variables)
+                | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"},
                 stdout=output,
                 stderr=output,
                 start_new_session=True,

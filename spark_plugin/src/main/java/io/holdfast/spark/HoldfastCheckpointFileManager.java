@@ -13,7 +13,9 @@ import io.holdfast.spark.storage.AtomicStream;
 import java.util.Optional;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.PathFilter;
 
 /**
  * The file manager of Spark for a checkpoint. Before the driver publishes {@code commits/N}, it
@@ -80,6 +82,15 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
       begun = true;
     }
     return super.open(path);
+  }
+
+  @Override
+  public FileStatus[] list(Path path, PathFilter filter) {
+    if (path.getName().equals("offsets")) {
+      HoldfastPlugin.startedDriver()
+          .ifPresent(driver -> driver.decisions().initializing(path.getParent(), conf));
+    }
+    return super.list(path, filter);
   }
 
   @Override

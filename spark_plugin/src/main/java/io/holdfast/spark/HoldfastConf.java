@@ -71,6 +71,16 @@ public final class HoldfastConf {
         "fail",
         "fail ends a query if a partition fails in a batch that runs again after a restart."
             + " at-least-once parks the partition, and the sink may get its rows twice."),
+    ISOLATION_ATTEMPTS(
+        "isolationAttempts",
+        "3",
+        "Failures of a task in one batch after which its partition is parked: a whole number from 1"
+            + " to 1000. Spark's limit on failures comes first."),
+    ISOLATION_END(
+        "isolationEnd",
+        "fail",
+        "fail ends a query with an error if rows are parked when its input is used up. log ends it"
+            + " without one."),
     SPARK_FILES(
         "sparkFiles",
         "true",
@@ -96,6 +106,9 @@ public final class HoldfastConf {
   public static final String FILE_MANAGER_KEY = "spark.sql.streaming.checkpointFileManagerClass";
   public static final String FILE_MANAGER_CLASS =
       "io.holdfast.spark.HoldfastCheckpointFileManager";
+
+  /** A local property of the threads of a query. */
+  public static final String QUERY_ID_KEY = "sql.streaming.queryId";
 
   /** Key of the id of a query's run in the Hadoop configuration of its tasks. */
   public static final String RUN_ID_KEY = "sql.streaming.runId";
@@ -137,6 +150,8 @@ public final class HoldfastConf {
   /** True if a batch that runs again may park a partition whose rows the sink may have. */
   public final boolean isolationRerunsPark;
 
+  public final int isolationAttempts;
+
   /** Reads the settings that travelled with a state store. */
   public HoldfastConf(Map<String, String> values) {
     maxFileBytes = bytes(values, Setting.MAX_FILE_BYTES, 1);
@@ -153,6 +168,8 @@ public final class HoldfastConf {
     if (!isolationRerunsPark && !rerun.equals("fail")) {
       throw wrong(Setting.ISOLATION_RERUN, rerun);
     }
+    isolationAttempts = (int) number(values, Setting.ISOLATION_ATTEMPTS, 1000);
+    isolationEndFails(values);
     flag(values, Setting.SPARK_FILES);
     String named = text(values, Setting.COMPRESSION);
     compression = Compression.named(named).orElseThrow(() -> wrong(Setting.COMPRESSION, named));
@@ -169,9 +186,18 @@ public final class HoldfastConf {
    *
    * @param get finds a setting, or returns the default that it is given
    */
-  static boolean isolatesFailures(BinaryOperator<String> get) {
+  public static boolean isolatesFailures(BinaryOperator<String> get) {
     Setting setting = Setting.ISOLATE_FAILURES;
     return Boolean.parseBoolean(get.apply(setting.key, setting.defaultValue).trim());
+  }
+
+  /** Returns whether a query fails that ends while rows are parked. */
+  public static boolean isolationEndFails(Map<String, String> values) {
+    String end = text(values, Setting.ISOLATION_END);
+    if (!end.equals("fail") && !end.equals("log")) {
+      throw wrong(Setting.ISOLATION_END, end);
+    }
+    return end.equals("fail");
   }
 
   /** The message for a checkpoint of another format than 2. */

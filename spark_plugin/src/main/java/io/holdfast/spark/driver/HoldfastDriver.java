@@ -2,6 +2,7 @@ package io.holdfast.spark.driver;
 
 import com.codahale.metrics.Gauge;
 import com.codahale.metrics.MetricRegistry;
+import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.Native;
 import io.holdfast.spark.isolation.DecisionService;
 import io.holdfast.spark.merged.Reclaimed;
@@ -37,9 +38,6 @@ import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
  * reclaims files of all executors once no retained batch needs them.
  */
 public final class HoldfastDriver implements DriverPlugin {
-  /** A local property of the threads of a query. */
-  private static final String QUERY_ID_KEY = "sql.streaming.queryId";
-
   /** By folder, the query that publishes there. */
   private final Map<String, String> queries = new ConcurrentHashMap<>();
 
@@ -79,7 +77,7 @@ public final class HoldfastDriver implements DriverPlugin {
     reclaimer = new Reclaimer(this::reclaim);
     regionalMetrics = new RegionalMetrics(context.metricRegistry());
     events = event -> sc.listenerBus().post(event);
-    queryOfThread = () -> sc.getLocalProperty(QUERY_ID_KEY);
+    queryOfThread = () -> sc.getLocalProperty(HoldfastConf.QUERY_ID_KEY);
     regionalPipelines =
         new RegionalPipelines(terms, sc.hadoopConfiguration(), regionalMetrics, events);
     sc.addSparkListener(

@@ -61,6 +61,11 @@ public final class DecisionService {
     planned.put(checkpoint.toUri().getPath(), -1L);
   }
 
+  /** A query, which this thread runs, looks for the newest plan. */
+  public void initializing(Path checkpoint, Configuration conf) {
+    EndOfInput.watch(spark, checkpoint, conf);
+  }
+
   /** A query plans a batch. */
   public void planning(Path checkpoint, long batch) {
     planned.put(checkpoint.toUri().getPath(), batch);

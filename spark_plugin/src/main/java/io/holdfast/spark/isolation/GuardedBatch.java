@@ -171,7 +171,7 @@ final class GuardedBatch {
   }
 
   private int failuresMax(Attempt attempt) {
-    return pending.containsKey(attempt.partition()) ? 1 : limits.failuresMax() - 1;
+    return pending.containsKey(attempt.partition()) ? 1 : limits.attempts();
   }
 
   private static Set<Attempt> earlier(Attempt attempt) {
@@ -200,8 +200,8 @@ final class GuardedBatch {
     }
     if (why != null) {
       LOG.error(
-          "Partition {} of {} (operator {}) fails in batch {} and is not parked: {}. If it fails"
-              + " again, the query fails.",
+          "Partition {} of {} (operator {}) fails in batch {} and is not parked: {}. If it keeps"
+              + " failing, the query fails.",
           partition, name, key.operator(), key.batch(), why);
     }
     return why == null;

@@ -5,17 +5,20 @@ import io.holdfast.spark.HoldfastConf;
 /**
  * How far isolation goes.
  *
- * @param failuresMax failures of a task after which Spark ends the job
+ * @param attempts failures of a task in one batch after which its partition is parked
  */
 record Limits(
-    double parkedRatio, int batchesMax, long bytesMax, boolean rerunsPark, int failuresMax) {
+    double parkedRatio, int batchesMax, long bytesMax, boolean rerunsPark, int attempts) {
+  /**
+   * @param failuresMax failures of a task after which Spark ends the job
+   */
   static Limits of(HoldfastConf conf, int failuresMax) {
     return new Limits(
         conf.isolationMaxRatio,
         conf.isolationMaxBatches,
         conf.isolationMaxBytes,
         conf.isolationRerunsPark,
-        failuresMax);
+        Math.min(conf.isolationAttempts, failuresMax - 1));
   }
 
   /** At least one partition, and never all. */

@@ -1,0 +1,103 @@
+package io.holdfast.spark.isolation;
+
+import io.holdfast.spark.HoldfastConf;
+import io.holdfast.spark.HoldfastException;
+import io.holdfast.spark.Native;
+import io.holdfast.spark.sparklog.CommitLog;
+import java.io.IOException;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.UUID;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.SparkContext;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution;
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecutionContext;
+import org.apache.spark.sql.execution.streaming.runtime.MultiBatchExecutor;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import scala.Function1;
+
+/**
+ * Spark's trigger of a query that ends when its input is used up. Rows that are parked then end it
+ * with an error, because no later batch is to come.
+ */
+public final class EndOfInput extends MultiBatchExecutor {
+  private static final long serialVersionUID = 1L;
+  private static final Logger LOG = LoggerFactory.getLogger(EndOfInput.class);
+
+  private final Path checkpoint;
+  private final transient Configuration conf;
+
+  private EndOfInput(Path checkpoint, Configuration conf) {
+    this.checkpoint = checkpoint;
+    this.conf = conf;
+  }
+
+  /** Watches the query of this thread. Spark calls its trigger after it looked for the last plan. */
+  public static void watch(SparkContext spark, Path checkpoint, Configuration conf) {
+    String id = spark.getLocalProperty(HoldfastConf.QUERY_ID_KEY);
+    if (id == null || !HoldfastConf.isolatesFailures(conf::get)) {
+      return;
+    }
+    Object query =
+        SparkSession.active().sharedState().activeStreamingQueries().get(UUID.fromString(id));
+    if (query instanceof MicroBatchExecution batches
+        && batches.triggerExecutor() instanceof MultiBatchExecutor
+        && !(batches.triggerExecutor() instanceof EndOfInput)) {
+      batches.triggerExecutor_$eq(new EndOfInput(checkpoint, conf));
+    }
+  }
+
+  @Override
+  public void execute(Function1<MicroBatchExecutionContext, Object> batch) {
+    super.execute(batch);
+    String parked;
+    try {
+      parked = parked();
+    } catch (IOException e) {
+      throw new HoldfastException("Cannot read what is parked in " + checkpoint, e);
+    }
+    if (parked.isEmpty()) {
+      return;
+    }
+    String message =
+        String.format(
+            "The input is used up, and rows are parked in %s: %s. Repair the program and start the"
+                + " query again: the rows come with its next batch, which needs new input. With"
+                + " isolation_end='log' the query ends without this error.",
+            checkpoint, parked);
+    if (HoldfastConf.isolationEndFails(conf.getPropsWithPrefix(""))) {
+      throw new HoldfastException(message);
+    }
+    LOG.error(message);
+  }
+
+  /** The parked partitions; empty without any. */
+  private String parked() throws IOException {
+    TreeMap<Long, Marker> markers = Marker.readAll(checkpoint, conf);
+    Path newest = markers.isEmpty() ? null : CommitLog.newest(checkpoint, conf);
+    if (newest == null) {
+      return "";
+    }
+    Map<String, String> parked = new TreeMap<>();
+    for (CommitLog.StoreId store : CommitLog.read(newest, conf)) {
+      long[] versions = Native.pendingVersions(store.id());
+      if (versions.length > 0) {
+        long since = versions[0] - 1;
+        int partition = Integer.parseInt(store.partition().split("/")[1]);
+        Marker marker = markers.get(since);
+        parked.putIfAbsent(
+            store.partition(),
+            String.format(
+                "partition %d of operator %s since batch %d (%s)",
+                partition,
+                store.operator(),
+                since,
+                marker == null ? "its marker is gone" : marker.parked().get(partition)));
+      }
+    }
+    return String.join("; ", parked.values());
+  }
+}

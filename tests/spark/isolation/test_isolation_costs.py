@@ -1,0 +1,62 @@
+"""What isolation costs: nothing while a query is healthy, and little in a batch that fails."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from support.spark.isolation_runs import found
+from support.spark.mini_hdfs import MiniHdfs
+from support.spark.object_stores import S3Server
+from support.spark.queries import STATE
+
+pytestmark = pytest.mark.timeout(900)
+
+#: Nothing but batches makes requests.
+RESTS = f"--conf={STATE}maintenanceInterval=1h"
+
+
+def test_a_healthy_query_makes_no_request_and_writes_no_byte_more(
+    hdfs: MiniHdfs, tmp_path: Path
+) -> None:
+    requests: dict[str, Counter[str]] = {}
+    sizes = {}
+    # Spark's own files have the names of input files, so both have names of one length.
+    for name, kind in (("plain", "good/off"), ("alone", "good")):
+        checkpoint = f"{hdfs.uri}/{tmp_path.name}/{name}"
+        before = Counter(hdfs.requests()[0])
+        found(tmp_path / name, RESTS, "--checkpoint", checkpoint, f"{kind}:0-8")
+        requests[name] = Counter(hdfs.requests()[0])
+        requests[name].subtract(before)
+        # A client asks again until the data node has reported the block.
+        del requests[name]["Complete"]
+        sizes[name] = sum(hdfs.files(checkpoint).values())
+    # A run looks once whether something is parked when it begins, and once in its end.
+    more = Counter(requests["alone"])
+    more.subtract(requests["plain"])
+    assert +more == Counter({"GetListing": 2}), requests
+    # Rows come in any order, which compression sees. A marker has 160 bytes at least.
+    assert abs(sizes["alone"] - sizes["plain"]) < 80
+
+
+@pytest.mark.full
+def test_a_batch_that_fails_costs_a_put_and_the_reads_of_its_attempts(
+    helpers: Path, s3: S3Server, tmp_path: Path
+) -> None:
+    requests: dict[str, Counter[str]] = {}
+    for program in ("good", "bad"):
+        store = s3.store(f"failing-{program}")
+        settings = [f"--conf={key}={value}" for key, value in store.settings.items()]
+        before = s3.requests()
+        found(tmp_path / program, RESTS, *settings, "--checkpoint", store.uri, f"{program}:0-6")
+        requests[program] = s3.requests() - before
+    more = requests["bad"] - requests["good"]
+    failed = int((tmp_path / "bad" / "failed.txt").read_text())
+    parked = 4
+    assert more["PutObject"] == parked, requests
+    # Failed and parking attempts open the files of one state and of what is parked already.
+    reads = ("HeadObject", "GetObject")
+    assert sum(more[kind] for kind in reads) <= 4 * (failed + parked), requests
+    assert set(more) <= {"PutObject", *reads}, requests
