@@ -29,6 +29,7 @@ from holdfast._core import (
     __version__,
 )
 from holdfast._jars import plugin_jars
+from holdfast._passes import passes
 from holdfast._spark import check, configure, spark_conf
 from holdfast.regions import __all__ as _of_regions
 
@@ -48,6 +49,7 @@ __all__ = [
     "__version__",
     "check",
     "configure",
+    "passes",
     "plugin_jars",
     "spark_conf",
 ]

@@ -42,6 +42,7 @@ SHARED_LIBRARIES = (
     "kryo-shaded",
     "metrics-core",
     "scala-library",
+    "scala-reflect",
     "scala-xml_2.13",
     "slf4j-api",
     "xbean-asm9-shaded",

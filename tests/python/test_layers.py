@@ -21,6 +21,7 @@ ORDER = (
     "_options",
     "_jars",
     "_sessions",
+    "_passes",
     "_spark",
     "regions/base",
     "regions/files",

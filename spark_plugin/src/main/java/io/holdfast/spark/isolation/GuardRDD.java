@@ -63,6 +63,10 @@ final class GuardRDD extends RDD<InternalRow> {
     return CollectionConverters.asScala(all).toSeq();
   }
 
+  boolean hasPasses() {
+    return !passes.isEmpty();
+  }
+
   @Override
   public Partition[] getPartitions() {
     Partition[] all = new Partition[stage.partitions().length];
@@ -142,10 +146,11 @@ final class GuardRDD extends RDD<InternalRow> {
 
     private Iterator<InternalRow> pass(int number) {
       if (number == due.size()) {
-        replay.lastPass();
+        replay.begin(Replay.LAST);
         return stage.iterator(own.stage(), task);
       }
       int pass = due.get(number);
+      replay.begin(pass);
       return passes.get(pass).iterator(own.passes()[pass], task);
     }
 

@@ -7,8 +7,11 @@ import org.apache.hadoop.conf.Configuration;
  * with one commit at the end of the last one.
  */
 public final class Replay {
+  /** The pass of the batch itself. */
+  public static final int LAST = Integer.MAX_VALUE;
+
   private final Configuration conf;
-  private volatile boolean last;
+  private volatile int pass;
 
   /**
    * @param conf Hadoop's settings of the query
@@ -21,12 +24,16 @@ public final class Replay {
     return conf;
   }
 
-  /** The pass of the batch itself begins. */
-  public void lastPass() {
-    last = true;
+  /** A pass begins. Passes of older batches have lower numbers. */
+  public void begin(int next) {
+    pass = next;
+  }
+
+  public int pass() {
+    return pass;
   }
 
   boolean goesOn() {
-    return !last;
+    return pass != LAST;
   }
 }
