@@ -94,9 +94,10 @@ test-versions: $(VENV)/installed  ## operators, crashes, file systems and upgrad
 	$(ON_SPARK) newest tests/spark/stores/test_upgrades.py -m full $(RECORDED) $(PYTEST_ARGS)
 
 # Those that are short fill the gap in the end.
+QUICK := stores/test_operators.py stores/test_crash.py isolation/test_isolated_operators.py
 .PHONY: test-versions-quick
-test-versions-quick: $(VENV)/installed  ## one case of every operator and a kill -9 on each older minor (450 MB each, once)
-	$(if $(SPARK_MINORS),$(MAKE) $(TWO_RUNS) $(SPARK_MINORS:%=on/%/stores/test_operators.py) $(SPARK_MINORS:%=on/%/stores/test_crash.py))
+test-versions-quick: $(VENV)/installed  ## one case of every operator, a kill -9 and a key that fails on each older minor (450 MB each, once)
+	$(if $(SPARK_MINORS),$(MAKE) $(TWO_RUNS) $(foreach file,$(QUICK),$(SPARK_MINORS:%=on/%/$(file))))
 
 .PHONY: compatibility
 compatibility: $(VENV)/installed  ## the tables of docs/compatibility.md, from what test-versions found

@@ -1,10 +1,10 @@
 package io.holdfast.spark.suites
 
 import org.apache.spark.SparkConf
+import org.apache.spark.holdfast.SessionOnMaster
 import org.apache.spark.sql.Dataset
 import org.apache.spark.sql.execution.streaming.sources.MemorySink
 import org.apache.spark.sql.streaming.{OutputMode, StreamTest}
-import org.apache.spark.sql.test.SharedSparkSession
 import org.scalatest.{Args, Ignore, Status}
 
 /**
@@ -27,7 +27,7 @@ trait HoldfastAsProvider extends StreamTest with HoldfastInSessions {
 }
 
 /** The two of these places that suites without `testStream` have. */
-trait HoldfastInSessions extends SharedSparkSession {
+trait HoldfastInSessions extends SessionOnMaster {
   override protected def sparkConf: SparkConf =
     Settings.replacing.foldLeft(super.sparkConf) { case (conf, (key, value)) =>
       conf.set(key, value)

@@ -1,5 +1,8 @@
 package io.holdfast.spark.isolation;
 
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import org.apache.spark.sql.execution.SparkPlan;
@@ -7,12 +10,15 @@ import scala.Option;
 
 /** Fields of Spark's plan nodes by their names, which are the same on all minors. */
 final class Fields {
-  /** The times of a batch: a replay needs those of the batch that its rows came in. */
+  /**
+   * The times of a batch: a replay needs those of the batch that its rows came in. All operators
+   * have the first two, those with functions have the third, and transformWithState has all.
+   */
   private static final String[] TIMES = {
     "eventTimeWatermarkForLateEvents",
     "eventTimeWatermarkForEviction",
     "batchTimestampMs",
-    "prevBatchTimestampMs",
+    "prevBatchTimestampMs", // from-4.2
   };
 
   private Fields() {}
@@ -32,6 +38,22 @@ final class Fields {
     int place = place(node, name);
     Object value = place < 0 ? null : node.productElement(place);
     return value instanceof Option<?> option ? option.getOrElse(() -> null) : value;
+  }
+
+  /**
+   * The fields that isolation needs of an operator, and that it lacks on this Spark.
+   *
+   * @param name of the operator in checkpoints
+   */
+  static List<String> missing(SparkPlan operator, String name) {
+    int times =
+        name.startsWith("transformWithState") ? TIMES.length : name.contains("WithState") ? 3 : 2;
+    List<String> needed = new ArrayList<>(Arrays.asList(TIMES).subList(0, times));
+    if (operator.children().size() > 1) {
+      needed.add(times == 2 ? "stateWatermarkPredicates" : "hasInitialState");
+    }
+    needed.removeIf(field -> place(operator, field) >= 0);
+    return needed;
   }
 
   static Map<String, Long> times(SparkPlan node) {

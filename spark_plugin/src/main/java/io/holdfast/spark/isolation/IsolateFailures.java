@@ -103,6 +103,16 @@ public final class IsolateFailures {
           plan.transformUp(
               PartialFunction$.MODULE$.fromFunction(
                   node -> node == top ? new GuardExec(top, guard) : node));
+      int operators = Stages.operators(plan, true);
+      if (operators > 1 && run.mayWarn()) {
+        LOG.warn(
+            "Failures are isolated in the last of {} stateful operators, {} (operator {}, run {})."
+                + " A task of an earlier stage that keeps failing fails the batch.",
+            operators,
+            operator.shortName(),
+            state.operatorId(),
+            state.queryRunId());
+      }
       return seals ? sealed(guarded, guard.key()) : guarded;
     } catch (Unsupported e) {
       if (run.mayWarn()) {
@@ -128,7 +138,6 @@ public final class IsolateFailures {
         begin = i + 1;
       }
     }
-    // until-4.2: require(false, "that is tested on Spark 4.3 only");
     List<SparkPlan> above = path.subList(begin, path.size());
     SparkPlan operator = path.get(path.size() - 1);
     for (SparkPlan node : above.subList(0, above.size() - 1)) {
@@ -146,11 +155,14 @@ public final class IsolateFailures {
           partitions > 1 && input.outputPartitioning().numPartitions() == partitions,
           "its state has one partition");
     }
-    require(operators(operator) == 1, "two stateful operators are in one stage");
+    require(Stages.operators(operator, false) == 1, "two stateful operators are in one stage");
     String mode = String.valueOf(Fields.get(operator, "outputMode"));
     require(!mode.equals("Complete"), "its output mode is complete");
     require(
-        !Boolean.TRUE.equals(Fields.get(operator, "hasInitialState")), "it has an initial state");
+        !Boolean.TRUE.equals(Fields.get(operator, "hasInitialState")),
+        "it reads its initial state, in the first batch");
+    List<String> missing = Fields.missing(operator, ((StateStoreWriter) operator).shortName());
+    require(missing.isEmpty(), operator.nodeName() + " has no " + String.join(", ", missing));
     return new Stage(above, exchanges);
   }
 
@@ -158,18 +170,6 @@ public final class IsolateFailures {
     if (!holds) {
       throw new Unsupported(otherwise);
     }
-  }
-
-  /** Stateful operators in the stage of this one, itself included. */
-  private static int operators(SparkPlan node) {
-    if (node instanceof Exchange) {
-      return 0;
-    }
-    int below =
-        CollectionConverters.asJava(node.children()).stream()
-            .mapToInt(IsolateFailures::operators)
-            .sum();
-    return node instanceof StateStoreWriter ? below + 1 : below;
   }
 
   private Guard guard(

@@ -26,6 +26,16 @@ final class Stages {
     return null;
   }
 
+  /** The stateful operators of a stage, from its top, or with those of all stages below. */
+  static int operators(SparkPlan node, boolean below) {
+    if (node instanceof Exchange && !below) {
+      return 0;
+    }
+    return CollectionConverters.asJava(node.children()).stream()
+        .mapToInt(child -> operators(child, below))
+        .reduce(node instanceof StateStoreWriter ? 1 : 0, Integer::sum);
+  }
+
   /** The exchanges below an operator, and leaves of the plan where there are none. */
   static List<SparkPlan> inputs(SparkPlan node) {
     if (node instanceof Exchange || node.children().isEmpty()) {
