@@ -235,8 +235,10 @@ public final class NativeStore {
     }
     synchronized (this) {
       try {
-        if (betweenPasses) {
-          // Spark believes that the pass committed, so nobody else ends its session.
+        boolean taskEnds = holder >= 0;
+        if (taskEnds) {
+          // Spark does not abort the session of a task that fails while it reads initial state, and
+          // believes that a pass committed.
           betweenPasses = false;
           abort();
         }
