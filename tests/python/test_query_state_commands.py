@@ -260,9 +260,11 @@ def test_pending_input_of_a_parked_partition_is_shown(
     shown = [cells(line)[3:7] for line in lines[1:]]
     assert [row[:3] for row in shown] == [
         ["changelog", "1", "1"],
-        ["pending_input", "2", "-"],
+        ["pending_input", "2", "1"],
         ["pending_input", "3", "-"],
-        *[["pending_input", "4", "-"]] * 3,
+        *[["pending_input", "4", "-"]] * 2,
+        # The last piece counts all rows.
+        ["pending_input", "4", "3"],
     ]
     sizes = [len("input of batch 1"), 0, len("three "), len("pieces"), len("!")]
     assert [row[3] for row in shown[1:]] == [str(size) for size in sizes]

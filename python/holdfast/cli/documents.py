@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from holdfast._core import CheckpointMetadata, RegionEntry
+from holdfast.regions.checkpoint.parked import ParkedPartition
 from holdfast.regions.checkpoint.query_folder import QueryCheckpoint
 from holdfast.regions.checkpoint.query_state import StoredSegment
 from holdfast.regions.checkpoint.read import Summary, in_flight_rows
@@ -135,6 +136,34 @@ def _verdict(verdict: Verdict, *, number: str, part: str) -> dict[str, Any]:
     }
 
 
+def of_parked(parked: Sequence[ParkedPartition]) -> dict[str, Any]:
+    """Return the parked partitions of a query, with the input that they wait for."""
+    return {"parked": [_parked(one) for one in parked]}
+
+
+def _parked(one: ParkedPartition) -> dict[str, Any]:
+    return {
+        "operator": one.operator,
+        "name": one.name,
+        "partition": one.partition,
+        "since_batch": one.inputs[0].batch,
+        "since_ms": one.since_ms,
+        "tries": one.tries,
+        "rows": one.rows,
+        "bytes": one.bytes,
+        "error": one.error,
+        "inputs": [
+            {
+                "batch": input.batch,
+                "rows": input.rows,
+                "skipped_rows": input.skipped_rows,
+                "bytes": input.bytes,
+            }
+            for input in one.inputs
+        ],
+    }
+
+
 def of_segments(batch: int, segments: Sequence[StoredSegment]) -> dict[str, Any]:
     """Return the segments that a batch of a query consists of."""
     return {"batch": batch, "segments": [_segment(segment) for segment in segments]}
@@ -157,8 +186,8 @@ def _segment(segment: StoredSegment) -> dict[str, Any]:
         "store": found.owner.store,
         "kind": "pending_input" if found.kind == "in_flight" else found.kind,
         "version": found.created,
-        # Input is stored as it came: nobody counted its rows.
-        "entries": None if found.kind == "in_flight" else found.entries,
+        # The last piece of an input has the number of all rows.
+        "entries": found.entries or None if found.kind == "in_flight" else found.entries,
         "bytes": found.payload_bytes,
         "index": {name: getattr(found, name) for name in _INDEX} if found.kind == "run" else None,
     }

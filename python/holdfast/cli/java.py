@@ -105,7 +105,7 @@ def begin_jvm() -> Any:
 
     with tempfile.TemporaryFile() as log:
         try:
-            with _stderr_to(log):
+            with stderr_to(log):
                 # It ends with this process, because its standard input does.
                 jvm: Any = launch_gateway().jvm
         except (OSError, PySparkException) as error:
@@ -123,7 +123,7 @@ def begin_jvm() -> Any:
 
 
 @contextmanager
-def _stderr_to(file: BinaryIO) -> Iterator[None]:
+def stderr_to(file: BinaryIO) -> Iterator[None]:
     """Let processes that are started meanwhile write what they log into a file."""
     sys.stderr.flush()
     own = os.dup(2)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from holdfast._core import NewerFormatError, __version__
 from holdfast._jars import UnsupportedSparkError
 from holdfast._options import OPTIONS, Option
-from holdfast.cli import checkpoints, cost, doctor, folders, history, settings
+from holdfast.cli import checkpoints, cost, doctor, folders, history, parked, settings
 
 USAGE_ERROR = 2
 INTERRUPTED = 128 + signal.SIGINT
@@ -96,6 +96,14 @@ def parser() -> argparse.ArgumentParser:
     cost.add_arguments(priced)
     priced.set_defaults(run=cost.run)
 
+    waiting = commands.add_parser(
+        "parked",
+        help="print the partitions of a query that wait because their tasks failed "
+        "(isolate_failures), or skip rows that cannot be processed",
+    )
+    parked.add_arguments(waiting)
+    waiting.set_defaults(run=parked.show)
+
     examined = commands.add_parser(
         "doctor", help="look whether this machine has what Holdfast needs, and say what to do"
     )
@@ -106,7 +114,7 @@ def parser() -> argparse.ArgumentParser:
     )
     examined.set_defaults(run=doctor.run)
 
-    for command in (conf, jar, verified, told, priced, examined):
+    for command in (conf, jar, verified, told, priced, waiting, examined):
         _add_json(command)
     return top
 

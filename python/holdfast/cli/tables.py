@@ -181,6 +181,19 @@ def of_segments(document: Mapping[str, Any]) -> Table:
     )
 
 
+def of_parked(document: Mapping[str, Any]) -> Table:
+    """Return one line per parked partition of a query."""
+    return _table(
+        document["parked"],
+        "operator, name, partition, since batch, since, batches, tries, rows, bytes, error",
+        words={"name", "since", "error"},
+        of={
+            "since": lambda one: time_text(one["since_ms"]),
+            "batches": lambda one: len(one["inputs"]),
+        },
+    )
+
+
 def of_verdicts(verdicts: Sequence[Mapping[str, Any]], *, number: str, parts: str) -> Table:
     """Return one line per checkpoint or batch that was read, with the number of its parts."""
     return _table(

@@ -365,7 +365,8 @@ fn regenerate_parked() {
         };
         let mut parking = store.park(version - 1, base).unwrap();
         parking.append(pieces[0]).unwrap();
-        let mut id = parking.finish().unwrap();
+        let rows = u64::from(pieces.len() == 1 && !pieces[0].is_empty());
+        let mut id = parking.finish(rows).unwrap();
         if pieces.len() > 1 {
             // Pieces have 16 MiB otherwise.
             let owner = owner();
@@ -374,7 +375,11 @@ fn regenerate_parked() {
             let lineage = [first, writer.append(&new, pieces[1]).unwrap()];
             second_piece = Some(lineage[1]);
             let lineage = &lineage;
-            let last = NewSegment { lineage, ..new };
+            let last = NewSegment {
+                lineage,
+                entries: 3,
+                ..new
+            };
             id.pending.last_mut().unwrap().segment = writer.append(&last, pieces[2]).unwrap();
         }
         ids.push(id);

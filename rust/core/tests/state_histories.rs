@@ -303,7 +303,7 @@ impl<'a> History<'a> {
         let (id, content) = self.versions.last().unwrap().clone();
         let mut parking = self.store.park(id.state.version, Some(&id)).unwrap();
         parking.append(input).unwrap();
-        let parked = parking.finish().unwrap();
+        let parked = parking.finish(1).unwrap();
         let segment = parked.pending.last().unwrap().segment;
         self.inputs.insert(segment, input.to_vec());
         self.advance(parked, content);

@@ -96,7 +96,7 @@ fn park(store: &SharedStore, id: Option<&VersionId>, input: &[u8]) -> VersionId 
     let version = id.map_or(0, |id| id.state.version);
     let mut parking = store.park(version, id).unwrap();
     parking.append(input).unwrap();
-    let parked = parking.finish().unwrap();
+    let parked = parking.finish(1).unwrap();
     store.folder().writer().unwrap().sync().unwrap();
     // Spark's commit log has its text.
     parked.to_string().parse().unwrap()
@@ -301,7 +301,7 @@ fn input_that_no_id_names_is_garbage() {
     // A process that dies between the segments and the id, here behind the last one.
     let mut parking = store.park(1, Some(&base)).unwrap();
     parking.append(b"lost").unwrap();
-    parking.finish().unwrap();
+    parking.finish(1).unwrap();
     let lost: Vec<_> = world.storage.list().unwrap().into_iter().collect();
     let store = world.store();
     let parked = park(&store, Some(&base), b"input");
@@ -333,7 +333,7 @@ fn storage_that_fails_leaves_no_id_and_a_second_try_may_succeed() {
         world.storage.fail_nth(operation, 1);
         let mut parking = store.park(1, Some(&base)).unwrap();
         parking.append(b"input").unwrap();
-        let error = parking.finish().unwrap_err();
+        let error = parking.finish(1).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Storage, "{error}");
     }
     let parked = park(&store, Some(&base), b"input");

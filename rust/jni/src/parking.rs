@@ -19,9 +19,10 @@ static READINGS: Handles<Mutex<PendingInput>> = Handles::new("pending input");
 natives! {
     env fn park(store: jlong, version: jlong, id: JString) -> jlong;
     env fn append_input(parking: jlong, bytes: [jbyte], length: jint);
-    env fn finish_parking(parking: jlong) -> JString;
+    env fn finish_parking(parking: jlong, rows: jlong) -> JString;
     raw fn close_parking(parking: jlong);
     env fn pending_versions(id: JString) -> [jlong];
+    env fn pending_segment(id: JString, version: jlong) -> [jbyte];
     env fn pending(store: jlong, id: JString) -> [jlong];
     env fn open_pending(store: jlong, id: JString, version: jlong) -> jlong;
     env fn read_pending(reading: jlong, max_bytes: jint) -> [jbyte];
@@ -56,12 +57,16 @@ fn append_input(
 }
 
 /// Ends the input. The handle is closed then, also after a failure.
-fn finish_parking<'local>(env: &mut Env<'local>, parking: jlong) -> Result<JString<'local>> {
+fn finish_parking<'local>(
+    env: &mut Env<'local>,
+    parking: jlong,
+    rows: jlong,
+) -> Result<JString<'local>> {
     let parking = PARKINGS
         .remove(parking)
         .and_then(std::sync::Arc::into_inner);
     let parking = parking.ok_or(Failure::Closed("input that is parked"))?;
-    let id = parking.into_inner().finish()?;
+    let id = parking.into_inner().finish(rows as u64)?;
     Ok(env.new_string(id.to_string())?)
 }
 
@@ -82,7 +87,24 @@ fn pending_versions<'local>(env: &mut Env<'local>, id: JString<'_>) -> Result<JL
     java_longs(env, &versions)
 }
 
-/// Version and bytes of each pending input, oldest first.
+/// The reference of the last piece of an input, as bytes.
+fn pending_segment<'local>(
+    env: &mut Env<'local>,
+    id: JString<'_>,
+    version: jlong,
+) -> Result<JByteArray<'local>> {
+    let id = id.try_to_string(env)?.parse::<VersionId>()?;
+    let version = version_of(version)?;
+    let found = id.pending.iter().find(|pending| pending.version == version);
+    let Some(pending) = found else {
+        return Err(Failure::from(Error::invalid_input(format!(
+            "the id waits for no input of version {version}"
+        ))));
+    };
+    Ok(env.byte_array_from_slice(&pending.segment.to_bytes())?)
+}
+
+/// Version, rows and bytes of each pending input, oldest first.
 fn pending<'local>(
     env: &mut Env<'local>,
     store: jlong,
@@ -92,8 +114,9 @@ fn pending<'local>(
     let store = STORES.get(store)?;
     let mut found = Vec::new();
     for pending in &id.pending {
-        let bytes = store.pending_input(&id, pending.version)?.bytes()?;
-        found.extend([pending.version as jlong, bytes as jlong]);
+        let input = store.pending_input(&id, pending.version)?;
+        let (rows, bytes) = (input.rows(), input.bytes()?);
+        found.extend([pending.version, rows, bytes].map(|number| number as jlong));
     }
     java_longs(env, &found)
 }

@@ -19,12 +19,12 @@ OWN = f"--conf={STATE}holdfast."
 
 def tried(folder: Path) -> list[int]:
     """Batches that tried to process the rows of a parked partition."""
-    reasons = {
-        batch: reason
+    tries = {
+        batch: parked["tries"]
         for batch, marker in markers(folder / "checkpoint").items()
-        for reason in marker["parked"].values()
+        for parked in marker["parked"].values()
     }
-    return sorted(batch for batch, reason in reasons.items() if "rests" not in reason)
+    return sorted(batch for batch in tries if tries[batch] > tries.get(batch - 1, 0))
 
 
 def test_a_query_that_used_up_its_input_ends_with_an_error_while_rows_are_parked(

@@ -88,11 +88,11 @@ public final class ParkedStores {
         System.arraycopy(input, at, chunk, 0, length);
         parking.append(chunk, length);
       }
-      return parking.finish();
+      return parking.finish(bytes / 100);
     }
   }
 
-  /** Versions and bytes of what a version waits for. */
+  /** Versions, rows and bytes of what a version waits for. */
   public String pending(String id) {
     return store.pending(id).toString();
   }
@@ -159,7 +159,7 @@ public final class ParkedStores {
             "\n",
             failure(() -> store.park(2, id)),
             failure(() -> store.park(1, "no id")),
-            failure(closed::finish),
+            failure(() -> closed.finish(0)),
             failure(
                 () -> {
                   open.append(new byte[2], 3);

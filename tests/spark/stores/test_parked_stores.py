@@ -29,7 +29,10 @@ def test_a_parked_version_keeps_its_input_until_a_commit_has_replayed_it(
     assert parked.startswith("hf4-")
     assert [version for version, _ in CommitId.parse(parked).pending] == [2, 3]
     assert stores.pending(base) == "[]"
-    entries = f"Pending[version=2, bytes={LARGE}], Pending[version=3, bytes=0]"
+    entries = (
+        f"Pending[version=2, rows={LARGE // 100}, bytes={LARGE}], "
+        "Pending[version=3, rows=0, bytes=0]"
+    )
     assert stores.pending(parked) == f"[{entries}]"
     assert stores.isRead(parked, 2, LARGE)
     assert stores.isRead(parked, 3, 0)

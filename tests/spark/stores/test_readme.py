@@ -216,6 +216,15 @@ ON_THEIR_OWN = {
     "docs/stores/isolation.md": (
         Step("program", "from pathlib import Path\n\nimport pyarrow as pa", "orders.py"),
         Step("printed", "batch 0: [(1, 1),"),
+        Step(
+            "terminal",
+            "$ holdfast parked checkpoints/orders\n",
+            varies=r"\d{4}-\d\d-\d\dT[\d:]+Z|\d+(?=  \[)",
+        ),
+        Step("terminal", "$ holdfast parked checkpoints/orders --rows json"),
+        Step("terminal", "$ holdfast parked checkpoints/orders skip", varies=r"(?<= in )/\S+"),
+        Step("program", "from orders import arrive, count", "dropped.py"),
+        Step("printed", "batch 5: [(4, 5)]"),
     ),
     "docs/recovery.md": (
         Step("pasted", "import json\nfrom pathlib import Path\n\nfrom pyspark.errors"),

@@ -72,7 +72,7 @@ def test_the_reference_has_the_metrics_of_the_progress_as_the_plugin_declares_th
 ) -> None:
     jvm: Any = spark._jvm
     declared = {}
-    for metric in jvm.io.holdfast.spark.store.StoreMetrics.ALL:
+    for metric in jvm.io.holdfast.spark.store.StoreMetrics.all(True):
         kind = metric.getClass().getSimpleName()
         unit = UNITS[kind.removeprefix("StateStoreCustom").removesuffix("Metric")]
         declared[metric.name()] = (unit, metric.desc().removeprefix("Holdfast: "))

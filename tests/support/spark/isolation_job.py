@@ -2,26 +2,55 @@
 
 Each phase feeds batches and runs the query until they are used up: ``bad:0-6`` with the broken
 program, ``good:6-7`` with the repaired one. ``bad!:0-6`` expects that the query fails, and
-``bad/off:0-6`` does not isolate.
+``bad/off:0-6`` does not isolate. ``run:...`` is a command of ``holdfast parked``, and ``see`` keeps
+pages of Spark's UI.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
+import shlex
 import time
 from pathlib import Path
+from typing import Any
 
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 
 import holdfast
+from holdfast.cli import parked_rows
+from holdfast.cli.main import main as cli
+from support.reference import monitoring
 from support.spark.isolation import PARTITIONS, feed, results, run, state
 from support.spark.queries import STATE, builder, configured
+from support.spark.ui import fetched
 
 #: More than a job has.
 STAGES = 900
 #: Read when a query starts.
 ISOLATES = STATE + "holdfast.isolateFailures"
+#: A UI beside those of other tests.
+UI = {"spark.ui.enabled": "true", "spark.ui.port": "0"}
+
+
+def command(spark: SparkSession, folder: Path, line: str) -> list[str]:
+    """Runs ``holdfast parked`` in this process; returns its lines."""
+    parked_rows.session = lambda: contextlib.nullcontext(spark)
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        assert cli(["parked", str(folder / "checkpoint"), *shlex.split(line)]) == 0
+    return said.getvalue().splitlines()
+
+
+def pages(spark: SparkSession, run: str) -> list[str]:
+    """Metrics for Prometheus, and the page of a query in the tab of Holdfast."""
+    jvm: Any = spark._jsc
+    jvm.sc().listenerBus().waitUntilEmpty()
+    paths = (monitoring.scrape_config()["metrics_path"], f"/holdfast/start/?run={run}")
+    address = spark.sparkContext.uiWebUrl
+    return [fetched(f"{address}{path}") for path in paths]
 
 
 def main() -> None:
@@ -40,11 +69,14 @@ def main() -> None:
     parser.add_argument("--wide", action="store_true", help="rows for hundreds of partitions")
     parser.add_argument("--block", type=int, default=-1, help="batch behind whose write it waits")
     parser.add_argument("--fail", type=int, default=-1, help="batch behind whose write it fails")
+    parser.add_argument("--log", default="ERROR", help="level")
     parser.add_argument("phases", nargs="+")
     args = parser.parse_args()
     settings = builder(args.master, args.folder / "warehouse").config(
         "spark.sql.shuffle.partitions", str(PARTITIONS)
     )
+    if "see" in args.phases:
+        settings = settings.config(map=monitoring.settings() | UI)
     spark = holdfast.configure(
         configured(settings, args.conf),
         isolate_failures=True,
@@ -53,7 +85,7 @@ def main() -> None:
         isolation_max_batches=args.batches,
         isolation_end=args.end,
     ).getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    spark.sparkContext.setLogLevel(args.log)
 
     def after(batch: int) -> None:
         if batch == args.fail:
@@ -62,15 +94,23 @@ def main() -> None:
             (args.folder / "blocked").touch()
             time.sleep(240)
 
+    progress: list[dict[str, Any]] = []
+    commands = []
     for phase in args.phases:
         kind, _, batches = phase.partition(":")
+        if kind == "run":
+            commands.append(command(spark, args.folder, batches))
+            continue
+        if kind == "see":
+            (args.folder / "pages.json").write_text(json.dumps(pages(spark, progress[-1]["runId"])))
+            continue
         begin, _, end = batches.partition("-")
         kind, _, switch = kind.partition("/")
         spark.conf.set(ISOLATES, "false" if switch == "off" else "true")
         feed(args.folder / "input", range(int(begin), int(end)), wide=args.wide)
         failure = ""
         try:
-            run(
+            query = run(
                 spark,
                 args.folder,
                 query=args.query,
@@ -79,6 +119,7 @@ def main() -> None:
                 checkpoint=args.checkpoint,
                 after=after,
             )
+            progress += [json.loads(one.json) for one in query.recentProgress]
         except StreamingQueryException as e:
             failure = str(e)
         assert bool(failure) == kind.endswith("!"), failure or "the query did not fail"
@@ -86,6 +127,8 @@ def main() -> None:
         "rows": results(spark, args.folder, args.sink),
         "state": None if args.unread else state(spark, args.folder, args.query, args.checkpoint),
     }
+    (args.folder / "progress.json").write_text(json.dumps(progress))
+    (args.folder / "commands.json").write_text(json.dumps(commands))
     (args.folder / "found.json").write_text(json.dumps(found))
     tracker = spark.sparkContext.statusTracker()
     stages = [tracker.getStageInfo(stage) for stage in range(STAGES)]

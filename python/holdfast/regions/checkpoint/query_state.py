@@ -99,6 +99,21 @@ class StateOfQuery:
         """
         return self._segments(self.ids(batch))
 
+    def pending(self, batch: int) -> Iterator[tuple[int, int, int, list[StoredSegment]]]:
+        """Read the input that parked partitions wait for after a batch.
+
+        Yields
+        ------
+        tuple of (int, int, int, list of StoredSegment)
+            Operator, partition, the batch whose input it is, and its segments. Of the stores of
+            a partition, one has rows.
+        """
+        with stored_segments(self.folder / STATE_FILES_FOLDER) as stored:
+            for operator, partition, id in self.ids(batch):
+                for version, ref in id.pending:
+                    found = self._of_input(stored, operator, partition, version, ref)
+                    yield operator, partition, version - 1, list(found)
+
     def _segments(self, ids: Iterable[tuple[int, int, CommitId]]) -> Iterator[StoredSegment]:
         with stored_segments(self.folder / STATE_FILES_FOLDER) as stored:
             for operator, partition, id in ids:

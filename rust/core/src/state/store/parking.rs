@@ -126,13 +126,13 @@ impl Parking {
         Ok(())
     }
 
-    /// Ends the input and returns the id of the parked version. Its segments are as durable as a changelog
-    /// after a commit, see [`SegmentWriter::append`](crate::segment::SegmentWriter::append).
+    /// Ends the input of so many rows, and returns the id of the parked version. Its segments are as durable
+    /// as a changelog after a commit, see [`SegmentWriter::append`](crate::segment::SegmentWriter::append).
     ///
     /// # Errors
     /// Errors of [`Parking::append`], and of a sync if the pieces are in several files.
-    pub fn finish(mut self) -> Result<VersionId> {
-        let last = self.write(&self.pieces)?;
+    pub fn finish(mut self, rows: u64) -> Result<VersionId> {
+        let last = self.write(&self.pieces, rows)?;
         // The driver knows the file of the last piece only.
         let files = self.pieces.iter().map(|piece| piece.file);
         let others: BTreeSet<_> = files.filter(|file| *file != last.file).collect();
@@ -162,16 +162,17 @@ impl Parking {
                 self.piece_bytes
             )));
         }
-        let piece = self.write(&[])?;
+        let piece = self.write(&[], 0)?;
         self.pieces.push(piece);
         self.gathered.clear();
         Ok(())
     }
 
-    fn write(&self, before: &[SegmentRef]) -> Result<SegmentRef> {
+    fn write(&self, before: &[SegmentRef], rows: u64) -> Result<SegmentRef> {
         let created = CheckpointId(self.version());
         let new = NewSegment {
             lineage: before,
+            entries: rows,
             ..NewSegment::of(&self.owner, created, SegmentKind::InFlight)
         };
         self.folder.writer()?.append(&new, &self.gathered)
@@ -190,6 +191,7 @@ pub struct PendingInput {
     owner: Owner,
     budget: Arc<MemoryBudget>,
     version: u64,
+    rows: u64,
     /// The pieces that are left, the next one first.
     pieces: VecDeque<SegmentRef>,
     /// The piece that is read, and how far.
@@ -211,6 +213,7 @@ impl PendingInput {
             owner,
             budget,
             version: pending.version,
+            rows: 0,
             pieces: VecDeque::new(),
             piece: Vec::new(),
             position: 0,
@@ -218,9 +221,15 @@ impl PendingInput {
         };
         let last = pending.segment;
         let head = input.checked(read_head(input.folder.storage(), &last, &input.owner))?;
+        input.rows = head.entries;
         input.pieces = head.lineage.into();
         input.pieces.push_back(last);
         Ok(input)
+    }
+
+    /// All rows of the input.
+    pub fn rows(&self) -> u64 {
+        self.rows
     }
 
     /// Bytes of the pieces that were not read yet, from their heads.

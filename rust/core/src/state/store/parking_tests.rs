@@ -41,9 +41,9 @@ fn input_comes_back_in_pieces_however_it_was_handed_over() {
             let mut parking = parking(&store, piece_bytes);
             let chunks = input.chunks(chunk);
             chunks.for_each(|chunk| parking.append(chunk).unwrap());
-            let id = parking.finish().unwrap();
+            let id = parking.finish(250).unwrap();
             let mut found = store.pending_input(&id, 1).unwrap();
-            assert_eq!(found.bytes().unwrap(), 251);
+            assert_eq!((found.rows(), found.bytes().unwrap()), (250, 251));
             let mut read = Vec::new();
             for most in [1, usize::MAX].into_iter().cycle() {
                 let bytes = found.read(most).unwrap();
@@ -69,7 +69,7 @@ fn input_beyond_the_bound_is_refused() {
         error.to_string().contains("256 pieces of 2 bytes"),
         "{error}"
     );
-    let id = parking.finish().unwrap();
+    let id = parking.finish(0).unwrap();
     assert_eq!(store.pending_input(&id, 1).unwrap().bytes().unwrap(), 512);
 }
 
@@ -79,7 +79,7 @@ fn every_file_of_an_input_is_durable_or_named_by_the_id() {
     let (_dir, store) = store(1);
     let mut parking = parking(&store, 1);
     parking.append(b"abc").unwrap();
-    let id = parking.finish().unwrap();
+    let id = parking.finish(0).unwrap();
     let writer = store.folder().writer().unwrap();
     let pieces = store.pending_input(&id, 1).unwrap().pieces;
     let last = id.pending[0].segment;

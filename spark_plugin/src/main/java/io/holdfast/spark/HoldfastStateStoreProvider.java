@@ -28,6 +28,8 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreCustomMetric;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.util.NextIterator;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 import scala.Enumeration;
 import scala.Option;
 import scala.Tuple4;
@@ -42,6 +44,8 @@ import scala.jdk.javaapi.CollectionConverters;
  */
 public final class HoldfastStateStoreProvider extends MaintainedProvider
     implements OpensStores, ReplaysChanges {
+  private static final Logger LOG = LoggerFactory.getLogger(HoldfastStateStoreProvider.class);
+
   private StateStoreId id;
   private StoreContext context;
   private NativeStore nativeStore;
@@ -185,10 +189,21 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
    * refused.
    */
   private String idOf(long version, Option<String> given) {
-    if (given.isDefined() || version == 0 || !isReader()) {
+    if (!isReader() || version == 0) {
       return given.getOrElse(() -> null);
     }
-    return nativeStore.ownId(version, context.idsOfVersion(version));
+    String found =
+        given.getOrElse(() -> nativeStore.ownId(version, context.idsOfVersion(version)));
+    long[] pending = found == null ? new long[0] : Native.pendingVersions(found);
+    if (pending.length > 0) {
+      LOG.warn(
+          "The state of {} is that before batch {}: the partition is parked, and the rows of {}"
+              + " batches wait. 'holdfast parked CHECKPOINT' shows why.",
+          nativeStore,
+          pending[0] - 1,
+          pending.length);
+    }
+    return found;
   }
 
   /** Returns true if this task belongs to a state reader, and not to a query. */
@@ -329,6 +344,8 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
 
   @Override
   public Seq<StateStoreCustomMetric> supportedCustomMetrics() {
-    return CollectionConverters.asScala(Arrays.asList(StoreMetrics.ALL)).toSeq();
+    boolean parked =
+        HoldfastPlugin.startedDriver().map(one -> one.decisions().showsMetrics()).orElse(false);
+    return CollectionConverters.asScala(StoreMetrics.all(parked)).toSeq();
   }
 }

@@ -241,15 +241,18 @@ public final class Native {
   /** Adds the first {@code length} bytes. */
   public static native void appendInput(long parking, byte[] bytes, int length);
 
-  /** Returns the id of the parked version, and closes the handle. */
-  public static native String finishParking(long parking);
+  /** Returns the id of the parked version with input of so many rows, and closes the handle. */
+  public static native String finishParking(long parking, long rows);
 
   public static native void closeParking(long parking);
 
   /** The versions whose input the version with this id waits for, oldest first. */
   public static native long[] pendingVersions(String id);
 
-  /** Version and bytes of each input that the version with this id waits for, oldest first. */
+  /** The reference of the last piece of one of these inputs. */
+  public static native byte[] pendingSegment(String id, long version);
+
+  /** Version, rows and bytes of each input that the version with this id waits for, oldest first. */
   public static native long[] pending(long store, String id);
 
   public static native long openPending(long store, String id, long version);

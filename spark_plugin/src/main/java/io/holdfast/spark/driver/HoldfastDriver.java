@@ -5,6 +5,7 @@ import com.codahale.metrics.MetricRegistry;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.Native;
 import io.holdfast.spark.isolation.DecisionService;
+import io.holdfast.spark.isolation.ParkedFigures;
 import io.holdfast.spark.merged.Reclaimed;
 import io.holdfast.spark.merged.SegmentFolder;
 import io.holdfast.spark.minor.BuildInfo;
@@ -54,6 +55,7 @@ public final class HoldfastDriver implements DriverPlugin {
   private final Consumer<HoldfastDriver> started;
   private final Consumer<HoldfastDriver> stopped;
   private DecisionService decisions;
+  private ParkedFigures parked;
   private Reclaimer reclaimer;
   private RegionalPipelines regionalPipelines;
   private RegionalMetrics regionalMetrics;
@@ -73,11 +75,12 @@ public final class HoldfastDriver implements DriverPlugin {
   public Map<String, String> init(SparkContext sc, PluginContext context) {
     BuildInfo.requireSpark(sc.version());
     LocalModes.follow(sc.hadoopConfiguration());
-    decisions = new DecisionService(sc);
     reclaimer = new Reclaimer(this::reclaim);
     regionalMetrics = new RegionalMetrics(context.metricRegistry());
     events = event -> sc.listenerBus().post(event);
     queryOfThread = () -> sc.getLocalProperty(HoldfastConf.QUERY_ID_KEY);
+    decisions = new DecisionService(sc, queryOfThread);
+    parked = new ParkedFigures(decisions);
     regionalPipelines =
         new RegionalPipelines(terms, sc.hadoopConfiguration(), regionalMetrics, events);
     sc.addSparkListener(
@@ -87,6 +90,7 @@ public final class HoldfastDriver implements DriverPlugin {
             terms.forgetExecutor(removed.executorId());
           }
         });
+    sc.addSparkListener(parked);
     HoldfastUi.attach(sc);
     started.accept(this);
     return Map.of();
@@ -97,6 +101,7 @@ public final class HoldfastDriver implements DriverPlugin {
   public void registerMetrics(String appId, PluginContext context) {
     register(context.metricRegistry(), "closedFileBytes", Reclaimed::physicalBytes);
     register(context.metricRegistry(), "pinnedBytes", Reclaimed::pinnedBytes);
+    parked.register(context.metricRegistry());
   }
 
   private void register(MetricRegistry registry, String name, ToLongFunction<Reclaimed> figure) {

@@ -69,6 +69,7 @@ public final class StoreManagers {
     private boolean awaitsQuiet;
     private long pinnedReportedAt = -1;
     private WriterStats reported = WriterStats.NOTHING;
+    private final KnownKeys keys = new KnownKeys();
 
     private Manager(String dir, long term, long handle) {
       super(dir, term, handle);
@@ -147,6 +148,10 @@ public final class StoreManagers {
       boolean quiet = maintained == 0 && restedMs >= QUIET_MS;
       awaitsQuiet = !quiet;
       return quiet;
+    }
+
+    public KnownKeys keys() {
+      return keys;
     }
 
     /** See {@link StoreWork#hydrate}. */

@@ -13,11 +13,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
-import org.apache.spark.ExceptionFailure;
 import org.apache.spark.SparkContext;
 import org.apache.spark.Success$;
-import org.apache.spark.TaskEndReason;
-import org.apache.spark.TaskFailedReason;
 import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.scheduler.SparkListenerStageCompleted;
@@ -37,6 +34,7 @@ public final class DecisionService {
   private static final long EVENTS_S = 30;
 
   private final SparkContext spark;
+  private final Supplier<String> queryOfThread;
 
   /** By checkpoint, the run that works on it. */
   private final Map<Path, QueryRun> runs = new HashMap<>();
@@ -52,8 +50,15 @@ public final class DecisionService {
   private final Map<Integer, GuardedBatch> guardedStages = new ConcurrentHashMap<>();
   private boolean listens;
 
-  public DecisionService(SparkContext spark) {
+  /** By id of a query, the run whose plan was made last. */
+  private final Map<String, QueryRun> planning = new ConcurrentHashMap<>();
+
+  /**
+   * @param queryOfThread the id of the query that the calling thread runs, or null
+   */
+  public DecisionService(SparkContext spark, Supplier<String> queryOfThread) {
     this.spark = spark;
+    this.queryOfThread = queryOfThread;
   }
 
   /** A query starts. It may go on with a batch that an earlier run planned. */
@@ -69,6 +74,33 @@ public final class DecisionService {
   /** A query plans a batch. */
   public void planning(Path checkpoint, long batch) {
     planned.put(checkpoint.toUri().getPath(), batch);
+  }
+
+  /**
+   * The operators of this thread's query make metrics of parked partitions from now on. {@link
+   * QueryRun#showsMetrics} takes them out of the progress if nothing is parked.
+   */
+  void offerMetrics(QueryRun run) {
+    String query = queryOfThread.get();
+    if (query != null) {
+      run.showsMetrics = true;
+      planning.put(query, run);
+    }
+  }
+
+  /** Returns whether operators of this thread's query have metrics of parked partitions now. */
+  public boolean showsMetrics() {
+    String query = queryOfThread.get();
+    QueryRun run = query == null ? null : planning.get(query);
+    return run != null && run.showsMetrics;
+  }
+
+  /** When the first partition was parked in a batch of a query. */
+  long parkedAtMs(String query, long batch) {
+    return planning.get(query).marker(batch).parked().values().stream()
+        .mapToLong(Marker.Parked::atMs)
+        .min()
+        .orElse(0);
   }
 
   /** Returns whether an earlier run may have reached the sink with the batch. */
@@ -202,7 +234,7 @@ public final class DecisionService {
         guard.ended(
             attempt(event.stageId(), event.stageAttemptId(), event.taskInfo()),
             event.reason() == Success$.MODULE$,
-            failure(event.reason()));
+            Failures.text(event.reason()));
       }
     }
 
@@ -216,17 +248,5 @@ public final class DecisionService {
 
   private static Attempt attempt(int stage, int stageAttempt, TaskInfo task) {
     return new Attempt(stage, stageAttempt, task.partitionId(), task.attemptNumber());
-  }
-
-  /** The reason of a failure that counts, in one line; null for any other end. */
-  private static String failure(TaskEndReason reason) {
-    if (!(reason instanceof TaskFailedReason failed) || !failed.countTowardsTaskFailures()) {
-      return null;
-    }
-    String text =
-        failed instanceof ExceptionFailure thrown
-            ? thrown.className() + ": " + thrown.description()
-            : failed.toErrorString();
-    return text.lines().findFirst().orElse(failed.getClass().getSimpleName());
   }
 }

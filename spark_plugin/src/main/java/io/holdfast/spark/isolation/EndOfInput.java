@@ -95,7 +95,7 @@ public final class EndOfInput extends MultiBatchExecutor {
                 partition,
                 store.operator(),
                 since,
-                marker == null ? "its marker is gone" : marker.parked().get(partition)));
+                marker == null ? "its marker is gone" : marker.parked().get(partition).error()));
       }
     }
     return String.join("; ", parked.values());

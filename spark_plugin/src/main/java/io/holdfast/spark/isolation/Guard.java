@@ -1,5 +1,6 @@
 package io.holdfast.spark.isolation;
 
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
@@ -42,10 +43,12 @@ record Guard(
   GuardedBatch begin(String name) {
     long batch = state.storeVersion();
     Set<Long> batches = new HashSet<>();
-    Map<Integer, Integer> pending = new HashMap<>();
+    Map<Integer, List<Long>> pending = new HashMap<>();
     for (Pass pass : passes) {
       batches.add(pass.batch());
-      pass.partitions().forEach(partition -> pending.merge(partition, 1, Integer::sum));
+      for (int partition : pass.partitions()) {
+        pending.computeIfAbsent(partition, key -> new ArrayList<>()).add(pass.batch());
+      }
     }
     run.forgetBefore(batch - retainedBatches, batches);
     boolean rerun = decisions.isRerun(new Path(state.checkpointLocation()).getParent(), batch);

@@ -1,5 +1,6 @@
 package io.holdfast.spark.isolation;
 
+import io.holdfast.spark.store.StoreMetrics;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.rdd.RDD;
@@ -42,6 +43,7 @@ public final class GuardExec extends SparkPlan {
     StateStoreWriter writer = (StateStoreWriter) operator;
     GuardedBatch batch = guard.begin(writer.shortName());
     GuardRDD guarded = new GuardRDD(sparkContext(), stage, inputs, passes, guard, writer, batch);
+    batch.showSince(ParkedMetrics.metric(writer, StoreMetrics.PARKED_SINCE));
     guard.decisions().watch(batch, guarded.id());
     return guarded;
   }

@@ -2,10 +2,12 @@ package io.holdfast.spark.isolation;
 
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.LongConsumer;
+import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -29,8 +31,8 @@ final class GuardedBatch {
   /** The sink may have the batch. */
   private boolean sealed;
 
-  /** By partition that was parked before, the number of batches that are pending. */
-  private final Map<Integer, Integer> pending;
+  /** By partition that was parked before, the batches that are pending, oldest first. */
+  private final Map<Integer, List<Long>> pending;
 
   /** Why the batch parks no more partitions than its marker names, or null. */
   private final String closed;
@@ -49,6 +51,8 @@ final class GuardedBatch {
 
   private final Set<Attempt> ended = new HashSet<>();
 
+  private SQLMetric since;
+
   /** Stages that run. Two of them are two jobs over this batch. */
   private final Set<Integer> stages = new HashSet<>();
 
@@ -57,7 +61,7 @@ final class GuardedBatch {
    * @param sealed whether an earlier run may have reached the sink with the batch
    */
   GuardedBatch(
-      Guard guard, String name, Map<Integer, Integer> pending, boolean sealed, String closed) {
+      Guard guard, String name, Map<Integer, List<Long>> pending, boolean sealed, String closed) {
     key = guard.key();
     run = guard.run();
     partitions = guard.state().numPartitions();
@@ -112,7 +116,7 @@ final class GuardedBatch {
 
   /** A new marker. It is sealed if an earlier run may have reached the sink. */
   private Marker marker() {
-    return Marker.of(key.operator(), times, sealed);
+    return Marker.of(key.operator(), name, times, sealed);
   }
 
   /** Makes durable that the sink may have the batch, before it has it. */
@@ -127,7 +131,7 @@ final class GuardedBatch {
       LOG.warn(
           "Partition {} of {} (operator {}) has caught up in batch {}, with the rows of {} parked"
               + " batches.",
-          partition, name, key.operator(), key.batch(), pending.get(partition));
+          partition, name, key.operator(), key.batch(), pending.get(partition).size());
     }
   }
 
@@ -154,13 +158,13 @@ final class GuardedBatch {
       return known;
     }
     if (run.rests(partition, key.batch()) && mayPark(partition)) {
-      park(partition, "it rests until its next try", false);
+      park(partition, null);
       return true;
     }
     if (!isLast(attempt) || !mayPark(partition) || !waitUntilAlone(attempt, kill)) {
       return Boolean.TRUE.equals(decided.get(partition));
     }
-    park(partition, errors.get(partition), true);
+    park(partition, errors.getOrDefault(partition, "unknown"));
     return true;
   }
 
@@ -191,7 +195,7 @@ final class GuardedBatch {
     int parkedMax = limits.parkedMax(partitions);
     if (!pending.containsKey(partition) && parked >= parkedMax) {
       why = String.format("%d partitions are parked, the limit is %d", parked, parkedMax);
-    } else if (pending.getOrDefault(partition, 0) >= limits.batchesMax()) {
+    } else if (pending.getOrDefault(partition, List.of()).size() >= limits.batchesMax()) {
       why =
           String.format(
               "the rows of %d batches are parked, which is the limit", limits.batchesMax());
@@ -230,23 +234,46 @@ final class GuardedBatch {
     }
   }
 
-  private void park(int partition, String reason, boolean tried) {
-    run.park(key.batch(), marker(), partition, reason);
+  /** Shows in this metric the oldest batch whose input is pending after this one. */
+  synchronized void showSince(SQLMetric metric) {
+    since = metric;
+    show();
+  }
+
+  private void show() {
+    long oldest =
+        decided.keySet().stream()
+            .filter(decided::get)
+            .mapToLong(parked -> pending.getOrDefault(parked, List.of(key.batch())).get(0))
+            .min()
+            .orElse(-1);
+    run.showsMetrics = oldest >= 0;
+    since.set(Math.max(0, oldest));
+  }
+
+  /**
+   * @param error of the last attempt; null if it was not tried
+   */
+  private void park(int partition, String error) {
+    run.park(key.batch(), marker(), partition, pending.containsKey(partition), error);
     decided.put(partition, true);
     suspects.add(partition);
-    if (!tried) {
+    show();
+    if (error == null) {
       return;
     }
     LOG.error(
         "Partition {} of {} (operator {}) is parked in batch {} after {} failures of its task. The"
             + " batch completes without its rows. They are stored in the checkpoint and come with a"
-            + " later batch; the next try is in batch {}. The last failure: {}",
+            + " later batch; the next try is in batch {}, or when the query starts again. To look"
+            + " at them: holdfast parked {}. The last failure: {}",
         partition,
         name,
         key.operator(),
         key.batch(),
         failures.get(partition),
         run.nextTry(partition, key.batch()),
-        reason);
+        run.checkpoint,
+        error);
   }
 }

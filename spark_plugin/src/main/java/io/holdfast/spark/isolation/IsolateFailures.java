@@ -96,6 +96,7 @@ public final class IsolateFailures {
             () -> plan.session().sessionState().newHadoopConf());
     try {
       Stage stage = stage(path);
+      decisions.offerMetrics(run);
       boolean seals = Fields.get(plan, "batchWrite") != null;
       Guard guard = guard(stage, state, run, seals);
       SparkPlan top = stage.top();
@@ -206,21 +207,31 @@ public final class IsolateFailures {
       }
     }
     List<Guard.Pass> passes = new ArrayList<>();
+    if (idsByBatch.isEmpty()) {
+      return passes;
+    }
+    Skips skips = run.skips();
     idsByBatch.forEach(
-        (batch, ids) ->
-            passes.add(
-                new Guard.Pass(
-                    batch, ids.keySet(), copy(stage, batch, input, ids, run.timesOf(batch)))));
+        (batch, ids) -> {
+          Parked parked = new Parked(batch, ids, skips.of(state.operatorId(), batch, ids));
+          SparkPlan pass = copy(stage, parked, input, run.timesOf(batch));
+          passes.add(new Guard.Pass(batch, ids.keySet(), pass));
+        });
     return passes;
   }
 
+  /**
+   * The input of a batch that is pending.
+   *
+   * @param ids by partition
+   * @param skipped by partition, rows that are left out
+   */
+  private record Parked(
+      long batch, Map<Integer, String> ids, Map<Integer, long[]> skipped) {}
+
   /** The stage with parked rows in the place of the exchanges, and the times of their batch. */
   private SparkPlan copy(
-      Stage stage,
-      long batch,
-      InputForm input,
-      Map<Integer, String> ids,
-      Map<String, Long> times) {
+      Stage stage, Parked parked, InputForm input, Map<String, Long> times) {
     SparkPlan copy =
         stage
             .top()
@@ -230,14 +241,13 @@ public final class IsolateFailures {
                       int exchange = stage.exchange(node);
                       return exchange < 0
                           ? JoinTimes.followed(Fields.withTimes(node, times))
-                          : parkedRows(stage, exchange, batch, input, ids);
+                          : parkedRows(stage, exchange, parked, input);
                     }));
     // The copy is no part of the plan, so Spark's own rules do not see it.
     return new CollapseCodegenStages(new AtomicInteger()).apply(copy);
   }
 
-  private SparkPlan parkedRows(
-      Stage stage, int number, long batch, InputForm input, Map<Integer, String> ids) {
+  private SparkPlan parkedRows(Stage stage, int number, Parked parked, InputForm input) {
     SparkPlan exchange = stage.exchanges().get(number);
     StateStoreWriter operator = (StateStoreWriter) stage.operator();
     PendingRDD rows =
@@ -245,10 +255,11 @@ public final class IsolateFailures {
             spark,
             StoreAccess.of(operator),
             operator.stateInfo().get().numPartitions(),
-            batch,
+            parked.batch(),
             input,
             number,
-            ids);
+            parked.ids(),
+            parked.skipped());
     return new RDDScanExec(
         exchange.output(),
         rows,

@@ -18,29 +18,45 @@ import org.apache.hadoop.fs.Path;
  * before a task may park, and so before a sink can commit. If the batch runs again, the same
  * partitions are parked. A batch without any failure has no marker.
  *
+ * @param name of the operator
  * @param times of the batch: watermarks and timestamps of the operator, by the names of its fields
- * @param parked partitions that are parked in the batch, with the reason
+ * @param parked by partition that is parked in the batch
  * @param sealed whether the sink may have committed the batch
  */
 record Marker(
     @JsonProperty("version") int version,
     @JsonProperty("operator") long operator,
+    @JsonProperty("name") String name,
     @JsonProperty("times") Map<String, Long> times,
-    @JsonProperty("parked") Map<Integer, String> parked,
+    @JsonProperty("parked") Map<Integer, Parked> parked,
     @JsonProperty("sealed") boolean sealed) {
+  /**
+   * A parked partition.
+   *
+   * @param atMs when it was parked in this batch
+   * @param tries batches in which its task failed, since it is parked
+   * @param error of the last try
+   */
+  record Parked(
+      @JsonProperty("at_ms") long atMs,
+      @JsonProperty("tries") int tries,
+      @JsonProperty("error") String error) {}
+
   private static final int VERSION = 1;
   private static final ObjectMapper JSON = new ObjectMapper();
 
-  static Marker of(long operator, Map<String, Long> times, boolean sealed) {
-    return new Marker(VERSION, operator, times, Map.of(), sealed);
+  static Marker of(long operator, String name, Map<String, Long> times, boolean sealed) {
+    return new Marker(VERSION, operator, name, times, Map.of(), sealed);
   }
 
-  Marker with(Map<Integer, String> nowParked) {
-    return new Marker(version, operator, times, nowParked, sealed);
+  Marker with(int partition, Parked nowParked) {
+    Map<Integer, Parked> all = new TreeMap<>(parked);
+    all.put(partition, nowParked);
+    return new Marker(version, operator, name, times, all, sealed);
   }
 
   Marker seal() {
-    return new Marker(version, operator, times, parked, true);
+    return new Marker(version, operator, name, times, parked, true);
   }
 
   /** The markers of a checkpoint, by batch. */

@@ -33,6 +33,7 @@ record ParkTask(
     long version,
     InputForm input,
     long bytesMax,
+    ParkedMetrics metrics,
     CollectionAccumulator<StatefulOpStateStoreCheckpointInfo> ids)
     implements Serializable {
   private static final int BUFFER_BYTES = 1 << 20;
@@ -43,6 +44,7 @@ record ParkTask(
         guard.state().storeVersion(),
         guard.input(),
         guard.limits().bytesMax(),
+        ParkedMetrics.of(operator),
         operator.checkpointInfoAccumulator());
   }
 
@@ -60,14 +62,14 @@ record ParkTask(
       String base = partition.base() == null ? null : partition.base()[parked.size()];
       NativeStore store = stores.open(partition.index(), name, conf);
       try (Parking parking = store.park(version, base)) {
-        if (name.equals(stores.first())) {
-          write(rows, parking, bytesMax - pendingBytes(store, base));
-        }
-        parked.add(parking.finish());
+        boolean first = name.equals(stores.first());
+        parked.add(parking.finish(first ? write(rows, parking, bytesLeft(store, base)) : 0));
       } catch (IOException e) {
         throw new HoldfastException("Cannot park partition " + partition.index(), e);
       }
+      metrics.report(name, store, parked.get(parked.size() - 1), base);
     }
+    metrics.partitions().add(1);
     ids.add(
         new StatefulOpStateStoreCheckpointInfo(
             partition.index(),
@@ -80,20 +82,23 @@ record ParkTask(
     }
   }
 
-  private static long pendingBytes(NativeStore store, String base) {
-    return base == null
-        ? 0
-        : store.pending(base).stream().mapToLong(NativeStore.Pending::bytes).sum();
+  private long bytesLeft(NativeStore store, String base) {
+    if (base == null) {
+      return bytesMax;
+    }
+    return bytesMax - store.pending(base).stream().mapToLong(NativeStore.Pending::bytes).sum();
   }
 
-  private void write(List<Iterator<InternalRow>> rows, Parking parking, long bytesLeft)
+  /** Writes all rows; returns their number. */
+  private long write(List<Iterator<InternalRow>> rows, Parking parking, long bytesLeft)
       throws IOException {
     ByteArrayOutputStream buffer = new ByteArrayOutputStream();
     DataOutputStream out = new DataOutputStream(buffer);
-    out.writeUTF(input.text());
+    input.write(out);
     long left = bytesLeft;
+    long count = 0;
     for (int exchange = 0; exchange < rows.size(); exchange++) {
-      while (rows.get(exchange).hasNext()) {
+      for (; rows.get(exchange).hasNext(); count++) {
         byte[] row = ((UnsafeRow) rows.get(exchange).next()).getBytes();
         out.writeByte(exchange);
         out.writeInt(row.length);
@@ -104,6 +109,7 @@ record ParkTask(
       }
     }
     flush(buffer, parking, left);
+    return count;
   }
 
   private long flush(ByteArrayOutputStream buffer, Parking parking, long bytesLeft) {

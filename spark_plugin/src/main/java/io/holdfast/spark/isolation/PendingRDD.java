@@ -1,23 +1,17 @@
 package io.holdfast.spark.isolation;
 
-import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.HoldfastPlugin;
 import io.holdfast.spark.UnsupportedStateException;
-import java.io.BufferedInputStream;
-import java.io.DataInputStream;
-import java.io.IOException;
+import io.holdfast.spark.store.NativeStore;
+import java.io.InputStream;
 import java.util.List;
 import java.util.Map;
-import java.util.NoSuchElementException;
 import java.util.stream.IntStream;
 import org.apache.spark.Partition;
 import org.apache.spark.SparkContext;
 import org.apache.spark.TaskContext;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
-import org.apache.spark.util.TaskCompletionListener;
-import scala.collection.AbstractIterator;
 import scala.collection.Iterator;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.reflect.ClassTag$;
@@ -37,6 +31,9 @@ final class PendingRDD extends RDD<InternalRow> {
   /** By partition whose rows of the batch are pending, its id. */
   private final Map<Integer, String> ids;
 
+  /** By partition, numbers of rows that do not come any more, see {@link PendingRows}. */
+  private final Map<Integer, long[]> skipped;
+
   PendingRDD(
       SparkContext spark,
       StoreAccess stores,
@@ -44,7 +41,8 @@ final class PendingRDD extends RDD<InternalRow> {
       long batch,
       InputForm input,
       int exchange,
-      Map<Integer, String> ids) {
+      Map<Integer, String> ids,
+      Map<Integer, long[]> skipped) {
     super(
         spark,
         CollectionConverters.asScala(List.<org.apache.spark.Dependency<?>>of()).toSeq(),
@@ -55,6 +53,7 @@ final class PendingRDD extends RDD<InternalRow> {
     this.input = input;
     this.exchange = exchange;
     this.ids = ids;
+    this.skipped = skipped;
   }
 
   private record Numbered(int index) implements OwnPartition {}
@@ -66,84 +65,21 @@ final class PendingRDD extends RDD<InternalRow> {
 
   @Override
   public Iterator<InternalRow> compute(Partition split, TaskContext task) {
-    DataInputStream in =
-        new DataInputStream(
-            new BufferedInputStream(
-                stores
-                    .open(
-                        split.index(),
-                        stores.first(),
-                        HoldfastPlugin.executor().replayOf(task).conf())
-                    .pendingInput(ids.get(split.index()), batch + 1)));
-    task.addTaskCompletionListener((TaskCompletionListener) ended -> close(in));
-    try {
-      String written = in.readUTF();
-      if (!written.equals(input.text())) {
-        throw new UnsupportedStateException(
-            String.format(
-                "The rows of batch %d that are parked for partition %d of operator %d are in"
-                    + " another form than the query reads. They were written as '%s', and the"
-                    + " query reads '%s'. Run it with the program and the Spark that parked them.",
-                batch, split.index(), stores.operator(), written, input.text()));
-      }
-    } catch (IOException e) {
-      throw unreadable(e);
+    int partition = split.index();
+    NativeStore store =
+        stores.open(
+            partition, stores.first(), HoldfastPlugin.executor().replayOf(task).conf());
+    InputStream bytes = store.pendingInput(ids.get(partition), batch + 1);
+    long[] skips = skipped.getOrDefault(partition, new long[0]);
+    PendingRows rows = new PendingRows(bytes, exchange, skips, task);
+    if (!rows.form.text().equals(input.text())) {
+      throw new UnsupportedStateException(
+          String.format(
+              "The rows of batch %d that are parked for partition %d of operator %d are in"
+                  + " another form than the query reads. They were written as '%s', and the"
+                  + " query reads '%s'. Run it with the program and the Spark that parked them.",
+              batch, partition, stores.operator(), rows.form.text(), input.text()));
     }
-    return new Rows(in);
-  }
-
-  private static void close(DataInputStream in) {
-    try {
-      in.close();
-    } catch (IOException e) {
-      throw unreadable(e);
-    }
-  }
-
-  private static HoldfastException unreadable(IOException e) {
-    return new HoldfastException("Cannot read parked rows", e);
-  }
-
-  private final class Rows extends AbstractIterator<InternalRow> {
-    private final DataInputStream in;
-    private UnsafeRow next;
-
-    Rows(DataInputStream in) {
-      this.in = in;
-      advance();
-    }
-
-    private void advance() {
-      try {
-        next = null;
-        for (int from = in.read(); from >= 0 && next == null; ) {
-          byte[] bytes = new byte[in.readInt()];
-          in.readFully(bytes);
-          if (from == exchange) {
-            next = new UnsafeRow(input.columns()[exchange]);
-            next.pointTo(bytes, bytes.length);
-          } else {
-            from = in.read();
-          }
-        }
-      } catch (IOException e) {
-        throw unreadable(e);
-      }
-    }
-
-    @Override
-    public boolean hasNext() {
-      return next != null;
-    }
-
-    @Override
-    public InternalRow next() {
-      if (next == null) {
-        throw new NoSuchElementException("no more parked rows");
-      }
-      UnsafeRow row = next;
-      advance();
-      return row;
-    }
+    return new NextRows(rows::next);
   }
 }

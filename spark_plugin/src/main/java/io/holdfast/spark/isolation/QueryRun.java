@@ -5,6 +5,7 @@ import java.io.IOException;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.UUID;
@@ -15,7 +16,7 @@ import org.apache.hadoop.fs.Path;
 final class QueryRun {
   final UUID id;
   final Configuration conf;
-  private final Path checkpoint;
+  final Path checkpoint;
 
   /** By batch; null until the first batch runs, because a plan that is only shown has no folder. */
   private TreeMap<Long, Marker> markers;
@@ -24,6 +25,9 @@ final class QueryRun {
   private final Map<Integer, Backoff> backoffs = new HashMap<>();
 
   private boolean warned;
+
+  /** Whether metrics of parked partitions are among those of the operator now. */
+  volatile boolean showsMetrics;
 
   /**
    * @param conf Hadoop's settings of the session
@@ -44,6 +48,14 @@ final class QueryRun {
       }
     }
     return markers;
+  }
+
+  Skips skips() {
+    try {
+      return Skips.read(checkpoint, conf);
+    } catch (IOException e) {
+      throw new HoldfastException("Cannot read which rows are skipped: " + e.getMessage(), e);
+    }
   }
 
   /** True for the first caller. */
@@ -75,12 +87,25 @@ final class QueryRun {
    * Makes durable that a partition is parked in a batch.
    *
    * @param fresh the marker of a batch that has none
+   * @param again whether input of the partition is pending already
+   * @param error of a try in this batch; null without one
    */
-  synchronized void park(long batch, Marker fresh, int partition, String reason) {
-    Marker marker = markers().getOrDefault(batch, fresh);
-    Map<Integer, String> parked = new TreeMap<>(marker.parked());
-    parked.put(partition, reason);
-    write(batch, marker.with(parked));
+  synchronized void park(long batch, Marker fresh, int partition, boolean again, String error) {
+    Marker.Parked last = again ? lastParked(batch, partition) : null;
+    int tries = last == null ? 0 : last.tries();
+    Marker.Parked parked =
+        error == null && last != null
+            ? new Marker.Parked(System.currentTimeMillis(), tries, last.error())
+            : new Marker.Parked(System.currentTimeMillis(), tries + 1, error);
+    write(batch, markers().getOrDefault(batch, fresh).with(partition, parked));
+  }
+
+  private Marker.Parked lastParked(long batch, int partition) {
+    return markers().headMap(batch, false).descendingMap().values().stream()
+        .map(marker -> marker.parked().get(partition))
+        .filter(Objects::nonNull)
+        .findFirst()
+        .orElse(null);
   }
 
   /** Makes durable that a task of the batch failed before the sink committed anything. */

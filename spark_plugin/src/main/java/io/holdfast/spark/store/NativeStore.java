@@ -51,7 +51,7 @@ public final class NativeStore {
    * @param version that the batch made, the batch id + 1
    * @param bytes that were appended
    */
-  public record Pending(long version, long bytes) {}
+  public record Pending(long version, long rows, long bytes) {}
 
   private final Identity identity;
   private final Supplier<StoreManagers.Manager> managers;
@@ -265,6 +265,7 @@ public final class NativeStore {
     }
     long start = System.nanoTime();
     warn(Native.load(store, version, id));
+    noteKeys(id, Native.storeStats(store).keys());
     long nanos = System.nanoTime() - start;
     loadNanos += nanos;
     manager.totals().loadNanos.add(nanos);
@@ -343,6 +344,7 @@ public final class NativeStore {
     long start = System.nanoTime();
     String id = Native.commit(store);
     committed = true;
+    noteKeys(id, Native.storeStats(store).keys());
     long nanos = System.nanoTime() - start;
     commitNanos += nanos;
     manager.totals().appendNanos.add(nanos);
@@ -376,10 +378,23 @@ public final class NativeStore {
   public List<Pending> pending(String id) {
     long[] found = Native.pending(store, id);
     List<Pending> pending = new ArrayList<>();
-    for (int i = 0; i < found.length; i += 2) {
-      pending.add(new Pending(found[i], found[i + 1]));
+    for (int i = 0; i < found.length; i += 3) {
+      pending.add(new Pending(found[i], found[i + 1], found[i + 2]));
     }
     return pending;
+  }
+
+  /**
+   * The number of keys of a version, if a task of this executor has opened or made it lately; else
+   * 0. The version is not loaded.
+   */
+  public long knownKeys(String id) {
+    return manager.keys().get(toString(), id);
+  }
+
+  /** Remembers the number of keys of a version. */
+  public void noteKeys(String id, long keys) {
+    manager.keys().note(toString(), id, keys);
   }
 
   /** One of {@link #pending}; the caller closes the stream. */

@@ -23,11 +23,11 @@ public final class Parking implements AutoCloseable {
   }
 
   /**
-   * Ends the input, which may be empty, and returns the id of the parked version. It is as durable
-   * as a commit: at {@code commits/N}, against a crash of the machine.
+   * Ends the input of so many rows, and returns the id of the parked version. It is as durable as a
+   * commit: at {@code commits/N}, against a crash of the machine.
    */
-  public String finish() {
-    String id = Native.finishParking(parking);
+  public String finish(long rows) {
+    String id = Native.finishParking(parking, rows);
     finished.run();
     return id;
   }

@@ -2,8 +2,10 @@ package io.holdfast.spark.store;
 
 import io.holdfast.spark.executor.ManagerTotals;
 import io.holdfast.spark.minor.SparkCalls;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.function.ToLongFunction;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCustomMetric;
@@ -80,20 +82,46 @@ public final class StoreMetrics {
         of -> of.manager().pinnedBytes());
   }
 
-  public static final StateStoreCustomMetric[] ALL =
-      METRICS.keySet().toArray(StateStoreCustomMetric[]::new);
+  public static final String PARKED_PARTITIONS = "holdfastParkedPartitions";
+  public static final String PARKED_ROWS = "holdfastParkedRows";
+  public static final String PARKED_BYTES = "holdfastParkedBytes";
+
+  /** The oldest batch whose rows wait. */
+  public static final String PARKED_SINCE = "holdfastParkedSince";
+
+  /** Metrics that no store reports, see {@code io.holdfast.spark.isolation}. */
+  private static final List<StateStoreCustomMetric> OF_PARKED =
+      List.of(
+          new StateStoreCustomSumMetric(PARKED_PARTITIONS, "Holdfast: parked partitions"),
+          new StateStoreCustomSumMetric(PARKED_ROWS, "Holdfast: parked rows"),
+          size(PARKED_BYTES, "Holdfast: bytes of parked rows"),
+          new StateStoreCustomSumMetric(PARKED_SINCE, "Holdfast: batch of the oldest parked rows"));
 
   private StoreMetrics() {}
+
+  /**
+   * @param parked whether to return those of parked partitions, too
+   */
+  public static List<StateStoreCustomMetric> all(boolean parked) {
+    List<StateStoreCustomMetric> all = new ArrayList<>(METRICS.keySet());
+    if (parked) {
+      all.addAll(OF_PARKED);
+    }
+    return all;
+  }
 
   private static void sum(String name, String description, ToLongFunction<Counters> value) {
     METRICS.put(new StateStoreCustomSumMetric(name, "Holdfast: " + description), value);
   }
 
   private static void size(String name, String description, ToLongFunction<Counters> value) {
-    String text = "Holdfast: " + description;
+    METRICS.put(size(name, "Holdfast: " + description), value);
+  }
+
+  private static StateStoreCustomMetric size(String name, String text) {
     // 4.3 asks whether the metric is of a snapshot.
-    METRICS.put(new StateStoreCustomSizeMetric(name, text, false), value); // from-4.3
-    // until-4.2: METRICS.put(new StateStoreCustomSizeMetric(name, text), value);
+    return new StateStoreCustomSizeMetric(name, text, false); // from-4.3
+    // until-4.2: return new StateStoreCustomSizeMetric(name, text);
   }
 
   private static void timing(String name, String description, ToLongFunction<Counters> value) {

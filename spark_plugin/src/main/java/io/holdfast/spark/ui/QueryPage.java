@@ -5,6 +5,7 @@ import static io.holdfast.spark.ui.Html.format;
 import static io.holdfast.spark.ui.Html.number;
 import static io.holdfast.spark.ui.Html.text;
 
+import io.holdfast.spark.store.StoreMetrics;
 import io.holdfast.spark.ui.Chart.Bar;
 import io.holdfast.spark.ui.Chart.Part;
 import io.holdfast.spark.ui.Html.Column;
@@ -113,6 +114,13 @@ final class QueryPage {
       facts.append(fact("keys", number(last.get(Figures.KEYS)), ""));
       facts.append(fact("memory", Html.bytes(last.get(Figures.MEMORY_BYTES)), ""));
       facts.append(fact("runs", number(last.get("holdfastRuns")), unmerged));
+      long parked = last.get(StoreMetrics.PARKED_PARTITIONS);
+      if (parked > 0) {
+        String rows = number(last.get(StoreMetrics.PARKED_ROWS));
+        String since = number(last.get(StoreMetrics.PARKED_SINCE));
+        String said = rows + " rows wait, since batch " + since;
+        facts.append(fact("parked partitions", number(parked), said));
+      }
     }
     if (!files.isEmpty()) {
       FilesCounted counted = files.get(files.size() - 1);

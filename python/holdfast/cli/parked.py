@@ -1,0 +1,235 @@
+"""``holdfast parked``: what waits in a query with parked partitions, and moving rows out of it."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from holdfast.cli import documents, folders, parked_rows, report, tables
+from holdfast.cli.parked_rows import ROW
+from holdfast.cli.tables import Table
+from holdfast.regions.checkpoint.parked import (
+    ParkedPartition,
+    Range,
+    Skip,
+    parked_partitions,
+    read_skips,
+    unfinished_batch,
+    write_skips,
+)
+from holdfast.regions.checkpoint.query_folder import is_query_checkpoint, read_query_checkpoint
+from holdfast.regions.files.mounted import MountedPath
+from holdfast.regions.files.paths import AnyPath
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Columns beside those of the rows.
+BATCH: Final = "_batch"
+ERROR: Final = "_error"
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``holdfast parked``, and those of ``skip``."""
+    folders.add_argument(command, of=" of the query")
+    command.add_argument(
+        "--rows",
+        choices=parked_rows.FORMATS,
+        help="write the rows that wait to stdout, which takes a local session of Spark",
+    )
+    skipped = command.add_subparsers(metavar="skip").add_parser(
+        "skip",
+        help="move rows of a parked partition to dead letters, so that the others can be processed",
+    )
+    skipped.add_argument("--partition", type=int, required=True, metavar="P")
+    skipped.add_argument(
+        "--where",
+        required=True,
+        metavar="EXPR",
+        help="the rows: an expression of Spark SQL over the columns that --rows writes",
+    )
+    skipped.add_argument(
+        "--dead-letter",
+        required=True,
+        metavar="DIR",
+        help="folder for a new Parquet file with these rows, a path or a URI",
+    )
+    skipped.add_argument(
+        "--yes", action="store_true", help="move the rows (default: only count them)"
+    )
+    skipped.set_defaults(run=skip)
+
+
+def show(arguments: argparse.Namespace) -> None:
+    """Print the parked partitions of a query, or with ``--rows`` the rows that wait."""
+    folder = _query(arguments.folder)
+    parked = parked_partitions(folder)
+    if not parked:
+        print(f"holdfast: nothing is parked in {folder}", file=sys.stderr)
+    if arguments.rows is not None:
+        if parked:
+            parked_rows.write(folder, parked, arguments.rows)
+        return
+    report.print_either(documents.of_parked(parked), tables.of_parked, json=arguments.json)
+
+
+def _query(given: str) -> AnyPath:
+    folder = folders.given(given)
+    if not folder.exists():
+        raise FileNotFoundError(f"{folder} does not exist")
+    if not is_query_checkpoint(folder):
+        raise FileNotFoundError(f"{folder} is not the checkpoint of a streaming query")
+    return folder
+
+
+def skip(arguments: argparse.Namespace) -> None:
+    """Move the rows of a parked partition for which an expression is true to dead letters.
+
+    Without ``--yes``, print only how many there are.
+    """
+    folder = _query(arguments.folder)
+    letters = folders.given(arguments.dead_letter)
+    if isinstance(letters, MountedPath):
+        letters = letters.absolute()
+    if arguments.yes:
+        finish(folder, arguments.partition)
+    elif any(not one.done for one in read_skips(folder)):
+        print("holdfast: an earlier skip has not finished; --yes finishes it", file=sys.stderr)
+    parked = [one for one in parked_partitions(folder) if one.partition == arguments.partition]
+    if not parked:
+        raise ValueError(f"partition {arguments.partition} is not parked in {folder}")
+    matching = parked_rows.matching(folder, parked, arguments.where)
+    numbers = _numbers(matching)
+    of_batches = [
+        [one.batch, one.rows - one.skipped_rows, len(numbers.get(one.batch, ()))]
+        for one in parked[0].inputs
+    ]
+    report.print_table(Table(["batch", "rows", "matching"], of_batches, frozenset()))
+    if not arguments.yes:
+        print("holdfast: nothing was changed; --yes moves the matching rows", file=sys.stderr)
+    elif matching.num_rows:
+        file = move(folder, parked[0], matching, letters)
+        print(f"holdfast: {matching.num_rows} rows are in {file}", file=sys.stderr)
+
+
+def _numbers(matching: pa.Table) -> Mapping[int, Sequence[int]]:
+    """Return the numbers of rows by batch."""
+    found: dict[int, list[int]] = {}
+    pairs = zip(matching[BATCH].to_pylist(), matching[ROW].to_pylist(), strict=True)
+    for batch, number in pairs:
+        found.setdefault(batch, []).append(number)
+    return found
+
+
+def ranges(numbers: Sequence[int]) -> tuple[Range, ...]:
+    """Return numbers as ascending ranges."""
+    found: list[Range] = []
+    for number in sorted(numbers):
+        if found and found[-1][1] == number:
+            found[-1] = (found[-1][0], number + 1)
+        else:
+            found.append((number, number + 1))
+    return tuple(found)
+
+
+def move(folder: AnyPath, parked: ParkedPartition, matching: pa.Table, letters: AnyPath) -> AnyPath:
+    """Move rows to a new file of dead letters, whose path is returned.
+
+    The file gets its name only when it is certain that no batch gives the rows to the sink. Until
+    then the query does not go on. `finish` ends a call that was interrupted, or takes it back.
+
+    Parameters
+    ----------
+    matching : pyarrow.Table
+        The rows with their numbers.
+
+    Raises
+    ------
+    OSError
+        If a batch of the query has begun and not ended, or a file cannot be written.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    _refuse_unfinished(folder, parked.partition)
+    letters.make_folder(exist_ok=True)
+    query = read_query_checkpoint(folder).query
+    name = f"{query}-{parked.operator}-{parked.partition}"
+    number = next(n for n in range(sys.maxsize) if not (letters / f"{name}-{n}.parquet").exists())
+    file = letters / f"{name}-{number}.parquet"
+    content = io.BytesIO()
+    errors = pa.array([parked.error] * matching.num_rows, pa.string())
+    pq.write_table(matching.drop_columns([ROW]).append_column(ERROR, errors), content)
+    staged = _staged(file)
+    staged.unlink(missing_ok=True)
+    staged.create(content.getvalue())
+    letters.sync()
+    numbers = _numbers(matching)
+    new = [
+        Skip(
+            operator=parked.operator,
+            partition=parked.partition,
+            batch=one.batch,
+            segment=one.segment,
+            rows=ranges(numbers[one.batch]),
+            dead_letters=str(file),
+            done=False,
+        )
+        for one in parked.inputs
+        if one.batch in numbers
+    ]
+    write_skips(folder, [*read_skips(folder), *new])
+    finish(folder, parked.partition)
+    return file
+
+
+def _staged(file: AnyPath) -> AnyPath:
+    # No reader of the folder looks at names that begin with a dot.
+    return file.with_name(f".{file.name}")
+
+
+def _refuse_unfinished(folder: AnyPath, partition: int) -> None:
+    if (batch := unfinished_batch(folder, partition)) is not None:
+        raise OSError(
+            f"batch {batch} of the query has begun and not ended, and may give the parked rows to "
+            "the sink. If the query runs, stop it, and try again. If it has stopped, start it once "
+            "so that the batch ends. A higher limit or isolation_rerun helps if it cannot end"
+        )
+
+
+def finish(folder: AnyPath, partition: int) -> None:
+    """End skips of a partition that were interrupted.
+
+    Raises
+    ------
+    OSError
+        If a batch may give the rows to the sink. The skips are taken back then.
+    """
+    skips = read_skips(folder)
+    begun = [one for one in skips if one.partition == partition and not one.done]
+    if not begun:
+        return
+    waiting = {
+        (one.operator, input.segment) for one in parked_partitions(folder) for input in one.inputs
+    }
+    files = {one.dead_letters for one in begun}
+    wait = all((one.operator, one.segment) in waiting for one in begun)
+    if not wait or unfinished_batch(folder, partition) is not None:
+        # A batch that began before the skip may have given the rows to the sink.
+        write_skips(folder, [one for one in skips if one not in begun])
+        for path in files:
+            _staged(folders.given(path)).unlink(missing_ok=True)
+        _refuse_unfinished(folder, partition)
+        return
+    for path in files:
+        file = folders.given(path)
+        if not file.exists():
+            size = _staged(file).status().st_size
+            file.parent.publish([(_staged(file).name, file.name, size)])
+            file.parent.sync()
+        _staged(file).unlink(missing_ok=True)
+    write_skips(folder, [replace(one, done=True) if one in begun else one for one in skips])

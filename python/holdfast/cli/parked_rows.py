@@ -1,0 +1,133 @@
+"""Parked rows, which are bytes of Spark: a local session decodes them."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast._jars import plugin_jars
+from holdfast.cli.java import stderr_to
+from holdfast.regions.checkpoint.parked import ParkedPartition
+from holdfast.regions.checkpoint.query_folder import STATE_FILES_FOLDER
+from holdfast.regions.files.mounted import MountedPath
+from holdfast.regions.files.paths import AnyPath
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+#: Ways to write rows to stdout.
+FORMATS: Final = ("json", "arrow", "parquet")
+
+#: The number of a row in its input.
+ROW: Final = "_row"
+
+
+def write(folder: AnyPath, parked: Sequence[ParkedPartition], form: str) -> None:
+    """Write the rows that wait to stdout, in one of `FORMATS`.
+
+    Raises
+    ------
+    ValueError
+        If stdout is a terminal, and the format is not for one.
+    """
+    if form != "json" and sys.stdout.isatty():
+        raise ValueError(f"--rows {form} writes bytes: send them to a file with '>'")
+    with _rows(folder, parked) as rows:
+        shown = rows.drop(ROW)
+        if form == "json":
+            for line in _as_json(shown).toLocalIterator():
+                print(line[0])
+            return
+        found = shown.toArrow()
+    if form == "arrow":
+        import pyarrow as pa
+
+        with pa.ipc.new_stream(sys.stdout.buffer, found.schema) as stream:
+            stream.write_table(found)
+        return
+    import pyarrow.parquet as pq
+
+    pq.write_table(found, sys.stdout.buffer)
+
+
+def _as_json(rows: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return rows.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}))
+
+
+def matching(folder: AnyPath, parked: Sequence[ParkedPartition], where: str) -> pa.Table:
+    """Return the rows that wait and for which an expression of Spark SQL is true.
+
+    Raises
+    ------
+    ValueError
+        If it is no such expression, or cannot be computed for a row.
+    """
+    from pyspark.errors import PySparkException
+
+    with _rows(folder, parked) as rows:
+        try:
+            return rows.where(where).toArrow()
+        except PySparkException as error:
+            message = str(error).splitlines()[0]
+            columns = ", ".join(rows.columns)
+            raise ValueError(f"--where {where!r}: {message} Columns: {columns}") from None
+
+
+@contextmanager
+def _rows(folder: AnyPath, parked: Sequence[ParkedPartition]) -> Iterator[DataFrame]:
+    """Read the rows of all inputs, without those that were skipped, until the end of the block."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import DataFrame
+
+    with session() as spark:
+        jvm: Any = spark._jvm
+        whole = folder.absolute() if isinstance(folder, MountedPath) else folder
+        segments = (whole / STATE_FILES_FOLDER).spark_name
+        found = jvm.io.holdfast.spark.isolation.ParkedRows(spark._jsparkSession, segments)
+        try:
+            for partition in parked:
+                for one in partition.inputs:
+                    found.add(
+                        str(partition.operator),
+                        partition.partition,
+                        one.owner.store,
+                        one.batch,
+                        b"".join(piece.to_bytes() for piece in one.pieces),
+                        ",".join(str(number) for range in one.skipped for number in range),
+                    )
+            sides = [DataFrame(side, spark) for side in found.frames()]
+        except PySparkException as error:
+            raise OSError(str(error).splitlines()[0]) from None
+        rows = sides[0]
+        for side in sides[1:]:
+            rows = rows.unionByName(side, allowMissingColumns=True)
+        yield rows
+
+
+@contextmanager
+def session() -> Iterator[SparkSession]:
+    """Run a local session of Spark that says nothing."""
+    if find_spec("pyspark") is None:
+        raise OSError("parked rows are read by Spark: install 'holdfast-spark[spark]'")
+    from pyspark.sql import SparkSession
+
+    builder = (
+        SparkSession.builder.master("local[*]")
+        .config("spark.jars", ",".join(map(str, plugin_jars())))
+        .config("spark.ui.enabled", "false")
+    )
+    with tempfile.TemporaryFile() as log:
+        with stderr_to(log):
+            spark = builder.getOrCreate()
+        spark.sparkContext.setLogLevel("OFF")
+        try:
+            yield spark
+        finally:
+            spark.stop()

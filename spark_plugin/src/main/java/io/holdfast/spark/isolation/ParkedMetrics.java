@@ -1,0 +1,52 @@
+package io.holdfast.spark.isolation;
+
+import io.holdfast.spark.store.NativeStore;
+import io.holdfast.spark.store.StoreMetrics;
+import java.io.Serializable;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.metric.SQLMetric;
+import org.apache.spark.sql.execution.metric.SQLMetrics;
+import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter;
+import scala.Option;
+
+/**
+ * Metrics of an operator that tell of parked partitions.
+ *
+ * @param keys in all partitions, parked or not
+ */
+record ParkedMetrics(SQLMetric keys, SQLMetric partitions, SQLMetric rows, SQLMetric bytes)
+    implements Serializable {
+  static ParkedMetrics of(StateStoreWriter operator) {
+    return new ParkedMetrics(
+        metric(operator, "numTotalStateRows"),
+        metric(operator, StoreMetrics.PARKED_PARTITIONS),
+        metric(operator, StoreMetrics.PARKED_ROWS),
+        metric(operator, StoreMetrics.PARKED_BYTES));
+  }
+
+  static SQLMetric metric(StateStoreWriter operator, String name) {
+    Option<SQLMetric> shown = operator.metrics().get(name);
+    return shown.isDefined()
+        ? shown.get()
+        : SQLMetrics.createMetric(((SparkPlan) operator).sparkContext(), name);
+  }
+
+  /**
+   * A store of a partition is parked.
+   *
+   * @param id of the parked version
+   * @param base id of its content; null for none
+   */
+  void report(String name, NativeStore store, String id, String base) {
+    for (NativeStore.Pending pending : store.pending(id)) {
+      rows.add(pending.rows());
+      bytes.add(pending.bytes());
+    }
+    long count = store.knownKeys(base);
+    store.noteKeys(id, count);
+    // Spark counts a row of a join once, too.
+    if (!name.endsWith("-keyToNumValues")) {
+      keys.add(count);
+    }
+  }
+}
