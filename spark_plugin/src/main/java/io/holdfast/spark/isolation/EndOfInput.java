@@ -64,9 +64,10 @@ public final class EndOfInput extends MultiBatchExecutor {
     }
     String message =
         String.format(
-            "The input is used up, and rows are parked in %s: %s. Repair the program and start the"
-                + " query again: the rows come with its next batch, which needs new input. With"
-                + " isolation_end='log' the query ends without this error.",
+            "The input is used up, and rows are parked in %1$s: %2$s. Repair the program and start"
+                + " the query again: the rows come with its next batch, which needs new input."
+                + " `holdfast parked %1$s` shows them. With isolation_end='log' the query ends"
+                + " without this error.",
             checkpoint, parked);
     if (HoldfastConf.isolationEndFails(conf.getPropsWithPrefix(""))) {
       throw new HoldfastException(message);
