@@ -109,6 +109,8 @@ def skip(arguments: argparse.Namespace) -> None:
         for one in parked[0].inputs
     ]
     report.print_table(Table(["batch", "rows", "matching"], of_batches, frozenset()))
+    # The message on stderr is about the table.
+    sys.stdout.flush()
     if not arguments.yes:
         print("holdfast: nothing was changed; --yes moves the matching rows", file=sys.stderr)
     elif matching.num_rows:
