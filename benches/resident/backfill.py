@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from common.java import compile_java
 from common.limits import memory_limit
 from common.report import Result
 from common.rounds import Metric, Run, in_rounds
@@ -22,7 +23,7 @@ from resident.inputs import AllRows, Expected
 from resident.measure import Filled
 from resident.queries import ALL_QUERIES, BACKFILLS, Query
 
-_CHILD = Path(__file__).parent / "child.py"
+_HERE = Path(__file__).parent
 _SILENCE_S = 1800.0
 _KIB = 1024
 _MIB = 1 << 20
@@ -95,13 +96,16 @@ class Plan:
             If a run fails.
         WrongStateError
             If a batch puts out other rows than its input asks for, or the state has.
+        BuildError
+            If the Java part cannot be compiled.
         """
+        classes = compile_java(_HERE / "java", into=self.folder / f"{self.title}-classes")
         with screen.runs():
             runs = list(
                 in_rounds(
                     self.providers,
                     self.rounds,
-                    lambda provider, number: self._run(screen, provider, number),
+                    lambda provider, number: self._run(screen, classes, provider, number),
                 )
             )
         return Result(
@@ -122,13 +126,13 @@ class Plan:
             notes=NOTES,
         )
 
-    def _run(self, screen: Screen, provider: str, round_number: int) -> Run:
+    def _run(self, screen: Screen, classes: Path, provider: str, round_number: int) -> Run:
         load = os.getloadavg()[0]
         line = screen.run(f"round {round_number + 1}, {TITLES[provider]}", rows=None)
         line.note("without state")
-        base = self._batch(provider, AllRows(), without_state=True)
+        base = self._batch(classes, provider, AllRows(), without_state=True)
         line.note(f"{self.rows:,} rows")
-        found = self._batch(provider, self.query.expected(), without_state=False)
+        found = self._batch(classes, provider, self.query.expected(), without_state=False)
         line.finish(f"{found['batch_ms'] / 1000:,.0f} s")
         for one in (base, found):
             self.batches.append({"provider": provider, "round": round_number, **one})
@@ -146,7 +150,7 @@ class Plan:
         return Run(provider=provider, round_number=round_number, load=load, values=values)
 
     def _batch(
-        self, provider: str, expected: Expected, *, without_state: bool
+        self, classes: Path, provider: str, expected: Expected, *, without_state: bool
     ) -> Mapping[str, Any]:
         """Run one batch of new keys on a checkpoint of its own, in a process of its own."""
         folder = self.folder / self.title
@@ -158,16 +162,16 @@ class Plan:
                 stands.take(self.query, provider, fields)
                 batches.append(fields)
 
-        is_ours = provider == "holdfast"
+        limit = memory_limit(provider, self.target_mib) if provider == "holdfast" else {}
         follow(
-            [str(_CHILD)],
+            [str(_HERE / "child.py")],
             spec={
                 "query": self.query.name,
                 "provider": provider,
                 "partitions": _PARTITIONS,
                 "driver_memory": _HEAP,
                 "folder": str(folder),
-                "settings": memory_limit(provider, self.target_mib) if is_ours else {},
+                "settings": {"spark.driver.extraClassPath": str(classes), **limit},
                 "fills": False,
                 "without_state": without_state,
                 "new": True,

@@ -15,7 +15,7 @@ _Result = Row("number", "rows", "total")
 
 #: A key takes as much time in Python whatever its size: a large state of such keys is made in
 #: minutes.
-_NOTE_BYTES = 480
+NOTE_BYTES = 480
 
 
 def as_they_are(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -41,7 +41,7 @@ class Accounts(StatefulProcessor):
         for row in rows:
             count += 1
             total += row["amount"]
-        self._account.update((count, total, f"{key[0]:0{_NOTE_BYTES}d}"))
+        self._account.update((count, total, f"{key[0]:0{NOTE_BYTES}d}"))
         yield _Result(key[0], count, total)
 
     def close(self) -> None:
@@ -60,7 +60,7 @@ class Histories(StatefulProcessor):
         rows: Iterator[Row],
         timerValues: TimerValues,  # noqa: N803
     ) -> Iterator[Row]:
-        note = f"{key[0]:0{_NOTE_BYTES}d}"
+        note = f"{key[0]:0{NOTE_BYTES}d}"
         self._history.appendList([(row["amount"], note) for row in rows])
         count = total = 0
         for amount, _ in self._history.get():

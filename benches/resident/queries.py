@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from resident.inputs import (
     ROWS_OF_FEW,
@@ -101,14 +101,35 @@ def _join_with_few(streams: Sequence[DataFrame]) -> DataFrame:
     return _inner_join((left, right.where(right["amount"] % ROWS_OF_FEW == 0)))
 
 
-def _transform_with_lists(streams: Sequence[DataFrame]) -> DataFrame:
+def _in_groups(stream: DataFrame) -> DataFrame:
     from pyspark.sql import functions as sf
 
+    return stream.withColumn("number", sf.floor(sf.col("number") / ROWS_OF_GROUP))
+
+
+def _transform_with_lists(streams: Sequence[DataFrame]) -> DataFrame:
     from resident.processor import OUTPUT, Histories
 
-    grouped = streams[0].withColumn("number", sf.floor(sf.col("number") / ROWS_OF_GROUP))
-    transformed = grouped.groupBy("number").transformWithState(
-        Histories(), outputStructType=OUTPUT, outputMode="Update", timeMode="None"
+    transformed = (
+        _in_groups(streams[0])
+        .groupBy("number")
+        .transformWithState(
+            Histories(), outputStructType=OUTPUT, outputMode="Update", timeMode="None"
+        )
+    )
+    return transformed.withColumn("check", transformed["rows"] + transformed["total"])
+
+
+def _transform_with_lists_on_jvm(streams: Sequence[DataFrame]) -> DataFrame:
+    from pyspark.sql import DataFrame
+
+    from resident.processor import NOTE_BYTES
+
+    rows = _in_groups(streams[0])
+    # Its class is on the class path of the suite `backfill`.
+    jvm: Any = rows.sparkSession._jvm
+    transformed = DataFrame(
+        jvm.io.holdfast.bench.Histories.of(rows._jdf, NOTE_BYTES), rows.sparkSession
     )
     return transformed.withColumn("check", transformed["rows"] + transformed["total"])
 
@@ -193,6 +214,7 @@ BACKFILLS: Mapping[str, Backfill] = {
     "drop-duplicates": Backfill(rows=20_000_000),
     "join-with-few": Backfill(rows=10_000_000),
     "transform-with-lists": Backfill(rows=2_000_000, without_state=shuffled_to_python),
+    "transform-with-lists-on-jvm": Backfill(rows=2_000_000),
 }
 
 ALL_QUERIES: Mapping[str, Query] = {
@@ -210,6 +232,15 @@ ALL_QUERIES: Mapping[str, Query] = {
         name="transform-with-lists",
         title=f"transformWithState in Python, a list of {ROWS_OF_GROUP} rows for each key",
         build=_transform_with_lists,
+        expected=TotalsOfGroups,
+        output_mode="update",
+        tables=("input",),
+        fill_keys=100_000,
+    ),
+    "transform-with-lists-on-jvm": Query(
+        name="transform-with-lists-on-jvm",
+        title=f"transformWithState in Java, a list of {ROWS_OF_GROUP} rows for each key",
+        build=_transform_with_lists_on_jvm,
         expected=TotalsOfGroups,
         output_mode="update",
         tables=("input",),
