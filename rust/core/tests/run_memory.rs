@@ -224,7 +224,7 @@ fn what_leaves_memory_takes_no_copy_of_what_stays() {
 fn a_session_that_leaves_memory_merges_its_runs_when_its_tables_are_gone() {
     let _turn = turn();
     let (mut world, _) = store_of(1);
-    let keys_of_run = 200_000;
+    let keys_of_run = 100_000;
     let mut tables = 0;
     let (_, peak) = peak_of(|| {
         world.store.begin().unwrap();
@@ -239,7 +239,7 @@ fn a_session_that_leaves_memory_merges_its_runs_when_its_tables_are_gone() {
         world.store.commit(&world.writer).unwrap()
     });
     // Changes are sorted by 16 bytes for each.
-    let bound = tables + OUTPUT_BYTES + 16 * keys_of_run as usize + 4 * MIB;
+    let bound = tables + OUTPUT_BYTES + 16 * keys_of_run as usize;
     assert!(
         peak < bound,
         "{peak} bytes, at most {bound}, of which {tables} are tables"
