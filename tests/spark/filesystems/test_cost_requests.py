@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.commands import run
+from support.spark.commands import run_command
 from support.spark.jobs import run_job
-from support.spark.object_stores import S3Server
+from support.spark.object_stores import S3Server, Store
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -33,6 +35,27 @@ def predicted(capsys: pytest.CaptureFixture[str], path: Path) -> list[Any]:
     return [query["ways"] for query in json.loads("\n".join(lines))["queries"]]
 
 
+def run_queries(
+    s3: S3Server, store: Store, folder: Path, query: str, variants: Sequence[str], *, events: Path
+) -> list[str]:
+    """Run a query on each provider; returns what the job printed."""
+    events.mkdir()
+    conf = {
+        "spark.sql.shuffle.partitions": str(PARTITIONS),
+        f"{STATE}maintenanceInterval": "1h",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": events.as_uri(),
+    }
+    return run_job(
+        "spark/cost_job.py",
+        *("--root", store.uri, "--metrics-port", str(s3.metrics_port), "--query", query),
+        *("--variants", *variants),
+        folder=folder,
+        settings=store.settings | conf,
+    )
+
+
 @pytest.mark.parametrize(
     ("query", "variants"),
     [
@@ -50,21 +73,7 @@ def test_predicted_requests_are_within_a_tenth_of_those_that_a_server_counts(
 ) -> None:
     store = s3.store(f"{query}-{variants[0]}")
     events = tmp_path / "events"
-    events.mkdir()
-    conf = {
-        "spark.sql.shuffle.partitions": str(PARTITIONS),
-        f"{STATE}maintenanceInterval": "1h",
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.compress": "false",
-        "spark.eventLog.dir": events.as_uri(),
-    }
-    lines = run_job(
-        "spark/cost_job.py",
-        *("--root", store.uri, "--metrics-port", str(s3.metrics_port), "--query", query),
-        *("--variants", *variants),
-        folder=tmp_path,
-        settings=store.settings | conf,
-    )
+    lines = run_queries(s3, store, tmp_path, query, variants, events=events)
     counted = {}
     for seen in map(json.loads, lines):
         requests = seen["requests"]
@@ -87,3 +96,18 @@ def test_predicted_requests_are_within_a_tenth_of_those_that_a_server_counts(
         if "holdfast" in counted and variant != "holdfast":
             requests = of_folder["with Holdfast"]["requests"]
             assert requests == pytest.approx(counted["holdfast"], rel=0.1), variant
+
+
+@pytest.mark.full
+def test_a_checkpoint_is_read_by_its_uri_as_by_its_path(
+    s3: S3Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = s3.store("by-uri")
+    variants = ("rocksdb", "holdfast")
+    run_queries(s3, store, tmp_path, "aggregation", variants, events=tmp_path / "events")
+    for variant in variants:
+        command = ("cost", "--json", "--executors", "1", f"{store.uri}/{variant}")
+        done = run_command(store.settings, tmp_path, *command)
+        assert done.returncode == 0, done.stderr
+        by_uri = [query["ways"] for query in json.loads(done.stdout)["queries"]]
+        assert by_uri == predicted(capsys, Path(store.folder / variant))
