@@ -22,8 +22,7 @@ from holdfast.regions.checkpoint.parked import (
     write_skips,
 )
 from holdfast.regions.checkpoint.query_folder import is_query_checkpoint, read_query_checkpoint
-from holdfast.regions.files.mounted import MountedPath
-from holdfast.regions.files.paths import AnyPath
+from holdfast.regions.files.paths import AnyPath, absolute
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,9 +91,7 @@ def skip(arguments: argparse.Namespace) -> None:
     Without ``--yes``, print only how many there are.
     """
     folder = _query(arguments.folder)
-    letters = folders.given(arguments.dead_letter)
-    if isinstance(letters, MountedPath):
-        letters = letters.absolute()
+    letters = absolute(folders.given(arguments.dead_letter))
     if arguments.yes:
         finish(folder, arguments.partition)
     elif any(not one.done for one in read_skips(folder)):

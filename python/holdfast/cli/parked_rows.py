@@ -13,8 +13,7 @@ from holdfast._jars import plugin_jars
 from holdfast.cli.java import stderr_to
 from holdfast.regions.checkpoint.parked import ParkedPartition
 from holdfast.regions.checkpoint.query_folder import STATE_FILES_FOLDER
-from holdfast.regions.files.mounted import MountedPath
-from holdfast.regions.files.paths import AnyPath
+from holdfast.regions.files.paths import AnyPath, absolute
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,8 +87,7 @@ def _rows(folder: AnyPath, parked: Sequence[ParkedPartition]) -> Iterator[DataFr
 
     with session() as spark:
         jvm: Any = spark._jvm
-        whole = folder.absolute() if isinstance(folder, MountedPath) else folder
-        segments = (whole / STATE_FILES_FOLDER).spark_name
+        segments = (absolute(folder) / STATE_FILES_FOLDER).spark_name
         found = jvm.io.holdfast.spark.isolation.ParkedRows(spark._jsparkSession, segments)
         try:
             for partition in parked:

@@ -49,6 +49,11 @@ def any_folder(path: str | os.PathLike[str] | HadoopPath) -> AnyPath:
     return local_folder(path) if is_local else qualified(path)
 
 
+def absolute(path: AnyPath) -> AnyPath:
+    """Return the path from the root: a mounted one may begin in the folder of this process."""
+    return path.absolute() if isinstance(path, MountedPath) else path
+
+
 def owned_folder(location: str | os.PathLike[str]) -> AnyPath:
     """Return the folder that a sink calls its own: an absolute path is mounted."""
     text = os.fspath(location)
