@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -70,6 +71,8 @@ def matching(folder: AnyPath, parked: Sequence[ParkedPartition], where: str) -> 
     """
     from pyspark.errors import PySparkException
 
+    # PySpark logs what it raises.
+    logging.getLogger("SQLQueryContextLogger").disabled = True
     with _rows(folder, parked) as rows:
         try:
             return rows.where(where).toArrow()
