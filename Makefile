@@ -118,9 +118,10 @@ test-full: $(VENV)/installed  ## what takes too long for every run: the whole ma
 	$(BIN)/python -m pytest -m full $(PYTEST_ARGS)
 
 .PHONY: fuzz
-fuzz: tools  ## forged files, metadata and ids, each for FUZZ_SECONDS (600), and requests; what fails names its seed
+fuzz: tools  ## forged files, metadata and ids, each for FUZZ_SECONDS (600), requests and histories; what fails names its seed
 	HOLDFAST_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test -p holdfast-core --locked --test forged -- --nocapture
 	PROPTEST_CASES=20000 cargo test -p holdfast-wire --locked strangers
+	HOLDFAST_SIM_HISTORIES=20000 cargo test -p holdfast-sim --locked --test histories
 
 .PHONY: soak
 soak: soak-stores soak-regional  ## both soaks, one after the other

@@ -2,13 +2,11 @@
 //! fails with file, offset and owner. A damaged base image is rebuilt from what it replaced.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use common::{assert_damage, content, options, plain};
+use crate::common::{assert_damage, content, options, plain};
 use holdfast_core::format::{Compression, SegmentKind, read_head};
 use holdfast_core::segment::SegmentWriter;
 use holdfast_core::state::{CommitId, FIRST_FAMILY, KeyRange, MemoryBudget, ScanOf, StateStore};

@@ -2,12 +2,10 @@
 //! local disk.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-mod common;
-
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use common::faulty;
+use crate::common::faulty;
 use holdfast_core::Owner;
 use holdfast_core::Term;
 use holdfast_core::segment::{SegmentWriter, WriterOptions};

@@ -1,14 +1,12 @@
 //! Truncation at every byte and a flip of every byte: errors, never panics, never wrong data.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-mod common;
-
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use common::frames::{bytes_field, frame, number_field};
-use common::{append, assert_damage, faulty, options, owner, payload};
+use crate::common::frames::{bytes_field, frame, number_field};
+use crate::common::{append, assert_damage, faulty, options, owner, payload};
 use holdfast_core::checkpoint::read_file;
 use holdfast_core::format::{
     Compression, FileIndex, read_head, read_index, read_sealed_index, read_segment,

@@ -1,16 +1,14 @@
 //! Files of every version ever written stay readable; their corrupt twins are refused.
 //!
-//! `cargo test -p holdfast-core --test format_fixtures -- --ignored` writes them again, which is
+//! `cargo test -p holdfast-core --test all format_fixtures -- --ignored` writes them again, which is
 //! only right for a new version in a new folder.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
-
-mod common;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use common::{append, options, owner, payload};
+use crate::common::{append, options, owner, payload};
 use holdfast_core::format::{Compression, FileIndex, read_head, read_index, read_segment};
 use holdfast_core::segment::SegmentWriter;
 use holdfast_core::storage::LocalStorage;

@@ -1,9 +1,7 @@
 //! What is written is read back, for any owner, payload and lineage.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-mod common;
-
-use common::{faulty, options};
+use crate::common::{faulty, options};
 use holdfast_core::format::{
     Compression, NewSegment, SegmentHead, SegmentKind, TableKeys, read_head, read_index,
     read_segment,
@@ -65,7 +63,7 @@ fn any_payload() -> impl Strategy<Value = Vec<u8>> {
         8 => prop::collection::vec(any::<u8>(), 0..3000),
         4 => (any::<u8>(), 0..100_000usize).prop_map(|(byte, len)| vec![byte; len]),
         1 => (any::<u64>(), (1usize << 20) - 2..(1 << 20) + 3)
-            .prop_map(|(seed, len)| common::payload(seed % 1000, len)),
+            .prop_map(|(seed, len)| crate::common::payload(seed % 1000, len)),
     ]
 }
 
@@ -125,7 +123,7 @@ fn a_footer_of_many_segments_spans_frames() {
     );
     // 12,000 entries of about 60 bytes are more than one footer frame.
     let refs: Vec<_> = (0..12_000u64)
-        .map(|i| common::append(&writer, &common::owner("r"), i, b"x").unwrap())
+        .map(|i| crate::common::append(&writer, &crate::common::owner("r"), i, b"x").unwrap())
         .collect();
     writer.seal().unwrap();
     let index = read_index(storage.as_ref(), refs[0].file).unwrap();

@@ -1,11 +1,9 @@
 //! A file whose writer died is listed shorter than it is for a while, as HDFS does.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{append, owner};
+use crate::common::{append, owner};
 use holdfast_core::liveness::RestoredCheckpoint;
 use holdfast_core::reclaim::{ReclaimReport, reclaim_orphans};
 use holdfast_core::segment::{SegmentWriter, WriterOptions};

@@ -238,7 +238,7 @@ fn a_cache_whose_disk_is_full_gives_it_back_and_says_why() {
     }
     let mut test = in_namespace("exec \"$2\" --exact --nocapture \"$3\"");
     test.arg(env::current_exe().unwrap());
-    test.arg("a_cache_whose_disk_is_full_gives_it_back_and_says_why");
+    test.arg("local_cache::a_cache_whose_disk_is_full_gives_it_back_and_says_why");
     let done = test.env(FULL_DISK, disk.path()).output().unwrap();
     let printed = String::from_utf8_lossy(&done.stdout);
     assert!(done.status.success(), "{done:?}");

@@ -1,13 +1,11 @@
 //! Several managers of one folder: which of them may write, and files that are gone.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{faulty, owner};
+use crate::common::{faulty, owner};
 use holdfast_core::format::{NewSegment, SegmentKind};
 use holdfast_core::manager::{ManagerOptions, Retained, SnapshotManager};
 use holdfast_core::storage::{LocalStorage, Storage};

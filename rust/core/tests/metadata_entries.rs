@@ -1,9 +1,7 @@
 //! Entries of regions: what they refuse, how they fall back, which segments they need.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-mod common;
-
-use common::metadata::{
+use crate::common::metadata::{
     empty_region, full_region, in_flight, metadata, new_metadata, operator, pieces, reference,
     state,
 };

@@ -1,13 +1,11 @@
 //! Bytes of metadata files: what was written is read, and nothing else is taken for it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-mod common;
-
-use common::frames::{
+use crate::common::frames::{
     COORDINATORS, HEADER, REGIONS, TRAILER, bytes_field, file, frame, number_field, positions,
     record, trailer,
 };
-use common::metadata::{
+use crate::common::metadata::{
     empty_region, full_region, metadata, new_metadata, operator, pieces, reference, state,
 };
 use holdfast_core::checkpoint::{

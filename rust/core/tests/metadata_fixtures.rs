@@ -1,15 +1,13 @@
 //! Metadata of every version ever written stays readable; its corrupt twins are refused.
 //!
-//! `cargo test -p holdfast-core --test metadata_fixtures -- --ignored` writes it again, which is
+//! `cargo test -p holdfast-core --test all metadata_fixtures -- --ignored` writes it again, which is
 //! only right for a new version in a new folder.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-mod common;
-
 use std::path::{Path, PathBuf};
 
-use common::frames::{HEADER, frame, number_field, positions};
-use common::metadata::metadata;
+use crate::common::frames::{HEADER, frame, number_field, positions};
+use crate::common::metadata::metadata;
 use holdfast_core::checkpoint::{Metadata, file_name, read};
 use holdfast_core::storage::LocalStorage;
 use holdfast_core::{CheckpointId, Error, ErrorKind};

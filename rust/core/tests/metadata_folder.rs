@@ -1,12 +1,10 @@
 //! Metadata files in a folder: whole or absent, whatever fails and whenever it crashes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-mod common;
-
 use std::path::Path;
 
-use common::faulty;
-use common::metadata::{metadata, new_metadata};
+use crate::common::faulty;
+use crate::common::metadata::{metadata, new_metadata};
 use holdfast_core::checkpoint::{Metadata, delete, file_name, list, parse_name, read, write};
 use holdfast_core::storage::{LocalStorage, Storage};
 use holdfast_core::{CheckpointId, ErrorKind};

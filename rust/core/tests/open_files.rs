@@ -2,14 +2,12 @@
 //! handles, no more than there may be. Descriptors are counted by folder.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use common::open_files::open_below;
-use common::{options, plain};
+use crate::common::open_files::open_below;
+use crate::common::{options, plain};
 use holdfast_core::format::{Compression, read_head};
 use holdfast_core::segment::SegmentWriter;
 use holdfast_core::state::{

@@ -1,13 +1,11 @@
 //! Segments that are read one by one through files that stay open: requests, and what changed meanwhile.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-mod common;
-
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use common::{append, faulty, options, owner, payload};
+use crate::common::{append, faulty, options, owner, payload};
 use holdfast_core::format::{Compression, OpenedFiles};
 use holdfast_core::segment::SegmentWriter;
 use holdfast_core::{ErrorKind, SegmentRef, Term};

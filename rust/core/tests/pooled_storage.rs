@@ -2,13 +2,11 @@
 //! counted by folder, so that tests of one process may run at once.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-mod common;
-
 use std::path::Path;
 use std::sync::{Arc, Barrier};
 
-use common::faulty;
-use common::open_files::open_below;
+use crate::common::faulty;
+use crate::common::open_files::open_below;
 use holdfast_core::storage::{
     AppendFile, Capabilities, HandlePool, LocalStorage, ObjectMeta, PooledStorage, ReadFile,
     Storage,

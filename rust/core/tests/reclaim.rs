@@ -1,13 +1,11 @@
 //! Reclaiming files that no manager looks after.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-mod common;
-
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use common::{append, faulty, options, owner};
+use crate::common::{append, faulty, options, owner};
 use holdfast_core::format::Compression;
 use holdfast_core::liveness::{
     Floors, ListedFile, ListedKind, ListedSegment, RestoredCheckpoint, sort_out,

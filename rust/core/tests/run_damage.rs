@@ -2,13 +2,11 @@
 //! offset and owner, by all who read them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-mod common;
-
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use common::frames::positions;
-use common::{assert_damage, content, options, owner, plain};
+use crate::common::frames::positions;
+use crate::common::{assert_damage, content, options, owner, plain};
 use holdfast_core::format::{
     Compression, NewSegment, SegmentKind, read_any_head, read_head, read_index, read_segment,
 };

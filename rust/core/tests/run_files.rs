@@ -2,15 +2,13 @@
 //! touch the ones before.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-mod common;
-
 use std::collections::{BTreeSet, HashSet};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Barrier};
 
-use common::{append, faulty, options, owner, payload, plain};
+use crate::common::{append, faulty, options, owner, payload, plain};
 use holdfast_core::format::{Compression, NewSegment, SegmentKind, read_index, read_segment};
 use holdfast_core::segment::{Durability, RunWriter, SegmentWriter};
 use holdfast_core::state::{CommitId, FIRST_FAMILY, SharedStore, StateStore, StoreFolder};
@@ -555,7 +553,7 @@ fn a_process_killed_in_the_middle_of_a_later_run_leaves_the_ones_before() {
         write_until_killed(Path::new(&folder));
     }
     let dir = tempfile::tempdir().unwrap();
-    let this = "a_process_killed_in_the_middle_of_a_later_run_leaves_the_ones_before";
+    let this = "run_files::a_process_killed_in_the_middle_of_a_later_run_leaves_the_ones_before";
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", this, "--nocapture"])
         .env(FOLDER, dir.path())

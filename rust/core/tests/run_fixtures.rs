@@ -1,16 +1,14 @@
 //! Runs of every version ever written stay readable; their corrupt twins are refused.
 //!
-//! `cargo test -p holdfast-core --test run_fixtures -- --ignored` writes them again, which is only
+//! `cargo test -p holdfast-core --test all run_fixtures -- --ignored` writes them again, which is only
 //! right for a new version in a new folder.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
-
-mod common;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use common::frames::positions;
-use common::{options, owner};
+use crate::common::frames::positions;
+use crate::common::{options, owner};
 use holdfast_core::format::{
     Compression, FileIndex, NewSegment, SegmentKind, read_head, read_index, read_segment,
 };

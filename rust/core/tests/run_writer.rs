@@ -2,11 +2,9 @@
 //! `run_files`), and what is not finished nowhere.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-mod common;
-
 use std::collections::BTreeSet;
 
-use common::{append, content, faulty, options, owner, payload, plain, writer};
+use crate::common::{append, content, faulty, options, owner, payload, plain, writer};
 use holdfast_core::format::{Compression, NewSegment, SegmentKind, read_index, read_segment};
 use holdfast_core::segment::{Durability, RunWriter, SegmentWriter};
 use holdfast_core::state::{CommitId, DeltaRuns, StateStore};

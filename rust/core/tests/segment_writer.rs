@@ -1,14 +1,12 @@
 //! The segment writer: packing, rolling, durability and failures.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{append, faulty, options, owner, payload, writer};
+use crate::common::{append, faulty, options, owner, payload, writer};
 use holdfast_core::format::{Compression, read_index, read_segment};
 use holdfast_core::segment::SegmentWriter;
 use holdfast_core::storage::{AppendFile, Capabilities, ObjectMeta, ReadFile, Storage};

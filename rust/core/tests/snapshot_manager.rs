@@ -1,12 +1,10 @@
 //! The snapshot manager over real files.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
-use common::{faulty, owner, payload};
+use crate::common::{faulty, owner, payload};
 use holdfast_core::format::{Compression, NewSegment, SegmentKind, read_index};
 use holdfast_core::manager::{
     Fallbacks, ManagerOptions, RestoredCheckpoint, Retained, SnapshotManager,
@@ -577,7 +575,7 @@ fn the_space_of_the_open_file_is_bounded() {
     {
         let (_dir, storage) = faulty();
         let options = ManagerOptions {
-            writer: common::options(32 << 20, Compression::None),
+            writer: crate::common::options(32 << 20, Compression::None),
             ..Default::default()
         };
         let manager = SnapshotManager::open_next_term(storage.clone(), options, 1).unwrap();

@@ -2,15 +2,13 @@
 //! column families.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-mod common;
-
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use common::families::{
+use crate::common::families::{
     Change, FAMILIES, Model, apply, change, check, every_key, open, options, scan, sorted,
 };
-use common::{Entries, parse};
+use crate::common::{Entries, parse};
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{
     CommitId, FIRST_FAMILY, KeyLayout, KeyRange, MemoryBudget, ScanOf, StateStore,
@@ -228,7 +226,7 @@ proptest! {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
-    /// `cargo test -p holdfast-core --test state_content -- --ignored` takes minutes.
+    /// `cargo test -p holdfast-core --test all state_content -- --ignored` takes minutes.
     #[test]
     #[ignore = "10,000 histories"]
     fn the_content_equals_maps_where_keys_leave_memory_in_many_histories(

@@ -2,12 +2,10 @@
 //! and what is written and kept follows what changes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-mod common;
-
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use common::{content, faulty, options, plain};
+use crate::common::{content, faulty, options, plain};
 use holdfast_core::format::{Compression, SegmentKind, read_head};
 use holdfast_core::liveness::Floors;
 use holdfast_core::reclaim::{IndexCache, reclaim};
@@ -338,7 +336,7 @@ proptest! {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
-    /// `cargo test -p holdfast-core --test state_delta_runs -- --ignored` takes minutes.
+    /// `cargo test -p holdfast-core --test all state_delta_runs -- --ignored` takes minutes.
     #[test]
     #[ignore = "10,000 histories"]
     fn retained_versions_load_whatever_was_reclaimed_in_many_histories(

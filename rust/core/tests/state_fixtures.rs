@@ -1,17 +1,15 @@
 //! Checkpoints of every version ever written load; a damaged run is rebuilt.
 //!
-//! `cargo test -p holdfast-core --test state_fixtures -- --ignored` writes them again, which is only
+//! `cargo test -p holdfast-core --test all state_fixtures -- --ignored` writes them again, which is only
 //! right for a new version in a new folder.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
-
-mod common;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use common::{content, options, plain};
+use crate::common::{content, options, plain};
 use holdfast_core::format::{Compression, NewSegment, SegmentKind, read_head};
 use holdfast_core::segment::SegmentWriter;
 use holdfast_core::state::{

@@ -3,15 +3,13 @@
 //! comes and goes, files that are reclaimed, damage while they are read, and batches whose input is parked.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-mod common;
-
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::families::{Change, Model, apply, change, check, every_key, look_at};
-use common::{faulty, options};
+use crate::common::families::{Change, Model, apply, change, check, every_key, look_at};
+use crate::common::{faulty, options};
 use holdfast_core::format::{Compression, read_head};
 use holdfast_core::liveness::Floors;
 use holdfast_core::reclaim::{IndexCache, reclaim};
@@ -690,7 +688,7 @@ fn the_content_equals_maps_through_everything() {
     play(100);
 }
 
-/// `cargo test --release -p holdfast-core --test state_histories -- --ignored` takes minutes.
+/// `cargo test --release -p holdfast-core --test all state_histories -- --ignored` takes minutes.
 #[test]
 #[ignore = "10,000 histories"]
 fn the_content_equals_maps_through_everything_in_many_histories() {

@@ -2,12 +2,10 @@
 //! beside their work. And damage that a session comes upon where its state is still in a run.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-mod common;
-
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use common::{Entries, assert_damage, faulty, parse, plain};
+use crate::common::{Entries, assert_damage, faulty, parse, plain};
 use holdfast_core::format::read_head;
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{

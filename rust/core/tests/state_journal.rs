@@ -1,17 +1,15 @@
 //! Journals: every operation of a commit, for readers of changes.
 //!
-//! `cargo test -p holdfast-core --test state_journal -- --ignored` writes the fixtures again, which is
+//! `cargo test -p holdfast-core --test all state_journal -- --ignored` writes the fixtures again, which is
 //! only right for a new version in a new folder.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use common::{append, content, faulty, options, owner, plain, writer};
+use crate::common::{append, content, faulty, options, owner, plain, writer};
 use holdfast_core::format::{Compression, SegmentKind, read_head, read_index, read_segment};
 use holdfast_core::segment::SegmentWriter;
 use holdfast_core::state::{

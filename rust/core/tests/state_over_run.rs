@@ -2,12 +2,10 @@
 //! rewinds, loads, merges, scans; and what happens when the run cannot be read.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-mod common;
-
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use common::{Entries, faulty, parse};
+use crate::common::{Entries, faulty, parse};
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{
     CommitId, FIRST_FAMILY, FamilyOptions, KeyLayout, KeyRange, MemoryBudget, MergedRun, ScanBatch,
@@ -442,7 +440,7 @@ proptest! {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
-    /// `cargo test -p holdfast-core --test state_over_run -- --ignored` takes minutes.
+    /// `cargo test -p holdfast-core --test all state_over_run -- --ignored` takes minutes.
     #[test]
     #[ignore = "10,000 histories"]
     fn the_content_equals_a_map_in_many_histories(

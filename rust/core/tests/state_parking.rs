@@ -2,13 +2,11 @@
 //! commit replays.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-mod common;
-
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use common::{content, faulty, options, plain};
+use crate::common::{content, faulty, options, plain};
 use holdfast_core::format::{Compression, SegmentKind};
 use holdfast_core::liveness::Floors;
 use holdfast_core::reclaim::{IndexCache, reclaim};

@@ -2,13 +2,11 @@
 //! again, and when stores ask for that.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-mod common;
-
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{faulty, plain};
+use crate::common::{faulty, plain};
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{CommitId, FIRST_FAMILY, MemoryBudget, StateStore};
 use holdfast_core::{Owner, Term};

@@ -2,13 +2,11 @@
 //! commit names these.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-mod common;
-
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{Entries, faulty, parse, plain};
+use crate::common::{Entries, faulty, parse, plain};
 use holdfast_core::format::read_head;
 use holdfast_core::liveness::Floors;
 use holdfast_core::reclaim::{IndexCache, reclaim};

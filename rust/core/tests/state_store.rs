@@ -1,13 +1,11 @@
 //! A store over real files: commits, loads by lineage, rewinds, base images, damage.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
 use std::sync::Arc;
 
-use common::{content, plain};
+use crate::common::{content, plain};
 use holdfast_core::format::read_head;
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{CommitId, FIRST_FAMILY, StateStore};

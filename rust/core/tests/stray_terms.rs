@@ -1,9 +1,7 @@
 //! A stray file with a term that no manager was given neither fences anybody nor ends terms.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-mod common;
-
-use common::{append, faulty, options, owner};
+use crate::common::{append, faulty, options, owner};
 use holdfast_core::format::Compression;
 use holdfast_core::liveness::Floors;
 use holdfast_core::manager::{ManagerOptions, SnapshotManager};

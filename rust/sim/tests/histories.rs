@@ -1,6 +1,6 @@
 //! Thousands of random histories. A failing one is run again with
 //! `HOLDFAST_SIM_SEED=<seed> cargo test -p holdfast-sim --test histories`, which prints every step;
-//! `HOLDFAST_SIM_HISTORIES=<n>` runs more or fewer.
+//! `HOLDFAST_SIM_HISTORIES=<n>` runs more or fewer, as `make fuzz` does.
 #![allow(clippy::unwrap_used)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use holdfast_sim::{Summary, run};
 
-const HISTORIES: u64 = 3000;
+const HISTORIES: u64 = 1500;
 
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
