@@ -21,6 +21,7 @@ from holdfast.cli import doctor
 from holdfast.cli.doctor import Finding
 from holdfast.cli.main import main
 from support import clean_environment
+from support.spark.class_archive import archive, options
 
 pytestmark = pytest.mark.spark
 
@@ -44,7 +45,9 @@ def examined(
     path = os.pathsep.join([*more_path, os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, *program, "doctor", "--json", *arguments],
-        env=clean_environment() | {"PYTHONPATH": path} | dict(env or {}),
+        env=clean_environment()
+        | {"PYTHONPATH": path, "JDK_JAVA_OPTIONS": options(archive())}
+        | dict(env or {}),
         capture_output=True,
         text=True,
         timeout=120,

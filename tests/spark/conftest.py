@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,30 +91,46 @@ def fault_points(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def helpers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The compiled ``tests/spark/java``; on older minors what object stores need of it."""
-    from support.spark.java_side import compile_helpers, jars, skipped_without_jars
+    from support.spark.java_side import SERVER_JARS, compiled, jars, skipped_without_jars
 
     if not IS_NEWEST:
         classes = tmp_path_factory.mktemp("classes")
         for name in ("ObjectsFileSystem", "UntilInputEnds"):
-            compile_helpers(classes, only=name)
+            shutil.copytree(compiled(name), classes, dirs_exist_ok=True)
         return classes
     with skipped_without_jars():
-        return compile_helpers(tmp_path_factory.mktemp("classes"), *jars("hdfs"))
+        return compiled("*", *jars("hdfs"), spark=SERVER_JARS)
+
+
+@contextmanager
+def running_hdfs(folder: Path, data_nodes: int) -> Iterator[MiniHdfs]:
+    from support.spark.java_side import skipped_without_jars
+    from support.spark.mini_hdfs import MiniHdfs
+
+    with skipped_without_jars():
+        running = MiniHdfs(folder, data_nodes=data_nodes)
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="session")
+def shared_hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHdfs]:
+    """HDFS with one data node; every test has folders of its own."""
+    with running_hdfs(tmp_path_factory.mktemp("hdfs"), 1) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
 def hdfs(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[MiniHdfs]:
-    """HDFS with as many data nodes as the module says in ``DATA_NODES``, or one."""
-    from support.spark.java_side import skipped_without_jars
-    from support.spark.mini_hdfs import MiniHdfs
-
-    nodes = getattr(request.module, "DATA_NODES", 1)
-    with skipped_without_jars():
-        running = MiniHdfs(tmp_path_factory.mktemp("hdfs"), data_nodes=nodes)
-    yield running
-    running.close()
+    """HDFS with as many data nodes as the module says in ``DATA_NODES``, or the shared one."""
+    nodes = getattr(request.module, "DATA_NODES", None)
+    if nodes is None:
+        yield request.getfixturevalue("shared_hdfs")
+        return
+    with running_hdfs(tmp_path_factory.mktemp("hdfs"), nodes) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
@@ -155,7 +173,7 @@ def hdfs_world(hdfs: MiniHdfs, world: World, spark: SparkSession, tmp_path: Path
     from support.spark.remote_folder import RemotePath
 
     uri = f"{hdfs.uri}/{tmp_path.name}/checkpoint"
-    world.move_to(Store(uri, RemotePath(uri, spark), {}))
+    world.move_to(Store(uri, RemotePath(uri, spark), {}, {}))
     return world
 
 

@@ -35,7 +35,7 @@ from support.regional.kafka_pipeline import (
     run,
 )
 from support.regional.pipelines import expected
-from support.spark.java_side import compile_helpers, skipped_without_jars
+from support.spark.java_side import compiled, skipped_without_jars
 from support.spark.kafka_broker import KafkaBroker
 
 _NUMBERS = itertools.count()
@@ -44,7 +44,7 @@ _NUMBERS = itertools.count()
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     with skipped_without_jars():
-        helpers = compile_helpers(tmp_path_factory.mktemp("helpers"), only="UntilInputEnds")
+        helpers = compiled("UntilInputEnds")
         started = KafkaBroker(tmp_path_factory.mktemp("kafka"), helpers, partitions=PARTITIONS)
     yield started
     started.close()
@@ -147,7 +147,7 @@ def test_what_a_principal_lacks_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     for folder in ("helpers", "kafka"):
         (tmp_path / folder).mkdir()
     with skipped_without_jars():
-        helpers = compile_helpers(tmp_path / "helpers", only="UntilInputEnds")
+        helpers = compiled("UntilInputEnds")
         broker = KafkaBroker(tmp_path / "kafka", helpers, partitions=PARTITIONS, settings=settings)
     new_topic(broker.servers, "out")
     refusals = [
@@ -195,7 +195,7 @@ def test_a_broker_that_is_away_ends_the_query_and_what_is_owed_comes_with_the_ne
     with skipped_without_jars():
         (tmp_path / "helpers").mkdir()
         (tmp_path / "kafka").mkdir()
-        helpers = compile_helpers(tmp_path / "helpers", only="UntilInputEnds")
+        helpers = compiled("UntilInputEnds")
         broker = KafkaBroker(tmp_path / "kafka", helpers, partitions=PARTITIONS)
     new_topic(broker.servers, "out")
     with open_pipeline(broker.servers, "out", tmp_path / "ckpt", kafka=quick) as query:

@@ -153,13 +153,13 @@ def test_entries_are_synced_where_there_are_no_links(noted: Noted, tmp_path: Pat
     checkpoint = tmp_path / "checkpoint"
     for batch in range(BATCHES):
         write_batch(tmp_path / "in", batch, [{"key": batch}])
-        subprocess.run(
-            [sys.executable, "-c", QUERY, *map(str, (tmp_path / "in", tmp_path / "w", checkpoint))],
-            env=environment(noted.environment() | {"NO_LINKS": "1"}),
-            cwd=tmp_path,
-            timeout=250,
-            check=True,
-        )
+    subprocess.run(
+        [sys.executable, "-c", QUERY, *map(str, (tmp_path / "in", tmp_path / "w", checkpoint))],
+        env=environment(noted.environment() | {"NO_LINKS": "1"}),
+        cwd=tmp_path,
+        timeout=250,
+        check=True,
+    )
     found = noted.calls()
     for log in LOGS:
         for batch in range(BATCHES):

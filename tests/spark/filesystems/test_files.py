@@ -14,10 +14,11 @@ from support.spark.queries import STATE, Batches, drain, settings, source, write
 from support.spark.state_files import commit_ids, merged_files, segment_of
 
 
-@pytest.fixture
-def counted_checkpoint(spark: SparkSession, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def counted_checkpoint(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three batches over 200 partitions; batch 1 touches every key, batch 2 a single one."""
-    folder, checkpoint = tmp_path / "input", tmp_path / "checkpoint"
+    folder = tmp_path_factory.mktemp("counted") / "input"
+    checkpoint = folder.with_name("checkpoint")
     folder.mkdir()
     everything = [{"key": i} for i in range(2_000)]
     for number, rows in enumerate([everything, everything, [{"key": 7}]]):

@@ -49,7 +49,13 @@ def test_the_local_cache_begins_when_state_has_left_memory_and_nothing_stays_of_
     for batch in range(2):
         write_batch(folder / "input", batch, [{"key": key} for key in range(1000)])
     arguments = ("--checkpoints", store.uri)
-    printed = run_job("spark/cache_job.py", *arguments, folder=folder, settings=store.settings)
+    printed = run_job(
+        "spark/cache_job.py",
+        *arguments,
+        folder=folder,
+        settings=store.settings,
+        more=store.environment,
+    )
     seen = json.loads(printed[-1])
     # Nothing is written to the local disk for as long as all state is in memory anyway.
     assert (seen["before"], seen["local"]) == (0, 0)
@@ -71,7 +77,12 @@ def test_a_local_cache_whose_disk_is_full_is_off_and_says_so_once(
     under = small_disk(disk, "1m")
     arguments = ("--checkpoint", store.uri, "--disk", disk)
     printed = run_job(
-        "spark/full_cache_job.py", *arguments, folder=folder, settings=store.settings, under=under
+        "spark/full_cache_job.py",
+        *arguments,
+        folder=folder,
+        settings=store.settings,
+        more=store.environment,
+        under=under,
     )
     seen = json.loads(printed[-1])
     assert seen["before"] > 1 << 20

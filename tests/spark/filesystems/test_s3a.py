@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from support.spark.commands import run_command
+from support.spark.commands import run_commands
 from support.spark.faults import LOCAL, World
 from support.spark.java_side import (
     QUICK_START,
@@ -177,7 +177,11 @@ def test_a_restart_reads_objects_and_not_stores(s3: S3Server, tmp_path: Path) ->
 
     def run() -> dict[str, Any]:
         printed = run_job(
-            "spark/restart_job.py", "--checkpoint", store.uri, folder=folder, settings=conf
+            "spark/restart_job.py",
+            *("--checkpoint", store.uri),
+            folder=folder,
+            settings=conf,
+            more=store.environment,
         )
         seen: dict[str, Any] = json.loads(printed[-1])
         return seen
@@ -197,11 +201,11 @@ def test_a_restart_reads_objects_and_not_stores(s3: S3Server, tmp_path: Path) ->
     assert requests["GetObject"] < batches * stores / 2, requests
     assert requests["HeadObject"] < batches * stores / 2, requests
     before = s3.requests()
-    verified = run_command(store.settings, tmp_path, "verify", "--json", store.uri)
+    verify = ["verify", "--json", store.uri]
+    (verified,) = run_commands(store.settings, store.environment, verify)
     requests = s3.requests()
     requests.subtract(before)
-    assert verified.returncode == 0, verified.stderr
-    verdicts = json.loads(verified.stdout)["batches"]
+    verdicts = json.loads(verified)["batches"]
     assert [one["readable_segments"] for one in verdicts] == [
         stores * (batch + 1) for batch in range(batches + 1)
     ]
@@ -233,6 +237,7 @@ def requests_of_batches(
             *("--checkpoint", store.uri),
             folder=job,
             settings=store.settings | settings | conf,
+            more=store.environment,
         )
         counted.append(s3.requests())
         counted[-1].subtract(before)
@@ -282,7 +287,13 @@ def test_a_batch_goes_up_in_parts_while_its_tasks_write_and_is_there_when_it_is_
     conf["spark.hadoop.fs.s3a.buffer.dir"] = str(tmp_path / "parts")
     full_bytes = [str(parts * PART_BYTES) for parts in full_parts]
     arguments = ("--checkpoint", store.uri, "--full-bytes", *full_bytes)
-    run_job("spark/large_objects_job.py", *arguments, folder=folder, settings=conf)
+    run_job(
+        "spark/large_objects_job.py",
+        *arguments,
+        folder=folder,
+        settings=conf,
+        more=store.environment,
+    )
     seen = json.loads((folder / "seen.json").read_text())
 
     # All tasks of batch 0 have ended, and all of its full parts are up: nothing can be seen.

@@ -11,7 +11,6 @@ from support.spark.isolation import table
 from support.spark.isolation_runs import found, undisturbed
 from support.spark.java_side import skipped_without_jars
 from support.spark.kafka_broker import KafkaBroker
-from support.spark.queries import on_class_path
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 
@@ -42,12 +41,13 @@ def test_a_merge_that_failed_between_passes_is_repeated(
 
 @pytest.mark.parametrize("query", ["counts", "distinct"])
 def test_a_kafka_topic_has_all_rows_at_least_once(
-    query: str, spark: SparkSession, helpers: Path, tmp_path: Path
+    query: str, spark: SparkSession, helpers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with skipped_without_jars():
         broker = KafkaBroker(tmp_path, helpers, partitions=2)
-    settings = [f"--conf={key}={value}" for key, value in on_class_path(broker.client).items()]
-    arguments = ("--query", query, "--sink", broker.servers, *settings)
+    for name, value in broker.environment.items():
+        monkeypatch.setenv(name, value)
+    arguments = ("--query", query, "--sink", broker.servers)
     is_ = found(tmp_path / "parked", *arguments, "bad:0-6", "half:6-7", "good:7-8")
     whole = found(tmp_path / "whole", *arguments, "good/off:0-6", "good/off:6-7", "good/off:7-8")
     broker.close()

@@ -21,7 +21,13 @@ def measured(folder: Path, store: Store, interval: str) -> dict[str, Any]:
     folder.mkdir()
     settings = {**store.settings, STATE + "maintenanceInterval": interval}
     arguments = ("--checkpoint", store.uri, "--files", str(store.folder))
-    printed = run_job("spark/large_runs_job.py", *arguments, folder=folder, settings=settings)
+    printed = run_job(
+        "spark/large_runs_job.py",
+        *arguments,
+        folder=folder,
+        settings=settings,
+        more=store.environment,
+    )
     found: dict[str, Any] = json.loads(printed[-1])
     return found
 
@@ -41,7 +47,7 @@ def test_large_runs_of_one_pass_are_in_one_file_and_the_next_batch_builds_on_the
     place: str, interval: str, helpers: Path, tmp_path: Path
 ) -> None:
     checkpoint = tmp_path / "checkpoint"
-    local = Store(str(checkpoint), checkpoint, {})
+    local = Store(str(checkpoint), checkpoint, {}, {})
     store = stand_in(helpers, checkpoint) if place == "objects" else local
     found = measured(tmp_path / "job", store, interval)
     runs = [count for count in found["runs"] if count > 0]

@@ -44,7 +44,8 @@ def check_files(folder: Path) -> None:
 @pytest.mark.parametrize(
     "points",
     [
-        ("second-link", "done"),
+        # test_regional_remote.py and test_pipeline_crash.py kill in front of "second-link".
+        ("done",),
         pytest.param(POINTS, marks=[pytest.mark.full, pytest.mark.timeout(1800)]),
     ],
     ids=["some", "all"],
@@ -109,12 +110,12 @@ def test_a_kafka_topic_is_read_once_whatever_fails(tmp_path: Path, helpers: Path
         write_rows(tmp_path / "in", number, rows)
     with skipped_without_jars():
         broker = KafkaBroker(tmp_path, helpers, partitions=len(REGIONS))
-    job = ["--master", "local[2]", "--kafka", broker.servers, "--class-path", broker.client]
+    job = ["--master", "local[2]", "--kafka", broker.servers]
     job += ["--rows-per-batch", str(len(batches[0]))]
-    code = run_job(tmp_path, *job, "--kill", "metadata", "--at", "1")
+    code = run_job(tmp_path, *job, "--kill", "metadata", "--at", "1", more=broker.environment)
     assert code == -signal.SIGKILL, log_of(tmp_path)
     check_rows(tmp_path, batches)
-    assert run_job(tmp_path, *job) == 0, log_of(tmp_path)
+    assert run_job(tmp_path, *job, more=broker.environment) == 0, log_of(tmp_path)
     assert {mark.name for mark in (tmp_path / "marks").iterdir()} >= {"1", "3"}, "regions failed"
     assert output_of(tmp_path / "out") == expected(batches)
     check_files(tmp_path)

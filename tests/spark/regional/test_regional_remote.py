@@ -6,7 +6,6 @@ import io
 import json
 import os
 import signal
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from holdfast.regions.files.folders import DROPPED_TOGETHER
 from holdfast.regions.files.reached import HadoopPath
 from support.regional.pipelines import COUNTED, Row, expected, rows_of
 from support.regional.restorable import Counting
-from support.spark.commands import run_command
+from support.spark.commands import run_commands
 from support.spark.mini_hdfs import MiniHdfs
 from support.spark.object_stores import S3Server
 from support.spark.regional_input import regional_source, write_rows
@@ -44,6 +43,8 @@ class Remote:
     uri: str
     #: Settings of Spark to reach it.
     settings: dict[str, str]
+    #: Variables of the environment that it takes, too.
+    environment: dict[str, str]
     #: The same as files here, where it is such.
     objects: Path | None
 
@@ -61,25 +62,25 @@ class Remote:
             found += zip(*(column.to_pylist() for column in table.columns), strict=True)
         return sorted(found)
 
-    def command(self, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def commands(self, *commands: Sequence[str]) -> list[str]:
         """Run ``holdfast`` on it."""
-        return run_command(self.settings, folder, *arguments)
+        return run_commands(self.settings, self.environment, *commands)
 
 
 @pytest.fixture(params=[pytest.param("hdfs", marks=pytest.mark.full), "s3a"])
 def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Remote:
     if request.param == "hdfs":
-        return Remote(f"{request.getfixturevalue('hdfs').uri}/{tmp_path.name}", {}, None)
+        return Remote(f"{request.getfixturevalue('hdfs').uri}/{tmp_path.name}", {}, {}, None)
     name = tmp_path.name.replace("_", "-").lower()[:60]
     store = request.getfixturevalue("s3").store(name)
-    return Remote(store.uri, store.settings, store.folder)
+    return Remote(store.uri, store.settings, store.environment, store.folder)
 
 
 def job(folder: Path, remote: Remote, *arguments: str) -> int:
     """Exit code of the job with checkpoint and output on the remote file system."""
     settings = [f"--set={key}={value}" for key, value in remote.settings.items()]
     places = ["--checkpoint", f"{remote.uri}/ckpt", "--output", f"{remote.uri}/out"]
-    return run_job(folder, *places, *settings, *arguments)
+    return run_job(folder, *places, *settings, *arguments, more=remote.environment)
 
 
 def written(folder: Path, count: int) -> list[list[Row]]:
@@ -113,17 +114,14 @@ def test_driver_killed_at_one_point_after_the_other(
         assert set(rows) <= set(expected(batches))
     assert job(tmp_path, remote, "--master", "local[1]") == 0, log_of(tmp_path)
     assert remote.rows() == expected(batches)
-    shown = remote.command(tmp_path, "show", "--json", f"{remote.uri}/ckpt")
-    assert shown.returncode == 0, shown.stderr
-    *older, checkpoint = json.loads(shown.stdout)["checkpoints"]
+    shown, _, told = remote.commands(
+        *([command, "--json", f"{remote.uri}/ckpt"] for command in ("show", "verify", "history"))
+    )
+    *older, checkpoint = json.loads(shown)["checkpoints"]
     # On S3 older ones go several at once.
     assert len(older) < (DROPPED_TOGETHER if remote.objects else 1)
     assert (checkpoint["batch"], checkpoint["in_flight_rows"]) == (len(batches) - 1, 0)
-    verified = remote.command(tmp_path, "verify", "--json", f"{remote.uri}/ckpt")
-    assert verified.returncode == 0, verified.stdout + verified.stderr
-    told = remote.command(tmp_path, "history", "--json", f"{remote.uri}/ckpt")
-    assert told.returncode == 0, told.stdout + told.stderr
-    attempts = json.loads(told.stdout)["attempts"]
+    attempts = json.loads(told)["attempts"]
     assert attempts[-1]["id"] == checkpoint["id"]
     assert len({attempt["run"] for attempt in attempts}) > 1
 
@@ -151,8 +149,7 @@ def test_one_process_killed_at_one_point_after_the_other(
     marks = {mark.name for mark in (tmp_path / "marks").iterdir()}
     assert marks >= {f"{kind}-{batch}-{point}" for batch, point in DEATHS_OF_OTHERS.items()}
     assert remote.rows() == expected(batches)
-    verified = remote.command(tmp_path, "verify", "--json", f"{remote.uri}/ckpt")
-    assert verified.returncode == 0, verified.stdout + verified.stderr
+    remote.commands(["verify", f"{remote.uri}/ckpt"])
 
 
 @pytest.mark.full
@@ -160,7 +157,7 @@ def test_savepoint_restore_and_going_back_on_hdfs(
     spark: SparkSession, hdfs: MiniHdfs, tmp_path: Path
 ) -> None:
     uri = f"{hdfs.uri}/{tmp_path.name}"
-    remote = Remote(uri, {}, None)
+    remote = Remote(uri, {}, {}, None)
 
     def start(checkpoint: str, **options: object) -> holdfast.RegionalQuery:
         return (
@@ -185,9 +182,8 @@ def test_savepoint_restore_and_going_back_on_hdfs(
     query = start("next", checkpoint_id=back, trigger=NOW, num_retained=5)
     query.awaitTermination()
     assert remote.rows() == expected(batches)
-    shown = remote.command(tmp_path, "show", f"{uri}/next", "--details")
-    assert shown.returncode == 0, shown.stderr
-    assert f"regions of checkpoint {query.latest.id}" in shown.stdout
+    (shown,) = remote.commands(["show", f"{uri}/next", "--details"])
+    assert f"regions of checkpoint {query.latest.id}" in shown
 
 
 @pytest.mark.full
@@ -210,7 +206,7 @@ def test_a_data_node_that_stops_between_batches_changes_nothing(
         batches = written(tmp_path, count)
     query.processAllAvailable()
     query.stop()
-    assert Remote(uri, {}, None).rows() == expected(batches)
+    assert Remote(uri, {}, {}, None).rows() == expected(batches)
 
 
 @pytest.mark.full
@@ -223,14 +219,11 @@ def test_requests_that_fail_and_are_late_cost_time_and_no_row(
     port = int(store.settings[endpoint].rpartition(":")[2])
     with UnreliableProxy(port, delay_ms=10, pieces_per_break=30) as proxy:
         late = {endpoint: f"http://127.0.0.1:{proxy.port}"}
-        remote = Remote(store.uri, store.settings | late, store.folder)
+        remote = Remote(store.uri, store.settings | late, store.environment, store.folder)
         assert job(tmp_path, remote, "--master", "local[2]") == 0, log_of(tmp_path)
     assert proxy.breaks > 10
     assert remote.rows() == expected(batches)
-    verified = Remote(store.uri, store.settings, None).command(
-        tmp_path, "verify", f"{remote.uri}/ckpt"
-    )
-    assert verified.returncode == 0, verified.stdout + verified.stderr
+    run_commands(store.settings, store.environment, ["verify", f"{remote.uri}/ckpt"])
 
 
 @pytest.mark.full

@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 import holdfast
 from support.regional.pipelines import COUNTED, RunningCount, rows_of
-from support.spark.java_side import skipped_without_jars
 from support.spark.mini_hdfs import MiniHdfs
 from support.spark.regional_input import regional_source, write_rows
 
@@ -34,14 +33,6 @@ OF_OUTPUT_FILE = 4
 #: The output folder's lease is asked for twice, and staged files are listed, swept and their folder
 #: removed.
 OF_OUTPUT_FOLDER = 5
-
-
-@pytest.fixture(scope="module")
-def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHdfs]:
-    with skipped_without_jars():
-        running = MiniHdfs(tmp_path_factory.mktemp("hdfs"), data_nodes=1)
-    yield running
-    running.close()
 
 
 def large(operator: type[RunningCount]) -> RunningCount:

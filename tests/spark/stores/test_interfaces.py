@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from support.spark.java_side import (
     PYSPARK_JARS,
     QUICK_START,
     ROOT,
-    compile_helpers,
+    compiled,
     maven,
     tool,
 )
@@ -43,26 +43,16 @@ OPTIONAL = {
 }
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    classes = tmp_path_factory.mktemp("classes")
-    for name in ("InterfaceReport", "VersionCheck"):
-        compile_helpers(classes, only=name)
-    return classes
-
-
-def spark(minor: str) -> Iterator[Path]:
+@cache
+def spark(minor: str) -> list[Path]:
     """The jars of a Spark minor: its own, and the libraries that all minors have."""
     if minor == NEWEST:
-        yield PYSPARK_JARS / "*"
-        return
-    yield from maven.jars(
-        ROOT / "spark_plugin" / "jars" / minor, ROOT / f"build/jars/spark-{minor}"
-    )
-    for jar in sorted(PYSPARK_JARS.glob("*.jar")):
-        # Classes that the minor does not have must not be found in the newest one.
-        if not jar.name.startswith(("spark-", "hadoop-client-api")):
-            yield jar
+        return [PYSPARK_JARS / "*"]
+    own = maven.jars(ROOT / "spark_plugin" / "jars" / minor, ROOT / f"build/jars/spark-{minor}")
+    # Classes that the minor does not have must not be found in the newest one.
+    of_newest = ("spark-", "hadoop-client-api")
+    others = (j for j in sorted(PYSPARK_JARS.glob("*.jar")) if not j.name.startswith(of_newest))
+    return [*own, *others]
 
 
 def lines_of(*command: str, path: list[Path]) -> tuple[list[str], str]:
@@ -82,10 +72,12 @@ def lines_of(*command: str, path: list[Path]) -> tuple[list[str], str]:
     return printed, done.stderr + done.stdout
 
 
-def report(program: Path, *, built_for: str, running: str) -> tuple[set[str], set[str]]:
+def report(*, built_for: str, running: str) -> tuple[set[str], set[str]]:
     """What does not fit, and which optional methods stay at their default."""
     plugin, _ = holdfast.plugin_jars(spark=built_for)
-    lines, _ = lines_of("InterfaceReport", path=[program, plugin, *spark(running)])
+    lines, _ = lines_of(
+        "InterfaceReport", path=[compiled("InterfaceReport"), plugin, *spark(running)]
+    )
     assert lines[-1:] == ["compared"]
     told = [line.split(" ", 1) for line in lines[:-1]]
     missing = {text for kind, text in told if kind == "missing"}
@@ -93,10 +85,8 @@ def report(program: Path, *, built_for: str, running: str) -> tuple[set[str], se
 
 
 @pytest.mark.parametrize("minor", SPARK_MINORS)
-def test_a_jar_implements_what_its_minor_asks_for_and_uses_what_it_has(
-    minor: str, program: Path
-) -> None:
-    missing, optional = report(program, built_for=minor, running=minor)
+def test_a_jar_implements_what_its_minor_asks_for_and_uses_what_it_has(minor: str) -> None:
+    missing, optional = report(built_for=minor, running=minor)
     assert missing == set()
     listed = {method for method, (minors, _) in OPTIONAL.items() if minor in minors}
     assert {method.split()[1] for method in optional} == listed
@@ -126,15 +116,15 @@ def test_a_jar_implements_what_its_minor_asks_for_and_uses_what_it_has(
     ],
 )
 def test_a_jar_on_another_minor_is_told_what_is_missing(
-    built_for: str, running: str, named: set[str], program: Path
+    built_for: str, running: str, named: set[str]
 ) -> None:
-    missing, _ = report(program, built_for=built_for, running=running)
+    missing, _ = report(built_for=built_for, running=running)
     for part in named:
         assert any(part in text for text in missing), part
 
 
 def verdict(
-    program: Path, folder: Path, version: str, *, classes: str = NEWEST, knows: str = NEWEST
+    folder: Path, version: str, *, classes: str = NEWEST, knows: str = NEWEST
 ) -> tuple[str, str]:
     """What a release that knows minors up to `knows` says of a version, and what it logs.
 
@@ -145,31 +135,29 @@ def verdict(
     (folder / "holdfast-build.properties").write_text(facts)
     plugin, _ = holdfast.plugin_jars(spark=classes)
     command = ("io.holdfast.spark.minor.VersionCheck", version)
-    (said,), logged = lines_of(*command, path=[folder, program, plugin, *spark(NEWEST)])
+    (said,), logged = lines_of(
+        *command, path=[folder, compiled("VersionCheck"), plugin, *spark(NEWEST)]
+    )
     return said, logged
 
 
-def test_an_unknown_minor_that_has_all_is_accepted_with_one_warning(
-    program: Path, tmp_path: Path
-) -> None:
-    said, logged = verdict(program, tmp_path, "4.9.1")
+def test_an_unknown_minor_that_has_all_is_accepted_with_one_warning(tmp_path: Path) -> None:
+    said, logged = verdict(tmp_path, "4.9.1")
     assert said == "accepted"
     assert logged.count("was not tested on Spark 4.9.1, only on versions up to 4.3") == 1
-    assert verdict(program, tmp_path, "4.3.7")[1].count("not tested") == 0
+    assert verdict(tmp_path, "4.3.7")[1].count("not tested") == 0
 
 
-def test_an_unknown_minor_that_lacks_something_is_refused_and_that_is_named(
-    program: Path, tmp_path: Path
-) -> None:
-    said, _ = verdict(program, tmp_path, "4.3.0", classes="4.2", knows="4.2")
+def test_an_unknown_minor_that_lacks_something_is_refused_and_that_is_named(tmp_path: Path) -> None:
+    said, _ = verdict(tmp_path, "4.3.0", classes="4.2", knows="4.2")
     assert said.startswith("refused: Holdfast 9.9 knows Spark up to 4.2, and Spark 4.3.0 does not")
     assert "StateStoreProvider.maintenanceLock()" in said
     assert "TransformWithStateExec.<init>" in said
 
 
-def test_jars_of_two_releases_are_refused(program: Path, tmp_path: Path) -> None:
+def test_jars_of_two_releases_are_refused(tmp_path: Path) -> None:
     (tmp_path / "holdfast-native.properties").write_text("version=9.8\n")
-    said, _ = verdict(program, tmp_path, "4.3.0")
+    said, _ = verdict(tmp_path, "4.3.0")
     assert said.startswith("refused: The jars of Holdfast are of two releases: the classes of 9.9")
 
 
@@ -183,8 +171,8 @@ def test_jars_of_two_releases_are_refused(program: Path, tmp_path: Path) -> None
     ],
 )
 def test_a_version_that_the_jar_is_not_for_is_refused_with_the_reason(
-    version: str, reason: str, program: Path, tmp_path: Path
+    version: str, reason: str, tmp_path: Path
 ) -> None:
-    said, _ = verdict(program, tmp_path, version)
+    said, _ = verdict(tmp_path, version)
     assert said.startswith("refused: ")
     assert reason in said

@@ -7,6 +7,7 @@ documents begin in an empty folder; the others go on with what those before them
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -360,7 +361,8 @@ def test_a_document_about_a_bucket_prints_what_it_shows(
     store = s3.store(BUCKET)
     for folder in ("conf", "reader"):
         (tmp_path / folder).mkdir()
-    settings = "".join(f"{key} {value}\n" for key, value in store.settings.items())
+    client = {"spark.driver.extraClassPath": os.pathsep.join(map(str, s3.client))}
+    settings = "".join(f"{key} {value}\n" for key, value in (store.settings | client).items())
     (tmp_path / "conf" / "spark-defaults.conf").write_text(settings)
     with Reader(tmp_path / "reader", Path(sys.prefix), tmp_path / "conf") as reader:
         do(reader, of_document(name))

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from support import TESTS
-from support.spark.java_side import compile_helpers
+from support.spark.java_side import compiled
 from support.spark.minors import INSTALLED, is_older_than
 from support.spark.operator_cases import (
     Frames,
@@ -441,7 +441,7 @@ from support.spark.queries import builder
 import holdfast
 folder = Path({folder!r})
 settings = {{
-    "spark.driver.extraClassPath": str(folder / "classes"),
+    "spark.driver.extraClassPath": {classes!r},
     "spark.hadoop.fs.counted.impl": "CountedFileSystem",
     "spark.hadoop.fs.counted.log": str(folder / "opened"),
 }}
@@ -458,11 +458,10 @@ print("changes:", changes.load("counted:{checkpoint}").count())
 def test_the_tasks_of_a_change_feed_read_each_entry_of_the_commit_log_once(
     checkpoints: Checkpoints, tmp_path: Path
 ) -> None:
-    (tmp_path / "classes").mkdir()
-    compile_helpers(tmp_path / "classes", only="CountedFileSystem")
     script = READ_CHANGES.format(
         tests=str(TESTS),
         folder=str(tmp_path),
+        classes=str(compiled("CountedFileSystem")),
         checkpoint=checkpoints.path("aggregation", "holdfast"),
         last=LAST,
     )

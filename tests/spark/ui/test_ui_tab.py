@@ -83,6 +83,7 @@ class Seen:
     folder: Path
     id: str = ""
     pages: dict[str, Shown] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
     progress: list[dict[str, Any]] = field(default_factory=list)
     log: str = ""
@@ -111,6 +112,7 @@ def seen(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Seen:
         seen.id = running.id
         root = f"{running.url}/holdfast/"
         seen.pages["empty"] = opened(browser, root)
+        seen.headers = headers_of(root)
         run = running.ask("query", "counts", QUERY)
         running.ask("stateless", "plain")
         for name in ("counts", "plain"):
@@ -302,6 +304,11 @@ def test_a_history_server_with_the_jar_for_another_spark_shows_all_else(
         assert f"built for Spark {other}" in log.read_text()
 
 
+def test_pages_are_behind_the_filters_of_sparks_ui(seen: Seen) -> None:
+    # The filter that sets it also asks whether a user may see the application.
+    assert seen.headers["X-Frame-Options"] == "SAMEORIGIN"
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Input of three queries with five batches each."""
@@ -366,9 +373,3 @@ def test_the_newest_stay_as_many_as_spark_keeps_and_each_context_begins_anew(
         write_batch(folder / "e", 0, [{"key": 0}])
         run(running, "e")
         assert running.ask("progress", "e")[0]["stateOperators"][0]["numRowsTotal"] == 1
-
-
-def test_pages_are_behind_the_filters_of_sparks_ui(folder: Path) -> None:
-    with application(folder / "filtered") as running:
-        # The filter that sets it also asks whether a user may see the application.
-        assert headers_of(f"{running.url}/holdfast/")["X-Frame-Options"] == "SAMEORIGIN"

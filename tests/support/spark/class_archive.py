@@ -2,8 +2,7 @@
 
 Spark's classes are in a file that they map, as a JVM has them after start-up (class data sharing,
 JEP 350): loading and verifying them takes half of the time of an application that lives for some
-seconds. A JVM with another class path than the one that wrote the file, or without the file, starts
-as ever.
+seconds. A JVM without the file, or whose class path does not begin with Spark's, starts as ever.
 
 Hadoop's local file system starts no processes, see ``LocalFiles.java``.
 
@@ -16,6 +15,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -26,8 +26,8 @@ from pathlib import Path
 
 import pyspark
 
-from support import TESTS, environment, program
-from support.spark.java_side import QUICK_START, SOURCES, compile_jar, tool
+from support import environment, program
+from support.spark.java_side import BUILT, QUICK_START, SOURCES, compile_jar, tool
 
 WAIT_SECONDS = 300
 # What the JVM says of an archive that it does not use goes to standard output otherwise.
@@ -42,33 +42,45 @@ def archive() -> Path:
         [tool("java"), "-version"], capture_output=True, check=True, timeout=WAIT_SECONDS
     )
     spark = f"{pyspark.__file__} {pyspark.__version__} {QUICK_START}"
-    source = (SOURCES / f"{LOCAL_FILES}.java").read_bytes()
-    key = hashlib.sha256(version.stderr + spark.encode() + source).hexdigest()[:16]
-    return TESTS.parent / "build" / "tests" / f"spark-classes-{key}.jsa"
+    key = hashlib.sha256(version.stderr + spark.encode()).hexdigest()[:16]
+    return BUILT / f"spark-classes-{key}.jsa"
 
 
-def jar(file: Path) -> Path:
-    """The jar with the local file system, beside the archive."""
-    return file.with_suffix(".jar")
+def jar() -> Path:
+    """Where the jar with the local file system is, or will be."""
+    key = hashlib.sha256((SOURCES / f"{LOCAL_FILES}.java").read_bytes()).hexdigest()[:16]
+    return BUILT / f"local-files-{key}.jar"
+
+
+def options(file: Path) -> str:
+    """Options of a JVM that lives for some seconds or minutes."""
+    return f"{' '.join(QUICK_START)} -XX:SharedArchiveFile={file} {QUIET}"
 
 
 def quick_start(file: Path) -> dict[str, str]:
-    """The environment of applications that live for some seconds or minutes."""
-    return _environment(file, f"{' '.join(QUICK_START)} -XX:SharedArchiveFile={file} {QUIET}")
-
-
-def _environment(file: Path, options: str) -> dict[str, str]:
-    # At the end of the class path, which the archive has to know.
+    """The environment of applications whose JVMs do."""
     return {
-        "SPARK_DIST_CLASSPATH": str(jar(file)),
+        "SPARK_DIST_CLASSPATH": str(jar()),
+        # Of Spark's own servers, and of the JVM that says how another one is started.
+        "SPARK_DAEMON_JAVA_OPTS": options(file),
+        "SPARK_LAUNCHER_OPTS": options(file),
         **java_options(
-            options,
+            options(file),
             {
                 "spark.hadoop.fs.file.impl": f"{LOCAL_FILES}$OfFileSystem",
                 "spark.hadoop.fs.AbstractFileSystem.file.impl": f"{LOCAL_FILES}$OfFileContext",
             },
         ),
     }
+
+
+def on_class_path(*more: Path) -> dict[str, str]:
+    """The environment of applications whose JVMs have these on their class paths.
+
+    They come last: the archive is of no use to a JVM whose class path begins with something else.
+    """
+    known = filter(None, [os.environ.get("SPARK_DIST_CLASSPATH")])
+    return {"SPARK_DIST_CLASSPATH": os.pathsep.join([*known, *map(str, more)])}
 
 
 def java_options(options: str, settings: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -84,12 +96,8 @@ def ensure(file: Path) -> None:
     Of several processes one does. The others wait for the jar, and start without the file, which
     takes a minute.
     """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with jar(file).with_suffix(".jar.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not jar(file).exists():
-            with tempfile.TemporaryDirectory(dir=file.parent) as scratch:
-                compile_jar(Path(scratch), LOCAL_FILES).replace(jar(file))
+    if not jar().exists():
+        compile_jar(LOCAL_FILES, jar())
     with file.with_suffix(".lock").open("w") as lock, suppress(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not file.exists():
@@ -99,10 +107,10 @@ def ensure(file: Path) -> None:
 def _write(file: Path) -> None:
     with tempfile.TemporaryDirectory(dir=file.parent) as scratch:
         written = Path(scratch, "classes.jsa")
-        options = f"{' '.join(QUICK_START)} -XX:ArchiveClassesAtExit={written} {QUIET}"
+        writing = f"{' '.join(QUICK_START)} -XX:ArchiveClassesAtExit={written} {QUIET}"
         done = subprocess.run(
             [sys.executable, program("spark/class_archive.py"), scratch],
-            env=environment(_environment(file, options)),
+            env=environment(java_options(writing) | {"SPARK_DIST_CLASSPATH": ""}),
             capture_output=True,
             text=True,
             timeout=WAIT_SECONDS,

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 from support import environment
 
+#: Starts one JVM for all commands.
+_PROGRAM = """
+import contextlib, io, json, sys
+from holdfast.cli.main import main
+for arguments in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        status = main(arguments)
+    if status != 0:
+        sys.exit(f"{arguments} ended with {status}: {printed.getvalue()}")
+    print(json.dumps(printed.getvalue()))
+"""
 
-def run_command(
-    settings: Mapping[str, str], folder: Path, *arguments: str
-) -> subprocess.CompletedProcess[str]:
-    """Run ``holdfast`` with settings of Spark: ``spark-defaults.conf`` is written to `folder`."""
-    conf = folder / "conf"
-    conf.mkdir(exist_ok=True)
-    lines = (f"{key} {value}\n" for key, value in settings.items())
-    (conf / "spark-defaults.conf").write_text("".join(lines))
-    return subprocess.run(
-        [sys.executable, "-m", "holdfast", *arguments],
-        env=environment() | {"SPARK_CONF_DIR": str(conf)},
+
+def run_commands(
+    settings: Mapping[str, str], more: Mapping[str, str], *commands: Sequence[str]
+) -> list[str]:
+    """Run ``holdfast``, which must succeed, with each of some arguments; returns what it printed.
+
+    It runs with settings of Spark and `more` variables in its environment.
+    """
+    conf = (f"--conf '{key}={value}'" for key, value in settings.items())
+    others = os.environ["PYSPARK_SUBMIT_ARGS"]
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, json.dumps(commands)],
+        env=environment(more) | {"PYSPARK_SUBMIT_ARGS": f"{' '.join(conf)} {others}"},
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
     )
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]

@@ -102,6 +102,7 @@ class World:
         self.checkpoint = store.folder
         self.uri = store.uri
         self.settings = store.settings
+        self.environment |= store.environment
 
     def feed(self, batches: int) -> None:
         """Adds input for so many batches."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
 import sysconfig
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
 
@@ -32,6 +34,8 @@ from holdfast_build import maven  # noqa: E402
 
 POMS = TESTS / "jars"
 SOURCES = TESTS / "spark" / "java"
+#: For what tests compile once and use in every run.
+BUILT = ROOT / "build" / "tests"
 #: For a JVM that lives for some seconds or minutes: the second compiler takes half of its time, and
 #: a collector with threads of its own a sixth of the rest.
 QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -53,6 +57,7 @@ def skipped_without_jars() -> Iterator[None]:
         pytest.skip(str(missing))
 
 
+@cache
 def jars(name: str) -> list[Path]:
     """The jars of ``tests/jars/<name>``, fetched once into ``build/jars``.
 
@@ -120,34 +125,54 @@ class JavaServer:
         self.log.close()
 
 
-def compile_helpers(into: Path, *more: Path, only: str = "*", spark: Path = PYSPARK_JARS) -> Path:
-    """Compiles ``tests/spark/java`` against PySpark, Holdfast and ``more``.
+@cache
+def compiled(name: str = "*", *more: Path, spark: Path = PYSPARK_JARS) -> Path:
+    """The folder with ``tests/spark/java``, compiled against PySpark, Holdfast and ``more``.
 
-    All of it needs the jars of ``hdfs``, ``only`` one class may not.
+    All of it needs the jars of ``hdfs``, one class by its ``name`` may not. What was compiled once
+    is in ``build/tests``, by all that it is made from.
     """
-    sources = sorted(SOURCES.rglob(f"{only}.java"))
-    command = [
-        tool("javac"),
-        "--release",
-        "17",
-        "-Xlint:all,-processing,-classfile,-path",
-        "-Werror",
-    ]
-    command += ["-cp", classpath(*more, spark=spark), "-d", str(into)]
-    command += map(str, sources)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    sources = sorted(SOURCES.rglob(f"{name}.java"))
+    path = classpath(*more, spark=spark)
+    key = sha256(path.encode())
+    for file in (*sources, *holdfast.plugin_jars()):
+        key.update(file.read_bytes())
+    folder = BUILT / f"java-{key.hexdigest()[:16]}"
+    BUILT.mkdir(parents=True, exist_ok=True)
+    # Of several processes one compiles; the others wait for it.
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            with tempfile.TemporaryDirectory(dir=BUILT) as scratch:
+                _compile(sources, path, into=Path(scratch, "classes")).rename(folder)
+    return folder
+
+
+def _compile(sources: Sequence[Path], path: str, *, into: Path) -> Path:
+    options = ["--release", "17", "-Xlint:all,-processing,-classfile,-path", "-Werror"]
+    done = subprocess.run(
+        [
+            *(tool("javac"), *(f"-J{option}" for option in QUICK_START), *options),
+            *("-cp", path, "-d", str(into), *map(str, sources)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return into
 
 
-def compile_jar(classes: Path, name: str) -> Path:
-    """Compiles one class of ``tests/spark/java`` into a folder, and puts it into a jar there."""
-    compile_helpers(classes, only=name)
-    jar = classes / f"{name}.jar"
-    with zipfile.ZipFile(jar, "w") as archive:
-        for path in sorted(classes.glob("*.class")):
-            archive.write(path, path.name)
-    return jar
+def compile_jar(name: str, jar: Path) -> Path:
+    """Puts one class of ``tests/spark/java``, compiled, into a jar; what was there is replaced."""
+    classes = compiled(name)
+    with tempfile.TemporaryDirectory(dir=jar.parent) as scratch:
+        written = Path(scratch, jar.name)
+        with zipfile.ZipFile(written, "w") as archive:
+            for path in sorted(classes.glob("*.class")):
+                archive.write(path, path.name)
+        return written.replace(jar)
 
 
 @cache
@@ -159,9 +184,8 @@ def classes_of_this_process() -> tempfile.TemporaryDirectory[str]:
 @cache
 def instance(spark: SparkSession, name: str) -> Any:
     """An object of a class of ``tests/spark/java`` in the JVM of a session, whose tasks know it."""
-    classes = Path(classes_of_this_process().name, name)
-    classes.mkdir()
-    spark.sql(f"ADD JAR '{compile_jar(classes, name)}'")
+    jar = compile_jar(name, Path(classes_of_this_process().name, f"{name}.jar"))
+    spark.sql(f"ADD JAR '{jar}'")
     loader: Any = spark._jsparkSession.sharedState().jarClassLoader()
     return loader.loadClass(name).newInstance()
 

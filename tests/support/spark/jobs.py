@@ -17,6 +17,7 @@ def run_job(
     *arguments: str | Path,
     folder: Path,
     settings: Mapping[str, str],
+    more: Mapping[str, str] | None = None,
     under: Sequence[str] = (),
 ) -> list[str]:
     """Run a program that takes ``--folder`` and, for each setting of Spark, ``--conf``.
@@ -31,6 +32,8 @@ def run_job(
         For what the program writes beside its checkpoint.
     settings
         Of its session.
+    more
+        Further variables of its environment.
     under
         Words of a command that runs the rest of its line, such as a shell that sets limits.
 
@@ -44,7 +47,7 @@ def run_job(
             *[*under, sys.executable, program(name), "--folder", folder, *arguments],
             *[f"--conf={key}={value}" for key, value in settings.items()],
         ],
-        env=environment(),
+        env=environment(more),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from support.servers import START_SECONDS, free_port, listens, wait_until_up
+from support.spark.class_archive import on_class_path
 from support.spark.java_side import QUICK_START, JavaServer, jars, tool
 
 #: 16 bytes, in base64.
@@ -33,8 +34,8 @@ class KafkaBroker(JavaServer):
         self, folder: Path, helpers: Path, *, partitions: int, settings: Sequence[str] = ()
     ) -> None:
         path = os.pathsep.join(map(str, [helpers, *jars("kafka")]))
-        #: Class path of applications that read the topics.
-        self.client = os.pathsep.join(map(str, jars("spark-kafka")))
+        #: Of applications that read the topics.
+        self.environment = on_class_path(*jars("spark-kafka"))
         port, controller = free_port(), free_port()
         self.servers = f"127.0.0.1:{port}"
         properties = folder / "kafka.properties"

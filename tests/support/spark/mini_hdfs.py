@@ -13,7 +13,7 @@ from support.spark.java_side import (
     SERVER_JARS,
     JavaServer,
     classpath,
-    compile_helpers,
+    compiled,
     jars,
     tool,
 )
@@ -33,9 +33,7 @@ class MiniHdfs(JavaServer):
 
     def __init__(self, folder: Path, *, data_nodes: int) -> None:
         cluster = jars("hdfs")
-        helpers = compile_helpers(
-            folder / "classes", *cluster, only="*" if IS_NEWEST else "MiniHdfs", spark=SERVER_JARS
-        )
+        helpers = compiled("*" if IS_NEWEST else "MiniHdfs", *cluster, spark=SERVER_JARS)
         self.folder = folder
         self.classpath = classpath(helpers, *cluster, spark=SERVER_JARS)
         self.log = (folder / "log.txt").open("wb")

@@ -14,7 +14,7 @@ from support.spark.java_side import (
     SERVER_JARS,
     JavaServer,
     classpath,
-    compile_helpers,
+    compiled,
     jars,
     tool,
 )
@@ -35,7 +35,7 @@ class MiniYarn(JavaServer):
 
     def __init__(self, folder: Path, *, default: str, node_managers: int) -> None:
         cluster = [*jars("hdfs"), *jars("yarn")]
-        helpers = compile_helpers(folder / "classes", *cluster, only="MiniYarn", spark=SERVER_JARS)
+        helpers = compiled("MiniYarn", *cluster, spark=SERVER_JARS)
         path = classpath(helpers, *cluster, spark=SERVER_JARS)
         self.folder = folder
         self.log = (folder / "log.txt").open("wb")

@@ -14,8 +14,8 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 from support.servers import free_port
+from support.spark.class_archive import on_class_path
 from support.spark.java_side import QUICK_START, JavaServer, jars, s3a_jars, tool
-from support.spark.queries import on_class_path
 from support.spark.remote_folder import RemotePath
 
 #: Of what the server says of itself to Prometheus.
@@ -35,13 +35,14 @@ class Store:
     folder: Path | RemotePath
     #: Settings of Spark with which jobs reach it.
     settings: dict[str, str]
+    #: Their environment.
+    environment: dict[str, str]
 
 
 def stand_in(helpers: Path, folder: Path) -> Store:
     """``ObjectsFileSystem``: a local folder with the rules of an object store."""
-    settings = on_class_path(str(helpers))
-    settings["spark.hadoop.fs.objects.impl"] = "ObjectsFileSystem"
-    return Store(f"objects:{folder}", folder, settings)
+    settings = {"spark.hadoop.fs.objects.impl": "ObjectsFileSystem"}
+    return Store(f"objects:{folder}", folder, settings, on_class_path(helpers))
 
 
 def requests_served(metrics_port: int) -> Counter[str]:
@@ -137,6 +138,6 @@ class S3Server(JavaServer):
 
     def store(self, name: str) -> Store:
         """Make a bucket for a checkpoint."""
-        settings = on_class_path(os.pathsep.join(map(str, self.client)))
-        settings |= {f"spark.hadoop.{key}": value for key, value in self.settings.items()}
-        return Store(f"s3a://{name}/checkpoint", self.bucket(name) / "checkpoint", settings)
+        settings = {f"spark.hadoop.{key}": value for key, value in self.settings.items()}
+        folder = self.bucket(name) / "checkpoint"
+        return Store(f"s3a://{name}/checkpoint", folder, settings, on_class_path(*self.client))

@@ -24,6 +24,7 @@ PROVIDERS = {
 }
 FIRST_FILE_TIME = 1_780_000_000
 STATE = "spark.sql.streaming.stateStore."
+CLOSING = "spark.hadoop.dfs.client.block.write.locateFollowingBlock"
 
 # Every read of a value with a checksum is verified: by default none is.
 VERIFIED = {STATE + "rowChecksum.readVerificationRatio": "1"}
@@ -49,6 +50,10 @@ def builder(master: str, warehouse: Path) -> SparkSession.Builder:
         .config(STATE + "maintenanceInterval", "500ms")
         .config(STATE + "minDeltasForSnapshot", "3")
         .config("spark.sql.warehouse.dir", str(warehouse))
+        # A client that closes a file asks again so soon whether its last block has arrived, and not
+        # after 400 ms, but for as long.
+        .config(f"{CLOSING}.initial.delay.ms", "10")
+        .config(f"{CLOSING}.retries", "10")
     )
 
 
@@ -58,11 +63,6 @@ def configured(session: SparkSession.Builder, settings: Iterable[str]) -> SparkS
         key, _, value = setting.partition("=")
         session = session.config(key, value)
     return session
-
-
-def on_class_path(path: str) -> dict[str, str]:
-    """Settings of Spark with ``path`` in front of every JVM's class path."""
-    return {"spark.driver.extraClassPath": path, "spark.executor.extraClassPath": path}
 
 
 def local_session(warehouse: Path) -> SparkSession:

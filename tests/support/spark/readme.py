@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from support import clean_environment
-from support.spark.java_side import QUICK_START
+from support.spark.class_archive import archive, options
 
 # A language, or a directive of the site such as {toctree}.
 _FENCED = re.compile(r"^```(\w*|\{[\w-]+\})\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -96,10 +96,10 @@ class Reader:
             "ui.showConsoleProgress": "false",
             "driver.host": "127.0.0.1",
         }
-        java = " ".join([*QUICK_START, *(f"-Dspark.{key}={value}" for key, value in spark.items())])
+        given = (f"-Dspark.{key}={value}" for key, value in spark.items())
         self._environment = clean_environment() | {
             "PATH": f"{installation / 'bin'}{os.pathsep}{os.environ['PATH']}",
-            "JDK_JAVA_OPTIONS": java,
+            "JDK_JAVA_OPTIONS": " ".join([options(archive()), *given]),
         }
         if spark_defaults:
             self._environment["SPARK_CONF_DIR"] = str(spark_defaults)

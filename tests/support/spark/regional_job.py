@@ -38,7 +38,7 @@ from support.regional import pipelines
 from support.regional.pipelines import COUNTED, RunningCount
 from support.spark import processes
 from support.spark.kafka_topic import feed, topic_source
-from support.spark.queries import builder, on_class_path
+from support.spark.queries import builder
 from support.spark.regional_input import TASKS, regional_source
 
 #: In the order of a batch. The actions of the coordinator have their names.
@@ -263,7 +263,6 @@ def main() -> None:
     parser.add_argument("--kill-one", choices=("executor", "worker"))
     parser.add_argument("--kill-executors", action="store_true")
     parser.add_argument("--kafka", metavar="SERVERS")
-    parser.add_argument("--class-path", help="to reach Kafka")
     parser.add_argument("--pause", type=float, default=0, help="seconds between two batches")
     parser.add_argument("--checkpoint", help="path or URI (default: in the folder)")
     parser.add_argument("--output", help="path or URI (default: in the folder)")
@@ -289,9 +288,6 @@ def main() -> None:
     )
     for setting in args.settings:
         settings = settings.config(*setting.split("=", 1))
-    if args.class_path:
-        for key, value in on_class_path(args.class_path).items():
-            settings = settings.config(key, value)
     spark = holdfast.configure(settings).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     query = (

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from support import environment, program
@@ -13,13 +14,21 @@ from support import environment, program
 WAIT_SECONDS = 400
 
 
-def run_job(folder: Path, *arguments: str, job: str = "spark/regional_job.py") -> int:
-    """Exit code of the job; what it left running in its process group is killed."""
+def run_job(
+    folder: Path,
+    *arguments: str,
+    job: str = "spark/regional_job.py",
+    more: Mapping[str, str] | None = None,
+) -> int:
+    """Exit code of the job, which has `more` variables in its environment.
+
+    What it left running in its process group is killed.
+    """
     with (folder / "log.txt").open("ab") as log:
         started = subprocess.Popen(
             [sys.executable, program(job), "--folder", str(folder), *arguments],
             cwd=folder,
-            env=environment(),
+            env=environment(more),
             stdout=log,
             stderr=log,
             start_new_session=True,
