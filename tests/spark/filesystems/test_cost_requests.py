@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from support.commands import run
-from support.spark.commands import run_command
+from support.spark.commands import run_commands
 from support.spark.jobs import run_job
 from support.spark.object_stores import S3Server, Store
 
@@ -53,6 +53,7 @@ def run_queries(
         *("--variants", *variants),
         folder=folder,
         settings=store.settings | conf,
+        more=store.environment,
     )
 
 
@@ -107,7 +108,6 @@ def test_a_checkpoint_is_read_by_its_uri_as_by_its_path(
     run_queries(s3, store, tmp_path, "aggregation", variants, events=tmp_path / "events")
     for variant in variants:
         command = ("cost", "--json", "--executors", "1", f"{store.uri}/{variant}")
-        done = run_command(store.settings, tmp_path, *command)
-        assert done.returncode == 0, done.stderr
-        by_uri = [query["ways"] for query in json.loads(done.stdout)["queries"]]
+        (printed,) = run_commands(store.settings, store.environment, command)
+        by_uri = [query["ways"] for query in json.loads(printed)["queries"]]
         assert by_uri == predicted(capsys, Path(store.folder / variant))

@@ -54,7 +54,7 @@ class Block:
 
 
 def blocks(file: Path) -> list[Block]:
-    """Return the fenced blocks of a file, in order."""
+    """Return the fenced blocks of a file, in order, without diagrams."""
     text = file.read_text()
     found = [
         Block(match[1], match[2], text.count("\n", 0, match.start()) + 1)
@@ -62,7 +62,7 @@ def blocks(file: Path) -> list[Block]:
     ]
     # Fences of another form would hide programs from the reader.
     assert 2 * len(found) == len(_FENCE.findall(text))
-    return found
+    return [block for block in found if block.language != "mermaid"]
 
 
 def block(file: Path, begins: str) -> Block:
