@@ -25,7 +25,8 @@ def test_a_healthy_query_makes_no_request_and_writes_no_byte_more(
     sizes = {}
     # Spark's own files have the names of input files, so both have names of one length.
     for name, kind in (("plain", "good/off"), ("alone", "good")):
-        checkpoint = f"{hdfs.uri}/{tmp_path.name}/{name}"
+        # Each has a folder of its own that is not there yet: Spark lists one that is.
+        checkpoint = f"{hdfs.uri}/{tmp_path.name}-{name}/checkpoint"
         before = Counter(hdfs.requests()[0])
         found(tmp_path / name, RESTS, "--checkpoint", checkpoint, f"{kind}:0-8")
         requests[name] = Counter(hdfs.requests()[0])
