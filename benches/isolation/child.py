@@ -51,6 +51,7 @@ def run(spec: dict[str, Any], report: Reporter) -> None:
     for query in queries.values():
         query.stop()
     spark.stop()
+    report("done")
 
 
 def start(spark: SparkSession, folder: Path, *, isolates: bool) -> StreamingQuery:
