@@ -72,6 +72,8 @@ class Plan:
         runs: list[Run] = []
 
         def take(line: RunLine, kind: str, fields: Mapping[str, Any]) -> None:
+            if kind == "done":
+                return
             if fields["rows"] != self.rows:
                 raise WrongStateError(f"{self.title}: expected {self.rows:,} rows, found {fields}")
             line.note(f"pair {fields['pair'] + 1} of {self.pairs}")
