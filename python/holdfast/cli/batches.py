@@ -1,4 +1,4 @@
-"""What the batches of a query write: from its checkpoint, or from its progress."""
+"""Objects and bytes that the batches of a query write, from its checkpoint or its progress."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _EVENT_FILE: Final = re.compile(r"events_\d+_.*")
 
 @dataclass(frozen=True)
 class Batches:
-    """What batches of a query wrote, on average; None is unknown.
+    """Objects and bytes that batches of a query wrote, on average; None is unknown.
 
     Attributes
     ----------

@@ -182,7 +182,7 @@ def _print(query: Mapping[str, Any]) -> None:
     said = f"query {query['query'] or '?'}, {query['provider']}, {query['batches']} batches"
     print(f"holdfast: {printable(said)}", file=sys.stderr)
     ways = query["ways"].values()
-    # What Holdfast would write is known before it does, but for bytes and times.
+    # Bytes and times of Holdfast are not known before it writes.
     unknown = [None] * (len(ways) - 1)
     rows: list[list[Cell]] = [
         ["objects", *(_figure(way["objects"]) for way in ways)],

@@ -52,7 +52,7 @@ class Input:
 
     @property
     def segment(self) -> str:
-        """What identifies it."""
+        """The reference of its last piece, in hexadecimal, which identifies it."""
         return self.pieces[-1].to_bytes().hex()
 
     @property
@@ -105,7 +105,7 @@ class Skip:
     Attributes
     ----------
     segment : str
-        What identifies the input.
+        The reference that identifies the input.
     dead_letters : str
         The file that has the rows.
     done : bool

@@ -26,7 +26,7 @@ final class QueryRun {
 
   private boolean warned;
 
-  /** Whether metrics of parked partitions are among those of the operator now. */
+  /** True while the operator has metrics of parked partitions. */
   volatile boolean showsMetrics;
 
   /**
