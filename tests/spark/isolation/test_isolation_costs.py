@@ -14,8 +14,12 @@ from support.spark.queries import STATE
 
 pytestmark = pytest.mark.timeout(900)
 
-#: Nothing but batches makes requests.
-RESTS = f"--conf={STATE}maintenanceInterval=1h"
+#: Nothing but batches makes requests. Spark's thread that deletes old log entries lists their
+#: folders as often as it gets to, so each batch deletes its own.
+RESTS = (
+    f"--conf={STATE}maintenanceInterval=1h",
+    "--conf=spark.sql.streaming.asyncLogPurge.enabled=false",
+)
 
 
 def test_a_healthy_query_makes_no_request_and_writes_no_byte_more(
@@ -28,7 +32,7 @@ def test_a_healthy_query_makes_no_request_and_writes_no_byte_more(
         # Each has a folder of its own that is not there yet: Spark lists one that is.
         checkpoint = f"{hdfs.uri}/{tmp_path.name}-{name}/checkpoint"
         before = Counter(hdfs.requests()[0])
-        found(tmp_path / name, RESTS, "--checkpoint", checkpoint, f"{kind}:0-8")
+        found(tmp_path / name, *RESTS, "--checkpoint", checkpoint, f"{kind}:0-8")
         requests[name] = Counter(hdfs.requests()[0])
         requests[name].subtract(before)
         # A client asks again until the data node has reported the block.
@@ -51,7 +55,7 @@ def test_a_batch_that_fails_costs_a_put_and_the_reads_of_its_attempts(
         store = s3.store(f"failing-{program}")
         settings = [f"--conf={key}={value}" for key, value in store.settings.items()]
         before = s3.requests()
-        found(tmp_path / program, RESTS, *settings, "--checkpoint", store.uri, f"{program}:0-6")
+        found(tmp_path / program, *RESTS, *settings, "--checkpoint", store.uri, f"{program}:0-6")
         requests[program] = s3.requests() - before
     more = requests["bad"] - requests["good"]
     failed = int((tmp_path / "bad" / "failed.txt").read_text())
