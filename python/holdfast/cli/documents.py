@@ -7,7 +7,7 @@ null.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -133,6 +133,28 @@ def _verdict(verdict: Verdict, *, number: str, part: str) -> dict[str, Any]:
         "segments": verdict.segments,
         "readable_segments": verdict.readable_segments,
         "damage": [{part: one.part, "message": one.message} for one in verdict.damage],
+    }
+
+
+def of_move(
+    batch: int, provider: str, operators: Sequence[Mapping[str, Any]], *, ms: int, moved: bool
+) -> dict[str, Any]:
+    """Return the state that a batch gets from another provider, by operator.
+
+    Parameters
+    ----------
+    ms : int
+        How long it took, or how long it would take.
+    moved : bool
+        False if nothing was changed. Rows and bytes are estimates then.
+    """
+    shown = ("operator", "name", "partitions", "rows", "bytes")
+    return {
+        "batch": batch,
+        "from": provider,
+        "moved": moved,
+        "ms": ms,
+        "operators": [{key: one[key] for key in shown} for one in operators],
     }
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from holdfast._core import NewerFormatError, __version__
 from holdfast._jars import UnsupportedSparkError
 from holdfast._options import OPTIONS, Option
-from holdfast.cli import checkpoints, cost, doctor, folders, history, parked, settings
+from holdfast.cli import checkpoints, cost, doctor, folders, history, moves, parked, settings
 
 USAGE_ERROR = 2
 INTERRUPTED = 128 + signal.SIGINT
@@ -104,6 +104,14 @@ def parser() -> argparse.ArgumentParser:
     parked.add_arguments(waiting)
     waiting.set_defaults(run=parked.show)
 
+    adopted = commands.add_parser(
+        "adopt",
+        help="let Holdfast go on with the checkpoint of a query that has its state in Spark's "
+        "RocksDB or HDFS-backed provider",
+    )
+    moves.add_arguments(adopted)
+    adopted.set_defaults(run=moves.adopt)
+
     examined = commands.add_parser(
         "doctor", help="look whether this machine has what Holdfast needs, and say what to do"
     )
@@ -114,7 +122,7 @@ def parser() -> argparse.ArgumentParser:
     )
     examined.set_defaults(run=doctor.run)
 
-    for command in (conf, jar, verified, told, priced, waiting, examined):
+    for command in (conf, jar, verified, told, priced, waiting, adopted, examined):
         _add_json(command)
     return top
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import logging
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast._jars import plugin_jars
-from holdfast.cli.java import stderr_to
+from holdfast.cli import local_spark
 from holdfast.regions.checkpoint.parked import ParkedPartition
 from holdfast.regions.checkpoint.query_folder import STATE_FILES_FOLDER
 from holdfast.regions.files.paths import AnyPath, absolute
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 #: Ways to write rows to stdout.
 FORMATS: Final = ("json", "arrow", "parquet")
@@ -88,7 +86,8 @@ def _rows(folder: AnyPath, parked: Sequence[ParkedPartition]) -> Iterator[DataFr
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame
 
-    with session() as spark:
+    jars = {"spark.jars": ",".join(map(str, plugin_jars()))}
+    with local_spark.session("to read parked rows", jars) as spark:
         jvm: Any = spark._jvm
         segments = (absolute(folder) / STATE_FILES_FOLDER).spark_name
         found = jvm.io.holdfast.spark.isolation.ParkedRows(spark._jsparkSession, segments)
@@ -110,25 +109,3 @@ def _rows(folder: AnyPath, parked: Sequence[ParkedPartition]) -> Iterator[DataFr
         for side in sides[1:]:
             rows = rows.unionByName(side, allowMissingColumns=True)
         yield rows
-
-
-@contextmanager
-def session() -> Iterator[SparkSession]:
-    """Run a local session of Spark that says nothing."""
-    if find_spec("pyspark") is None:
-        raise OSError("parked rows are read by Spark: install 'holdfast-spark[spark]'")
-    from pyspark.sql import SparkSession
-
-    builder = (
-        SparkSession.builder.master("local[*]")
-        .config("spark.jars", ",".join(map(str, plugin_jars())))
-        .config("spark.ui.enabled", "false")
-    )
-    with tempfile.TemporaryFile() as log:
-        with stderr_to(log):
-            spark = builder.getOrCreate()
-        spark.sparkContext.setLogLevel("OFF")
-        try:
-            yield spark
-        finally:
-            spark.stop()

@@ -181,6 +181,12 @@ def of_segments(document: Mapping[str, Any]) -> Table:
     )
 
 
+def of_move(document: Mapping[str, Any]) -> Table:
+    """Return one line per operator whose state another provider gets."""
+    columns = "operator, name, partitions, rows, bytes"
+    return _table(document["operators"], columns, words={"name"}, of={})
+
+
 def of_parked(document: Mapping[str, Any]) -> Table:
     """Return one line per parked partition of a query."""
     return _table(

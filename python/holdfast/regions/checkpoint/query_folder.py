@@ -21,8 +21,10 @@ COMMITS_FOLDER: str = "commits"
 #: Physical files of the state.
 STATE_FILES_FOLDER: str = "state/holdfast"
 
+#: Spark's offset log.
+OFFSETS_FOLDER: str = "offsets"
+
 _METADATA = "metadata"
-_OFFSETS = "offsets"
 _STATE = "state"
 
 
@@ -75,7 +77,7 @@ class QueryCheckpoint:
 def is_query_checkpoint(folder: AnyPath) -> bool:
     """Return whether a folder has the layout of the checkpoint of a query of Spark."""
     # A new query has nothing but its metadata file.
-    return (folder / _METADATA).is_file() or (folder / _OFFSETS).is_dir()
+    return (folder / _METADATA).is_file() or (folder / OFFSETS_FOLDER).is_dir()
 
 
 def read_query_checkpoint(folder: AnyPath) -> QueryCheckpoint:
@@ -86,11 +88,13 @@ def read_query_checkpoint(folder: AnyPath) -> QueryCheckpoint:
     OSError
         If a file of the logs cannot be read.
     """
-    planned = max(logged_batches(folder / _OFFSETS), default=None)
+    planned = max(logged_batches(folder / OFFSETS_FOLDER), default=None)
     conf: Mapping[str, Any] = {}
     if planned is not None:
         # The lines are a version, facts about the whole batch, then one for each source.
-        conf = _object((folder / _OFFSETS / str(planned)).read_text(), line=1).get("conf") or {}
+        conf = (
+            _object((folder / OFFSETS_FOLDER / str(planned)).read_text(), line=1).get("conf") or {}
+        )
     files = file_sizes(folder / STATE_FILES_FOLDER).values()
     partitions = conf.get("spark.sql.shuffle.partitions")
     return QueryCheckpoint(
@@ -114,7 +118,7 @@ def planned_ms(folder: AnyPath, batch: int) -> int | None:
     OSError
         If the entry cannot be read.
     """
-    text = (folder / _OFFSETS / str(batch)).read_text()
+    text = (folder / OFFSETS_FOLDER / str(batch)).read_text()
     return _object(text, line=1).get("batchTimestampMs") or None
 
 

@@ -102,10 +102,14 @@ public final class HoldfastConf {
   public static final String PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass";
   public static final String PROVIDER_CLASS = "io.holdfast.spark.HoldfastStateStoreProvider";
   static final String PLUGIN_CLASS = "io.holdfast.spark.HoldfastPlugin";
+
   public static final String FORMAT_KEY = "spark.sql.streaming.stateStore.checkpointFormatVersion";
   public static final String FILE_MANAGER_KEY = "spark.sql.streaming.checkpointFileManagerClass";
   public static final String FILE_MANAGER_CLASS =
       "io.holdfast.spark.HoldfastCheckpointFileManager";
+
+  /** In a planned batch, the command that planned it to move the checkpoint. No session has it. */
+  public static final String MOVE_KEY = PREFIX + "move";
 
   /** A local property of the threads of a query. */
   public static final String QUERY_ID_KEY = "sql.streaming.queryId";

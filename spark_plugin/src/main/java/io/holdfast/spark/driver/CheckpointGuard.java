@@ -33,6 +33,9 @@ public final class CheckpointGuard {
       Pattern.compile(
           Pattern.quote("\"" + HoldfastConf.PROVIDER_KEY + "\"") + "\\s*:\\s*\"([^\"]+)\"");
 
+  private static final Pattern RECORDED_MOVE =
+      Pattern.compile(Pattern.quote("\"" + HoldfastConf.MOVE_KEY + "\"") + "\\s*:\\s*\"(\\w+)\"");
+
   private static final String UNREADABLE = "?";
 
   private CheckpointGuard() {}
@@ -77,17 +80,29 @@ public final class CheckpointGuard {
   }
 
   /**
-   * Refuses to restart a stateful query whose offset log names another provider, or none.
+   * Refuses to restart a stateful query whose offset log names another provider, or none, and one
+   * in a checkpoint that a command has half moved to another provider.
    *
    * @param open opens a file without this check
    */
   public static void refuseForeignCheckpoint(
       Predicate<Path> exists, Function<Path, FSDataInputStream> open, Path path) {
-    Path checkpoint = SparkFile.of(path).checkpoint();
+    SparkFile plan = SparkFile.of(path);
+    Path checkpoint = plan.checkpoint();
     if (!exists.test(new Path(checkpoint, "state"))) {
       return;
     }
-    String provider = recordedProvider(open, path);
+    String text = read(open, path);
+    Matcher move = RECORDED_MOVE.matcher(text);
+    Path committed = new Path(checkpoint, "commits/" + plan.number());
+    if (move.find() && !exists.test(committed)) {
+      throw new UnsupportedStateException(
+          String.format(
+              "'holdfast %1$s %2$s' has begun and not ended: %3$s is missing. Run 'holdfast %1$s"
+                  + " %2$s --yes' again, and then start the query. Nothing was changed.",
+              move.group(1), checkpoint, committed));
+    }
+    String provider = recordedProvider(text);
     if (provider.equals(HoldfastConf.PROVIDER_CLASS) || provider.equals(UNREADABLE)) {
       return;
     }
@@ -103,10 +118,10 @@ public final class CheckpointGuard {
     }
     throw new UnsupportedStateException(
         String.format(
-            "Checkpoint %s was made with state store provider %s (recorded in %s); Holdfast cannot"
-                + " continue it and nothing was changed. Either set %s=%s for this query, or start"
-                + " it with a new checkpoint folder.",
-            checkpoint, provider, path, HoldfastConf.PROVIDER_KEY, provider));
+            "Checkpoint %s was made with state store provider %s (recorded in %s). Nothing was"
+                + " changed. To let Holdfast go on with it, run 'holdfast adopt %s'. To go on with"
+                + " its provider, set %s=%s for this query.",
+            checkpoint, provider, path, checkpoint, HoldfastConf.PROVIDER_KEY, provider));
   }
 
   /**
@@ -149,21 +164,24 @@ public final class CheckpointGuard {
     return batch < 0 ? "none" : Long.toString(batch);
   }
 
-  /** Empty if none is recorded; {@link #UNREADABLE} if the file is no entry of the offset log. */
-  private static String recordedProvider(Function<Path, FSDataInputStream> open, Path path) {
+  private static String read(Function<Path, FSDataInputStream> open, Path path) {
     try (InputStream in = open.apply(path)) {
-      String text = new String(in.readAllBytes(), StandardCharsets.UTF_8);
-      Matcher matcher = RECORDED_PROVIDER.matcher(text);
-      if (matcher.find()) {
-        return matcher.group(1);
-      }
-      // Lines: version, metadata (none in the oldest entries), offsets. Spark reports a cut file.
-      String[] lines = text.split("\n", -1);
-      String metadata = lines.length < 3 ? UNREADABLE : lines[1].trim();
-      boolean whole = metadata.isEmpty() || (metadata.startsWith("{") && metadata.endsWith("}"));
-      return whole ? "" : UNREADABLE;
+      return new String(in.readAllBytes(), StandardCharsets.UTF_8);
     } catch (IOException e) {
       throw new HoldfastException("Cannot read " + path, e);
     }
+  }
+
+  /** Empty if none is recorded; {@link #UNREADABLE} if the text is no entry of the offset log. */
+  private static String recordedProvider(String text) {
+    Matcher matcher = RECORDED_PROVIDER.matcher(text);
+    if (matcher.find()) {
+      return matcher.group(1);
+    }
+    // Lines: version, metadata (none in the oldest entries), offsets. Spark reports a cut file.
+    String[] lines = text.split("\n", -1);
+    String metadata = lines.length < 3 ? UNREADABLE : lines[1].trim();
+    boolean whole = metadata.isEmpty() || (metadata.startsWith("{") && metadata.endsWith("}"));
+    return whole ? "" : UNREADABLE;
   }
 }

@@ -1,0 +1,54 @@
+"""A local session of Spark for commands, and the text of its errors."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.java import stderr_to
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@contextmanager
+def session(
+    what: str, settings: dict[str, str], *, master: str = "local[*]"
+) -> Iterator[SparkSession]:
+    """Run a session of Spark that says nothing, with the settings of spark-defaults.conf.
+
+    Parameters
+    ----------
+    what : str
+        What it is for, for the error that it is not installed.
+    settings : dict of str to str
+        Settings that replace those of spark-defaults.conf.
+    """
+    if find_spec("pyspark") is None:
+        raise OSError(f"Spark is needed {what}: install 'holdfast-spark[spark]'")
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    with tempfile.TemporaryFile() as log:
+        with stderr_to(log):
+            spark = builder.getOrCreate()
+        spark.sparkContext.setLogLevel("OFF")
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+def reason(error: Any) -> str:
+    """Return what a Java exception says: the message of its first cause."""
+    cause = error.java_exception
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    name: str = cause.getClass().getSimpleName()
+    said: str | None = cause.getMessage()
+    return f"{name}: {said}"

@@ -1,0 +1,162 @@
+package io.holdfast.spark.moves;
+
+import io.holdfast.spark.minor.OpensStores;
+import java.io.Serializable;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.UUID;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.execution.streaming.state.InMemoryStateSchemaProvider;
+import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
+import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
+import org.apache.spark.sql.execution.streaming.state.ReadStateStore;
+import org.apache.spark.sql.execution.streaming.state.StateSchemaProvider;
+import org.apache.spark.sql.execution.streaming.state.StateStore;
+import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
+import org.apache.spark.sql.execution.streaming.state.StateStoreId;
+import org.apache.spark.sql.execution.streaming.state.StateStoreProvider;
+import org.apache.spark.sql.execution.streaming.state.StateStoreProvider$;
+import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId;
+import scala.Option;
+
+/** Copies one partition of an operator into another provider. It has one row at a time. */
+final class PartitionCopy {
+  /**
+   * What a task of Spark copies.
+   *
+   * @param state the folder of the state
+   * @param version of the state that is read
+   * @param ids of this version, by store; null without ids
+   * @param to settings of the other provider; null to count the rows alone
+   */
+  record Task(
+      String state,
+      Operator operator,
+      int partition,
+      long version,
+      String[] ids,
+      StateStoreConf from,
+      StateStoreConf to)
+      implements Serializable {}
+
+  /**
+   * The result of a task.
+   *
+   * @param ids of the version that was written, by store
+   */
+  record Copied(long operator, List<String> ids, long rows, long bytes, long ms)
+      implements Serializable {}
+
+  private final Task task;
+  private final Configuration hadoop;
+  private final UUID run;
+  private long rows;
+  private long bytes;
+
+  /**
+   * @param run id in the place of that of a query's run
+   */
+  PartitionCopy(Task task, Configuration hadoop, UUID run) {
+    this.task = task;
+    this.hadoop = hadoop;
+    this.run = run;
+  }
+
+  Copied copy() {
+    long begin = System.nanoTime();
+    List<String> written = new ArrayList<>();
+    List<Operator.Store> stores = task.operator.stores();
+    for (int number = 0; number < stores.size(); number++) {
+      String id = copy(stores.get(number), task.ids == null ? null : task.ids[number]);
+      if (id != null) {
+        written.add(id);
+      }
+    }
+    long ms = (System.nanoTime() - begin) / 1_000_000;
+    return new Copied(task.operator.id(), written, rows, bytes, ms);
+  }
+
+  /** Returns the id of the version that was written, or null without one. */
+  private String copy(Operator.Store store, String id) {
+    StateStoreProvider source = provider(store, task.from);
+    try {
+      ReadStateStore reading = SourceStores.open(source, task.version, id, store);
+      try {
+        if (task.to != null) {
+          return write(store, reading);
+        }
+        store.families().forEach(family -> SourceStores.rows(reading, family, this::count));
+        return null;
+      } finally {
+        reading.abort();
+      }
+    } finally {
+      source.close();
+    }
+  }
+
+  private void count(UnsafeRow key, UnsafeRow value) {
+    rows++;
+    bytes += key.getSizeInBytes() + value.getSizeInBytes();
+  }
+
+  private String write(Operator.Store store, ReadStateStore reading) {
+    StateStoreProvider target = provider(store, task.to);
+    try {
+      StateStore writing = ((OpensStores) target).open(task.version, Option.empty(), true);
+      try {
+        SourceStores.create(writing, store);
+        store.families().forEach(family -> copy(reading, writing, family));
+        writing.commit();
+        return writing.getStateStoreCheckpointInfo().stateStoreCkptId().get();
+      } finally {
+        if (!writing.hasCommitted()) {
+          writing.abort();
+        }
+      }
+    } finally {
+      target.close();
+    }
+  }
+
+  private void copy(ReadStateStore reading, StateStore writing, Operator.Family family) {
+    String name = family.name();
+    UnsafeRow[] last = new UnsafeRow[1];
+    SourceStores.rows(
+        reading,
+        family,
+        (key, value) -> {
+          count(key, value);
+          if (family.severalValues() && key.equals(last[0])) {
+            writing.merge(key, value, name);
+            return;
+          }
+          writing.put(key, value, name);
+          if (family.severalValues()) {
+            last[0] = key.copy();
+          }
+        });
+  }
+
+  private StateStoreProvider provider(Operator.Store store, StateStoreConf conf) {
+    Operator.Family first = store.families().get(0);
+    // The default one of several column families is empty, so any form will do.
+    KeyStateEncoderSpec spec =
+        store.columns() ? new NoPrefixKeyStateEncoderSpec(first.key()) : first.spec();
+    Option<StateSchemaProvider> schemas =
+        Option.apply(task.operator.schemas()).map(InMemoryStateSchemaProvider::new);
+    StateStoreId id =
+        new StateStoreId(task.state, task.operator.id(), task.partition, store.name());
+    return StateStoreProvider$.MODULE$.createAndInit(
+        new StateStoreProviderId(id, run),
+        first.key(),
+        first.value(),
+        spec,
+        store.columns(),
+        conf,
+        new Configuration(hadoop),
+        false,
+        schemas);
+  }
+}

@@ -1,0 +1,98 @@
+package io.holdfast.spark.moves;
+
+import io.holdfast.spark.UnsupportedStateException;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import java.util.function.BiConsumer;
+import org.apache.spark.TaskContext;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.execution.streaming.state.ReadStateStore;
+import org.apache.spark.sql.execution.streaming.state.StateStore;
+import org.apache.spark.sql.execution.streaming.state.StateStoreIterator;
+import org.apache.spark.sql.execution.streaming.state.StateStoreProvider;
+import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair;
+import scala.Option;
+import scala.jdk.javaapi.CollectionConverters;
+
+/** Stores of any provider, opened to read all of their rows. */
+final class SourceStores {
+  private SourceStores() {}
+
+  /**
+   * Opens a version. Providers with column families get to know their forms by a store for changes,
+   * which the caller aborts.
+   */
+  static ReadStateStore open(
+      StateStoreProvider provider, long version, String id, Operator.Store form) {
+    Option<String> checkpointId = Option.apply(id);
+    if (!form.columns()) {
+      return provider.getReadStore(version, checkpointId);
+    }
+    StateStore store = provider.getStore(version, checkpointId, false, false); // from-4.2
+    // until-4.1: StateStore store = provider.getStore(version, checkpointId);
+    try {
+      requireKnown(store, form);
+      create(store, form);
+      return store;
+    } catch (RuntimeException e) {
+      store.abort();
+      throw e;
+    }
+  }
+
+  /** Makes column families. */
+  static void create(StateStore store, Operator.Store form) {
+    for (Operator.Family family : form.families()) {
+      if (form.columns() && !family.name().equals(StateStore.DEFAULT_COL_FAMILY_NAME())) {
+        store.createColFamilyIfAbsent(
+            family.name(),
+            family.key(),
+            family.value(),
+            family.spec(),
+            family.severalValues(),
+            family.internal());
+      }
+    }
+  }
+
+  /** Earlier versions of Spark do not tell the names. */
+  private static void requireKnown(StateStore store, Operator.Store form) {
+    // until-4.1: Set<String> unknown = new HashSet<>();
+    Set<String> unknown = // from-4.2
+        new HashSet<>(CollectionConverters.asJava(store.allColumnFamilyNames())); // from-4.2
+    form.families().forEach(family -> unknown.remove(family.name()));
+    unknown.remove(StateStore.DEFAULT_COL_FAMILY_NAME());
+    if (!unknown.isEmpty()) {
+      throw new UnsupportedStateException(
+          String.format(
+              "%s has column families that Spark does not describe in the checkpoint: %s. Run one"
+                  + " more batch of the query on its provider, with rows.",
+              store.id(), List.copyOf(unknown)));
+    }
+  }
+
+  /** Gives all rows of a column family. Each is only valid during the call. */
+  static void rows(
+      ReadStateStore store, Operator.Family family, BiConsumer<UnsafeRow, UnsafeRow> take) {
+    TaskContext task = TaskContext.get();
+    String name = family.name();
+    StateStoreIterator<UnsafeRowPair> pairs =
+        family.severalValues() ? store.iteratorWithMultiValues(name) : // from-4.2
+        store.iterator(name);
+    try {
+      while (pairs.hasNext()) {
+        task.killTaskIfInterrupted();
+        UnsafeRowPair pair = pairs.next();
+        // until-4.1: if (family.severalValues()) {
+        // until-4.1:   CollectionConverters.asJava(store.valuesIterator(pair.key(), name))
+        // until-4.1:       .forEachRemaining(value -> take.accept(pair.key(), value));
+        // until-4.1:   continue;
+        // until-4.1: }
+        take.accept(pair.key(), pair.value());
+      }
+    } finally {
+      pairs.close();
+    }
+  }
+}
