@@ -21,6 +21,7 @@ from support import environment, program
 from support.spark.gaps import gap_of
 from support.spark.isolated_operators_job import ALL_CASES
 from support.spark.java_fields import java_class
+from support.spark.minors import INSTALLED
 
 #: Rows of the key are in several windows, and all but one may be parked.
 PARTITIONS = 8
@@ -34,6 +35,14 @@ REFUSED = {
     "initial-state": FIRST_BATCH_ONLY,
     "limit-": "its state has one partition",
 }
+
+
+def skip_what_spark_lacks(name: str) -> None:
+    """Skips a case that fails on this minor with Spark's own RocksDB provider as well."""
+    if gap := gap_of(name, PARTITIONS):
+        pytest.skip(gap.reason)
+    if INSTALLED == "4.0" and name.startswith("transformWithStateInPandas-initial-state"):
+        pytest.skip("Spark 4.0 loses the column names of initial state if a projection follows")
 
 
 def reason_of(name: str) -> str:
@@ -93,10 +102,9 @@ def cells(*, refused: bool, everyday: set[str]) -> Iterator[object]:
 
 @pytest.mark.parametrize("name", list(cells(refused=False, everyday=EVERYDAY)))
 def test_an_operator_catches_up_after_a_key_failed(name: str, job: Job) -> None:
-    if gap := gap_of(name, PARTITIONS):
-        pytest.skip(gap.reason)
+    skip_what_spark_lacks(name)
     is_, whole = job.run(name, isolates=True), job.run(name, isolates=False)
-    assert is_["failure"] == ""
+    assert (is_["failure"], whole["failure"]) == ("", "")
     assert is_["parked"]
     assert whole["parked"] == []
     assert is_["rows"] == whole["rows"]
@@ -107,8 +115,7 @@ def test_an_operator_catches_up_after_a_key_failed(name: str, job: Job) -> None:
 
 @pytest.mark.parametrize("name", list(cells(refused=True, everyday={"aggregation-complete"})))
 def test_an_operator_that_is_not_isolated_fails_and_the_log_says_why(name: str, job: Job) -> None:
-    if gap := gap_of(name, PARTITIONS):
-        pytest.skip(gap.reason)
+    skip_what_spark_lacks(name)
     found = job.run(name, where="from the start", isolates=True)
     assert "CAST_INVALID_INPUT" in found["failure"]
     assert found["parked"] == []

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from support.spark.commands import with_settings
 from support.spark.isolation_runs import found
 from support.spark.mini_hdfs import MiniHdfs
 from support.spark.object_stores import S3Server
@@ -53,9 +54,13 @@ def test_a_batch_that_fails_costs_a_put_and_the_reads_of_its_attempts(
     requests: dict[str, Counter[str]] = {}
     for program in ("good", "bad"):
         store = s3.store(f"failing-{program}")
-        settings = [f"--conf={key}={value}" for key, value in store.settings.items()]
+        variables = with_settings(store.settings, store.environment)
         before = s3.requests()
-        found(tmp_path / program, *RESTS, *settings, "--checkpoint", store.uri, f"{program}:0-6")
+        found(
+            tmp_path / program,
+            *(*RESTS, "--checkpoint", store.uri, f"{program}:0-6"),
+            variables=variables,
+        )
         requests[program] = s3.requests() - before
     more = requests["bad"] - requests["good"]
     failed = int((tmp_path / "bad" / "failed.txt").read_text())

@@ -13,6 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from support.servers import free_port
+from support.spark.commands import with_settings
+from support.spark.isolation import BAD, BAD_KEYS, partition_of
 from support.spark.isolation_runs import (
     SECONDS,
     found,
@@ -21,6 +23,7 @@ from support.spark.isolation_runs import (
     log,
     undisturbed,
     wait_for,
+    without_bad,
 )
 from support.spark.mini_hdfs import MiniHdfs
 from support.spark.object_stores import S3Server
@@ -43,9 +46,36 @@ def test_rows_are_parked_on_hdfs(hdfs: MiniHdfs, spark: SparkSession, tmp_path: 
 
 def test_rows_are_parked_on_s3(s3: S3Server, spark: SparkSession, tmp_path: Path) -> None:
     store = s3.store("parked-rows")
-    settings = [f"--conf={key}={value}" for key, value in store.settings.items()]
-    is_ = found(tmp_path / "parked", *CLUSTER, *settings, "--checkpoint", store.uri, *PHASES)
+    place = (*CLUSTER, "--checkpoint", store.uri)
+    variables = with_settings(store.settings, store.environment)
+    is_ = found(tmp_path / "parked", *place, *PHASES, variables=variables)
     assert is_ == undisturbed(spark, tmp_path / "whole", INPUTS, "counts")
+
+
+@pytest.mark.parametrize("kind", ["hdfs", "s3"])
+def test_rows_are_shown_and_skipped_where_the_checkpoint_is(
+    kind: str, request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path
+) -> None:
+    if kind == "hdfs":
+        hdfs = request.getfixturevalue("hdfs")
+        uri, variables = f"{hdfs.uri}/{tmp_path.name}/checkpoint", {}
+    else:
+        store = request.getfixturevalue("s3").store("skipped-rows")
+        uri, variables = store.uri, with_settings(store.settings, store.environment)
+    (partition,) = set(partition_of(spark, set(BAD)).values())
+    letters = uri.replace("checkpoint", "letters")
+    skip = f'skip --partition {partition} --where "{BAD_KEYS}" --dead-letter {letters} --yes'
+    is_ = found(
+        tmp_path / "parked",
+        *("--checkpoint", uri),
+        *("bad:0-6", "run:--rows json", f"run:{skip}", "run:--json", "bad:6-7"),
+        variables=variables,
+    )
+    whole = undisturbed(spark, tmp_path / "whole", [range(6), range(6, 7)], "counts")
+    assert is_ == without_bad(whole)
+    rows, _, after = json.loads((tmp_path / "parked" / "commands.json").read_text())
+    (left,) = json.loads("".join(after))["parked"]
+    assert left["rows"] == len(rows) - 3
 
 
 def test_speculative_twins_of_a_failing_task_do_not_repeat_rows(

@@ -15,31 +15,29 @@ import pytest
 from pyspark.sql import SparkSession
 
 from support import environment
-from support.spark.isolation import BAD, partition_of, rows_of
-from support.spark.isolation_runs import found, undisturbed
+from support.spark.commands import with_settings
+from support.spark.isolation import BAD, BAD_KEYS, partition_of, rows_of
+from support.spark.isolation_runs import found, undisturbed, without_bad
+from support.spark.object_stores import stand_in
 
 #: Metrics of the progress that only a query with parked partitions has.
 METRICS = [f"holdfastParked{name}" for name in ("Bytes", "Partitions", "Rows", "Since")]
-BAD_KEYS = "key IN ('bad', 'worse')"
-
-
-def without_bad(whole: dict[str, Any]) -> dict[str, Any]:
-    """What an undisturbed run would have without the bad records."""
-    rows = [row for row in whole["rows"] if row[0] not in BAD]
-    state = [row for row in whole["state"] if not any(f"'{key}'" in row for key in BAD)]
-    return {"rows": rows, "state": state}
 
 
 def test_a_query_catches_up_without_the_rows_that_were_skipped(
-    spark: SparkSession, tmp_path: Path
+    helpers: Path, spark: SparkSession, tmp_path: Path
 ) -> None:
     folder, letters = tmp_path / "parked", tmp_path / "letters"
+    # A file of an object store is there when it is complete: what a task parks, after its batch.
+    store = stand_in(helpers, folder / "checkpoint")
     (partition,) = set(partition_of(spark, set(BAD)).values())
     skip = f'skip --partition {partition} --where "{BAD_KEYS}" --dead-letter {letters}'
     is_ = found(
         folder,
+        *("--checkpoint", store.uri),
         *("bad:0-6", "see", "run:--json", "run:--rows json"),
         *(f"run:{skip}", f"run:{skip} --yes", "run:--json", "bad:6-7"),
+        variables=with_settings(store.settings, store.environment),
     )
     whole = undisturbed(spark, tmp_path / "whole", [range(6), range(6, 7)], "counts")
     assert is_ == without_bad(whole)

@@ -3,6 +3,7 @@ import java.io.IOException;
 import java.net.URI;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
+import java.nio.file.StandardCopyOption;
 import java.util.Locale;
 import org.apache.hadoop.fs.Abortable;
 import org.apache.hadoop.fs.CommonPathCapabilities;
@@ -15,7 +16,7 @@ import org.apache.hadoop.util.Progressable;
 
 /**
  * An object store, {@code objects:/local/path}: an object appears whole when its stream is closed,
- * takes a free name only, and is neither appended to nor renamed.
+ * takes a free name unless it overwrites, and is neither appended to nor renamed.
  */
 public final class ObjectsFileSystem extends RawLocalFileSystem {
   private static final URI NAME = URI.create("objects:///");
@@ -46,8 +47,10 @@ public final class ObjectsFileSystem extends RawLocalFileSystem {
       Progressable progress)
       throws IOException {
     java.nio.file.Path target = pathToFile(path).toPath();
-    refuseTaken(target);
-    return new FSDataOutputStream(new ObjectUpload(target), null);
+    if (!overwrite) {
+      refuseTaken(target);
+    }
+    return new FSDataOutputStream(new ObjectUpload(target, overwrite), null);
   }
 
   @Override
@@ -69,10 +72,12 @@ public final class ObjectsFileSystem extends RawLocalFileSystem {
   private static final class ObjectUpload extends ByteArrayOutputStream
       implements Abortable, StreamCapabilities {
     private final java.nio.file.Path target;
+    private final boolean overwrites;
     private boolean ended;
 
-    ObjectUpload(java.nio.file.Path target) {
+    ObjectUpload(java.nio.file.Path target, boolean overwrites) {
       this.target = target;
+      this.overwrites = overwrites;
     }
 
     @Override
@@ -107,12 +112,16 @@ public final class ObjectsFileSystem extends RawLocalFileSystem {
       java.nio.file.Path upload = Files.createTempFile("upload-", ".object");
       try {
         Files.write(upload, toByteArray());
+        if (overwrites) {
+          Files.move(upload, target, StandardCopyOption.ATOMIC_MOVE);
+          return;
+        }
         // One step, which fails if another writer took the name meanwhile.
         Files.createLink(target, upload);
       } catch (FileAlreadyExistsException e) {
         throw new org.apache.hadoop.fs.FileAlreadyExistsException(target + " exists");
       } finally {
-        Files.delete(upload);
+        Files.deleteIfExists(upload);
       }
     }
   }

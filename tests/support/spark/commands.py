@@ -23,6 +23,12 @@ for arguments in json.loads(sys.argv[1]):
 """
 
 
+def with_settings(settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """The environment of programs that have settings of Spark and `more` variables."""
+    conf = (f"--conf '{key}={value}'" for key, value in settings.items())
+    return {**more, "PYSPARK_SUBMIT_ARGS": f"{' '.join(conf)} {os.environ['PYSPARK_SUBMIT_ARGS']}"}
+
+
 def run_commands(
     settings: Mapping[str, str], more: Mapping[str, str], *commands: Sequence[str]
 ) -> list[str]:
@@ -30,11 +36,9 @@ def run_commands(
 
     It runs with settings of Spark and `more` variables in its environment.
     """
-    conf = (f"--conf '{key}={value}'" for key, value in settings.items())
-    others = os.environ["PYSPARK_SUBMIT_ARGS"]
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, json.dumps(commands)],
-        env=environment(more) | {"PYSPARK_SUBMIT_ARGS": f"{' '.join(conf)} {others}"},
+        env=environment(with_settings(settings, more)),
         capture_output=True,
         text=True,
         check=False,

@@ -27,6 +27,7 @@ from support.spark.queries import source, write_batch
 
 #: Keys that are no numbers, in one partition of four, and the batches that they come in.
 BAD = {"bad": (2, 4), "worse": (3,)}
+BAD_KEYS = "key IN ('bad', 'worse')"
 PARTITIONS = 4
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -21,7 +21,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import holdfast
-from holdfast.cli import parked_rows
+from holdfast.cli import local_spark
 from holdfast.cli.main import main as cli
 from support.reference import monitoring
 from support.spark.isolation import PARTITIONS, feed, results, run, state
@@ -36,11 +36,11 @@ ISOLATES = STATE + "holdfast.isolateFailures"
 UI = {"spark.ui.enabled": "true", "spark.ui.port": "0"}
 
 
-def command(spark: SparkSession, folder: Path, line: str) -> list[str]:
+def command(spark: SparkSession, checkpoint: str, line: str) -> list[str]:
     """Runs ``holdfast parked`` in this process; returns its lines."""
-    parked_rows.session = lambda: contextlib.nullcontext(spark)
+    local_spark.session = lambda *_, **__: contextlib.nullcontext(spark)
     with contextlib.redirect_stdout(io.StringIO()) as said:
-        assert cli(["parked", str(folder / "checkpoint"), *shlex.split(line)]) == 0
+        assert cli(["parked", checkpoint, *shlex.split(line)]) == 0
     return said.getvalue().splitlines()
 
 
@@ -72,6 +72,7 @@ def main() -> None:
     parser.add_argument("--log", default="ERROR", help="level")
     parser.add_argument("phases", nargs="+")
     args = parser.parse_args()
+    checkpoint = args.checkpoint or str(args.folder / "checkpoint")
     settings = builder(args.master, args.folder / "warehouse").config(
         "spark.sql.shuffle.partitions", str(PARTITIONS)
     )
@@ -99,7 +100,7 @@ def main() -> None:
     for phase in args.phases:
         kind, _, batches = phase.partition(":")
         if kind == "run":
-            commands.append(command(spark, args.folder, batches))
+            commands.append(command(spark, checkpoint, batches))
             continue
         if kind == "see":
             (args.folder / "pages.json").write_text(json.dumps(pages(spark, progress[-1]["runId"])))
@@ -116,7 +117,7 @@ def main() -> None:
                 query=args.query,
                 program=kind.rstrip("!"),
                 sink=args.sink,
-                checkpoint=args.checkpoint,
+                checkpoint=checkpoint,
                 after=after,
             )
             progress += [json.loads(one.json) for one in query.recentProgress]
@@ -125,7 +126,7 @@ def main() -> None:
         assert bool(failure) == kind.endswith("!"), failure or "the query did not fail"
     found = {
         "rows": results(spark, args.folder, args.sink),
-        "state": None if args.unread else state(spark, args.folder, args.query, args.checkpoint),
+        "state": None if args.unread else state(spark, args.folder, args.query, checkpoint),
     }
     (args.folder / "progress.json").write_text(json.dumps(progress))
     (args.folder / "commands.json").write_text(json.dumps(commands))

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from harness.process import kill_session
 from support import environment, program
-from support.spark.isolation import PARTITIONS, feed, results, run, state
+from support.spark.isolation import BAD, PARTITIONS, feed, results, run, state
 from support.spark.queries import settings
 
 SECONDS = 240
@@ -33,9 +33,14 @@ def job(
     )
 
 
-def found(folder: Path, *arguments: str, seconds: float = SECONDS) -> dict[str, Any]:
+def found(
+    folder: Path,
+    *arguments: str,
+    variables: Mapping[str, str] | None = None,
+    seconds: float = SECONDS,
+) -> dict[str, Any]:
     """What a job found in the end."""
-    process = job(folder, *arguments)
+    process = job(folder, *arguments, variables=variables)
     try:
         assert process.wait(seconds) == 0, log(folder)
     finally:
@@ -88,3 +93,10 @@ def undisturbed(
             feed(folder / "input", batches, wide=wide)
             run(spark, folder, query=query, program="good", sink=sink)
         return {"rows": results(spark, folder, sink), "state": state(spark, folder, query)}
+
+
+def without_bad(whole: dict[str, Any]) -> dict[str, Any]:
+    """What an undisturbed run would have without the bad records."""
+    rows = [row for row in whole["rows"] if row[0] not in BAD]
+    state = [row for row in whole["state"] if not any(f"'{key}'" in row for key in BAD)]
+    return {"rows": rows, "state": state}

@@ -61,13 +61,18 @@ record ParkTask(
     for (String name : stores.names()) {
       String base = partition.base() == null ? null : partition.base()[parked.size()];
       NativeStore store = stores.open(partition.index(), name, conf);
+      // The first store has the input of all.
+      boolean first = name.equals(stores.first());
       try (Parking parking = store.park(version, base)) {
-        boolean first = name.equals(stores.first());
-        parked.add(parking.finish(first ? write(rows, parking, bytesLeft(store, base)) : 0));
+        long count = first ? write(rows, parking, metrics.waiting(store, base)) : 0;
+        parked.add(parking.finish(count));
+        // Files of this batch cannot be read before it ends, if they are on an object store.
+        metrics.rows().add(count);
+        metrics.bytes().add(parking.bytes());
       } catch (IOException e) {
         throw new HoldfastException("Cannot park partition " + partition.index(), e);
       }
-      metrics.report(name, store, parked.get(parked.size() - 1), base);
+      metrics.reportKeys(name, store, parked.get(parked.size() - 1), base);
     }
     metrics.partitions().add(1);
     ids.add(
@@ -82,20 +87,13 @@ record ParkTask(
     }
   }
 
-  private long bytesLeft(NativeStore store, String base) {
-    if (base == null) {
-      return bytesMax;
-    }
-    return bytesMax - store.pending(base).stream().mapToLong(NativeStore.Pending::bytes).sum();
-  }
-
   /** Writes all rows; returns their number. */
-  private long write(List<Iterator<InternalRow>> rows, Parking parking, long bytesLeft)
+  private long write(List<Iterator<InternalRow>> rows, Parking parking, long bytesWaiting)
       throws IOException {
     ByteArrayOutputStream buffer = new ByteArrayOutputStream();
     DataOutputStream out = new DataOutputStream(buffer);
     input.write(out);
-    long left = bytesLeft;
+    long left = bytesMax - bytesWaiting;
     long count = 0;
     for (int exchange = 0; exchange < rows.size(); exchange++) {
       for (; rows.get(exchange).hasNext(); count++) {

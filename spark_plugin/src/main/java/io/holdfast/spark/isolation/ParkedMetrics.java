@@ -1,8 +1,10 @@
 package io.holdfast.spark.isolation;
 
 import io.holdfast.spark.store.NativeStore;
+import io.holdfast.spark.store.NativeStore.Pending;
 import io.holdfast.spark.store.StoreMetrics;
 import java.io.Serializable;
+import java.util.List;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.execution.metric.SQLMetrics;
@@ -32,16 +34,27 @@ record ParkedMetrics(SQLMetric keys, SQLMetric partitions, SQLMetric rows, SQLMe
   }
 
   /**
-   * A store of a partition is parked.
+   * Adds the input that waits already. Returns its bytes.
+   *
+   * @param base id of the version that the batch begins with; null for none
+   */
+  long waiting(NativeStore store, String base) {
+    long found = 0;
+    for (Pending pending : base == null ? List.<Pending>of() : store.pending(base)) {
+      rows.add(pending.rows());
+      found += pending.bytes();
+    }
+    bytes.add(found);
+    return found;
+  }
+
+  /**
+   * Adds the keys of a store that is parked.
    *
    * @param id of the parked version
    * @param base id of its content; null for none
    */
-  void report(String name, NativeStore store, String id, String base) {
-    for (NativeStore.Pending pending : store.pending(id)) {
-      rows.add(pending.rows());
-      bytes.add(pending.bytes());
-    }
+  void reportKeys(String name, NativeStore store, String id, String base) {
     long count = store.knownKeys(base);
     store.noteKeys(id, count);
     // Spark counts a row of a join once, too.

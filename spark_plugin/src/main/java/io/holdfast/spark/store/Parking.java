@@ -11,6 +11,7 @@ public final class Parking implements AutoCloseable {
   private final Runnable finished;
 
   private final long parking;
+  private long bytes;
 
   Parking(long parking, Runnable finished) {
     this.parking = parking;
@@ -20,6 +21,12 @@ public final class Parking implements AutoCloseable {
   /** Adds the first {@code length} of these bytes. The native side has at most 32 MiB in memory. */
   public void append(byte[] bytes, int length) {
     Native.appendInput(parking, bytes, length);
+    this.bytes += length;
+  }
+
+  /** Bytes that were appended. */
+  public long bytes() {
+    return bytes;
   }
 
   /**
