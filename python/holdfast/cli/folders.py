@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from holdfast.cli.java import begin_jvm
+from holdfast.regions.checkpoint.query_folder import is_query_checkpoint
 from holdfast.regions.files.mounted import MountedPath
 from holdfast.regions.files.paths import AnyPath, any_folder
 from holdfast.regions.files.reached import use_jvm
@@ -37,6 +38,22 @@ def given(folder: str) -> AnyPath:
         settings = jvm.org.apache.spark.SparkConf()
         use_jvm(jvm, jvm.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(settings))
     return any_folder(folder)
+
+
+def query(folder: str) -> AnyPath:
+    """Return the folder that an argument names, which has to be the checkpoint of a query.
+
+    Raises
+    ------
+    FileNotFoundError
+        If it is none.
+    """
+    found = given(folder)
+    if not found.exists():
+        raise FileNotFoundError(f"{found} does not exist")
+    if not is_query_checkpoint(found):
+        raise FileNotFoundError(f"{found} is not the checkpoint of a streaming query")
+    return found
 
 
 def needs_jvm(folder: str) -> bool:

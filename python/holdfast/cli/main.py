@@ -15,7 +15,17 @@ from collections.abc import Callable, Sequence
 from holdfast._core import NewerFormatError, __version__
 from holdfast._jars import UnsupportedSparkError
 from holdfast._options import OPTIONS, Option
-from holdfast.cli import checkpoints, cost, doctor, folders, history, moves, parked, settings
+from holdfast.cli import (
+    checkpoints,
+    cost,
+    doctor,
+    folders,
+    history,
+    moves,
+    parked,
+    repartition,
+    settings,
+)
 
 USAGE_ERROR = 2
 INTERRUPTED = 128 + signal.SIGINT
@@ -112,6 +122,12 @@ def parser() -> argparse.ArgumentParser:
     moves.add_arguments(adopted)
     adopted.set_defaults(run=moves.adopt)
 
+    divided = commands.add_parser(
+        "repartition", help="give the state of a query another number of partitions"
+    )
+    repartition.add_arguments(divided)
+    divided.set_defaults(run=repartition.run)
+
     examined = commands.add_parser(
         "doctor", help="look whether this machine has what Holdfast needs, and say what to do"
     )
@@ -122,7 +138,7 @@ def parser() -> argparse.ArgumentParser:
     )
     examined.set_defaults(run=doctor.run)
 
-    for command in (conf, jar, verified, told, priced, waiting, adopted, examined):
+    for command in (conf, jar, verified, told, priced, waiting, adopted, divided, examined):
         _add_json(command)
     return top
 

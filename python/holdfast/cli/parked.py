@@ -21,7 +21,7 @@ from holdfast.regions.checkpoint.parked import (
     unfinished_batch,
     write_skips,
 )
-from holdfast.regions.checkpoint.query_folder import is_query_checkpoint, read_query_checkpoint
+from holdfast.regions.checkpoint.query_folder import read_query_checkpoint
 from holdfast.regions.files.paths import AnyPath, absolute
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def show(arguments: argparse.Namespace) -> None:
     """Print the parked partitions of a query, or with ``--rows`` the rows that wait."""
-    folder = _query(arguments.folder)
+    folder = folders.query(arguments.folder)
     parked = parked_partitions(folder)
     if not parked:
         print(f"holdfast: nothing is parked in {folder}", file=sys.stderr)
@@ -76,21 +76,12 @@ def show(arguments: argparse.Namespace) -> None:
     report.print_either(documents.of_parked(parked), tables.of_parked, json=arguments.json)
 
 
-def _query(given: str) -> AnyPath:
-    folder = folders.given(given)
-    if not folder.exists():
-        raise FileNotFoundError(f"{folder} does not exist")
-    if not is_query_checkpoint(folder):
-        raise FileNotFoundError(f"{folder} is not the checkpoint of a streaming query")
-    return folder
-
-
 def skip(arguments: argparse.Namespace) -> None:
     """Move the rows of a parked partition for which an expression is true to dead letters.
 
     Without ``--yes``, print only how many there are.
     """
-    folder = _query(arguments.folder)
+    folder = folders.query(arguments.folder)
     letters = absolute(folders.given(arguments.dead_letter))
     if arguments.yes:
         finish(folder, arguments.partition)

@@ -7,8 +7,10 @@ runs.
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from holdfast._core import (
     CommitId,
@@ -26,6 +28,9 @@ from holdfast.regions.checkpoint.read import UNREADABLE
 from holdfast.regions.checkpoint.verify import Damage, Verdict
 from holdfast.regions.files.paths import AnyPath
 from holdfast.regions.files.segments import StoredSegments, stored_segments
+
+#: Prefix of the id of a version whose rows are still in stores of other partitions.
+VIEW: Final = "hfv1-"
 
 
 @dataclass(frozen=True)
@@ -185,6 +190,8 @@ class StateOfQuery:
     def ids(self, batch: int) -> Iterator[tuple[int, int, CommitId]]:
         """Yield operator, partition and id of every store after a batch.
 
+        A view of the stores of other partitions stands for these.
+
         Raises
         ------
         OSError, NewerFormatError, NotImplementedError
@@ -207,9 +214,13 @@ class StateOfQuery:
                 f"{entry}: expected a JSON object with the ids of stores by operator and "
                 f"partition, found {text!r}"
             ) from None
+        seen = set()
         for operator, partition, id in ids:
             try:
-                yield operator, partition, CommitId.parse(id)
+                for parent, needed in _needed(partition, id):
+                    if (operator, parent, needed) not in seen:
+                        seen.add((operator, parent, needed))
+                        yield operator, parent, CommitId.parse(needed)
             except (*UNREADABLE, NewerFormatError) as error:
                 where = f"{entry}, {_named(operator, partition)}"
                 raise type(error)(f"{where}: {error}") from None
@@ -223,6 +234,18 @@ class StateOfQuery:
                 known = str(error)
             self._reports[ref] = known
         return known
+
+
+def _needed(partition: int, id: str) -> list[tuple[int, str]]:
+    """Return the id of a store with its partition, or those of the stores that it is a view of."""
+    if not id.startswith(VIEW):
+        return [(partition, id)]
+    body, _, checksum = id.rpartition(":")
+    if f"{zlib.crc32(body.encode()):08x}" != checksum:
+        raise CorruptSegmentError(f"state store checkpoint id {id!r} is damaged")
+    # Batch, old and new number of partitions, store, then partitions and ids.
+    parents = body.split(":")[4:]
+    return [(int(parent), one) for parent, one in zip(parents[::2], parents[1::2], strict=True)]
 
 
 def _foreign(ref: SegmentRef, expected: str, report: SegmentReport) -> str:

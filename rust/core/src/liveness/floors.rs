@@ -1,6 +1,6 @@
 //! A driver's facts from Spark's commit log: the oldest version of each store that is needed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::listed::ListedKind;
 use super::rule::Evidence;
@@ -34,6 +34,10 @@ pub struct Floors {
     deltas: HashMap<OwnerTag, DeltaRuns>,
     /// The oldest pending input that may be needed, by store.
     pending: HashMap<OwnerTag, CheckpointId>,
+    /// Each `operator/partition` that has a version.
+    named: HashSet<String>,
+    /// By operator, the first version behind those that were added.
+    later: HashMap<String, CheckpointId>,
 }
 
 impl Floors {
@@ -43,6 +47,11 @@ impl Floors {
     pub fn add_version(&mut self, partition: &str, id: &VersionId) {
         let VersionId { state, .. } = id;
         self.add(partition, state.owner, state.floor, state.deltas);
+        self.named.insert(partition.to_owned());
+        let operator = partition.split('/').next().unwrap_or_default();
+        let later = CheckpointId(state.version + 1);
+        let known = self.later.entry(operator.to_owned()).or_insert(later);
+        *known = later.max(*known);
         if let Some(owner) = state.owner {
             let oldest = CheckpointId(id.pending_since().unwrap_or(state.version + 1));
             let known = self.pending.entry(owner).or_insert(oldest);
@@ -77,12 +86,17 @@ impl Floors {
         *known = floor.min(*known);
     }
 
-    /// The floor of a store. `None` if no entry names it: it keeps everything.
+    /// The floor of a store. `None` if no entry names it: it keeps everything. A partition that its
+    /// operator does not have in this version is one of an older number of partitions, or of a later one.
     pub fn of(&self, owner: &Owner) -> Option<CheckpointId> {
         let of_store = self.of_stores.get(&owner.tag());
         of_store.copied().or_else(|| {
             let partition = format!("{}/{}", owner.operator, owner.region);
-            self.of_partitions.get(&partition).copied()
+            let of_partition = self.of_partitions.get(&partition);
+            of_partition.copied().or_else(|| {
+                let later = self.later.get(&owner.operator);
+                later.filter(|_| !self.named.contains(&partition)).copied()
+            })
         })
     }
 }
@@ -142,6 +156,27 @@ mod tests {
         let of = |partition| floors.of(&Owner::new("", "0", partition, "left"));
         assert_eq!(of("7"), Some(CheckpointId(1)));
         assert_eq!(of("8"), None);
+    }
+
+    #[test]
+    fn a_partition_that_its_operator_has_no_more_is_needed_only_if_it_comes_back() {
+        let [kept, gone, of_another] = [("0", "6"), ("0", "7"), ("1", "7")]
+            .map(|(operator, partition)| Owner::new("", operator, partition, "left"));
+        let state = CommitId {
+            version: 20,
+            floor: CheckpointId(20),
+            deltas: NONE,
+            owner: Some(kept.tag()),
+            segment: None,
+            replaced: None,
+        };
+        let mut floors = Floors::default();
+        floors.add_version("0/6", &state.into());
+        assert!(!floors.is_needed(&gone, CheckpointId(20), CheckpointId(20)));
+        assert!(floors.is_needed(&gone, CheckpointId(21), CheckpointId(21)));
+        assert!(floors.is_needed(&of_another, CheckpointId(1), CheckpointId(1)));
+        let untold = Owner::new("", "0", "6", "right");
+        assert!(floors.is_needed(&untold, CheckpointId(1), CheckpointId(1)));
     }
 
     #[test]

@@ -5,6 +5,7 @@ import io.holdfast.spark.minor.MaintainedProvider;
 import io.holdfast.spark.minor.OpensStores;
 import io.holdfast.spark.minor.ReplaysChanges;
 import io.holdfast.spark.minor.SparkCalls;
+import io.holdfast.spark.moves.PartitionView;
 import io.holdfast.spark.store.ChangeFeed;
 import io.holdfast.spark.store.FamilySpec;
 import io.holdfast.spark.store.HoldfastReadStore;
@@ -166,9 +167,9 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
                   () -> {
                     if (empty) {
                       nativeStore.openEmpty(version);
-                    } else {
-                      nativeStore.load(version, idOf(version, checkpointId));
+                      return null;
                     }
+                    return load(version, checkpointId);
                   });
           opened = null;
           StateStore store = read.write(checkpointId);
@@ -179,8 +180,19 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
 
   @Override
   public ReadStateStore getReadStore(long version, Option<String> checkpointId) {
-    return loading(
-        version, () -> open(version, () -> nativeStore.load(version, idOf(version, checkpointId))));
+    return loading(version, () -> open(version, () -> load(version, checkpointId)));
+  }
+
+  /** Loads a version. Returns its id if it is a view, whose rows are to be put in. */
+  private String load(long version, Option<String> checkpointId) {
+    String found = idOf(version, checkpointId);
+    if (!PartitionView.is(found)) {
+      nativeStore.load(version, found);
+    } else if (!nativeStore.isFilled(found)) {
+      nativeStore.openEmpty(version);
+      return found;
+    }
+    return null;
   }
 
   /**
@@ -192,9 +204,9 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
     if (!isReader() || version == 0) {
       return given.getOrElse(() -> null);
     }
-    String found =
-        given.getOrElse(() -> nativeStore.ownId(version, context.idsOfVersion(version)));
-    long[] pending = found == null ? new long[0] : Native.pendingVersions(found);
+    String found = given.getOrElse(() -> ownId(version));
+    long[] pending =
+        found == null || PartitionView.is(found) ? new long[0] : Native.pendingVersions(found);
     if (pending.length > 0) {
       LOG.warn(
           "The state of {} is that before batch {}: the partition is parked, and the rows of {}"
@@ -204,6 +216,15 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
           pending.length);
     }
     return found;
+  }
+
+  private String ownId(long version) {
+    String[] ids = context.idsOfVersion(version);
+    return Arrays.stream(ids)
+        .filter(found -> PartitionView.is(found))
+        .filter(view -> PartitionView.parse(view).store().equals(id.storeName()))
+        .findFirst()
+        .orElseGet(() -> nativeStore.ownId(version, ids));
   }
 
   /** Returns true if this task belongs to a state reader, and not to a query. */
@@ -256,6 +277,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
             throw new UnsupportedStateException(HoldfastConf.formatTooOld("1"));
           }
           nativeStore.replay(snapshotVersion, idOf(snapshotVersion, snapshotId), end, ids);
+          return null;
         });
   }
 
@@ -284,7 +306,11 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
     }
   }
 
-  private HoldfastReadStore open(long version, Runnable position) {
+  /**
+   * @param position goes to the version. It returns the id of a view whose rows the store lacks, or
+   *     null.
+   */
+  private HoldfastReadStore open(long version, Supplier<String> position) {
     nativeStore.acquire();
     try {
       if (ofReader != null && isReader()) {
@@ -295,8 +321,14 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
       }
       nativeStore.follow(HoldfastPlugin.executor().replayOf(TaskContext.get()));
       TimedStats statsBefore = statsBefore();
-      position.run();
-      return new HoldfastReadStore(context, nativeStore, version, statsBefore);
+      String view = position.get();
+      HoldfastReadStore read = new HoldfastReadStore(context, nativeStore, version, statsBefore);
+      if (view != null) {
+        PartitionView.parse(view)
+            .copyInto(read.fill(), id, context.conf, context.hadoopConf, context.runId());
+        nativeStore.setFilled(view);
+      }
+      return read;
     } catch (RuntimeException e) {
       nativeStore.releaseOutsideTask();
       throw e;

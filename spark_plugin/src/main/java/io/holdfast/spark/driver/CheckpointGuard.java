@@ -34,7 +34,7 @@ public final class CheckpointGuard {
           Pattern.quote("\"" + HoldfastConf.PROVIDER_KEY + "\"") + "\\s*:\\s*\"([^\"]+)\"");
 
   private static final Pattern RECORDED_MOVE =
-      Pattern.compile(Pattern.quote("\"" + HoldfastConf.MOVE_KEY + "\"") + "\\s*:\\s*\"(\\w+)\"");
+      Pattern.compile(Pattern.quote("\"" + HoldfastConf.MOVE_KEY + "\"") + "\\s*:\\s*\"([^\"]+)\"");
 
   private static final String UNREADABLE = "?";
 
@@ -81,7 +81,7 @@ public final class CheckpointGuard {
 
   /**
    * Refuses to restart a stateful query whose offset log names another provider, or none, and one
-   * in a checkpoint that a command has half moved to another provider.
+   * in a checkpoint that a command has half changed.
    *
    * @param open opens a file without this check
    */

@@ -222,7 +222,9 @@ final class Durability {
       return "";
     }
     String[] ids =
-        CommitLog.read(newest, where.conf).stream().map(CommitLog.StoreId::id).toArray(String[]::new);
+        CommitLog.needed(CommitLog.read(newest, where.conf)).stream()
+            .map(CommitLog.StoreId::id)
+            .toArray(String[]::new);
     List<String> gone = new ArrayList<>();
     for (FileEnd referenced : Native.referencedEnds(ids)) {
       Path file = new Path(where.path(), referenced.file().toString());

@@ -158,7 +158,8 @@ public final class HoldfastDriver implements DriverPlugin {
     sparkRecords.committing(entry.checkpoint(), conf);
     Path state = new Path(entry.checkpoint(), "state");
     SegmentFolder folder = SegmentFolder.of(state.toString(), conf);
-    String[] texts = ids.stream().map(CommitLog.StoreId::id).toArray(String[]::new);
+    String[] texts =
+        CommitLog.needed(ids).stream().map(CommitLog.StoreId::id).toArray(String[]::new);
     String query = queryOfThread.get();
     if (query != null) {
       queries.put(folder.name, query);

@@ -75,7 +75,8 @@ final class Reclaimer {
     try {
       Path log = entry.path().getParent();
       long first = CommitLog.batches(log, conf).min().orElse(entry.number());
-      List<CommitLog.StoreId> oldest = CommitLog.read(new Path(log, Long.toString(first)), conf);
+      List<CommitLog.StoreId> oldest =
+          CommitLog.needed(CommitLog.read(new Path(log, Long.toString(first)), conf));
       String[] partitions =
           oldest.stream().map(CommitLog.StoreId::partition).toArray(String[]::new);
       String[] ids = oldest.stream().map(CommitLog.StoreId::id).toArray(String[]::new);

@@ -83,7 +83,7 @@ public final class EndOfInput extends MultiBatchExecutor {
       return "";
     }
     Map<String, String> parked = new TreeMap<>();
-    for (CommitLog.StoreId store : CommitLog.read(newest, conf)) {
+    for (CommitLog.StoreId store : CommitLog.needed(CommitLog.read(newest, conf))) {
       long[] versions = Native.pendingVersions(store.id());
       if (versions.length > 0) {
         long since = versions[0] - 1;

@@ -64,7 +64,7 @@ record Operator(
   /** A join keeps the values of a key at a time in one entry. */
   private static final String SEVERAL_VALUES_OF_JOINS = "keyWithTsToValues";
 
-  private static final String LIMIT = "globalLimit";
+  static final String LIMIT = "globalLimit";
 
   /** Reads the operators of a checkpoint as they were in a batch. */
   static List<Operator> read(Path checkpoint, long batch, Configuration conf) throws IOException {
@@ -75,6 +75,18 @@ record Operator(
       found.add(new Reader(files, state, id, batch, conf).read());
     }
     return found;
+  }
+
+  /** Reads one of them. */
+  static Operator read(Path checkpoint, long id, long batch, Configuration conf)
+      throws IOException {
+    Path state = new Path(checkpoint, "state");
+    return new Reader(state.getFileSystem(conf), state, id, batch, conf).read();
+  }
+
+  /** The number of a store. */
+  int numberOf(String store) {
+    return stores.stream().map(Store::name).toList().indexOf(store);
   }
 
   private static LongStream numbers(FileSystem files, Path folder)

@@ -4,13 +4,23 @@ import io.holdfast.spark.UnsupportedStateException;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
+import java.util.UUID;
 import java.util.function.BiConsumer;
+import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.TaskContext;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.execution.streaming.state.InMemoryStateSchemaProvider;
+import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
+import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.ReadStateStore;
+import org.apache.spark.sql.execution.streaming.state.StateSchemaProvider;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
+import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
+import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 import org.apache.spark.sql.execution.streaming.state.StateStoreIterator;
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider;
+import org.apache.spark.sql.execution.streaming.state.StateStoreProvider$;
+import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId;
 import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair;
 import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
@@ -18,6 +28,41 @@ import scala.jdk.javaapi.CollectionConverters;
 /** Stores of any provider, opened to read all of their rows. */
 final class SourceStores {
   private SourceStores() {}
+
+  /**
+   * Makes a provider for a store of an operator.
+   *
+   * @param state the folder of the state
+   * @param number of the store
+   * @param run id of the run of a query, or in its place
+   */
+  static StateStoreProvider provider(
+      String state,
+      Operator operator,
+      int number,
+      int partition,
+      StateStoreConf conf,
+      Configuration hadoop,
+      UUID run) {
+    Operator.Store store = operator.stores().get(number);
+    Operator.Family first = store.families().get(0);
+    // The default one of several column families is empty, so any form will do.
+    KeyStateEncoderSpec spec =
+        store.columns() ? new NoPrefixKeyStateEncoderSpec(first.key()) : first.spec();
+    Option<StateSchemaProvider> schemas =
+        Option.apply(operator.schemas()).map(InMemoryStateSchemaProvider::new);
+    StateStoreId id = new StateStoreId(state, operator.id(), partition, store.name());
+    return StateStoreProvider$.MODULE$.createAndInit(
+        new StateStoreProviderId(id, run),
+        first.key(),
+        first.value(),
+        spec,
+        store.columns(),
+        conf,
+        new Configuration(hadoop),
+        false,
+        schemas);
+  }
 
   /**
    * Opens a version. Providers with column families get to know their forms by a store for changes,

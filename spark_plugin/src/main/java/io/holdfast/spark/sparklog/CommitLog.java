@@ -3,6 +3,7 @@ package io.holdfast.spark.sparklog;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import io.holdfast.spark.HoldfastException;
+import io.holdfast.spark.moves.PartitionView;
 import io.holdfast.spark.sparklog.SparkFile.Kind;
 import java.io.FileNotFoundException;
 import java.io.IOException;
@@ -13,13 +14,15 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.LongStream;
+import java.util.stream.Stream;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 
 /** Spark's commit log, {@code <checkpoint>/commits/N}: the atomic root of every checkpoint. */
 public final class CommitLog {
   /** Prefixes of ids of this version and of older ones; see rust/core/FORMAT.md. */
-  private static final List<String> ID_PREFIXES = List.of("hf4-", "hf3-", "hf2-", "hf1-");
+  private static final List<String> ID_PREFIXES =
+      List.of(PartitionView.PREFIX, "hf4-", "hf3-", "hf2-", "hf1-");
 
   private CommitLog() {}
 
@@ -28,7 +31,18 @@ public final class CommitLog {
    *
    * @param partition {@code operator/partition}
    */
-  public record StoreId(String operator, String partition, String id) {}
+  public record StoreId(String operator, String partition, String id) {
+    /** The ids whose segments it needs: its own, or those of the stores that it is a view of. */
+    private Stream<StoreId> needed() {
+      if (!PartitionView.is(id)) {
+        return Stream.of(this);
+      }
+      return PartitionView.parse(id).parents().entrySet().stream()
+          .map(
+              parent ->
+                  new StoreId(operator, operator + "/" + parent.getKey(), parent.getValue()));
+    }
+  }
 
   /**
    * The entry that made a version.
@@ -62,6 +76,11 @@ public final class CommitLog {
     } catch (FileNotFoundException none) {
       return LongStream.empty();
     }
+  }
+
+  /** The ids of stores with the segments that these ids need. */
+  public static List<StoreId> needed(List<StoreId> ids) {
+    return ids.stream().flatMap(StoreId::needed).distinct().toList();
   }
 
   /** Holdfast's ids in an entry that a reader asked for. */

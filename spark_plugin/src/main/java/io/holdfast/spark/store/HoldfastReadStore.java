@@ -33,6 +33,12 @@ public final class HoldfastReadStore extends OpenedVersion {
     }
   }
 
+  /** Returns a store that puts the rows of this version into an empty one. */
+  public StateStore fill() {
+    nativeStore.begin();
+    return new HoldfastStateStore(this, Option.empty());
+  }
+
   @Override
   public void abort() {
     if (writer != null) {

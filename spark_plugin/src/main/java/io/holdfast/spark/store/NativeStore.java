@@ -2,10 +2,13 @@ package io.holdfast.spark.store;
 
 import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.Native;
+import io.holdfast.spark.UnsupportedStateException;
 import io.holdfast.spark.executor.ManagerTotals;
 import io.holdfast.spark.executor.StoreManagers;
+import io.holdfast.spark.moves.PartitionView;
 import java.io.InputStream;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.LongConsumer;
@@ -82,6 +85,9 @@ public final class NativeStore {
 
   /** A pass of the replay is over, and its session is open for the next one. */
   private boolean betweenPasses;
+
+  /** The id of the version whose rows the open session has put in, or null. */
+  private String filled;
 
   /** Time spent on loads and commits so far, beside the native counters. */
   private long loadNanos;
@@ -240,6 +246,7 @@ public final class NativeStore {
           // Spark does not abort the session of a task that fails while it reads initial state, and
           // believes that a pass committed.
           betweenPasses = false;
+          filled = null;
           abort();
         }
         if (dismissed) {
@@ -263,6 +270,7 @@ public final class NativeStore {
     if (betweenPasses) {
       return;
     }
+    dropFilled();
     long start = System.nanoTime();
     warn(Native.load(store, version, id));
     noteKeys(id, Native.storeStats(store).keys());
@@ -285,23 +293,55 @@ public final class NativeStore {
 
   /** Goes to {@code toId} by way of an older version; see {@link Native#replay}. */
   public void replay(long fromVersion, String fromId, String toId, String[] ids) {
+    refuseViews(fromId, toId);
+    refuseViews(ids);
     Native.replay(store, fromVersion, fromId, toId, ids);
   }
 
   /** The changes of one commit; see {@link Native#changes}. */
   byte[] changes(long version, String[] ids, int family, int options) {
+    refuseViews(ids);
     return Native.changes(store, version, ids, family, options);
+  }
+
+  private void refuseViews(String... ids) {
+    if (Arrays.stream(ids).anyMatch(PartitionView::is)) {
+      throw new UnsupportedStateException(
+          String.format(
+              "The state of %s got another number of partitions in this batch. The batch cannot be"
+                  + " parked or replayed, and has no changes. The next batch moves the rows.",
+              identity));
+    }
   }
 
   public void openEmpty(long version) {
     if (!betweenPasses) {
+      dropFilled();
       Native.openEmpty(store, version);
     }
   }
 
+  /** Says that the open session has put in the rows of a version. It goes on with the next begin. */
+  public void setFilled(String id) {
+    filled = id;
+  }
+
+  /** Returns true if the open session has the rows of this version. */
+  public boolean isFilled(String id) {
+    return id.equals(filled);
+  }
+
+  private void dropFilled() {
+    if (filled != null) {
+      filled = null;
+      abort();
+    }
+  }
+
   void begin() {
-    if (betweenPasses) {
+    if (betweenPasses || filled != null) {
       betweenPasses = false;
+      filled = null;
       return;
     }
     int wants = Native.begin(store);
@@ -366,6 +406,7 @@ public final class NativeStore {
    * @param id null for version 0
    */
   public Parking park(long version, String id) {
+    refuseViews(id);
     return new Parking(
         Native.park(store, version, id),
         () -> {

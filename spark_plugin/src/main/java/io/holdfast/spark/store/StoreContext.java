@@ -26,7 +26,7 @@ public final class StoreContext {
   public final boolean columns;
 
   public final StateStoreConf conf;
-  final Configuration hadoopConf;
+  public final Configuration hadoopConf;
 
   /** Null if they are switched off. */
   final RowChecksums checksums;

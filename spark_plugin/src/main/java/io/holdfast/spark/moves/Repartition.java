@@ -1,0 +1,422 @@
+package io.holdfast.spark.moves;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.holdfast.spark.HoldfastCheckpointFileManager;
+import io.holdfast.spark.HoldfastConf;
+import io.holdfast.spark.HoldfastPlugin;
+import io.holdfast.spark.UnsupportedStateException;
+import io.holdfast.spark.merged.SegmentFolder;
+import io.holdfast.spark.minor.OpensStores;
+import io.holdfast.spark.storage.AtomicStream;
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.Serializable;
+import java.math.BigInteger;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.UUID;
+import java.util.function.Function;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileAlreadyExistsException;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.Partitioner;
+import org.apache.spark.api.java.JavaSparkContext;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.streaming.state.StateStore;
+import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
+import org.apache.spark.sql.execution.streaming.state.StateStoreProvider;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.util.LongAccumulator;
+import org.apache.spark.util.SerializableConfiguration;
+import scala.Option;
+import scala.Tuple2;
+import scala.collection.immutable.Map$;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Writes the state of a committed batch with another number of partitions. A job of Spark reads
+ * each old partition once, sends its rows through a shuffle, and writes each new partition.
+ */
+public final class Repartition {
+  private static final ObjectMapper JSON = new ObjectMapper();
+
+  /**
+   * An old partition of an operator.
+   *
+   * @param place number of the first new partition of the operator, among those of all operators
+   * @param from the old number of partitions of the operator
+   * @param to the new one
+   * @param ids of its stores
+   */
+  record Source(
+      Operator operator, int place, int from, int to, int partition, String[] ids)
+      implements Serializable {
+    /** A key of an old and a new partition has the same rest by it in both. */
+    int divisor() {
+      return BigInteger.valueOf(from).gcd(BigInteger.valueOf(to)).intValue();
+    }
+  }
+
+  /**
+   * The stores of a checkpoint.
+   *
+   * @param state the folder of the state
+   * @param version of the state that is read, and that the new state is based on
+   * @param run id in the place of that of a query's run
+   */
+  record Stores(
+      String state, long version, StateStoreConf conf, SerializableConfiguration hadoop, UUID run)
+      implements Serializable {
+    StateStoreProvider provider(Operator operator, int number, int partition) {
+      return SourceStores.provider(
+          state, operator, number, partition, conf, hadoop.value(), run);
+    }
+  }
+
+  /** Sends a chunk to the new partition with its number. */
+  private static final class Places extends Partitioner {
+    private static final long serialVersionUID = 1L;
+
+    private final int number;
+
+    Places(int number) {
+      this.number = number;
+    }
+
+    @Override
+    public int numPartitions() {
+      return number;
+    }
+
+    @Override
+    public int getPartition(Object key) {
+      return (Integer) key;
+    }
+  }
+
+  /** Keys of a column family, and partitions of an operator, that are looked at before. */
+  private static final int SAMPLED_KEYS = 1_000;
+
+  private static final int SAMPLED_PARTITIONS = 4;
+
+  private final SparkSession session;
+  private final Path checkpoint;
+  private final long batch;
+  private final StateStoreConf conf;
+  private final List<Source> sources = new ArrayList<>();
+
+  /** By number, the operators of the new partitions. */
+  private final List<Source> targets = new ArrayList<>();
+
+  private final LongAccumulator rows;
+  private final LongAccumulator written;
+
+  /**
+   * @param batch the newest committed batch
+   * @param settings those that its entry of the offset log has, as JSON
+   * @param committed its entry of the commit log, without the version
+   * @param from the old number of partitions of the query
+   * @param to the new one
+   */
+  public Repartition(
+      SparkSession session,
+      String checkpoint,
+      long batch,
+      String settings,
+      String committed,
+      int from,
+      int to)
+      throws IOException {
+    this.session = session;
+    this.checkpoint = new Path(checkpoint);
+    this.batch = batch;
+    conf = conf(settings);
+    rows = session.sparkContext().longAccumulator();
+    written = session.sparkContext().longAccumulator();
+    JsonNode ids = JSON.readTree(committed).path("stateUniqueIds");
+    for (Operator operator : Operator.read(this.checkpoint, batch, hadoopConf())) {
+      add(operator, ids.path(Long.toString(operator.id())), from, to);
+    }
+  }
+
+  private Configuration hadoopConf() {
+    return session.sessionState().newHadoopConf();
+  }
+
+  private StateStoreConf conf(String settings) throws IOException {
+    SQLConf own = session.sessionState().conf().clone();
+    for (Map.Entry<String, JsonNode> setting : JSON.readTree(settings).properties()) {
+      own.setConfString(setting.getKey(), setting.getValue().asText());
+    }
+    return new StateStoreConf(own, Map$.MODULE$.empty());
+  }
+
+  private void add(Operator operator, JsonNode partitions, int from, int to) {
+    boolean single = KeyHash.isSingle(operator);
+    int old = single ? 1 : from;
+    if (partitions.size() != old) {
+      throw new UnsupportedStateException(
+          String.format(
+              "Operator %d (%s) has %d partitions in the commit log of %s, expected %d.",
+              operator.id(), operator.name(), partitions.size(), checkpoint, old));
+    }
+    int place = targets.size();
+    for (int partition = 0; partition < old; partition++) {
+      List<String> own = new ArrayList<>();
+      partitions.path(partition).forEach(id -> own.add(id.asText()));
+      sources.add(
+          new Source(
+              operator, place, old, single ? 1 : to, partition, own.toArray(String[]::new)));
+    }
+    for (int partition = 0; partition < (single ? 1 : to); partition++) {
+      targets.add(sources.get(sources.size() - 1));
+    }
+  }
+
+  /** The operators and their numbers of partitions, as JSON. */
+  public String operators() throws IOException {
+    List<Map<String, Object>> found = new ArrayList<>();
+    for (Source one : sources) {
+      if (one.partition() == 0) {
+        Map<String, Object> shown = new LinkedHashMap<>();
+        shown.put("operator", one.operator().id());
+        shown.put("name", one.operator().name());
+        shown.put("stores", one.operator().stores().size());
+        shown.put("partitions", one.from());
+        shown.put("new_partitions", one.to());
+        found.add(shown);
+      }
+    }
+    return JSON.writeValueAsString(found);
+  }
+
+  /** The number of new partitions of all operators. */
+  public int partitions() {
+    return targets.size();
+  }
+
+  public long writtenPartitions() {
+    return written.sum();
+  }
+
+  public long rows() {
+    return rows.sum();
+  }
+
+  /**
+   * Returns what {@code stateUniqueIds} of the commit log becomes if the new partitions are views of
+   * the old ones. Nothing of the state is read or written.
+   */
+  public String views() throws IOException {
+    Map<Long, List<List<String>>> found = new TreeMap<>();
+    for (int place = 0; place < targets.size(); place++) {
+      Source target = targets.get(place);
+      found
+          .computeIfAbsent(target.operator().id(), key -> new ArrayList<>())
+          .add(views(target, place - target.place()));
+    }
+    // The commit needs a term above those of the query.
+    String state = new Path(checkpoint, "state").toString();
+    HoldfastConf own = new HoldfastConf(CollectionConverters.asJava(conf.sqlConfs()));
+    HoldfastPlugin.executor().stores().limitMemory(own);
+    HoldfastPlugin.executor()
+        .stores()
+        .acquire(SegmentFolder.of(state, hadoopConf()), own, UUID.randomUUID())
+        .close();
+    return JSON.writeValueAsString(found);
+  }
+
+  /** The views of the stores of a new partition. */
+  private List<String> views(Source target, int partition) {
+    List<String> ids = new ArrayList<>();
+    List<Operator.Store> stores = target.operator().stores();
+    for (int store = 0; store < stores.size(); store++) {
+      Map<Integer, String> parents = new TreeMap<>();
+      for (Source source : sources) {
+        boolean own = source.operator().id() == target.operator().id();
+        if (own && (source.partition() - partition) % target.divisor() == 0) {
+          parents.put(source.partition(), source.ids()[store]);
+        }
+      }
+      ids.add(
+          new PartitionView(batch, target.from(), target.to(), stores.get(store).name(), parents)
+              .text());
+    }
+    return ids;
+  }
+
+  /** The number of old partitions that each new one may have rows of, for the worst operator. */
+  public int parents() {
+    return sources.stream().mapToInt(one -> one.from() / one.divisor()).max().orElse(0);
+  }
+
+  /** Writes the new state. Returns what {@code stateUniqueIds} of the commit log becomes. */
+  public String write() throws IOException {
+    Stores stores = stores();
+    List<Source> all = targets;
+    LongAccumulator read = rows;
+    LongAccumulator ended = written;
+    List<List<String>> ids =
+        job(
+            spark ->
+                spark
+                    .parallelize(sources, sources.size())
+                    .mapPartitionsToPair(
+                        one -> new SplitRows(one.next(), stores, Long.MAX_VALUE, read))
+                    .partitionBy(new Places(all.size()))
+                    .mapPartitionsWithIndex(
+                        (place, chunks) -> {
+                          Source target = all.get(place);
+                          List<String> own =
+                              write(stores, target, place - target.place(), chunks);
+                          ended.add(1);
+                          return List.of(own).iterator();
+                        },
+                        true)
+                    .collect());
+    Map<Long, List<List<String>>> found = new TreeMap<>();
+    for (int place = 0; place < ids.size(); place++) {
+      found
+          .computeIfAbsent(targets.get(place).operator().id(), key -> new ArrayList<>())
+          .add(ids.get(place));
+    }
+    return JSON.writeValueAsString(found);
+  }
+
+  /**
+   * Looks whether some keys of each operator are where their hash says.
+   *
+   * @throws UnsupportedStateException if one is not
+   */
+  public void check() {
+    List<Source> some =
+        sources.stream().filter(one -> one.partition() < SAMPLED_PARTITIONS).toList();
+    Stores stores = stores();
+    LongAccumulator read = session.sparkContext().longAccumulator();
+    job(
+        spark ->
+            spark
+                .parallelize(some, some.size())
+                .mapPartitionsToPair(one -> new SplitRows(one.next(), stores, SAMPLED_KEYS, read))
+                .count());
+  }
+
+  private Stores stores() {
+    return new Stores(
+        new Path(checkpoint, "state").toString(),
+        batch + 1,
+        conf,
+        new SerializableConfiguration(hadoopConf()),
+        UUID.randomUUID());
+  }
+
+  private <T> T job(Function<JavaSparkContext, T> job) {
+    JavaSparkContext spark = JavaSparkContext.fromSparkContext(session.sparkContext());
+    // Holdfast's provider takes a task without it for one of a state reader.
+    spark.setLocalProperty(HoldfastConf.BATCH_ID_KEY, Long.toString(batch + 1));
+    try {
+      return job.apply(spark);
+    } finally {
+      spark.setLocalProperty(HoldfastConf.BATCH_ID_KEY, null);
+    }
+  }
+
+  /**
+   * Sets the number of partitions that Spark's description of each operator has. The state reader
+   * goes by it.
+   */
+  public void describe(int partitions) throws IOException {
+    for (Source one : sources) {
+      if (one.partition() == 0) {
+        Path file = new Path(checkpoint, "state/" + one.operator().id() + "/_metadata/metadata");
+        describe(file, partitions);
+      }
+    }
+  }
+
+  private void describe(Path file, int partitions) throws IOException {
+    String text;
+    try (InputStream in = file.getFileSystem(hadoopConf()).open(file)) {
+      text = new String(in.readAllBytes(), StandardCharsets.UTF_8);
+    } catch (FileNotFoundException none) {
+      // Spark describes transformWithState anew whenever the query starts, and a limit not at all.
+      return;
+    }
+    int begin = text.indexOf('\n') + 1;
+    JsonNode description = JSON.readTree(text.substring(begin));
+    for (JsonNode store : description.path("stateStoreInfo")) {
+      ((ObjectNode) store).put("numPartitions", partitions);
+    }
+    String changed = text.substring(0, begin) + JSON.writeValueAsString(description);
+    if (!changed.equals(text)) {
+      create(file, changed, true);
+    }
+  }
+
+  /**
+   * Creates an entry of {@code offsets} or {@code commits}, durably and with the state that it
+   * names. Returns false if there is one.
+   */
+  public boolean publish(String log, long number, String entry) throws IOException {
+    try {
+      create(new Path(new Path(checkpoint, log), Long.toString(number)), entry, false);
+      return true;
+    } catch (FileAlreadyExistsException e) {
+      return false;
+    }
+  }
+
+  private void create(Path file, String text, boolean replace) throws IOException {
+    AtomicStream out =
+        new HoldfastCheckpointFileManager(file.getParent(), hadoopConf())
+            .createAtomic(file, replace);
+    try {
+      out.write(text.getBytes(StandardCharsets.UTF_8));
+      out.close();
+    } catch (IOException | RuntimeException e) {
+      out.cancel();
+      throw e;
+    }
+  }
+
+  /** Writes the stores of one new partition, and returns their ids. */
+  private static List<String> write(
+      Stores stores, Source target, int partition, Iterator<Tuple2<Integer, byte[]>> chunks) {
+    Operator operator = target.operator();
+    int number = operator.stores().size();
+    StateStoreProvider[] providers = new StateStoreProvider[number];
+    StateStore[] writing = new StateStore[number];
+    try {
+      for (int store = 0; store < number; store++) {
+        providers[store] = stores.provider(operator, store, partition);
+        writing[store] =
+            ((OpensStores) providers[store]).open(stores.version(), Option.empty(), true);
+        SourceStores.create(writing[store], operator.stores().get(store));
+      }
+      while (chunks.hasNext()) {
+        RowChunks.write(chunks.next()._2(), operator, writing);
+      }
+      List<String> ids = new ArrayList<>();
+      for (StateStore store : writing) {
+        store.commit();
+        ids.add(store.getStateStoreCheckpointInfo().stateStoreCkptId().get());
+      }
+      return ids;
+    } finally {
+      for (int store = 0; store < number && providers[store] != null; store++) {
+        if (writing[store] != null && !writing[store].hasCommitted()) {
+          writing[store].abort();
+        }
+        providers[store].close();
+      }
+    }
+  }
+}

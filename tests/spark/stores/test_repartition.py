@@ -1,0 +1,288 @@
+"""State gets another number of partitions, and the query gives the rows that it would give."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from holdfast.cli import repartition as command
+from support import environment
+from support.spark.cases import CASES
+from support.spark.gaps import gap_of
+from support.spark.operator_inputs import BATCHES, events
+from support.spark.queries import Batches, drain, run, settings, source, write_batch
+from support.spark.repartitions import PARTITIONS, repartition, run_on
+
+NUMBERS = (5, 20, 10, 7)
+
+#: Clean-up after each batch deletes whatever the newest batches do not need.
+RECLAIMING = {"spark.sql.streaming.minBatchesToRetain": "1"}
+
+#: Columns of all types that a key may have, made from a number.
+TYPES = {
+    "boolean": "n % 2 = 0",
+    "byte": "CAST(n AS BYTE)",
+    "short": "CAST(n AS SHORT)",
+    "int": "CAST(n AS INT)",
+    "long": "n",
+    "float": "IF(n % 5 = 0, FLOAT('NaN'), CAST(n / 7 AS FLOAT))",
+    "double": "CASE n % 5 WHEN 0 THEN DOUBLE('NaN') WHEN 1 THEN -0D ELSE n / 7D END",
+    "small_decimal": "CAST(n AS DECIMAL(10, 2))",
+    "large_decimal": "CAST(n AS DECIMAL(38, 10))",
+    "string": "IF(n % 5 = 0, NULL, 'key ' || n)",
+    "binary": "CAST('key ' || n AS BINARY)",
+    "date": "DATE_ADD(DATE '2026-01-01', CAST(n AS INT))",
+    "timestamp": "TIMESTAMP_SECONDS(n)",
+    "timestamp_ntz": "CAST(TIMESTAMP_SECONDS(n) AS TIMESTAMP_NTZ)",
+    "days": "MAKE_DT_INTERVAL(0, 0, CAST(n AS INT))",
+    "months": "MAKE_YM_INTERVAL(0, CAST(n AS INT))",
+    "struct": "NAMED_STRUCT('a', n, 'b', IF(n % 5 = 0, NULL, 'b' || n))",
+    "array": "ARRAY(n, NULL, n + 1)",
+    "null": "CAST(NULL AS INT)",
+}
+
+
+def test_keys_of_every_type_are_found_again(spark: SparkSession, tmp_path: Path) -> None:
+    def distinct(frames: dict[str, DataFrame]) -> DataFrame:
+        numbers = frames["events"].selectExpr("value % 50 AS n")
+        typed = numbers.selectExpr(*[f"{text} AS {name}" for name, text in TYPES.items()])
+        return typed.dropDuplicates().select("long")
+
+    inputs = {"events": events()}
+    whole = run(
+        spark,
+        inputs=inputs,
+        query=distinct,
+        mode="append",
+        folder=tmp_path / "whole",
+        parts=len(NUMBERS),
+    )
+    found = run_on(
+        spark,
+        inputs=inputs,
+        query=distinct,
+        mode="append",
+        folder=tmp_path / "divided",
+        partitions=NUMBERS,
+    )
+    assert found == whole
+
+
+@pytest.mark.full
+@pytest.mark.versions
+@pytest.mark.parametrize("name", CASES)
+def test_rows_are_those_of_a_query_that_kept_its_partitions(
+    spark: SparkSession, name: str, tmp_path: Path
+) -> None:
+    if gap := gap_of(name, NUMBERS[0]):
+        pytest.skip(gap.reason)
+    case = CASES[name]
+    inputs = {stream: events(number) for number, stream in enumerate(case.streams)}
+    with settings(spark, case.settings):
+        whole = run(
+            spark,
+            inputs=inputs,
+            query=case.query,
+            mode=case.mode,
+            folder=tmp_path / "whole",
+            parts=len(NUMBERS),
+        )
+        found = run_on(
+            spark,
+            inputs=inputs,
+            query=case.query,
+            mode=case.mode,
+            folder=tmp_path / "divided",
+            partitions=NUMBERS,
+        )
+    assert len(whole) >= BATCHES
+    assert found == whole
+
+
+class KilledError(Exception):
+    """In the place of the death of the command: whatever it wrote is there, and nothing else."""
+
+
+class Dying:
+    """A job whose command dies before or behind an entry of a log."""
+
+    def __init__(self, job: Any, point: str) -> None:
+        self.job = job
+        self.point = point
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.job, name)
+
+    def publish(self, log: str, batch: int, entry: str) -> bool:
+        if self.point == f"before {log}":
+            raise KilledError
+        published: bool = self.job.publish(log, batch, entry)
+        if self.point == f"behind {log}":
+            raise KilledError
+        return published
+
+
+@contextmanager
+def killed(point: str) -> Iterator[None]:
+    """Lets commands die at a point."""
+    real = command._job
+
+    @contextmanager
+    def job(*arguments: Any) -> Iterator[Dying]:
+        with real(*arguments) as found:
+            yield Dying(found, point)
+
+    with mock.patch.object(command, "_job", job), pytest.raises(KilledError):
+        yield
+
+
+@pytest.mark.parametrize("way", [(), ("--rewrite",)])
+def test_a_command_that_was_killed_anywhere_is_finished_by_the_same_command(
+    spark: SparkSession, way: tuple[str, ...], tmp_path: Path
+) -> None:
+    points = ("before offsets", "behind offsets", "before commits", "behind commits")
+    batches = events(batches=len(points) + 1)
+    case = CASES["aggregation-update"]
+    whole = run(
+        spark,
+        inputs={"events": batches},
+        query=case.query,
+        mode=case.mode,
+        folder=tmp_path / "whole",
+    )
+    checkpoint, folder = tmp_path / "checkpoint", tmp_path / "events"
+    folder.mkdir()
+    found: Batches = {}
+
+    def feed(number: int) -> None:
+        write_batch(folder, number, batches[number])
+        of_batch: Batches = {}
+        frames = {"events": source(spark, folder)}
+        drain(case.query(frames), checkpoint=checkpoint, mode=case.mode, into=of_batch)
+        found.update({batch - number: rows for batch, rows in of_batch.items()})
+
+    with settings(spark, {PARTITIONS: "5", **RECLAIMING}):
+        feed(0)
+        for number, (point, partitions) in enumerate(zip(points, (20, 10, 7, 5), strict=True), 1):
+            with killed(point):
+                repartition(spark, checkpoint, partitions, "--yes", *way)
+            if point in ("behind offsets", "before commits"):
+                with pytest.raises(StreamingQueryException, match=f"--partitions {partitions} "):
+                    drain(
+                        case.query({"events": source(spark, folder)}),
+                        checkpoint=checkpoint,
+                        mode=case.mode,
+                        into=found,
+                    )
+                assert repartition(spark, checkpoint, 6, "--yes", *way) == 1
+            assert repartition(spark, checkpoint, partitions, "--yes", *way) == 0
+            feed(number)
+            assert described(checkpoint) == partitions
+    assert found == whole
+
+
+def described(checkpoint: Path) -> int:
+    """The number of partitions by which the state reader goes."""
+    text = (checkpoint / "state" / "0" / "_metadata" / "metadata").read_text()
+    partitions: int = json.loads(text.split("\n")[1])["stateStoreInfo"][0]["numPartitions"]
+    return partitions
+
+
+def fed(spark: SparkSession, folder: Path, number: int) -> None:
+    """Feeds an aggregation one batch more."""
+    case = CASES["aggregation-update"]
+    events_folder = folder / "events"
+    events_folder.mkdir(parents=True, exist_ok=True)
+    write_batch(events_folder, number, events()[number])
+    frames = {"events": source(spark, events_folder)}
+    drain(case.query(frames), checkpoint=folder / "checkpoint", mode=case.mode, into={})
+
+
+def state(spark: SparkSession, checkpoint: Path, batch: int) -> list[str]:
+    read = spark.read.format("statestore").option("batchId", batch).load(str(checkpoint))
+    return sorted(str(row) for row in read.select("key", "value").collect())
+
+
+@pytest.mark.full
+@pytest.mark.versions
+def test_views_can_be_read_and_verified(spark: SparkSession, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    with settings(spark, {PARTITIONS: "5"}):
+        fed(spark, tmp_path, 0)
+        before = state(spark, checkpoint, 0)
+        for batch, partitions in ((1, 20), (3, 10), (5, 7)):
+            assert repartition(spark, checkpoint, partitions, "--yes") == 0
+            assert state(spark, checkpoint, batch) == before
+            shown = documents(checkpoint, "verify")["batches"]
+            assert all(one["readable_partitions"] == one["partitions"] > 0 for one in shown)
+            fed(spark, tmp_path, (batch + 1) // 2)
+            before = state(spark, checkpoint, batch + 1)
+
+
+def documents(checkpoint: Path, name: str, *arguments: str) -> Any:
+    """What a command in a process of its own prints."""
+    line = [sys.executable, "-m", "holdfast", name, str(checkpoint), "--json", *arguments]
+    done = subprocess.run(line, env=environment(), check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.full
+def test_the_command_says_what_it_would_do_and_does_it(spark: SparkSession, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    with settings(spark, {PARTITIONS: "5"}):
+        fed(spark, tmp_path, 0)
+        files = {path: path.stat().st_size for path in checkpoint.rglob("*") if path.is_file()}
+        wanted = {
+            "operator": 0,
+            "name": "stateStoreSave",
+            "stores": 1,
+            "partitions": 5,
+            "new_partitions": 20,
+        }
+        expected = {
+            "batch": 1,
+            "partitions": 5,
+            "new_partitions": 20,
+            "operators": [wanted],
+            "rewritten_rows": None,
+            "changed": False,
+        }
+        assert documents(checkpoint, "repartition", "--partitions", "20") == expected
+        assert files == {
+            path: path.stat().st_size for path in checkpoint.rglob("*") if path.is_file()
+        }
+        done = documents(checkpoint, "repartition", "--partitions", "20", "--yes")
+        assert done == {**expected, "changed": True}
+        fed(spark, tmp_path, 1)
+
+
+def test_what_cannot_be_divided_is_refused(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    with settings(spark, {PARTITIONS: "17"}):
+        fed(spark, tmp_path, 0)
+    assert repartition(spark, checkpoint, 0) == 2
+    assert repartition(spark, checkpoint, 18) == 2
+    assert "would have to read 17 of the 17 old ones, and the most is 16" in capsys.readouterr().err
+    assert repartition(spark, checkpoint, 18, "--rewrite") == 0
+    assert repartition(spark, checkpoint, 17) == 0
+    assert "17 partitions already" in capsys.readouterr().err
+    assert repartition(spark, checkpoint, 34, "--yes") == 0
+    assert repartition(spark, checkpoint, 17) == 1
+    assert "no batch since" in capsys.readouterr().err
+    assert repartition(spark, checkpoint, 17, "--yes", "--rewrite") == 0
+    planned = checkpoint / "offsets" / "3"
+    planned.write_text((checkpoint / "offsets" / "0").read_text())
+    assert repartition(spark, checkpoint, 34) == 1
+    assert "batch 3 of" in capsys.readouterr().err

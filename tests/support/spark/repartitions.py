@@ -1,0 +1,65 @@
+"""Queries whose state gets another number of partitions between their batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from pyspark.sql import DataFrame, SparkSession
+
+from holdfast.cli import local_spark
+from holdfast.cli.main import main
+from support.spark.queries import Batches, drain, settings, source, write_batch
+
+PARTITIONS = "spark.sql.shuffle.partitions"
+
+
+def repartition(spark: SparkSession, checkpoint: Path, partitions: int, *arguments: str) -> int:
+    """Runs the command in this process, in the session of the test."""
+
+    @contextmanager
+    def session(*_: object) -> Iterator[SparkSession]:
+        yield spark
+
+    command = ["repartition", str(checkpoint), "--partitions", str(partitions), *arguments]
+    with mock.patch.object(local_spark, "session", session):
+        return main(command)
+
+
+def run_on(
+    spark: SparkSession,
+    *,
+    inputs: Mapping[str, Sequence[Sequence[dict[str, Any]]]],
+    query: Callable[[dict[str, DataFrame]], DataFrame],
+    mode: str,
+    folder: Path,
+    partitions: Sequence[int],
+) -> Batches:
+    """Feeds the batches of every stream in equal parts, each on another number of partitions.
+
+    The batches without input between them are left out of the numbers.
+    """
+    rows: Batches = {}
+    count = max(len(batches) for batches in inputs.values())
+    folders = {name: folder / name for name in inputs}
+    for path in folders.values():
+        path.mkdir(parents=True)
+    checkpoint = folder / "checkpoint"
+    with settings(spark, {PARTITIONS: str(partitions[0])}):
+        for part, number in enumerate(partitions):
+            if part:
+                assert repartition(spark, checkpoint, number, "--yes") == 0
+            for name, batches in inputs.items():
+                for batch in range(
+                    count * part // len(partitions), count * (part + 1) // len(partitions)
+                ):
+                    if batch < len(batches):
+                        write_batch(folders[name], batch, batches[batch])
+            frames = {name: source(spark, path) for name, path in folders.items()}
+            found: Batches = {}
+            drain(query(frames), checkpoint=checkpoint, mode=mode, into=found)
+            rows |= {batch - part: of_batch for batch, of_batch in found.items()}
+    return rows
