@@ -281,11 +281,12 @@ class StoreOptions(TypedDict, total=False):
         int | None,
         Option(
             setting="isolationAttempts",
-            default=3,
-            shown="int, default 3",
+            default=2,
+            shown="int, default 2",
             meaning="""Failures of a task in one batch after which its partition is parked
             (experimental). A partition that was parked before has one attempt in each try. Spark
-            ends a batch after ``spark.task.maxFailures`` failures, so one less is the most.""",
+            ends a batch after ``spark.task.maxFailures`` failures, so one less is the most. Two
+            less leave another attempt if an executor dies while it parks.""",
             allowed=Allowed("integer", unit="failures", least=1, most=1000),
         ),
     ]

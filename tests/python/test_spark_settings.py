@@ -109,7 +109,7 @@ def test_spark_conf_holds_every_setting_as_text() -> None:
         f"{STORE}.holdfast.isolationMaxBatches": "100",
         f"{STORE}.holdfast.isolationMaxBytes": "1073741824",
         f"{STORE}.holdfast.isolationRerun": "fail",
-        f"{STORE}.holdfast.isolationAttempts": "3",
+        f"{STORE}.holdfast.isolationAttempts": "2",
         f"{STORE}.holdfast.isolationEnd": "fail",
     }
 

@@ -57,8 +57,8 @@ def test_a_partition_is_tried_after_1_2_and_4_batches_and_not_in_between(tmp_pat
     folder = tmp_path / "parked"
     found(folder, "bad:0-12")
     assert tried(folder) == [2, 3, 5, 9]
-    # Three attempts until the partition is parked, then one in each try.
-    assert (folder / "failed.txt").read_text() == "6"
+    # Two attempts until the partition is parked, then one in each try.
+    assert (folder / "failed.txt").read_text() == "5"
 
 
 @pytest.mark.full

@@ -120,7 +120,7 @@ def test_executors_die_on_a_cluster_whose_shuffle_files_outlive_them(
     )
     is_ = found(folder, "--master", cluster.url, *service, "--query", "deadly", *PHASES)
     assert is_ == undisturbed(spark, tmp_path / "whole", INPUTS, "deadly")
-    assert "is parked in batch 2 after 3 failures" in log(folder)
+    assert "is parked in batch 2 after 2 failures" in log(folder)
 
 
 #: Points of fault_points.c, and how often a process passes them: in a batch that parks, and in the
@@ -172,9 +172,7 @@ def test_an_executor_that_is_killed_at_a_step_is_replaced(
     control.mkdir()
     (control / f"arm.{point}").write_text("stop 1" if "input" in point else "stop 7")
     variables = {"LD_PRELOAD": str(fault_points), "FAULT_POINTS": str(control)}
-    # After three failures Spark has one attempt left, and none if the executor dies that parks.
-    attempts = f"--conf={STATE}holdfast.isolationAttempts=2"
-    process = job(folder, *CLUSTER, attempts, "bad:0-6", "good:6-7", variables=variables)
+    process = job(folder, *CLUSTER, "bad:0-6", "good:6-7", variables=variables)
     reached = control / f"reached.{point}"
     wait_for(reached, folder, process)
     os.kill(int(reached.read_text()), signal.SIGKILL)

@@ -12,8 +12,8 @@
 //! | `Decide` | `DecisionService::decide`, with `Marker::write` before the first answer to park |
 //! | `Kill` | `DecisionService::decide`, or Spark for reasons of its own |
 //! | `Fail`, `LoseExecutor` | Spark's scheduler, then `GuardedBatch::ended`, which may open the marker |
-//! | `Report` | a task succeeds after `GuardRDD::Passes` or `ParkTask::park`, then `GuardedBatch::ended` |
-//! | `Seal` | `SealedWrite::commit`, before it calls the sink's: `Marker::seal` |
+//! | `Report` | a task succeeds after the passes of `GuardRDD` or `ParkTask::park`, then `GuardedBatch::ended` |
+//! | `Seal` | the sink that `IsolateFailures` makes, before it commits: `Marker::seal` |
 //! | `WriteSink` | the sink commits the output of one job |
 //! | `Commit` | Spark writes `commits/N` |
 //! | `Crash`, `FixAndRestart` | the driver ends; a query that failed is started with fixed code |

@@ -73,7 +73,7 @@ public final class HoldfastConf {
             + " at-least-once parks the partition, and the sink may get its rows twice."),
     ISOLATION_ATTEMPTS(
         "isolationAttempts",
-        "3",
+        "2",
         "Failures of a task in one batch after which its partition is parked: a whole number from 1"
             + " to 1000. Spark's limit on failures comes first."),
     ISOLATION_END(

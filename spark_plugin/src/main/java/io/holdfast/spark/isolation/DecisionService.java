@@ -3,8 +3,11 @@ package io.holdfast.spark.isolation;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.rpc.DriverReply;
+import io.holdfast.spark.rpc.DriverRequest.Attempt;
+import io.holdfast.spark.rpc.DriverRequest.GuardKey;
 import io.holdfast.spark.rpc.DriverRequest;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
@@ -22,6 +25,7 @@ import org.apache.spark.scheduler.SparkListenerStageSubmitted;
 import org.apache.spark.scheduler.SparkListenerTaskEnd;
 import org.apache.spark.scheduler.SparkListenerTaskStart;
 import org.apache.spark.scheduler.TaskInfo;
+import org.apache.spark.storage.RDDInfo;
 import org.apache.spark.util.SerializableConfiguration;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -44,10 +48,9 @@ public final class DecisionService {
 
   private final Map<GuardKey, GuardedBatch> guards = new ConcurrentHashMap<>();
 
-  /** By RDD, the guards whose stages are to be watched. */
-  private final Map<Integer, GuardedBatch> guardedRdds = new ConcurrentHashMap<>();
-
+  /** By stage that has run, its guard. */
   private final Map<Integer, GuardedBatch> guardedStages = new ConcurrentHashMap<>();
+
   private boolean listens;
 
   /** By id of a query, the run whose plan was made last. */
@@ -63,7 +66,7 @@ public final class DecisionService {
 
   /** A query starts. It may go on with a batch that an earlier run planned. */
   public void starting(Path checkpoint) {
-    planned.put(checkpoint.toUri().getPath(), -1L);
+    planning(checkpoint, -1);
   }
 
   /** A query, which this thread runs, looks for the newest plan. */
@@ -125,22 +128,13 @@ public final class DecisionService {
       listens = true;
     }
     if (!guards.containsKey(key)) {
-      guards.values().removeIf(old -> old.key.run().equals(key.run()) || isOver(old));
-      guardedRdds.values().removeIf(old -> !guards.containsValue(old));
+      guards
+          .values()
+          .removeIf(old -> old.key.run().equals(key.run()) || !runs.containsValue(old.run));
       guardedStages.values().removeIf(old -> !guards.containsValue(old));
       guards.put(key, fresh.get());
     }
     return guards.get(key);
-  }
-
-  /** Watches the stages that compute the RDD of a guard. */
-  void watch(GuardedBatch guard, int rdd) {
-    guardedRdds.put(rdd, guard);
-  }
-
-  /** Returns whether a later run of its query took its place. */
-  private boolean isOver(GuardedBatch guard) {
-    return !runs.containsValue(guard.run);
   }
 
   /** The sink of a batch is about to commit. */
@@ -198,14 +192,14 @@ public final class DecisionService {
   private final class Attempts extends SparkListener {
     @Override
     public void onStageSubmitted(SparkListenerStageSubmitted event) {
-      CollectionConverters.asJava(event.stageInfo().rddInfos())
+      int stage = event.stageInfo().stageId();
+      List<RDDInfo> rdds = CollectionConverters.asJava(event.stageInfo().rddInfos());
+      guards.values().stream()
+          .filter(guard -> rdds.stream().anyMatch(rdd -> guard.rdds.contains(rdd.id())))
           .forEach(
-              rdd -> {
-                GuardedBatch guard = guardedRdds.get(rdd.id());
-                if (guard != null) {
-                  guardedStages.put(event.stageInfo().stageId(), guard);
-                  guard.stageBegan(event.stageInfo().stageId());
-                }
+              guard -> {
+                guardedStages.put(stage, guard);
+                guard.stageBegan(stage);
               });
     }
 

@@ -6,6 +6,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec;
+import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper$;
 import scala.Option;
 
 /** Fields of Spark's plan nodes by their names, which are the same on all minors. */
@@ -20,6 +22,9 @@ final class Fields {
     "batchTimestampMs",
     "prevBatchTimestampMs", // from-4.2
   };
+
+  /** Spark's setting that watermarks are those of each of several operators. */
+  private static final String SEVERAL = "spark.sql.streaming.statefulOperator.allowMultiple";
 
   private Fields() {}
 
@@ -79,12 +84,29 @@ final class Fields {
     return node.makeCopy(values);
   }
 
-  /** The node with the times of another batch; the same node if it has none. */
+  /**
+   * The node with the times of another batch; the same node if it has none. A join of streams gets
+   * its predicates anew: the watermark is a literal in them.
+   */
   static SparkPlan withTimes(SparkPlan node, Map<String, Long> times) {
     SparkPlan changed = node;
     for (Map.Entry<String, Long> time : times.entrySet()) {
       changed = with(changed, time.getKey(), Option.apply(time.getValue()));
     }
-    return changed;
+    if (!(changed instanceof StreamingSymmetricHashJoinExec join)) {
+      return changed;
+    }
+    boolean several = Boolean.parseBoolean(node.conf().getConfString(SEVERAL, "true"));
+    Object predicates =
+        StreamingSymmetricHashJoinHelper$.MODULE$.getStateWatermarkPredicates(
+            join.left().output(),
+            join.right().output(),
+            join.leftKeys(),
+            join.rightKeys(),
+            join.condition().full(),
+            join.eventTimeWatermarkForEviction(),
+            Option.empty(), // from-4.2
+            !several);
+    return with(join, "stateWatermarkPredicates", predicates);
   }
 }

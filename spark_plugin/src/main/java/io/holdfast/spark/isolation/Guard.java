@@ -1,5 +1,7 @@
 package io.holdfast.spark.isolation;
 
+import io.holdfast.spark.HoldfastConf;
+import io.holdfast.spark.rpc.DriverRequest.GuardKey;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -15,7 +17,8 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOpera
  *
  * @param times of the batch
  * @param input describes the rows of the exchanges below the operator
- * @param seals whether the sink commits through {@link SealedWrite}
+ * @param attempts failures of a task in one batch after which its partition is parked
+ * @param seals whether the sink commits only after {@link DecisionService#seal}
  * @param passes copies of the stage, one for each batch whose input is pending, oldest first
  */
 record Guard(
@@ -25,7 +28,8 @@ record Guard(
     Map<String, Long> times,
     InputForm input,
     List<Pass> passes,
-    Limits limits,
+    HoldfastConf conf,
+    int attempts,
     boolean seals,
     long retainedBatches) {
   /**
@@ -55,7 +59,7 @@ record Guard(
     Marker marker = run.marker(batch);
     boolean reached = rerun && !(seals && marker != null && !marker.sealed());
     String closed =
-        reached && !limits.rerunsPark()
+        reached && !conf.isolationRerunsPark
             ? "an earlier run may have given the rows of this batch to the sink"
                 + " (isolation_rerun)"
             : null;
@@ -68,6 +72,13 @@ record Guard(
           }
           return new GuardedBatch(this, name, pending, reached, closed);
         });
+  }
+
+  /** At least one partition may be parked, and never all. */
+  int parkedMax() {
+    // 0.29 of 100 are 29, which floats make 28.
+    int share = (int) Math.floor(conf.isolationMaxRatio * state.numPartitions() + 1e-9);
+    return Math.min(state.numPartitions() - 1, Math.max(1, share));
   }
 
   /** The text that {@code explain} shows. */

@@ -44,7 +44,7 @@ public final class GuardExec extends SparkPlan {
     GuardedBatch batch = guard.begin(writer.shortName());
     GuardRDD guarded = new GuardRDD(sparkContext(), stage, inputs, passes, guard, writer, batch);
     batch.showSince(ParkedMetrics.metric(writer, StoreMetrics.PARKED_SINCE));
-    guard.decisions().watch(batch, guarded.id());
+    batch.rdds.add(guarded.id());
     return guarded;
   }
 
@@ -92,15 +92,5 @@ public final class GuardExec extends SparkPlan {
   @Override
   public boolean canEqual(Object other) {
     return other instanceof GuardExec;
-  }
-
-  @Override
-  public boolean equals(Object other) {
-    return this == other;
-  }
-
-  @Override
-  public int hashCode() {
-    return System.identityHashCode(this);
   }
 }

@@ -2,6 +2,8 @@ package io.holdfast.spark.isolation;
 
 import io.holdfast.spark.HoldfastPlugin;
 import io.holdfast.spark.rpc.DriverReply;
+import io.holdfast.spark.rpc.DriverRequest.Attempt;
+import io.holdfast.spark.rpc.DriverRequest.GuardKey;
 import io.holdfast.spark.rpc.DriverRequest;
 import io.holdfast.spark.store.Replay;
 import java.util.ArrayList;
@@ -15,7 +17,6 @@ import org.apache.spark.TaskContext;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter;
-import scala.collection.AbstractIterator;
 import scala.collection.Iterator;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
@@ -35,6 +36,16 @@ final class GuardRDD extends RDD<InternalRow> {
   private final Set<Integer> suspects;
 
   private final transient Guard guard;
+
+  /**
+   * A partition of a guarded stage.
+   *
+   * @param inputs by exchange, its partition
+   * @param passes by pass, the partition of its stage; null where nothing is pending
+   * @param base ids of the stores; null before the first batch
+   */
+  record Split(int index, Partition stage, Partition[] inputs, Partition[] passes, String[] base)
+      implements RowsRDD.OwnPartition {}
 
   GuardRDD(
       SparkContext spark,
@@ -80,14 +91,14 @@ final class GuardRDD extends RDD<InternalRow> {
         ofPasses[pass] = pending ? passes.get(pass).partitions()[i] : null;
       }
       String[] base = ParkTask.idsOf(guard.state(), i);
-      all[i] = new GuardedPartition(i, stage.partitions()[i], ofInputs, ofPasses, base);
+      all[i] = new Split(i, stage.partitions()[i], ofInputs, ofPasses, base);
     }
     return all;
   }
 
   @Override
   public Iterator<InternalRow> compute(Partition split, TaskContext task) {
-    GuardedPartition own = (GuardedPartition) split;
+    Split own = (Split) split;
     boolean again = task.attemptNumber() > 0 || task.stageAttemptNumber() > 0;
     // A task that joins partitions, as after coalesce(), cannot tell which of them failed.
     boolean asks = suspects.contains(own.index()) || again && task.partitionId() == own.index();
@@ -117,47 +128,15 @@ final class GuardRDD extends RDD<InternalRow> {
     if (due.isEmpty()) {
       return stage.iterator(own.stage(), task);
     }
-    return new Passes(own, due, task, HoldfastPlugin.executor().beginReplay(task, decision.conf()));
-  }
-
-  /** The rows of all passes, one pass after the other. */
-  private final class Passes extends AbstractIterator<InternalRow> {
-    private final GuardedPartition own;
-    private final List<Integer> due;
-    private final TaskContext task;
-    private final Replay replay;
-    private int next;
-    private Iterator<InternalRow> current = scala.collection.Iterator$.MODULE$.empty();
-
-    Passes(GuardedPartition own, List<Integer> due, TaskContext task, Replay replay) {
-      this.own = own;
-      this.due = due;
-      this.task = task;
-      this.replay = replay;
-    }
-
-    @Override
-    public boolean hasNext() {
-      while (!current.hasNext() && next <= due.size()) {
-        current = pass(next++);
-      }
-      return current.hasNext();
-    }
-
-    private Iterator<InternalRow> pass(int number) {
-      if (number == due.size()) {
-        replay.begin(Replay.LAST);
-        return stage.iterator(own.stage(), task);
-      }
-      int pass = due.get(number);
-      replay.begin(pass);
-      return passes.get(pass).iterator(own.passes()[pass], task);
-    }
-
-    @Override
-    public InternalRow next() {
-      hasNext();
-      return current.next();
-    }
+    due.add(Replay.LAST);
+    Replay replay = HoldfastPlugin.executor().beginReplay(task, decision.conf());
+    return CollectionConverters.asScala(due.iterator())
+        .flatMap(
+            pass -> {
+              replay.begin(pass);
+              return pass == Replay.LAST
+                  ? stage.iterator(own.stage(), task)
+                  : passes.get(pass).iterator(own.passes()[pass], task);
+            });
   }
 }

@@ -1,5 +1,7 @@
 package io.holdfast.spark.isolation;
 
+import io.holdfast.spark.rpc.DriverRequest.Attempt;
+import io.holdfast.spark.rpc.DriverRequest.GuardKey;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
@@ -18,15 +20,10 @@ final class GuardedBatch {
   /** How long the last attempt before Spark gives up waits until it is the only one. */
   private static final long ALONE_MS = 30_000;
 
+  private final Guard guard;
   final GuardKey key;
   final QueryRun run;
   private final String name;
-  private final int partitions;
-  private final Map<String, Long> times;
-  private final Limits limits;
-
-  /** True if the sink commits only after {@link #seal}. */
-  private final boolean seals;
 
   /** The sink may have the batch. */
   private boolean sealed;
@@ -53,6 +50,9 @@ final class GuardedBatch {
 
   private SQLMetric since;
 
+  /** The RDDs of the guard. A stage that computes one of them is guarded. */
+  final Set<Integer> rdds = ConcurrentHashMap.newKeySet();
+
   /** Stages that run. Two of them are two jobs over this batch. */
   private final Set<Integer> stages = new HashSet<>();
 
@@ -62,12 +62,9 @@ final class GuardedBatch {
    */
   GuardedBatch(
       Guard guard, String name, Map<Integer, List<Long>> pending, boolean sealed, String closed) {
+    this.guard = guard;
     key = guard.key();
     run = guard.run();
-    partitions = guard.state().numPartitions();
-    times = guard.times();
-    limits = guard.limits();
-    seals = guard.seals();
     this.name = name;
     this.pending = pending;
     this.sealed = sealed;
@@ -106,7 +103,7 @@ final class GuardedBatch {
     }
     if (failure != null) {
       failures.merge(partition, 1, Integer::sum);
-      if (seals && !sealed) {
+      if (guard.seals() && !sealed) {
         run.fail(key.batch(), marker());
       }
       errors.put(partition, failure);
@@ -116,7 +113,7 @@ final class GuardedBatch {
 
   /** A new marker. It is sealed if an earlier run may have reached the sink. */
   private Marker marker() {
-    return Marker.of(key.operator(), name, times, sealed);
+    return Marker.of(key.operator(), name, guard.times(), sealed);
   }
 
   /** Makes durable that the sink may have the batch, before it has it. */
@@ -171,11 +168,8 @@ final class GuardedBatch {
   /** Returns whether the job, or a partition that was parked before, has no failure to spare. */
   private boolean isLast(Attempt attempt) {
     int unknown = (int) earlier(attempt).stream().filter(one -> !ended.contains(one)).count();
-    return failures.getOrDefault(attempt.partition(), 0) + unknown >= failuresMax(attempt);
-  }
-
-  private int failuresMax(Attempt attempt) {
-    return pending.containsKey(attempt.partition()) ? 1 : limits.attempts();
+    int failuresMax = pending.containsKey(attempt.partition()) ? 1 : guard.attempts();
+    return failures.getOrDefault(attempt.partition(), 0) + unknown >= failuresMax;
   }
 
   private static Set<Attempt> earlier(Attempt attempt) {
@@ -192,13 +186,12 @@ final class GuardedBatch {
     long parked =
         decided.values().stream().filter(park -> park).count()
             + pending.keySet().stream().filter(other -> !decided.containsKey(other)).count();
-    int parkedMax = limits.parkedMax(partitions);
+    int parkedMax = guard.parkedMax();
+    int batchesMax = guard.conf().isolationMaxBatches;
     if (!pending.containsKey(partition) && parked >= parkedMax) {
       why = String.format("%d partitions are parked, the limit is %d", parked, parkedMax);
-    } else if (pending.getOrDefault(partition, List.of()).size() >= limits.batchesMax()) {
-      why =
-          String.format(
-              "the rows of %d batches are parked, which is the limit", limits.batchesMax());
+    } else if (pending.getOrDefault(partition, List.of()).size() >= batchesMax) {
+      why = String.format("the rows of %d batches are parked, which is the limit", batchesMax);
     } else if (stages.size() > 1) {
       why = "two jobs read the batch at the same time";
     }

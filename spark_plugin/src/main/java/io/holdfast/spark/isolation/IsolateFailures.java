@@ -2,6 +2,10 @@ package io.holdfast.spark.isolation;
 
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.Native;
+import io.holdfast.spark.rpc.DriverRequest.GuardKey;
+import java.lang.reflect.InvocationHandler;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -127,9 +131,23 @@ public final class IsolateFailures {
     }
   }
 
+  /** The write with a sink that commits after it is durable that it may do so. */
   private SparkPlan sealed(SparkPlan write, GuardKey key) {
-    BatchWrite sink = (BatchWrite) Fields.get(write, "batchWrite");
-    return Fields.with(write, "batchWrite", new SealedWrite(sink, () -> decisions.seal(key)));
+    Object sink = Fields.get(write, "batchWrite");
+    InvocationHandler sealing =
+        (proxy, method, arguments) -> {
+          if (method.getName().equals("commit")) {
+            decisions.seal(key);
+          }
+          try {
+            return method.invoke(sink, arguments);
+          } catch (InvocationTargetException e) {
+            throw e.getCause();
+          }
+        };
+    ClassLoader loader = IsolateFailures.class.getClassLoader();
+    Class<?>[] interfaces = {BatchWrite.class};
+    return Fields.with(write, "batchWrite", Proxy.newProxyInstance(loader, interfaces, sealing));
   }
 
   private static Stage stage(List<SparkPlan> path) throws Unsupported {
@@ -189,7 +207,8 @@ public final class IsolateFailures {
         Fields.times(stage.operator()),
         input,
         passes(stage, state, input, run),
-        Limits.of(conf, failuresMax),
+        conf,
+        Math.min(conf.isolationAttempts, failuresMax - 1),
         seals,
         stage.operator().conf().minBatchesToRetain());
   }
@@ -206,32 +225,25 @@ public final class IsolateFailures {
         }
       }
     }
-    List<Guard.Pass> passes = new ArrayList<>();
     if (idsByBatch.isEmpty()) {
-      return passes;
+      return List.of();
     }
-    Skips skips = run.skips();
+    Skips skips = Skips.read(run.checkpoint, run.conf);
+    StoreAccess stores = StoreAccess.of((StateStoreWriter) stage.operator());
+    List<Guard.Pass> passes = new ArrayList<>();
     idsByBatch.forEach(
         (batch, ids) -> {
-          Parked parked = new Parked(batch, ids, skips.of(state.operatorId(), batch, ids));
-          SparkPlan pass = copy(stage, parked, input, run.timesOf(batch));
+          Map<Integer, long[]> skipped = skips.of(state.operatorId(), batch, ids);
+          PendingBatch pending = new PendingBatch(stores, batch, input, ids, skipped);
+          SparkPlan pass = copy(stage, pending, state.numPartitions(), run.timesOf(batch));
           passes.add(new Guard.Pass(batch, ids.keySet(), pass));
         });
     return passes;
   }
 
-  /**
-   * The input of a batch that is pending.
-   *
-   * @param ids by partition
-   * @param skipped by partition, rows that are left out
-   */
-  private record Parked(
-      long batch, Map<Integer, String> ids, Map<Integer, long[]> skipped) {}
-
   /** The stage with parked rows in the place of the exchanges, and the times of their batch. */
   private SparkPlan copy(
-      Stage stage, Parked parked, InputForm input, Map<String, Long> times) {
+      Stage stage, PendingBatch pending, int partitions, Map<String, Long> times) {
     SparkPlan copy =
         stage
             .top()
@@ -240,26 +252,19 @@ public final class IsolateFailures {
                     node -> {
                       int exchange = stage.exchange(node);
                       return exchange < 0
-                          ? JoinTimes.followed(Fields.withTimes(node, times))
-                          : parkedRows(stage, exchange, parked, input);
+                          ? Fields.withTimes(node, times)
+                          : parkedRows(
+                              node,
+                              new RowsRDD(
+                                  spark,
+                                  partitions,
+                                  (partition, task) -> pending.rows(exchange, partition, task)));
                     }));
     // The copy is no part of the plan, so Spark's own rules do not see it.
     return new CollapseCodegenStages(new AtomicInteger()).apply(copy);
   }
 
-  private SparkPlan parkedRows(Stage stage, int number, Parked parked, InputForm input) {
-    SparkPlan exchange = stage.exchanges().get(number);
-    StateStoreWriter operator = (StateStoreWriter) stage.operator();
-    PendingRDD rows =
-        new PendingRDD(
-            spark,
-            StoreAccess.of(operator),
-            operator.stateInfo().get().numPartitions(),
-            parked.batch(),
-            input,
-            number,
-            parked.ids(),
-            parked.skipped());
+  private static SparkPlan parkedRows(SparkPlan exchange, RowsRDD rows) {
     return new RDDScanExec(
         exchange.output(),
         rows,

@@ -3,6 +3,7 @@ package io.holdfast.spark.isolation;
 import com.fasterxml.jackson.annotation.JsonProperty;
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.storage.Storages;
 import java.io.FileNotFoundException;
 import java.io.IOException;
@@ -60,22 +61,28 @@ record Marker(
   }
 
   /** The markers of a checkpoint, by batch. */
-  static TreeMap<Long, Marker> readAll(Path checkpoint, Configuration conf) throws IOException {
+  static TreeMap<Long, Marker> readAll(Path checkpoint, Configuration conf) {
     TreeMap<Long, Marker> markers = new TreeMap<>();
-    Path folder = folder(checkpoint);
-    FileStatus[] files;
     try {
-      files = folder.getFileSystem(conf).listStatus(folder);
-    } catch (FileNotFoundException none) {
-      return markers;
-    }
-    for (FileStatus file : files) {
-      String name = file.getPath().getName();
-      if (name.matches("\\d+")) {
-        markers.put(Long.parseLong(name), read(file.getPath(), conf));
+      for (FileStatus file : files(folder(checkpoint), conf)) {
+        String name = file.getPath().getName();
+        if (name.matches("\\d+")) {
+          markers.put(Long.parseLong(name), read(file.getPath(), conf));
+        }
       }
+    } catch (IOException e) {
+      throw new HoldfastException(
+          "Cannot read what is parked in " + checkpoint + ": " + e.getMessage(), e);
     }
     return markers;
+  }
+
+  private static FileStatus[] files(Path folder, Configuration conf) throws IOException {
+    try {
+      return folder.getFileSystem(conf).listStatus(folder);
+    } catch (FileNotFoundException none) {
+      return new FileStatus[0];
+    }
   }
 
   private static Marker read(Path file, Configuration conf) throws IOException {
@@ -95,15 +102,23 @@ record Marker(
         file + " is damaged, or a newer Holdfast wrote it. Put the file back from a copy.", cause);
   }
 
-  void write(Path checkpoint, long batch, Configuration conf) throws IOException {
-    byte[] text = JSON.writeValueAsBytes(this);
+  void write(Path checkpoint, long batch, Configuration conf) {
     Path file = file(checkpoint, batch);
-    new Storages(conf).at(file).write(file, out -> out.write(text), true);
+    try {
+      byte[] text = JSON.writeValueAsBytes(this);
+      new Storages(conf).at(file).write(file, out -> out.write(text), true);
+    } catch (IOException e) {
+      throw new HoldfastException("Cannot write the marker of batch " + batch, e);
+    }
   }
 
-  static void delete(Path checkpoint, long batch, Configuration conf) throws IOException {
+  static void delete(Path checkpoint, long batch, Configuration conf) {
     Path file = file(checkpoint, batch);
-    file.getFileSystem(conf).delete(file, false);
+    try {
+      file.getFileSystem(conf).delete(file, false);
+    } catch (IOException e) {
+      throw new HoldfastException("Cannot delete the marker of batch " + batch, e);
+    }
   }
 
   private static Path file(Path checkpoint, long batch) {

@@ -43,7 +43,7 @@ record ParkTask(
         StoreAccess.of(operator),
         guard.state().storeVersion(),
         guard.input(),
-        guard.limits().bytesMax(),
+        guard.conf().isolationMaxBytes,
         ParkedMetrics.of(operator),
         operator.checkpointInfoAccumulator());
   }
@@ -56,7 +56,7 @@ record ParkTask(
   /**
    * @param rows by exchange
    */
-  void park(GuardedPartition partition, List<Iterator<InternalRow>> rows, Configuration conf) {
+  void park(GuardRDD.Split partition, List<Iterator<InternalRow>> rows, Configuration conf) {
     List<String> parked = new ArrayList<>();
     for (String name : stores.names()) {
       String base = partition.base() == null ? null : partition.base()[parked.size()];

@@ -7,25 +7,22 @@ import java.io.ByteArrayInputStream;
 import java.io.DataInputStream;
 import java.io.IOException;
 import java.io.InputStream;
+import java.io.SequenceInputStream;
 import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Enumeration;
 import java.util.HashSet;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Locale;
 import java.util.Set;
 import java.util.stream.IntStream;
-import org.apache.hadoop.conf.Configuration;
-import org.apache.spark.Dependency;
-import org.apache.spark.Partition;
 import org.apache.spark.TaskContext;
-import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.JoinedRow;
-import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.types.DataTypes;
@@ -34,7 +31,6 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 import org.apache.spark.util.SerializableConfiguration;
 import scala.jdk.javaapi.CollectionConverters;
-import scala.reflect.ClassTag$;
 
 /** The rows that wait in a checkpoint, as data frames of a local session, for the command line. */
 public final class ParkedRows {
@@ -49,7 +45,11 @@ public final class ParkedRows {
    */
   private record Input(
       String operator, int partition, String store, long batch, byte[] pieces, long[] skipped)
-      implements Serializable {}
+      implements Serializable {
+    String region() {
+      return Integer.toString(partition);
+    }
+  }
 
   private final SparkSession session;
   private final String folder;
@@ -80,7 +80,7 @@ public final class ParkedRows {
             .mapToLong(Long::parseLong)
             .toArray();
     Input input = new Input(operator, partition, store, batch, pieces, ranges);
-    try (DataInputStream in = new DataInputStream(open(folder, input, conf.value()))) {
+    try (DataInputStream in = new DataInputStream(open(segments(folder, conf), input))) {
       form = InputForm.read(in);
     }
     if (!form.text().startsWith(InputForm.SPARK + ";")) {
@@ -97,12 +97,24 @@ public final class ParkedRows {
   public List<Dataset<Row>> frames() {
     return IntStream.range(0, form.schemas().size())
         .mapToObj(
-            exchange ->
-                session.internalCreateDataFrame(
-                    new Rows(session, folder, conf, inputs, exchange, side(exchange)),
-                    schema(exchange),
-                    false))
+            exchange -> session.internalCreateDataFrame(rows(exchange), schema(exchange), false))
         .toList();
+  }
+
+  /** A partition for each input. */
+  private RowsRDD rows(int exchange) {
+    String from = folder;
+    SerializableConfiguration hadoop = conf;
+    List<Input> all = List.copyOf(inputs);
+    String side = side(exchange);
+    return new RowsRDD(
+        session.sparkContext(),
+        all.size(),
+        (number, task) -> read(segments(from, hadoop), all.get(number), exchange, side, task));
+  }
+
+  private static StoredSegments segments(String folder, SerializableConfiguration conf) {
+    return new PipelineFiles(conf.value()).openSegments(folder);
   }
 
   /** The side of a join; null for the one input of another operator. */
@@ -130,100 +142,36 @@ public final class ParkedRows {
     return schema;
   }
 
-  private static InputStream open(String folder, Input input, Configuration conf) {
-    StoredSegments segments = new PipelineFiles(conf).openSegments(folder);
+  /** One piece is in memory at a time. */
+  private static InputStream open(StoredSegments segments, Input input) {
     Iterator<InputStream> pieces =
         IntStream.range(0, input.pieces.length / REFERENCE_BYTES)
             .map(piece -> piece * REFERENCE_BYTES)
-            .mapToObj(
-                begin -> {
-                  byte[] piece =
-                      Arrays.copyOfRange(input.pieces, begin, begin + REFERENCE_BYTES);
-                  String partition = Integer.toString(input.partition);
-                  byte[] rows = segments.read(piece, "", input.operator, partition, input.store);
-                  return (InputStream) new ByteArrayInputStream(rows);
-                })
+            .mapToObj(at -> Arrays.copyOfRange(input.pieces, at, at + REFERENCE_BYTES))
+            .map(piece -> segments.read(piece, "", input.operator, input.region(), input.store))
+            .<InputStream>map(ByteArrayInputStream::new)
             .iterator();
-    return new InputStream() {
-      // One piece is in memory at a time.
-      private InputStream piece = InputStream.nullInputStream();
-
-      @Override
-      public int read() throws IOException {
-        byte[] one = new byte[1];
-        return read(one, 0, 1) < 0 ? -1 : one[0] & 0xff;
-      }
-
-      @Override
-      public int read(byte[] target, int offset, int length) throws IOException {
-        int count = piece.read(target, offset, length);
-        while (count < 0 && pieces.hasNext()) {
-          piece = pieces.next();
-          count = piece.read(target, offset, length);
-        }
-        return count;
-      }
-
+    Enumeration<InputStream> all =
+        CollectionConverters.asJavaEnumeration(CollectionConverters.asScala(pieces));
+    return new SequenceInputStream(all) {
       @Override
       public void close() {
+        // That of the superclass reads the pieces that are left.
         segments.close();
       }
     };
   }
 
-  /** A partition for each input. */
-  private static final class Rows extends RDD<InternalRow> {
-    private static final long serialVersionUID = 1L;
-
-    private final String folder;
-    private final SerializableConfiguration conf;
-    private final List<Input> inputs;
-    private final int exchange;
-    private final String side;
-
-    Rows(
-        SparkSession session,
-        String folder,
-        SerializableConfiguration conf,
-        List<Input> inputs,
-        int exchange,
-        String side) {
-      super(
-          session.sparkContext(),
-          CollectionConverters.asScala(List.<Dependency<?>>of()).toSeq(),
-          ClassTag$.MODULE$.apply(InternalRow.class));
-      this.folder = folder;
-      this.conf = conf;
-      this.inputs = List.copyOf(inputs);
-      this.exchange = exchange;
-      this.side = side;
-    }
-
-    private record Numbered(int index) implements OwnPartition {}
-
-    @Override
-    public Partition[] getPartitions() {
-      return IntStream.range(0, inputs.size()).mapToObj(Numbered::new).toArray(Partition[]::new);
-    }
-
-    @Override
-    public scala.collection.Iterator<InternalRow> compute(Partition split, TaskContext task) {
-      Input input = inputs.get(split.index());
-      InputStream in = open(folder, input, conf.value());
-      PendingRows rows = new PendingRows(in, exchange, input.skipped, task);
-      return new NextRows(
-          () -> {
-            UnsafeRow row = rows.next();
-            if (row == null) {
-              return null;
-            }
-            Object[] place = {input.batch, input.partition, rows.number()};
-            if (side != null) {
-              place = Arrays.copyOf(place, 4);
-              place[3] = UTF8String.fromString(side);
-            }
-            return new JoinedRow(new GenericInternalRow(place), row);
-          });
-    }
+  private static scala.collection.Iterator<InternalRow> read(
+      StoredSegments segments, Input input, int exchange, String side, TaskContext task) {
+    PendingRows rows = new PendingRows(open(segments, input), exchange, input.skipped, task);
+    return rows.map(
+        row -> {
+          List<Object> place = new ArrayList<>(List.of(input.batch, input.partition, rows.number()));
+          if (side != null) {
+            place.add(UTF8String.fromString(side));
+          }
+          return new JoinedRow(new GenericInternalRow(place.toArray()), row);
+        });
   }
 }

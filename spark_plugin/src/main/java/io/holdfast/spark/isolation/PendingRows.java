@@ -5,12 +5,15 @@ import java.io.BufferedInputStream;
 import java.io.DataInputStream;
 import java.io.IOException;
 import java.io.InputStream;
+import java.util.NoSuchElementException;
 import org.apache.spark.TaskContext;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.util.TaskCompletionListener;
+import scala.collection.AbstractIterator;
 
-/** Reads the rows of one exchange that were parked in one batch, in the order of their numbers. */
-final class PendingRows {
+/** The rows of one exchange that were parked in one batch, in the order of their numbers. */
+final class PendingRows extends AbstractIterator<InternalRow> {
   final InputForm form;
   private final DataInputStream in;
   private final int exchange;
@@ -21,6 +24,9 @@ final class PendingRows {
 
   private int range;
   private long number = -1;
+
+  /** The row with this number, unless it was returned. */
+  private UnsafeRow next;
 
   /**
    * @param in is closed when the task ends
@@ -39,25 +45,35 @@ final class PendingRows {
     columns = form.schema(exchange).length();
   }
 
-  /** The next row; null at the end. */
-  UnsafeRow next() {
+  @Override
+  public boolean hasNext() {
     try {
-      for (int from = in.read(); from >= 0; from = in.read()) {
+      for (int from = 0; next == null && (from = in.read()) >= 0; ) {
         int length = in.readInt();
         number++;
         if (from == exchange && !isSkipped()) {
           byte[] bytes = new byte[length];
           in.readFully(bytes);
-          UnsafeRow row = new UnsafeRow(columns);
-          row.pointTo(bytes, length);
-          return row;
+          next = new UnsafeRow(columns);
+          next.pointTo(bytes, length);
+        } else {
+          in.skipNBytes(length);
         }
-        in.skipNBytes(length);
       }
-      return null;
+      return next != null;
     } catch (IOException e) {
       throw unreadable(e);
     }
+  }
+
+  @Override
+  public InternalRow next() {
+    if (!hasNext()) {
+      throw new NoSuchElementException("no more parked rows");
+    }
+    UnsafeRow row = next;
+    next = null;
+    return row;
   }
 
   private boolean isSkipped() {

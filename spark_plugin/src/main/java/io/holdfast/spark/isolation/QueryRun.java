@@ -1,7 +1,6 @@
 package io.holdfast.spark.isolation;
 
 import io.holdfast.spark.HoldfastException;
-import java.io.IOException;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Map;
@@ -24,6 +23,14 @@ final class QueryRun {
   /** By partition; in memory only, so a restart tries every parked partition at once. */
   private final Map<Integer, Backoff> backoffs = new HashMap<>();
 
+  /**
+   * When a parked partition is tried again: 1, 2, 4, ... batches after the last try.
+   *
+   * @param pause batches between the last try and the next
+   * @param next batch of the next try
+   */
+  private record Backoff(long pause, long next) {}
+
   private boolean warned;
 
   /** True while the operator has metrics of parked partitions. */
@@ -40,22 +47,9 @@ final class QueryRun {
 
   private TreeMap<Long, Marker> markers() {
     if (markers == null) {
-      try {
-        markers = Marker.readAll(checkpoint, conf);
-      } catch (IOException e) {
-        throw new HoldfastException(
-            "Cannot read what is parked in " + checkpoint + ": " + e.getMessage(), e);
-      }
+      markers = Marker.readAll(checkpoint, conf);
     }
     return markers;
-  }
-
-  Skips skips() {
-    try {
-      return Skips.read(checkpoint, conf);
-    } catch (IOException e) {
-      throw new HoldfastException("Cannot read which rows are skipped: " + e.getMessage(), e);
-    }
   }
 
   /** True for the first caller. */
@@ -124,11 +118,7 @@ final class QueryRun {
   }
 
   private void write(long batch, Marker marker) {
-    try {
-      marker.write(checkpoint, batch, conf);
-    } catch (IOException e) {
-      throw new HoldfastException("Cannot write the marker of batch " + batch, e);
-    }
+    marker.write(checkpoint, batch, conf);
     markers().put(batch, marker);
   }
 
@@ -145,11 +135,7 @@ final class QueryRun {
   }
 
   private void forget(long batch) {
-    try {
-      Marker.delete(checkpoint, batch, conf);
-    } catch (IOException e) {
-      throw new HoldfastException("Cannot delete the marker of batch " + batch, e);
-    }
+    Marker.delete(checkpoint, batch, conf);
     markers().remove(batch);
   }
 
@@ -164,7 +150,10 @@ final class QueryRun {
     return backoffs
         .compute(
             partition,
-            (key, last) -> last == null ? Backoff.first(batch) : last.failedAgain(batch))
+            (key, last) -> {
+              long pause = last == null ? 1 : 2 * last.pause;
+              return new Backoff(pause, batch + pause);
+            })
         .next();
   }
 

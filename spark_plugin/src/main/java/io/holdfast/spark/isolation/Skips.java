@@ -7,11 +7,11 @@ import io.holdfast.spark.Native;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.InputStream;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
-import java.util.TreeMap;
 import java.util.stream.LongStream;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
@@ -42,7 +42,7 @@ record Skips(@JsonProperty("version") int version, @JsonProperty("skipped") List
   private static final int VERSION = 1;
 
   /** Reads the file, which need not exist. The command line may write it at any time. */
-  static Skips read(Path checkpoint, Configuration conf) throws IOException {
+  static Skips read(Path checkpoint, Configuration conf) {
     Path file = new Path(new Path(checkpoint, "isolation"), "skipped");
     try (InputStream in = file.getFileSystem(conf).open(file)) {
       Skips found = new ObjectMapper().readValue(in, Skips.class);
@@ -52,6 +52,8 @@ record Skips(@JsonProperty("version") int version, @JsonProperty("skipped") List
       return found;
     } catch (FileNotFoundException none) {
       return new Skips(VERSION, List.of());
+    } catch (IOException e) {
+      throw new HoldfastException("Cannot read which rows are skipped: " + e.getMessage(), e);
     }
   }
 
@@ -61,7 +63,7 @@ record Skips(@JsonProperty("version") int version, @JsonProperty("skipped") List
    * @param ids by partition whose input is pending
    */
   Map<Integer, long[]> of(long operator, long batch, Map<Integer, String> ids) {
-    Map<Integer, TreeMap<Long, Long>> ranges = new HashMap<>();
+    Map<Integer, long[]> ranges = new HashMap<>();
     for (Skip skip : skipped) {
       String id = ids.get(skip.partition);
       if (id == null || skip.operator != operator || skip.batch != batch) {
@@ -78,19 +80,12 @@ record Skips(@JsonProperty("version") int version, @JsonProperty("skipped") List
                     + " finished. Run the same command again before the query goes on.",
                 skip.partition, skip.deadLetters));
       }
-      TreeMap<Long, Long> own = ranges.computeIfAbsent(skip.partition, key -> new TreeMap<>());
-      for (long[] range : skip.rows) {
-        own.put(range[0], range[1]);
-      }
+      long[] known = ranges.getOrDefault(skip.partition, new long[0]);
+      LongStream more = Arrays.stream(skip.rows).flatMapToLong(Arrays::stream);
+      // No two ranges overlap, so each stays together.
+      long[] all = LongStream.concat(Arrays.stream(known), more).sorted().toArray();
+      ranges.put(skip.partition, all);
     }
-    Map<Integer, long[]> flat = new HashMap<>();
-    ranges.forEach(
-        (partition, own) ->
-            flat.put(
-                partition,
-                own.entrySet().stream()
-                    .flatMapToLong(range -> LongStream.of(range.getKey(), range.getValue()))
-                    .toArray()));
-    return flat;
+    return ranges;
   }
 }

@@ -1,11 +1,10 @@
 package io.holdfast.spark.rpc;
 
-import io.holdfast.spark.isolation.Attempt;
-import io.holdfast.spark.isolation.GuardKey;
 import io.holdfast.spark.merged.FileId;
 import io.holdfast.spark.merged.SegmentFolder;
 import java.io.Serializable;
 import java.util.List;
+import java.util.UUID;
 import org.apache.spark.util.SerializableConfiguration;
 
 /** A message of an executor to the driver; answered with a {@link DriverReply}. */
@@ -46,6 +45,16 @@ public sealed interface DriverRequest extends Serializable {
    * @param task Spark's number of the attempt
    */
   record Decide(GuardKey guard, Attempt attempt, long task) implements DriverRequest {}
+
+  /** Names a guarded operator in one batch of one run of a query. */
+  record GuardKey(UUID run, long batch, long operator) implements Serializable {}
+
+  /**
+   * An attempt of a task, as Spark's scheduler names it.
+   *
+   * @param number counts from 0 in each attempt of the stage
+   */
+  record Attempt(int stage, int stageAttempt, int partition, int number) implements Serializable {}
 
   /** One run of a regional pipeline. Messages of an earlier run must not be mixed with it. */
   record Run(String pipeline, long number) implements Serializable {}
