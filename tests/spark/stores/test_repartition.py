@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,11 @@ from support import environment
 from support.spark.cases import CASES
 from support.spark.gaps import gap_of
 from support.spark.operator_inputs import BATCHES, events
-from support.spark.queries import Batches, drain, run, settings, source, write_batch
+from support.spark.queries import EVICTING, Batches, drain, run, settings, source, write_batch
 from support.spark.repartitions import PARTITIONS, repartition, run_on
 
 NUMBERS = (5, 20, 10, 7)
+JOIN_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
 
 #: Clean-up after each batch deletes whatever the newest batches do not need.
 RECLAIMING = {"spark.sql.streaming.minBatchesToRetain": "1"}
@@ -84,11 +85,34 @@ def test_keys_of_every_type_are_found_again(spark: SparkSession, tmp_path: Path)
 def test_rows_are_those_of_a_query_that_kept_its_partitions(
     spark: SparkSession, name: str, tmp_path: Path
 ) -> None:
+    compare(spark, name, {}, tmp_path)
+
+
+#: Batches of a join whose state has another form, and of queries whose state is not in memory.
+OTHERS = {
+    "join-3": ("join-left-append", {JOIN_FORMAT: "3"}),
+    "join-4": ("join-left-append", {JOIN_FORMAT: "4"}),
+    "cold-windows": ("windows-append", EVICTING),
+    "cold-join": ("join-full-append", EVICTING),
+    "cold-lists": ("transformWithState-list-update", EVICTING),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", OTHERS)
+def test_rows_are_the_same_with_state_of_another_form(
+    spark: SparkSession, name: str, tmp_path: Path
+) -> None:
+    compare(spark, *OTHERS[name], tmp_path)
+
+
+def compare(spark: SparkSession, name: str, more: Mapping[str, str], tmp_path: Path) -> None:
+    """Compares a query whose partitions change with one that keeps them."""
     if gap := gap_of(name, NUMBERS[0]):
         pytest.skip(gap.reason)
     case = CASES[name]
     inputs = {stream: events(number) for number, stream in enumerate(case.streams)}
-    with settings(spark, case.settings):
+    with settings(spark, {**case.settings, **more}):
         whole = run(
             spark,
             inputs=inputs,

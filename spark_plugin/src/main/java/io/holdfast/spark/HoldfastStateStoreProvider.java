@@ -186,7 +186,9 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
   /** Loads a version. Returns its id if it is a view, whose rows are to be put in. */
   private String load(long version, Option<String> checkpointId) {
     String found = idOf(version, checkpointId);
-    if (!PartitionView.is(found)) {
+    if (found == null && version > 0 && isReader() && context.lacksPartition(version)) {
+      nativeStore.openEmpty(version);
+    } else if (!PartitionView.is(found)) {
       nativeStore.load(version, found);
     } else if (!nativeStore.isFilled(found)) {
       nativeStore.openEmpty(version);

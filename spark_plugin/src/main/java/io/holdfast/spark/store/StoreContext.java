@@ -67,10 +67,22 @@ public final class StoreContext {
 
   /** Ids of all stores of this partition in the commit log's entry of a version. */
   public String[] idsOfVersion(long version) {
+    return idsOfVersion(version, id.partitionId());
+  }
+
+  private String[] idsOfVersion(long version, int partition) {
     return commitEntries
         .get()
         .idsOfVersion(
-            id.checkpointRootLocation(), id.operatorId(), id.partitionId(), version, hadoopConf);
+            id.checkpointRootLocation(), id.operatorId(), partition, version, hadoopConf);
+  }
+
+  /**
+   * Returns true if the operator has fewer partitions in a version. The state readers of Spark 4.0
+   * read the partitions that have folders.
+   */
+  public boolean lacksPartition(long version) {
+    return idsOfVersion(version).length == 0 && idsOfVersion(version, 0).length > 0;
   }
 
   /** Remembers a column family. A known family stays as it is. */
