@@ -28,6 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Compression = Literal["lz4", "none"]
 Rerun = Literal["fail", "at-least-once"]
 End = Literal["fail", "log"]
+Rebalance = Literal["auto", "off"]
 
 #: Spark ships settings with this prefix to executors.
 STORE: Final = "spark.sql.streaming.stateStore"
@@ -215,6 +216,30 @@ class StoreOptions(TypedDict, total=False):
             State is durable before ``commits/N`` either way. A query may be restarted with the
             other value.""",
             allowed=Allowed("flag"),
+        ),
+    ]
+    rebalance: Annotated[
+        Rebalance | None,
+        Option(
+            setting="rebalance",
+            default=AUTO,
+            shown='{"auto", "off"}, default "auto"',
+            meaning="""Whether state moves to executors that have less of it. ``"auto"`` moves it
+            where ``spark.dynamicAllocation.enabled`` is true, after executors came or went.
+            ``"off"`` leaves it where it is, as Spark does.""",
+            allowed=Allowed("other", note="`auto` or `off`"),
+            names=get_args(Rebalance),
+        ),
+    ]
+    rebalance_max_moves: Annotated[
+        int | None,
+        Option(
+            setting="rebalanceMaxMoves",
+            default=64,
+            shown="int, default 64",
+            meaning="""Partitions of a query that `rebalance` moves between two batches. Each one is
+            opened at its new place in the next batch.""",
+            allowed=Allowed("integer", unit="partitions", least=1, most=99_999),
         ),
     ]
     isolate_failures: Annotated[

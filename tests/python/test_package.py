@@ -136,6 +136,8 @@ def test_conf_prints_only_settings_on_stdout() -> None:
         *("--isolation-rerun", "at-least-once"),
         *("--isolation-attempts", "5"),
         *("--isolation-end", "log"),
+        *("--rebalance", "off"),
+        *("--rebalance-max-moves", "8"),
     )
     done = run_cli("conf", *options)
     assert done.returncode == 0
@@ -154,6 +156,8 @@ def test_conf_prints_only_settings_on_stdout() -> None:
         isolation_rerun="at-least-once",
         isolation_attempts=5,
         isolation_end="log",
+        rebalance="off",
+        rebalance_max_moves=8,
     )
     assert "append" in done.stderr
 

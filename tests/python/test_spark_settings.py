@@ -26,6 +26,7 @@ TUNING = {
         *("maxFileBytes", "compression"),
         *("maxMemoryBytes", "targetMemoryBytes", "localCacheBytes"),
         *("changeJournal", "sparkFiles", "isolateFailures"),
+        *("rebalance", "rebalanceMaxMoves"),
         *("isolationMaxRatio", "isolationMaxBatches", "isolationMaxBytes", "isolationRerun"),
         *("isolationAttempts", "isolationEnd"),
     )
@@ -104,6 +105,8 @@ def test_spark_conf_holds_every_setting_as_text() -> None:
         f"{STORE}.holdfast.localCacheBytes": "1073741824",
         f"{STORE}.holdfast.changeJournal": "false",
         f"{STORE}.holdfast.sparkFiles": "true",
+        f"{STORE}.holdfast.rebalance": "auto",
+        f"{STORE}.holdfast.rebalanceMaxMoves": "64",
         f"{STORE}.holdfast.isolateFailures": "false",
         f"{STORE}.holdfast.isolationMaxRatio": "0.3",
         f"{STORE}.holdfast.isolationMaxBatches": "100",
@@ -130,6 +133,8 @@ def test_options_reach_their_keys() -> None:
         isolation_rerun="at-least-once",
         isolation_attempts=1,
         isolation_end="log",
+        rebalance="off",
+        rebalance_max_moves=8,
     )
     assert conf[f"{STORE}.holdfast.maxFileBytes"] == "8192"
     assert conf[f"{STORE}.holdfast.maxMemoryBytes"] == "1073741824"
@@ -139,6 +144,8 @@ def test_options_reach_their_keys() -> None:
     assert conf[f"{STORE}.holdfast.changeJournal"] == "true"
     assert conf[f"{STORE}.holdfast.sparkFiles"] == "false"
     assert conf[f"{STORE}.holdfast.isolateFailures"] == "true"
+    assert conf[f"{STORE}.holdfast.rebalance"] == "off"
+    assert conf[f"{STORE}.holdfast.rebalanceMaxMoves"] == "8"
     assert conf[f"{STORE}.holdfast.isolationMaxRatio"] == "1.0"
     assert conf[f"{STORE}.holdfast.isolationMaxBatches"] == "7"
     assert conf[f"{STORE}.holdfast.isolationMaxBytes"] == str(1 << 20)
@@ -183,6 +190,8 @@ def test_configure_returns_the_same_builder_with_everything_set(
         "isolation_rerun": "fail",
         "isolation_attempts": 2,
         "isolation_end": "log",
+        "rebalance": "off",
+        "rebalance_max_moves": 8,
     }
     assert holdfast.configure(builder, **given) is builder  # type: ignore[arg-type]
     assert builder._options == holdfast.spark_conf(**given)  # type: ignore[arg-type]

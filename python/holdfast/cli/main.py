@@ -152,7 +152,8 @@ def _add_option(command: argparse.ArgumentParser, flag: str, option: Option) -> 
         command.add_argument(flag, action=action, default=option.default, help=said)
     else:
         metavar = "SIZE" if option.allowed.unit == "bytes" else None
-        kind = {"batches": int, "failures": int, "share": float}.get(option.allowed.unit, str)
+        numbers = {"batches": int, "failures": int, "partitions": int, "share": float}
+        kind = numbers.get(option.allowed.unit, str)
         said += " (default: %(default)s)"
         command.add_argument(flag, type=kind, default=option.default, metavar=metavar, help=said)
 

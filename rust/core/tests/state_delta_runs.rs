@@ -186,7 +186,10 @@ fn a_store_that_rests_on_a_delta_run_names_it() {
     all.remove("key-0001");
     assert_eq!(content(&mut world.load(&idle)), all);
     // A store that was loaded from it goes on with the same runs.
+    let before = store.stored_bytes();
+    assert!(before > 0);
     let mut store = world.load(&idle);
+    assert_eq!(store.stored_bytes(), before);
     let next = world.commit(&mut store, &[("new", "4")], &[]);
     assert_eq!((store.merged_runs(), store.unmerged()), (2, 1));
     assert_eq!(next.deltas, idle.deltas);

@@ -535,7 +535,8 @@ fn merge_changelogs(
 }
 
 /// `record StoreStats(long keys, long memoryBytes, long loads, long rewinds, long writtenBytes,
-/// long emptyCommits, long rebuilds, long changelogs, long coldReads, long unmerged, long runs)`.
+/// long emptyCommits, long rebuilds, long changelogs, long coldReads, long unmerged, long runs,
+/// long storedBytes)`.
 const STORE_STATS: LongRecord = LongRecord(jni_str!("io/holdfast/spark/store/StoreStats"));
 
 fn store_stats<'local>(env: &mut Env<'local>, store: jlong) -> Result<JObject<'local>> {
@@ -554,6 +555,7 @@ fn store_stats<'local>(env: &mut Env<'local>, store: jlong) -> Result<JObject<'l
             stats.cold_reads,
             state.unmerged() as u64,
             state.merged_runs() as u64,
+            state.stored_bytes(),
         ])
     })?;
     STORE_STATS.object(env, &values)

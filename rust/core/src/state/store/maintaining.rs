@@ -180,6 +180,13 @@ impl StateStore {
         lineage.saturating_sub(self.unmerged())
     }
 
+    /// Bytes in files of the segments that the version is made of.
+    pub fn stored_bytes(&self) -> u64 {
+        let lineage = self.standing.now().map(|at| at.lineage.as_slice());
+        let segments = lineage.unwrap_or_default();
+        segments.iter().map(|one| one.len).sum()
+    }
+
     /// Writes the content from memory as a base image, for later commits to build on.
     pub(crate) fn write_base_image(&mut self, writer: &SegmentWriter) -> Result<()> {
         let Some(at) = self.standing.now_mut() else {

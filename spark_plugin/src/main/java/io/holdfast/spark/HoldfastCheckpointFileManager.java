@@ -60,8 +60,7 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
     try {
       if (file.kind() == Kind.PLAN) {
         records.ifPresent(of -> of.planning(file.checkpoint(), conf));
-        HoldfastPlugin.startedDriver()
-            .ifPresent(driver -> driver.decisions().planning(file.checkpoint(), file.number()));
+        HoldfastPlugin.startedDriver().ifPresent(driver -> driver.planning(file, conf));
       } else if (CheckpointGuard.wantsHoldfast(conf)) {
         records.ifPresent(of -> of.creating(file.path(), conf));
       }

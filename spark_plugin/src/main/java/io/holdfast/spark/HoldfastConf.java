@@ -81,6 +81,15 @@ public final class HoldfastConf {
         "fail",
         "fail ends a query with an error if rows are parked when its input is used up. log ends it"
             + " without one."),
+    REBALANCE(
+        "rebalance",
+        "auto",
+        "auto moves state to executors that have less of it while dynamic allocation is on, off"
+            + " leaves it where it is."),
+    REBALANCE_MAX_MOVES(
+        "rebalanceMaxMoves",
+        "64",
+        "Partitions that move between two batches of a query: a whole number from 1 to 99999."),
     SPARK_FILES(
         "sparkFiles",
         "true",
@@ -175,6 +184,7 @@ public final class HoldfastConf {
     isolationAttempts = (int) number(values, Setting.ISOLATION_ATTEMPTS, 1000);
     isolationEndFails(values);
     flag(values, Setting.SPARK_FILES);
+    maxMoves(values::getOrDefault);
     String named = text(values, Setting.COMPRESSION);
     compression = Compression.named(named).orElseThrow(() -> wrong(Setting.COMPRESSION, named));
   }
@@ -191,8 +201,7 @@ public final class HoldfastConf {
    * @param get finds a setting, or returns the default that it is given
    */
   public static boolean isolatesFailures(BinaryOperator<String> get) {
-    Setting setting = Setting.ISOLATE_FAILURES;
-    return Boolean.parseBoolean(get.apply(setting.key, setting.defaultValue).trim());
+    return Boolean.parseBoolean(found(get, Setting.ISOLATE_FAILURES));
   }
 
   /** Returns whether a query fails that ends while rows are parked. */
@@ -202,6 +211,27 @@ public final class HoldfastConf {
       throw wrong(Setting.ISOLATION_END, end);
     }
     return end.equals("fail");
+  }
+
+  /**
+   * Returns how many partitions of a query may move between two batches; 0 for none.
+   *
+   * @param get finds a setting, or returns the default that it is given
+   */
+  public static int maxMoves(BinaryOperator<String> get) {
+    String rebalance = found(get, Setting.REBALANCE);
+    String most = found(get, Setting.REBALANCE_MAX_MOVES);
+    if (!rebalance.equals("auto") && !rebalance.equals("off")) {
+      throw wrong(Setting.REBALANCE, rebalance);
+    }
+    if (!most.matches("[1-9][0-9]{0,4}")) {
+      throw wrong(Setting.REBALANCE_MAX_MOVES, most);
+    }
+    return rebalance.equals("auto") ? Integer.parseInt(most) : 0;
+  }
+
+  private static String found(BinaryOperator<String> get, Setting setting) {
+    return get.apply(setting.key, setting.defaultValue).trim();
   }
 
   /** The message for a checkpoint of another format than 2. */

@@ -57,6 +57,7 @@ public final class HoldfastDriver implements DriverPlugin {
   private DecisionService decisions;
   private ParkedFigures parked;
   private Reclaimer reclaimer;
+  private Rebalancer rebalancer;
   private RegionalPipelines regionalPipelines;
   private RegionalMetrics regionalMetrics;
   private Consumer<SparkListenerEvent> events;
@@ -90,6 +91,8 @@ public final class HoldfastDriver implements DriverPlugin {
             terms.forgetExecutor(removed.executorId());
           }
         });
+    rebalancer = new Rebalancer(sc, terms);
+    sc.addSparkListener(rebalancer);
     sc.addSparkListener(parked);
     HoldfastUi.attach(sc);
     started.accept(this);
@@ -150,6 +153,12 @@ public final class HoldfastDriver implements DriverPlugin {
         Native.closeIndexCache(indexCache);
       }
     }
+  }
+
+  /** A query plans a batch: none of its tasks runs. Its thread calls this. */
+  public void planning(SparkFile plan, Configuration conf) {
+    decisions.planning(plan.checkpoint(), plan.number());
+    rebalancer.planning(plan.checkpoint(), conf);
   }
 
   /** Makes everything durable that an entry of the commit log needs, before it is published. */

@@ -65,6 +65,9 @@ public final class HoldfastExecutor implements ExecutorPlugin {
     if (request instanceof ExecutorRequest.WasteNotice notice) {
       return stores.accept(notice);
     }
+    if (request instanceof ExecutorRequest.ListStores wanted) {
+      return stores.list(wanted);
+    }
     if (request instanceof ExecutorRequest.TellManager message) {
       return regional.tell(message);
     }

@@ -12,6 +12,7 @@ import io.holdfast.spark.rpc.DriverRequest;
 import io.holdfast.spark.rpc.ExecutorLink;
 import io.holdfast.spark.rpc.ExecutorReply;
 import io.holdfast.spark.rpc.ExecutorRequest;
+import io.holdfast.spark.rpc.StoreSize;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -19,6 +20,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.UUID;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executors;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledExecutorService;
@@ -42,6 +44,11 @@ public final class StoreManagers {
    * next at once, and do not say which is the last.
    */
   private static final long QUIET_MS = 2_000;
+
+  /** A store that is open. */
+  public interface OpenStore {
+    StoreSize size();
+  }
 
   /** The manager of a checkpoint root. Each store that acquired it closes it once. */
   public final class Manager extends OpenManager implements AutoCloseable {
@@ -70,6 +77,7 @@ public final class StoreManagers {
     private long pinnedReportedAt = -1;
     private WriterStats reported = WriterStats.NOTHING;
     private final KnownKeys keys = new KnownKeys();
+    private final Set<OpenStore> stores = ConcurrentHashMap.newKeySet();
 
     private Manager(String dir, long term, long handle) {
       super(dir, term, handle);
@@ -152,6 +160,15 @@ public final class StoreManagers {
 
     public KnownKeys keys() {
       return keys;
+    }
+
+    /** The store is open until {@link #closed}. */
+    public void opened(OpenStore store) {
+      stores.add(store);
+    }
+
+    public void closed(OpenStore store) {
+      stores.remove(store);
     }
 
     /** See {@link StoreWork#hydrate}. */
@@ -347,6 +364,17 @@ public final class StoreManagers {
     manager.wasteful = notice.files();
     manager.pinnedBytes = notice.pinnedBytes();
     return ExecutorReply.done();
+  }
+
+  /** The open stores of a folder, for the driver. */
+  ExecutorReply list(ExecutorRequest.ListStores request) {
+    Manager manager;
+    synchronized (this) {
+      manager = managers.get(request.dir());
+    }
+    return manager == null
+        ? ExecutorReply.closed()
+        : ExecutorReply.stores(manager.stores.stream().map(OpenStore::size).toList());
   }
 
   private void reportLostFiles(Manager manager) {

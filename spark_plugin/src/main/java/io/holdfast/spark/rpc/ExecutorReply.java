@@ -1,13 +1,16 @@
 package io.holdfast.spark.rpc;
 
 import java.io.Serializable;
+import java.util.List;
 
 /**
  * An executor's answer to an {@link ExecutorRequest}.
  *
  * @param error why it failed; empty otherwise
+ * @param stores what {@link ExecutorRequest.ListStores} asks for; else empty
  */
-public record ExecutorReply(Outcome outcome, String error) implements Serializable {
+public record ExecutorReply(Outcome outcome, String error, List<StoreSize> stores)
+    implements Serializable {
   public enum Outcome {
     DONE,
     /** The manager is closed; the executor has reported files that it could not seal as lost. */
@@ -17,14 +20,18 @@ public record ExecutorReply(Outcome outcome, String error) implements Serializab
   }
 
   public static ExecutorReply done() {
-    return new ExecutorReply(Outcome.DONE, "");
+    return new ExecutorReply(Outcome.DONE, "", List.of());
+  }
+
+  public static ExecutorReply stores(List<StoreSize> open) {
+    return new ExecutorReply(Outcome.DONE, "", open);
   }
 
   public static ExecutorReply closed() {
-    return new ExecutorReply(Outcome.CLOSED, "");
+    return new ExecutorReply(Outcome.CLOSED, "", List.of());
   }
 
   public static ExecutorReply failed(Throwable cause) {
-    return new ExecutorReply(Outcome.FAILED, cause.toString());
+    return new ExecutorReply(Outcome.FAILED, cause.toString(), List.of());
   }
 }

@@ -19,6 +19,9 @@ public sealed interface ExecutorRequest extends Serializable {
    */
   record WasteNotice(String dir, long pinnedBytes, FileId[] files) implements ExecutorRequest {}
 
+  /** Which stores of the folder's manager are open, and how large are they? */
+  record ListStores(String dir) implements ExecutorRequest {}
+
   /**
    * A message about a checkpoint, for the manager with this term.
    *

@@ -6,6 +6,7 @@ import io.holdfast.spark.UnsupportedStateException;
 import io.holdfast.spark.executor.ManagerTotals;
 import io.holdfast.spark.executor.StoreManagers;
 import io.holdfast.spark.moves.PartitionView;
+import io.holdfast.spark.rpc.StoreSize;
 import java.io.InputStream;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -23,7 +24,7 @@ import org.slf4j.LoggerFactory;
  * One native state store: rows in, rows out. One task attempt uses it at a time. The class does not
  * depend on the Spark minor.
  */
-public final class NativeStore {
+public final class NativeStore implements StoreManagers.OpenStore {
   private static final Logger LOG = LoggerFactory.getLogger(NativeStore.class);
 
   /** How long a task waits for another attempt that still uses the store. */
@@ -135,6 +136,7 @@ public final class NativeStore {
       throw e;
     }
     manager = fresh;
+    manager.opened(this);
   }
 
   @Override
@@ -462,6 +464,7 @@ public final class NativeStore {
 
   private void closeNow() {
     if (manager != null) {
+      manager.closed(this);
       Native.closeStore(store);
       manager.close();
       manager = null;
@@ -490,6 +493,16 @@ public final class NativeStore {
       held.endMaintenance();
       held.reportFiles();
     }
+  }
+
+  @Override
+  public synchronized StoreSize size() {
+    long bytes = manager == null ? 0 : Native.storeStats(store).storedBytes();
+    return new StoreSize(
+        Long.parseLong(identity.operator()),
+        Integer.parseInt(identity.partition()),
+        identity.store(),
+        bytes);
   }
 
   public TimedStats stats() {

@@ -13,6 +13,7 @@ package io.holdfast.spark.store;
  * @param coldReads blocks of runs that were read because keys were not in memory
  * @param unmerged changelogs of the store's version that are in no run, as it stands now
  * @param runs base image and delta runs that make up this version, as it stands now
+ * @param storedBytes of the segments in files that make up this version, as it stands now
  */
 public record StoreStats(
     long keys,
@@ -25,4 +26,5 @@ public record StoreStats(
     long changelogs,
     long coldReads,
     long unmerged,
-    long runs) {}
+    long runs,
+    long storedBytes) {}
