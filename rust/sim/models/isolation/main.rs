@@ -23,21 +23,18 @@
 #![allow(clippy::indexing_slicing)]
 
 mod driver;
+#[path = "../harness.rs"]
+mod harness;
 mod model;
 mod steps;
 mod store;
 mod tasks;
 
-use std::collections::BTreeSet;
-
-use stateright::{Checker, HasDiscoveries, Model as _};
-
+use harness::{assert_that_every_history_keeps_the_invariants, assert_that_some_history_breaks};
 use model::{
     COMPLETES, FEW_PARKED, GOES_ON, Model, Mutant, NO_ROW_LOST, NO_ROW_TWICE, ONE_PLACE,
     SAME_STATE, Sink,
 };
-
-const THREADS: usize = 2;
 
 fn model(sink: Sink) -> Model {
     Model {
@@ -47,17 +44,6 @@ fn model(sink: Sink) -> Model {
         disturbances: 1,
         mutant: None,
     }
-}
-
-fn assert_that_every_history_keeps_the_invariants(model: Model) {
-    let checker = model.checker().threads(THREADS).spawn_dfs().join();
-    println!(
-        "{:?}: {} states, at most {} steps",
-        checker.model(),
-        checker.unique_state_count(),
-        checker.max_depth()
-    );
-    checker.assert_properties();
 }
 
 #[test]
@@ -117,22 +103,11 @@ const MUTANTS: [(Mutant, Sink, &str); 17] = [
 #[test]
 fn every_mutant_breaks_an_invariant() {
     for (mutant, sink, invariant) in MUTANTS {
-        let checker = Model {
+        let model = Model {
             mutant: Some(mutant),
             poison: [mutant == Mutant::ParksAll, true],
             ..model(sink)
-        }
-        .checker()
-        .threads(THREADS)
-        .finish_when(HasDiscoveries::AllOf(BTreeSet::from([invariant])))
-        .spawn_bfs()
-        .join();
-        let history = checker.discovery(invariant);
-        let steps = history.map(|history| history.into_actions());
-        println!(
-            "{mutant:?} of {} states: {steps:?}",
-            checker.unique_state_count()
-        );
-        assert!(steps.is_some(), "{mutant:?} keeps {invariant:?}");
+        };
+        assert_that_some_history_breaks(model, invariant);
     }
 }

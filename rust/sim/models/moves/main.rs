@@ -10,19 +10,16 @@
 mod checkpoint;
 mod command;
 mod driver;
+#[path = "../harness.rs"]
+mod harness;
 mod model;
 mod steps;
 
-use std::collections::BTreeSet;
-
-use stateright::{Checker, HasDiscoveries, Model as _};
-
 use command::Kind;
+use harness::{assert_that_every_history_keeps_the_invariants, assert_that_some_history_breaks};
 use model::{
     GOES_ON, LOG_WHOLE, Model, Mutant, NO_ROW_LOST, NO_ROW_TWICE, SAYS_TRUTH, STATE_RIGHT,
 };
-
-const THREADS: usize = 2;
 
 fn model(commands: &'static [Kind], starts: u8) -> Model {
     Model {
@@ -31,17 +28,6 @@ fn model(commands: &'static [Kind], starts: u8) -> Model {
         crashes: 2,
         mutant: None,
     }
-}
-
-fn assert_that_every_history_keeps_the_invariants(model: Model) {
-    let checker = model.checker().threads(THREADS).spawn_dfs().join();
-    println!(
-        "{:?}: {} states, at most {} steps",
-        checker.model(),
-        checker.unique_state_count(),
-        checker.max_depth()
-    );
-    checker.assert_properties();
 }
 
 #[test]
@@ -93,21 +79,10 @@ const MUTANTS: [(Mutant, &[Kind], &str); 14] = [
 #[test]
 fn every_mutant_breaks_an_invariant() {
     for (mutant, commands, invariant) in MUTANTS {
-        let checker = Model {
+        let model = Model {
             mutant: Some(mutant),
             ..model(commands, 4)
-        }
-        .checker()
-        .threads(THREADS)
-        .finish_when(HasDiscoveries::AllOf(BTreeSet::from([invariant])))
-        .spawn_bfs()
-        .join();
-        let history = checker.discovery(invariant);
-        let steps = history.map(|history| history.into_actions());
-        println!(
-            "{mutant:?} of {} states: {steps:?}",
-            checker.unique_state_count()
-        );
-        assert!(steps.is_some(), "{mutant:?} keeps {invariant:?}");
+        };
+        assert_that_some_history_breaks(model, invariant);
     }
 }
