@@ -1,0 +1,216 @@
+//! Applications, the driver of the query in each, and their executors.
+
+use crate::model::{BATCHES, Model, Mutant};
+use crate::storage::{Id, Name, Storage, bit};
+
+/// An application. Its terms outlive a run of the query.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Application {
+    /// The newest term that it gave; 0 without one.
+    pub newest: u8,
+    pub query: Option<Query>,
+    pub pass: Option<Pass>,
+    /// Clean-ups that it may still begin.
+    pub passes: u8,
+}
+
+/// A run of the query: the batch on which it goes on, and how far the next one is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Query {
+    pub batch: usize,
+    pub parent: Id,
+    pub stage: Stage,
+    /// It has published nothing yet.
+    pub is_new: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Stage {
+    Tasks,
+    /// The driver has the id of the commit.
+    Made(Id),
+    Durable(Id),
+    /// No newer term was in the folder.
+    Checked(Id),
+}
+
+/// A clean-up.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Pass {
+    /// It knows the floor of the oldest retained batch.
+    Floor(u8),
+    /// It has judged all files.
+    Judged(Vec<Name>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Executor {
+    /// Its application.
+    pub of: usize,
+    /// Its manager writes this file.
+    pub file: Name,
+    /// The file was deleted while it is open: what is appended goes nowhere.
+    pub is_deleted: bool,
+    /// Its driver takes it for gone. It may go on.
+    pub is_lost: bool,
+    pub task: Task,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Task {
+    None,
+    /// It has loaded the version before.
+    Runs {
+        version: u8,
+        parent: Id,
+    },
+    /// Its result is on the way to the driver.
+    Committed {
+        version: u8,
+        id: Id,
+    },
+}
+
+impl Application {
+    pub fn new(passes: u8) -> Self {
+        Self {
+            newest: 0,
+            query: None,
+            pass: None,
+            passes,
+        }
+    }
+
+    /// `Terms::next`: above all that is in the folder and that it gave. The clock keeps a term from
+    /// being given twice; a list does it here.
+    pub fn give_term(&mut self, model: &Model, storage: &Storage, given: &mut u32) -> u8 {
+        let listed = match model.is(Mutant::TermsIgnoreFolder) {
+            true => 0,
+            false => storage.newest_term(),
+        };
+        let mut term = listed.max(self.newest) + 1;
+        while *given & (1 << term) != 0 {
+            term += 1;
+        }
+        *given |= 1 << term;
+        self.newest = term;
+        term
+    }
+}
+
+impl Executor {
+    pub fn new(of: usize, file: Name) -> Self {
+        Self {
+            of,
+            file,
+            is_deleted: false,
+            is_lost: false,
+            task: Task::None,
+        }
+    }
+}
+
+impl Query {
+    /// Goes on behind the newest batch.
+    pub fn start(storage: &Storage) -> Option<Self> {
+        let batch = storage.committed();
+        let parent = storage.log[batch].clone()?;
+        (batch < BATCHES).then_some(Self {
+            batch,
+            parent,
+            stage: Stage::Tasks,
+            is_new: true,
+        })
+    }
+
+    pub fn version(&self) -> u8 {
+        self.batch as u8 + 1
+    }
+
+    /// `Durability::makeDurable`. None if the batch fails, which ends the query.
+    pub fn make_durable(
+        &self,
+        id: &Id,
+        model: &Model,
+        executors: &[Option<Executor>],
+        storage: &mut Storage,
+    ) -> Option<Stage> {
+        let (name, version) = id.newest();
+        let mut writers = executors.iter().flatten();
+        let has_writer = writers.any(|one| one.file.term == name.term && !one.is_lost);
+        let file = storage.file(name);
+        let is_whole = file
+            .as_ref()
+            .is_some_and(|file| file.segments & bit(version) != 0);
+        if !has_writer && !is_whole && !model.is(Mutant::TrustsTheLost) {
+            return None;
+        }
+        if let Some(file) = file.filter(|_| !model.is(Mutant::SyncsNothing)) {
+            file.durable |= file.segments;
+        }
+        Some(Stage::Durable(id.clone()))
+    }
+
+    /// `Terms::requireNewest`. None if another application took over.
+    pub fn check(&self, id: &Id, newest: u8, model: &Model, storage: &Storage) -> Option<Stage> {
+        let is_fenced = storage.newest_term() > newest;
+        (!is_fenced || model.is(Mutant::ChecksNoTerms)).then(|| Stage::Checked(id.clone()))
+    }
+
+    /// Creates the entry of the commit log. None if there is one, which ends the query.
+    pub fn publish(&self, id: &Id, model: &Model, storage: &mut Storage) -> Option<Query> {
+        let batch = self.batch + 1;
+        let is_free = storage.log[batch].is_none();
+        if !is_free && !model.is(Mutant::PublishReplaces) {
+            return None;
+        }
+        let newest = storage.acknowledged.iter().rposition(Option::is_some);
+        storage.late |= newest >= Some(batch);
+        storage.log[batch] = Some(id.clone());
+        storage.acknowledged[batch].get_or_insert_with(|| id.clone());
+        Some(Self {
+            batch,
+            parent: id.clone(),
+            stage: Stage::Tasks,
+            is_new: false,
+        })
+    }
+}
+
+/// The driver reads the oldest entry of the log (`Reclaimer::run`).
+pub fn read_floor(model: &Model, storage: &Storage) -> Option<Pass> {
+    let entry = match model.is(Mutant::FloorOfNewest) {
+        true => storage.committed(),
+        false => storage.oldest(),
+    };
+    Some(Pass::Floor(storage.log[entry].as_ref()?.floor))
+}
+
+/// `reclaim`: lists and judges. None if a file has a newer term.
+pub fn judge(
+    floor: u8,
+    me: usize,
+    newest: u8,
+    model: &Model,
+    executors: &[Option<Executor>],
+    storage: &Storage,
+) -> Option<Pass> {
+    if storage.newest_term() > newest && !model.is(Mutant::ReclaimsWhenFenced) {
+        return None;
+    }
+    let may_append = |name: Name| {
+        let mut live = executors.iter().flatten();
+        live.any(|one| one.of == me && !one.is_lost && one.file == name)
+            && !model.is(Mutant::ReclaimsOpenFiles)
+    };
+    let older = bit(floor) - 1;
+    let is_dead = |segments: u8| match model.is(Mutant::OneDeadSegmentIsEnough) {
+        true => segments & older != 0,
+        false => segments & !older == 0,
+    };
+    let files = storage.files.iter();
+    let doomed = files
+        .filter(|file| is_dead(file.segments) && !may_append(file.name))
+        .map(|file| file.name);
+    Some(Pass::Judged(doomed.collect()))
+}

@@ -1,0 +1,114 @@
+//! A model of commits of a checkpoint that two applications use, which docs/internals/commit-model.md
+//! describes: executors append and seal, drivers make durable, publish and reclaim, and an executor that was
+//! taken for gone goes on. Stateright visits every history within the bounds of a [`Model`].
+//!
+//! The steps of the model stand for these parts of the product:
+//!
+//! | step | part |
+//! |---|---|
+//! | `StartQuery` | Spark reads the newest entry; `Terms::forRun` |
+//! | `Join` | `StoreManagers::acquire` asks, `Terms::next` gives |
+//! | `BeginTask`, `Commit` | `StateStore::open`, `StateStore::commit`, which appends to the manager's file |
+//! | `Report` | Spark takes the result of a task, with the id |
+//! | `Seal` | `SnapshotManager::seal` |
+//! | `MakeDurable` | `Durability::makeDurable`: `StoreManagers::sync`, or `adopt_file` for a writer that is gone |
+//! | `Check` | `Terms::requireNewest` |
+//! | `Publish` | `CommitEntry` closes `commits/N`, which must not be there |
+//! | `Purge` | Spark deletes entries of its log |
+//! | `ReadFloor` | `Reclaimer::run` reads the oldest entry; `Floors::add_version` |
+//! | `Judge`, `Delete` | `reclaim`: `physical_files`, `sort_out`; `Storage::delete_all` |
+//! | `Lose` | `Terms::forgetExecutor`, and the executor goes on |
+//! | `CrashDriver`, `CrashExecutor` | the application ends, and its executors go on; a machine stops |
+//!
+//! The model has one store, no storage that fails, no log of plans, and no delta runs.
+#![allow(clippy::indexing_slicing)]
+
+mod driver;
+#[path = "../harness.rs"]
+mod harness;
+mod model;
+mod steps;
+mod storage;
+
+use harness::{assert_that_every_history_keeps_the_invariants, assert_that_some_history_breaks};
+use model::{FENCED_IS_OVER, GOES_ON, LIVE_STAYS, Model, Mutant, NO_COMMIT_LOST, Pause, READABLE};
+
+/// Two applications, each of which has one executor and may clean up once.
+const BESIDE: Model = Model {
+    applications: 2,
+    starts: 3,
+    executors: 3,
+    at_once: 1,
+    disturbances: 0,
+    passes: 1,
+    pause: Pause::Nowhere,
+    mutant: None,
+};
+
+/// An application whose driver and executors are disturbed.
+const DISTURBED: Model = Model {
+    applications: 1,
+    disturbances: 2,
+    ..BESIDE
+};
+
+/// The partition may move between two executors.
+const MOVING: Model = Model {
+    applications: 1,
+    at_once: 2,
+    ..BESIDE
+};
+
+const MOVING_BESIDE: Model = Model {
+    at_once: 2,
+    ..BESIDE
+};
+
+#[test]
+fn two_drivers_beside_each_other() {
+    assert_that_every_history_keeps_the_invariants(BESIDE);
+}
+
+#[test]
+fn executors_that_stop_and_that_go_on_without_their_driver() {
+    assert_that_every_history_keeps_the_invariants(DISTURBED);
+}
+
+#[test]
+fn a_partition_that_moves_between_executors() {
+    assert_that_every_history_keeps_the_invariants(MOVING);
+}
+
+/// Each mutant, a model that suffers from it, and the invariant that it breaks.
+const MUTANTS: [(Mutant, Model, &str); 9] = [
+    (Mutant::SyncsNothing, DISTURBED, READABLE),
+    (Mutant::TrustsTheLost, DISTURBED, READABLE),
+    (Mutant::ChecksNoTerms, BESIDE, FENCED_IS_OVER),
+    (Mutant::PublishReplaces, BESIDE, NO_COMMIT_LOST),
+    (Mutant::TermsIgnoreFolder, BESIDE, GOES_ON),
+    (Mutant::ReclaimsWhenFenced, MOVING_BESIDE, READABLE),
+    (Mutant::ReclaimsOpenFiles, MOVING, READABLE),
+    (Mutant::FloorOfNewest, DISTURBED, LIVE_STAYS),
+    (Mutant::OneDeadSegmentIsEnough, DISTURBED, LIVE_STAYS),
+];
+
+#[test]
+fn every_mutant_breaks_an_invariant() {
+    for (mutant, model, invariant) in MUTANTS {
+        let mutant = Some(mutant);
+        assert_that_some_history_breaks(Model { mutant, ..model }, invariant);
+    }
+}
+
+/// Only the number of retained batches keeps a driver from this. After a pause in its first batch, its
+/// clean-up also takes the past for what is retained.
+#[test]
+fn a_driver_that_stands_still_for_too_long_publishes_in_the_past() {
+    for (pause, invariant) in [
+        (Pause::InFirstBatch, FENCED_IS_OVER),
+        (Pause::InFirstBatch, LIVE_STAYS),
+        (Pause::BeforeEntry, FENCED_IS_OVER),
+    ] {
+        assert_that_some_history_breaks(Model { pause, ..BESIDE }, invariant);
+    }
+}

@@ -1,0 +1,201 @@
+//! The bounds of a model, its state and its invariants.
+
+use stateright::Property;
+
+use crate::driver::{Application, Executor, Query, Stage, Task};
+use crate::storage::{FIRST_FILE, Id, Name, Storage};
+
+/// The last batch. The first one is committed when a history begins.
+pub const BATCHES: usize = 4;
+/// Entries of the commit log that Spark keeps.
+pub const RETAINED: usize = 1;
+
+/// A change of the protocol that breaks it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// A batch is published before its files are durable.
+    SyncsNothing,
+    /// The file of an executor that is gone is taken without a look at it.
+    TrustsTheLost,
+    /// A driver publishes although a newer term is in the folder.
+    ChecksNoTerms,
+    /// The entry of the commit log replaces one that is there.
+    PublishReplaces,
+    /// A term is above those that the application gave, not above those in the folder.
+    TermsIgnoreFolder,
+    /// A clean-up deletes although a newer term is in the folder.
+    ReclaimsWhenFenced,
+    /// A clean-up deletes files that executors may append to.
+    ReclaimsOpenFiles,
+    /// The newest batch decides what is needed.
+    FloorOfNewest,
+    /// A file goes with its first segment that is not needed.
+    OneDeadSegmentIsEnough,
+}
+
+/// Where a driver may stand still until another one has made the entry of its batch and later ones, and
+/// Spark has deleted that entry. Nowhere, if as many batches are retained as they should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    Nowhere,
+    /// In the first batch of a run, before its executors have a file.
+    InFirstBatch,
+    /// Between its look at the terms and its entry.
+    BeforeEntry,
+}
+
+/// The protocol or a mutant of it, and the bounds of its histories.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// Applications that use the checkpoint.
+    pub applications: usize,
+    /// Runs of the query.
+    pub starts: u8,
+    /// Executors that are given a term, and how many of an application run at the same time.
+    pub executors: usize,
+    pub at_once: usize,
+    /// Crashes of drivers and executors, and executors that are taken for gone and go on.
+    pub disturbances: u8,
+    /// Clean-ups of each application.
+    pub passes: u8,
+    pub pause: Pause,
+    pub mutant: Option<Mutant>,
+}
+
+impl Model {
+    pub fn is(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    pub storage: Storage,
+    pub applications: Vec<Application>,
+    /// A place becomes free when its executor ends.
+    pub executors: Vec<Option<Executor>>,
+    pub starts: u8,
+    /// Executors that may still come.
+    pub joins: usize,
+    /// Terms that were given, as bits.
+    pub given: u32,
+    pub disturbances: u8,
+}
+
+impl State {
+    pub fn queries(&self) -> impl Iterator<Item = &Query> {
+        self.applications
+            .iter()
+            .filter_map(|one| one.query.as_ref())
+    }
+
+    /// If all else ends here, another application commits the next batch.
+    fn goes_on(&self, model: &Model) -> Option<Query> {
+        let mut storage = self.storage.clone();
+        let mut application = Application::new(0);
+        let query = Query::start(&storage)?;
+        let mut given = self.given;
+        let term = application.give_term(model, &storage, &mut given);
+        let file = Name { term, number: 0 };
+        storage.append(file, query.version());
+        let id = Id::next(&query.parent, query.version(), file);
+        let executors = [Some(Executor::new(0, file))];
+        query.make_durable(&id, model, &executors, &mut storage)?;
+        query.check(&id, application.newest, model, &storage)?;
+        query.publish(&id, model, &mut storage)
+    }
+
+    /// Returns whether Spark may delete old entries: not while a driver that would not notice makes one
+    /// of them.
+    pub fn may_purge(&self, model: &Model, newest: usize) -> bool {
+        let mut behind = self
+            .queries()
+            .filter(|one| one.batch + 1 + RETAINED <= newest);
+        behind.all(|query| {
+            let is_checked = matches!(query.stage, Stage::Checked(_));
+            (!query.is_new || model.pause == Pause::InFirstBatch)
+                && (!is_checked || model.pause == Pause::BeforeEntry)
+        })
+    }
+}
+
+pub const NO_COMMIT_LOST: &str = "no acknowledged commit is lost";
+pub const READABLE: &str = "no reader of a published commit finds a missing file";
+pub const LIVE_STAYS: &str = "no file of a live commit is reclaimed";
+pub const FENCED_IS_OVER: &str = "a fenced driver publishes nothing";
+pub const GOES_ON: &str = "a new application goes on";
+
+/// Says what a state is, which closures do not find out.
+type Test = fn(&Model, &State) -> bool;
+
+fn always(name: &'static str, test: Test) -> Property<Model> {
+    Property::always(name, test)
+}
+
+fn sometimes(name: &'static str, test: Test) -> Property<Model> {
+    Property::sometimes(name, test)
+}
+
+pub fn invariants() -> Vec<Property<Model>> {
+    vec![
+        always(NO_COMMIT_LOST, |_, state| {
+            let storage = &state.storage;
+            let oldest = storage.oldest();
+            (oldest..)
+                .zip(&storage.acknowledged[oldest..])
+                .all(|(batch, id)| {
+                    let before = storage.acknowledged[batch.saturating_sub(1)].as_ref();
+                    let id = id.as_ref();
+                    storage.log[batch].as_ref() == id
+                        && id
+                            .zip(before)
+                            .is_none_or(|(id, before)| id.history.starts_with(&before.history))
+                })
+        }),
+        always(READABLE, |_, state| state.storage.is_readable()),
+        always(LIVE_STAYS, |_, state| !state.storage.took_live),
+        always(FENCED_IS_OVER, |_, state| !state.storage.late),
+        always(GOES_ON, |model, state| {
+            state.storage.committed() == BATCHES || state.goes_on(model).is_some()
+        }),
+    ]
+}
+
+/// Events that must happen in some history, or the histories are too tame.
+pub fn reached(model: &Model) -> Vec<Property<Model>> {
+    let mut reached = vec![
+        sometimes("the last batch is committed", |_, state| {
+            state.storage.committed() == BATCHES
+        }),
+        sometimes("a file is reclaimed", |_, state| {
+            !state.storage.has(FIRST_FILE)
+        }),
+    ];
+    if model.applications > 1 {
+        reached.push(sometimes(
+            "two drivers are about to publish one batch",
+            |_, state| {
+                let mut queries = state.queries();
+                queries.all(|one| matches!(one.stage, Stage::Checked(_)))
+                    && state.queries().count() == 2
+            },
+        ));
+        reached.push(sometimes("an open file is reclaimed", |_, state| {
+            state.executors.iter().flatten().any(|one| one.is_deleted)
+        }));
+    }
+    if model.disturbances > 0 {
+        reached.push(sometimes(
+            "a zombie commits beside its successor",
+            |_, state| {
+                let executors = || state.executors.iter().flatten();
+                executors().any(|zombie| {
+                    zombie.is_lost
+                        && matches!(zombie.task, Task::Committed { .. })
+                        && executors().any(|one| one.of == zombie.of && !one.is_lost)
+                })
+            },
+        ));
+    }
+    reached
+}
