@@ -238,6 +238,7 @@ def _publish(folder: AnyPath, logs: Logs, wanted: int, job: Any, ids: Mapping[st
         )
     if max(logged_batches(folder / OFFSETS_FOLDER)) != next_batch:
         raise OSError(f"the query of {folder} runs: nothing was changed. Stop it first")
+    job.describeBatch(wanted)
     if not job.publish(COMMITS_FOLDER, next_batch, logs.committed(ids)):
         raise OSError(f"another program committed batch {next_batch} of {folder}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +30,17 @@ def repartition(spark: SparkSession, checkpoint: Path, partitions: int, *argumen
         return main(command)
 
 
+def described(checkpoint: Path) -> set[int]:
+    """The numbers of partitions in Spark's descriptions of operators, by which readers go."""
+    found = set()
+    for folder in (checkpoint / "state").glob("[0-9]*/_metadata"):
+        versions = sorted((folder / "v2").glob("[0-9]*"), key=lambda file: int(file.name))
+        file = versions[-1] if versions else folder / "metadata"
+        stores = json.loads(file.read_text().split("\n")[1])["stateStoreInfo"]
+        found |= {store["numPartitions"] for store in stores}
+    return found
+
+
 def run_on(
     spark: SparkSession,
     *,
@@ -52,6 +64,7 @@ def run_on(
         for part, number in enumerate(partitions):
             if part:
                 assert repartition(spark, checkpoint, number, "--yes") == 0
+                assert described(checkpoint) <= {number}
             for name, batches in inputs.items():
                 for batch in range(
                     count * part // len(partitions), count * (part + 1) // len(partitions)

@@ -89,7 +89,7 @@ record Operator(
     return stores.stream().map(Store::name).toList().indexOf(store);
   }
 
-  private static LongStream numbers(FileSystem files, Path folder)
+  static LongStream numbers(FileSystem files, Path folder)
       throws IOException {
     FileStatus[] listed;
     try {

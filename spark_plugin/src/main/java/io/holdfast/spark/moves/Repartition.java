@@ -21,6 +21,7 @@ import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.OptionalLong;
 import java.util.TreeMap;
 import java.util.UUID;
 import java.util.function.Function;
@@ -336,18 +337,41 @@ public final class Repartition {
   public void describe(int partitions) throws IOException {
     for (Source one : sources) {
       if (one.partition() == 0) {
-        Path file = new Path(checkpoint, "state/" + one.operator().id() + "/_metadata/metadata");
-        describe(file, partitions);
+        Path file = new Path(descriptions(one), "metadata");
+        describe(file, file, partitions);
       }
     }
   }
 
-  private void describe(Path file, int partitions) throws IOException {
+  /** Describes operators whose descriptions have versions for the batch that is published. */
+  public void describeBatch(int partitions) throws IOException {
+    for (Source one : sources) {
+      if (one.partition() == 0) {
+        Path versions = new Path(descriptions(one), "v2");
+        OptionalLong newest =
+            Operator.numbers(versions.getFileSystem(hadoopConf()), versions)
+                .filter(version -> version <= batch)
+                .max();
+        if (newest.isPresent()) {
+          describe(
+              new Path(versions, Long.toString(newest.getAsLong())),
+              new Path(versions, Long.toString(batch + 1)),
+              partitions);
+        }
+      }
+    }
+  }
+
+  private Path descriptions(Source source) {
+    return new Path(checkpoint, "state/" + source.operator().id() + "/_metadata");
+  }
+
+  private void describe(Path file, Path target, int partitions) throws IOException {
     String text;
     try (InputStream in = file.getFileSystem(hadoopConf()).open(file)) {
       text = new String(in.readAllBytes(), StandardCharsets.UTF_8);
     } catch (FileNotFoundException none) {
-      // Spark describes transformWithState anew whenever the query starts, and a limit not at all.
+      // The descriptions of this operator have versions, or it is a limit, which has none.
       return;
     }
     int begin = text.indexOf('\n') + 1;
@@ -357,7 +381,7 @@ public final class Repartition {
     }
     String changed = text.substring(0, begin) + JSON.writeValueAsString(description);
     if (!changed.equals(text)) {
-      create(file, changed, true);
+      create(target, changed, true);
     }
   }
 
