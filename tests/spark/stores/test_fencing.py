@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from support.spark.faults import LOCAL, ONLY_BATCHES, World, freeze
+from support.spark.log_files import Files
 from support.spark.queries import Batches, drain, source, write_batch
 from support.spark.state_files import merged_files
 
@@ -154,3 +155,24 @@ def test_a_run_that_begins_behind_another_application_takes_over_at_once(
     run(3)
     run(4)
     assert taken in {int(file.name[:16], 16) for file in merged_files(checkpoint)}
+
+
+def test_a_driver_that_was_overtaken_before_it_had_a_file_publishes_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder, checkpoint = tmp_path / "input", tmp_path / "checkpoint"
+    folder.mkdir()
+    for number in range(3):
+        write_batch(folder, number, [{"key": number}])
+    counts = source(spark, folder).groupBy("key").count()
+    drain(counts, checkpoint=checkpoint, mode="update", into={})
+    commits = Files(spark, (checkpoint / "commits").as_uri())
+    entry = (checkpoint / "commits" / "0").read_bytes()
+    # Spark deletes old entries, so nothing is in the way of one that comes late.
+    commits.delete("0")
+    Files(spark, checkpoint.as_uri()).manager.createCheckpointDirectory()
+    with pytest.raises(
+        Exception, match="Another query took over this checkpoint: it committed bat"
+    ):
+        commits.write("0", entry)
+    assert not commits.exists("0")

@@ -151,10 +151,13 @@ impl Query {
         Some(Stage::Durable(id.clone()))
     }
 
-    /// `Terms::requireNewest`. None if another application took over.
+    /// `Terms::requireNewest`, and in the first batch of a run `CommitLog.requireNext`. None if another
+    /// application took over.
     pub fn check(&self, id: &Id, newest: u8, model: &Model, storage: &Storage) -> Option<Stage> {
-        let is_fenced = storage.newest_term() > newest;
-        (!is_fenced || model.is(Mutant::ChecksNoTerms)).then(|| Stage::Checked(id.clone()))
+        let is_fenced = storage.newest_term() > newest && !model.is(Mutant::ChecksNoTerms);
+        let is_behind = storage.committed() > self.batch + 1 && !model.is(Mutant::LooksAtNoLog);
+        let is_over = is_fenced || (self.is_new && is_behind);
+        (!is_over).then(|| Stage::Checked(id.clone()))
     }
 
     /// Creates the entry of the commit log. None if there is one, which ends the query.

@@ -19,6 +19,8 @@ pub enum Mutant {
     TrustsTheLost,
     /// A driver publishes although a newer term is in the folder.
     ChecksNoTerms,
+    /// The first batch of a run is published although the log has later ones.
+    LooksAtNoLog,
     /// The entry of the commit log replaces one that is there.
     PublishReplaces,
     /// A term is above those that the application gave, not above those in the folder.
@@ -31,17 +33,6 @@ pub enum Mutant {
     FloorOfNewest,
     /// A file goes with its first segment that is not needed.
     OneDeadSegmentIsEnough,
-}
-
-/// Where a driver may stand still until another one has made the entry of its batch and later ones, and
-/// Spark has deleted that entry. Nowhere, if as many batches are retained as they should be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pause {
-    Nowhere,
-    /// In the first batch of a run, before its executors have a file.
-    InFirstBatch,
-    /// Between its look at the terms and its entry.
-    BeforeEntry,
 }
 
 /// The protocol or a mutant of it, and the bounds of its histories.
@@ -58,7 +49,9 @@ pub struct Model {
     pub disturbances: u8,
     /// Clean-ups of each application.
     pub passes: u8,
-    pub pause: Pause,
+    /// A driver may stand still between its looks and its entry, until another one has made this entry
+    /// and later ones, and Spark has deleted it.
+    pub stands_still: bool,
     pub mutant: Option<Mutant>,
 }
 
@@ -105,17 +98,12 @@ impl State {
         query.publish(&id, model, &mut storage)
     }
 
-    /// Returns whether Spark may delete old entries: not while a driver that would not notice makes one
-    /// of them.
+    /// Returns whether Spark may delete old entries: not while a driver is about to create one of them.
     pub fn may_purge(&self, model: &Model, newest: usize) -> bool {
         let mut behind = self
             .queries()
             .filter(|one| one.batch + 1 + RETAINED <= newest);
-        behind.all(|query| {
-            let is_checked = matches!(query.stage, Stage::Checked(_));
-            (!query.is_new || model.pause == Pause::InFirstBatch)
-                && (!is_checked || model.pause == Pause::BeforeEntry)
-        })
+        model.stands_still || behind.all(|query| !matches!(query.stage, Stage::Checked(_)))
     }
 }
 

@@ -103,7 +103,7 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
   public Path createCheckpointDirectory() {
     CheckpointGuard.checkSettings(conf);
     CheckpointGuard.refuseOldFormat(conf, root);
-    HoldfastPlugin.startedDriver().ifPresent(driver -> driver.decisions().starting(root));
+    HoldfastPlugin.startedDriver().ifPresent(driver -> driver.starting(root));
     boolean hasState =
         HoldfastPlugin.startedDriver()
             .map(driver -> driver.sparkRecords().starting(root, conf))

@@ -21,6 +21,7 @@ import io.holdfast.spark.ui.UiEvents;
 import java.io.IOException;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
@@ -47,6 +48,9 @@ public final class HoldfastDriver implements DriverPlugin {
 
   /** Handle of the indexes of sealed files; 0 before the first clean-up. */
   private long indexCache;
+
+  /** Checkpoints whose query has published a batch in its run. */
+  private final Set<String> published = ConcurrentHashMap.newKeySet();
 
   private final Terms terms = new Terms();
   private final Durability durability = new Durability(terms);
@@ -155,6 +159,12 @@ public final class HoldfastDriver implements DriverPlugin {
     }
   }
 
+  /** A query starts, and has not read the log yet. */
+  public void starting(Path checkpoint) {
+    published.remove(checkpoint.toUri().getPath());
+    decisions.starting(checkpoint);
+  }
+
   /** A query plans a batch: none of its tasks runs. Its thread calls this. */
   public void planning(SparkFile plan, Configuration conf) {
     decisions.planning(plan.checkpoint(), plan.number());
@@ -175,6 +185,10 @@ public final class HoldfastDriver implements DriverPlugin {
     }
     durability.makeDurable(folder, texts);
     terms.requireNewest(folder);
+    if (!published.contains(entry.checkpoint().toUri().getPath())) {
+      // Files of this run stop an older application. Until now it may have gone on.
+      CommitLog.requireNext(entry, conf);
+    }
     if (entry.number() == 0) {
       partitionFolders.forget(state);
     }
@@ -183,6 +197,7 @@ public final class HoldfastDriver implements DriverPlugin {
 
   /** An entry of the commit log is on disk. */
   void published(SparkFile entry, Configuration conf) {
+    published.add(entry.checkpoint().toUri().getPath());
     reclaimer.published(entry, conf);
   }
 

@@ -66,6 +66,22 @@ public final class CommitLog {
     return batches(log, conf).max().orElse(-1);
   }
 
+  /**
+   * Fails if the log has a later batch than this entry, which is about to be created. Spark may have
+   * deleted an entry of the same batch already.
+   */
+  public static void requireNext(SparkFile entry, Configuration conf) throws IOException {
+    long newest = newestBatch(entry.path().getParent(), conf);
+    if (newest > entry.number()) {
+      throw new HoldfastException(
+          String.format(
+              "Another query took over this checkpoint: it committed batch %d of %s while this one"
+                  + " was at batch %d. The batch was not committed and nothing is lost, but this"
+                  + " query must be stopped: only one query may use a checkpoint.",
+              newest, entry.checkpoint(), entry.number()));
+    }
+  }
+
   /** The batches with an entry in a log of a checkpoint, plans or commits. */
   public static LongStream batches(Path log, Configuration conf) throws IOException {
     try {
