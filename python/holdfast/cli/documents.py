@@ -137,7 +137,13 @@ def _verdict(verdict: Verdict, *, number: str, part: str) -> dict[str, Any]:
 
 
 def of_move(
-    batch: int, provider: str, operators: Sequence[Mapping[str, Any]], *, ms: int, moved: bool
+    batch: int,
+    source: str,
+    target: str,
+    operators: Sequence[Mapping[str, Any]],
+    *,
+    ms: int,
+    moved: bool,
 ) -> dict[str, Any]:
     """Return the state that a batch gets from another provider, by operator.
 
@@ -151,7 +157,8 @@ def of_move(
     shown = ("operator", "name", "partitions", "rows", "bytes")
     return {
         "batch": batch,
-        "from": provider,
+        "from": source,
+        "to": target,
         "moved": moved,
         "ms": ms,
         "operators": [{key: one[key] for key in shown} for one in operators],

@@ -119,7 +119,7 @@ def parser() -> argparse.ArgumentParser:
         help="let Holdfast go on with the checkpoint of a query that has its state in Spark's "
         "RocksDB or HDFS-backed provider",
     )
-    moves.add_arguments(adopted)
+    moves.add_adopt_arguments(adopted)
     adopted.set_defaults(run=moves.adopt)
 
     divided = commands.add_parser(
@@ -127,6 +127,20 @@ def parser() -> argparse.ArgumentParser:
     )
     repartition.add_arguments(divided)
     divided.set_defaults(run=repartition.run)
+
+    undone = commands.add_parser(
+        "undo", help="let the old provider go on again, after 'adopt' and before another batch"
+    )
+    moves.add_arguments(undone)
+    undone.set_defaults(run=moves.undo)
+
+    left = commands.add_parser(
+        "leave",
+        help="let Spark's RocksDB or HDFS-backed provider go on with the checkpoint of a query "
+        "that has its state in Holdfast",
+    )
+    moves.add_leave_arguments(left)
+    left.set_defaults(run=moves.leave)
 
     examined = commands.add_parser(
         "doctor", help="look whether this machine has what Holdfast needs, and say what to do"
@@ -138,7 +152,20 @@ def parser() -> argparse.ArgumentParser:
     )
     examined.set_defaults(run=doctor.run)
 
-    for command in (conf, jar, verified, told, priced, waiting, adopted, divided, examined):
+    printing = (
+        conf,
+        jar,
+        verified,
+        told,
+        priced,
+        waiting,
+        adopted,
+        undone,
+        left,
+        divided,
+        examined,
+    )
+    for command in printing:
         _add_json(command)
     return top
 

@@ -187,6 +187,11 @@ def of_move(document: Mapping[str, Any]) -> Table:
     return _table(document["operators"], columns, words={"name"}, of={})
 
 
+def of_purge(document: Mapping[str, Any]) -> Table:
+    """Return one line per adoption whose old files are deleted."""
+    return _table(document["adoptions"], "batch, files, bytes", words=set(), of={})
+
+
 def of_parked(document: Mapping[str, Any]) -> Table:
     """Return one line per parked partition of a query."""
     return _table(

@@ -1,4 +1,4 @@
-"""``holdfast adopt``: a query goes on with Holdfast, and gives the rows of an undisturbed run."""
+"""``holdfast adopt``, ``undo``, ``leave``: a moved query gives the rows of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,10 @@ from pyspark.sql import SparkSession
 from harness.process import kill_session
 from holdfast.cli import moves
 from holdfast.regions.files.paths import any_folder
-from support import environment
+from support import commands, environment
 from support.spark.cases import CASES
 from support.spark.faults import World
+from support.spark.gaps import gap_of
 from support.spark.operator_inputs import events
 from support.spark.queries import (
     PROVIDERS,
@@ -32,7 +33,10 @@ from support.spark.queries import (
 )
 
 #: Batches with data before the move, and after it.
-BEFORE, AFTER = 3, 3
+BEFORE, AFTER = 2, 2
+BATCHES = 8
+
+PARTITIONS = 2
 
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 CHANGELOG = {STATE + "rocksdb.changelogCheckpointing.enabled": "true"}
@@ -62,25 +66,45 @@ CELLS = [
 ]
 
 
+#: Providers that get a checkpoint back: name and format.
+TARGETS = {"rocksdb": ("rocksdb", "1"), "rocksdb-v2": ("rocksdb", "2"), "hdfs": ("hdfs", "1")}
+
+QUICK_TO_LEAVE = {("windows-append", "hdfs"), ("transformWithStateOnJvm-update", "rocksdb")}
+
+CELLS_TO_LEAVE = [
+    pytest.param(name, to, marks=() if (name, to) in QUICK_TO_LEAVE else pytest.mark.full)
+    for name in CASES
+    for to in TARGETS
+    if to != "hdfs" or not name.startswith("transformWithState")
+]
+
+
 class Query:
     """A query whose provider changes, and the same one on one provider."""
 
     def __init__(self, spark: SparkSession, name: str, of: str, folder: Path) -> None:
+        if gap := gap_of(name, PARTITIONS):
+            pytest.skip(gap.reason)
         self.spark, self.case = spark, CASES[name]
         self.folder, self.checkpoint = folder, folder / "checkpoint"
         provider, version, more = SOURCES[of]
         self.old = {
             STATE + "providerClass": PROVIDERS[provider],
             STATE + "checkpointFormatVersion": version,
+            "spark.sql.shuffle.partitions": str(PARTITIONS),
             **self.case.settings,
             **more,
         }
-        self.streams = {one: events(number) for number, one in enumerate(self.case.streams)}
+        self.streams = {
+            one: events(number, batches=BATCHES) for number, one in enumerate(self.case.streams)
+        }
         for one in self.streams:
             (folder / one).mkdir(parents=True)
         self.fed = 0
         self.rows: Batches = {}
         self.undisturbed: Batches = {}
+        #: Batches that commands published.
+        self.moved: list[int] = []
 
     def feed(self, batches: int) -> None:
         for one, rows in self.streams.items():
@@ -88,13 +112,15 @@ class Query:
                 write_batch(self.folder / one, number, rows[number])
         self.fed += batches
 
-    def run_old(self, checkpoint: Path, rows: Batches) -> None:
-        """Runs the query on its old provider, as one does without Holdfast."""
+    def run_old(
+        self, checkpoint: Path, rows: Batches, more: Mapping[str, str] | None = None
+    ) -> None:
+        """Runs the query on Spark's provider, as one does without Holdfast."""
         manager = self.spark.conf.get(FILE_MANAGER)
         assert manager is not None
         self.spark.conf.unset(FILE_MANAGER)
         try:
-            self._run(self.old, checkpoint, rows)
+            self._run({**self.old, **(more or {})}, checkpoint, rows)
         finally:
             self.spark.conf.set(FILE_MANAGER, manager)
 
@@ -110,24 +136,31 @@ class Query:
     def begin(self) -> None:
         self.feed(BEFORE)
         self.run_old(self.checkpoint, self.rows)
-        # The end of an input may take a batch of its own, so this run stops here, too.
+        self.run_undisturbed()
+
+    def run_undisturbed(self) -> None:
+        """Runs the query without a move. An end of the input may take a batch of its own."""
         self.run_old(self.folder / "undisturbed", self.undisturbed)
 
-    def go_on(self) -> None:
-        """Runs the rest of the input on Holdfast, and compares with a run that was not moved."""
-        last = max(self.rows)
+    def move(self, plan: moves.Plan | None) -> dict[str, Any]:
+        assert plan is not None
+        self.moved.append(plan.number)
+        return moves.move(self.spark, plan, yes=True)
+
+    def adopt(self) -> dict[str, Any]:
+        return self.move(moves.plan_adoption(any_folder(str(self.checkpoint))))
+
+    def go_on(self, on: Callable[[], None] | None = None) -> None:
+        """Runs more input, on Holdfast by default, and compares with a run that was not moved."""
         self.feed(AFTER)
-        self.run_holdfast()
-        self.run_old(self.folder / "undisturbed", self.undisturbed)
-        # The move is a batch, too.
-        found = {batch - (batch > last): rows for batch, rows in self.rows.items()}
+        (on or self.run_holdfast)()
+        self.run_undisturbed()
+        # A move is a batch, too.
+        found = {
+            batch - sum(moved < batch for moved in self.moved): rows
+            for batch, rows in self.rows.items()
+        }
         assert found == self.undisturbed
-
-
-def adopt(spark: SparkSession, checkpoint: Path, *, yes: bool = True) -> dict[str, Any]:
-    plan = moves.plan_adoption(any_folder(str(checkpoint)))
-    assert plan is not None
-    return moves.move(spark, plan, yes=yes)
 
 
 def entries(checkpoint: Path) -> dict[str, bytes]:
@@ -147,10 +180,12 @@ def test_an_adopted_query_gives_the_rows_of_an_undisturbed_run(
     query = Query(spark, name, of, tmp_path)
     query.begin()
     before = entries(query.checkpoint)
-    estimate = adopt(spark, query.checkpoint, yes=False)
+    plan = moves.plan_adoption(any_folder(str(query.checkpoint)))
+    assert plan is not None
+    estimate = moves.move(spark, plan, yes=False)
     assert entries(query.checkpoint) == before
     assert not (query.checkpoint / "state" / "holdfast").exists()
-    moved = adopt(spark, query.checkpoint)
+    moved = query.adopt()
     # Nothing that was there has changed.
     assert entries(query.checkpoint).items() >= before.items()
     assert moves.plan_adoption(any_folder(str(query.checkpoint))) is None
@@ -158,6 +193,103 @@ def test_an_adopted_query_gives_the_rows_of_an_undisturbed_run(
         one["name"] for one in moved["operators"]
     ]
     query.go_on()
+
+
+@pytest.mark.versions
+@pytest.mark.parametrize(("name", "to"), CELLS_TO_LEAVE)
+def test_a_query_that_leaves_gives_the_rows_of_an_undisturbed_run(
+    name: str, to: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    of = "hdfs" if to == "hdfs" else "rocksdb"
+    query, (provider, version) = Query(spark, name, of, tmp_path), TARGETS[to]
+    query.begin()
+    query.adopt()
+    query.go_on()
+    folder = any_folder(str(query.checkpoint))
+    before = entries(query.checkpoint)
+    query.move(moves.plan_leave(folder, provider, version))
+    assert entries(query.checkpoint).items() >= before.items()
+    assert moves.plan_leave(folder, provider, version) is None
+    left = {STATE + "checkpointFormatVersion": version}
+    for _ in range(2):
+        query.go_on(lambda: query.run_old(query.checkpoint, query.rows, left))
+
+
+@pytest.mark.versions
+@pytest.mark.parametrize(
+    "of",
+    [pytest.param(of, marks=() if of == "rocksdb-v2" else pytest.mark.full) for of in SOURCES],
+)
+def test_an_adoption_is_undone(of: str, spark: SparkSession, tmp_path: Path) -> None:
+    query = Query(spark, "join-inner-append", of, tmp_path)
+    query.begin()
+    query.adopt()
+    query.move(moves.plan_undo(any_folder(str(query.checkpoint))))
+    assert moves.plan_undo(any_folder(str(query.checkpoint))) is None
+    query.go_on(lambda: query.run_old(query.checkpoint, query.rows))
+
+
+def test_an_adoption_is_not_undone_once_rows_came_after_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    query = Query(spark, "aggregation-update", "rocksdb", tmp_path)
+    query.begin()
+    folder = any_folder(str(query.checkpoint))
+    with pytest.raises(OSError, match="not in Holdfast"):
+        moves.plan_undo(folder)
+    with pytest.raises(OSError, match="not in Holdfast"):
+        moves.plan_leave(folder, "hdfs", "1")
+    query.adopt()
+    query.go_on()
+    before = entries(query.checkpoint)
+    with pytest.raises(OSError, match="use 'holdfast leave'"):
+        moves.plan_undo(folder)
+    assert entries(query.checkpoint) == before
+
+
+def test_old_files_are_purged_once_a_batch_has_run(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    query = Query(spark, "join-inner-append", "rocksdb-changelog-v2", tmp_path)
+    query.begin()
+    old = set(entries(query.checkpoint))
+    folder = any_folder(str(query.checkpoint))
+    query.adopt()
+    with pytest.raises(OSError, match="are the way back"):
+        moves.purgeable(folder)
+    query.go_on()
+    # Batches of the other provider have no state that these commands read.
+    assert commands.run(capsys, "verify", query.checkpoint)[0] == 0
+    assert commands.run(capsys, "show", query.checkpoint, "--details")[0] == 0
+    batches = moves.purgeable(folder)
+    before = entries(query.checkpoint)
+    counted = moves.purge(spark, folder, batches, yes=False)
+    assert entries(query.checkpoint) == before
+    assert moves.purge(spark, folder, batches, yes=True) == {**counted, "purged": True}
+    gone = set(before) - set(entries(query.checkpoint))
+    (of_adoption,) = counted["adoptions"]
+    purged = {name for name in gone if name.startswith("state/") and not name.endswith(".crc")}
+    assert of_adoption["files"] >= len(purged) > 0
+    assert of_adoption["bytes"] >= sum(len(before[name]) for name in purged)
+    kept = {name for name in old if not name.startswith("state/") or "/_" in name}
+    assert kept <= set(entries(query.checkpoint))
+    assert not list((query.checkpoint / "state").rglob("*.zip"))
+    assert moves.purgeable(folder) == []
+    query.go_on()
+    query.move(moves.plan_leave(folder, "rocksdb", "2"))
+    query.go_on(lambda: query.run_old(query.checkpoint, query.rows))
+
+
+def test_column_families_cannot_leave_to_the_hdfs_backed_provider(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    query = Query(spark, "transformWithStateOnJvm-update", "rocksdb", tmp_path)
+    query.begin()
+    query.adopt()
+    before = entries(query.checkpoint)
+    with pytest.raises(OSError, match=r"operator 0 \(transformWithStateExec\): leave to rocksdb"):
+        query.move(moves.plan_leave(any_folder(str(query.checkpoint)), "hdfs", "1"))
+    assert entries(query.checkpoint) == before
 
 
 class Command:
@@ -203,6 +335,7 @@ def test_the_command_says_what_it_would_do_and_does_it(spark: SparkSession, tmp_
     code, out, err = Command("adopt", query.checkpoint, "--yes").end()
     assert (code, out) == (0, "")
     assert "nothing to do" in err
+    query.moved.append(moved["batch"])
     query.go_on()
 
 
@@ -212,7 +345,7 @@ def test_a_batch_that_has_begun_must_end_first(spark: SparkSession, tmp_path: Pa
     (query.checkpoint / "commits" / str(max(query.rows))).unlink()
     before = entries(query.checkpoint)
     with pytest.raises(OSError, match=r"has begun and not ended.*availableNow"):
-        adopt(spark, query.checkpoint)
+        query.adopt()
     assert entries(query.checkpoint) == before
 
 
@@ -245,48 +378,63 @@ def test_a_query_does_not_start_until_the_adoption_has_ended(
     plan = moves.plan_adoption(any_folder(str(query.checkpoint)))
     assert plan is not None
     # As a command leaves it that was killed between its two entries.
-    (query.checkpoint / "offsets" / str(plan.batch)).write_text(plan.planned)
+    (query.checkpoint / "offsets" / str(plan.number)).write_text(plan.planned)
     before = entries(query.checkpoint)
     with pytest.raises(StreamingQueryException, match=r"holdfast adopt .* again"):
         query.run_holdfast()
     assert entries(query.checkpoint) == before
-    adopt(spark, query.checkpoint)
+    query.adopt()
     query.go_on()
 
+
+KILLED = {("adopt", "before-entry"), ("leave --to rocksdb", "before-entry")}
 
 #: A task writes state, and the entry of ``commits`` gets its name. That of ``offsets`` has its own
 #: in between.
 POINTS = [
-    pytest.param(point, marks=() if point == "before-entry" else pytest.mark.full)
-    for point in ("before-append", "torn-append", "after-append", "before-entry", "after-entry")
+    pytest.param(command, point, marks=() if (command, point) in KILLED else pytest.mark.full)
+    for command, points in {
+        "adopt": ("before-append", "torn-append", "after-append", "before-entry", "after-entry"),
+        "leave --to rocksdb": ("before-entry", "after-entry"),
+        "undo": ("before-entry",),
+    }.items()
+    for point in points
 ]
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(("command", "point"), POINTS)
 def test_the_same_command_finishes_one_that_was_killed(
-    point: str, world: World, spark: SparkSession, tmp_path: Path
+    command: str, point: str, world: World, spark: SparkSession, tmp_path: Path
 ) -> None:
     query = Query(spark, "join-inner-append", "rocksdb", tmp_path)
     query.begin()
+    if command != "adopt":
+        query.adopt()
+    if command.startswith("leave"):
+        query.go_on()
     world.arm(point, nth=2 if "append" in point else 1)
-    command = Command("adopt", query.checkpoint, "--yes", more=world.environment)
+    name, *options = command.split()
+    arguments = (name, query.checkpoint, *options, "--yes")
+    killed = Command(*arguments, more=world.environment)
     reached = world.control / f"reached.{point}"
     while not reached.exists():
-        assert command.process.poll() is None, command.end()
+        assert killed.process.poll() is None, killed.end()
         try:
-            command.process.wait(timeout=0.05)
+            killed.process.wait(timeout=0.05)
         except subprocess.TimeoutExpired:
             continue
-    kill_session(command.process.pid)
-    command.end()
-    if point != "before-entry" and point != "after-entry":
+    kill_session(killed.process.pid)
+    killed.end()
+    if "append" in point:
         # The old query may go on as if nothing had been.
         shutil.copytree(query.checkpoint, tmp_path / "copy")
         query.run_old(tmp_path / "copy", {})
-    code, _, err = Command("adopt", query.checkpoint, "--yes").end()
+    code, _, err = Command(*arguments).end()
     assert code == 0, err
     assert ("nothing to do" in err) == (point == "after-entry")
-    query.go_on()
+    query.moved.append(max(query.rows) + 1 + (command == "undo"))
+    old = None if command == "adopt" else lambda: query.run_old(query.checkpoint, query.rows)
+    query.go_on(old)
 
 
 @pytest.mark.full
@@ -295,7 +443,8 @@ def test_of_two_commands_at_once_one_moves_the_checkpoint(
 ) -> None:
     query = Query(spark, "aggregation-update", "rocksdb", tmp_path)
     query.begin()
-    commands = [Command("adopt", query.checkpoint, "--yes") for _ in range(2)]
-    ended = [command.end() for command in commands]
+    both = [Command("adopt", query.checkpoint, "--yes") for _ in range(2)]
+    ended = [command.end() for command in both]
     assert 0 in [code for code, _, _ in ended], ended
+    query.moved.append(max(query.rows) + 1)
     query.go_on()

@@ -110,6 +110,16 @@ def read_query_checkpoint(folder: AnyPath) -> QueryCheckpoint:
     )
 
 
+def provider_of(folder: AnyPath, batch: int) -> str | None:
+    """Return the provider that had the state in a batch; None if Spark's log does not say."""
+    try:
+        text = (folder / OFFSETS_FOLDER / str(batch)).read_text()
+    except FileNotFoundError:
+        return None
+    conf: Mapping[str, str] = _object(text, line=1).get("conf") or {}
+    return conf.get(f"{STORE}.providerClass")
+
+
 def planned_ms(folder: AnyPath, batch: int) -> int | None:
     """Return when Spark planned a batch, in milliseconds since 1970; None if its log does not say.
 

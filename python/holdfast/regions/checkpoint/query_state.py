@@ -21,8 +21,10 @@ from holdfast._core import (
 )
 from holdfast.regions.checkpoint.query_folder import (
     COMMITS_FOLDER,
+    PROVIDER,
     STATE_FILES_FOLDER,
     logged_batches,
+    provider_of,
 )
 from holdfast.regions.checkpoint.read import UNREADABLE
 from holdfast.regions.checkpoint.verify import Damage, Verdict
@@ -214,6 +216,8 @@ class StateOfQuery:
                 f"{entry}: expected a JSON object with the ids of stores by operator and "
                 f"partition, found {text!r}"
             ) from None
+        if self._is_foreign(batch, [id for _, _, id in ids]):
+            return
         seen = set()
         for operator, partition, id in ids:
             try:
@@ -224,6 +228,12 @@ class StateOfQuery:
             except (*UNREADABLE, NewerFormatError) as error:
                 where = f"{entry}, {_named(operator, partition)}"
                 raise type(error)(f"{where}: {error}") from None
+
+    def _is_foreign(self, batch: int, ids: Sequence[str]) -> bool:
+        """Say whether another provider had the state, before the query was moved, or after it."""
+        if any(id.startswith("hf") for id in ids):
+            return False
+        return provider_of(self.folder, batch) not in (PROVIDER, None)
 
     def _inspect(self, stored: StoredSegments, ref: SegmentRef) -> SegmentReport | str:
         known = self._reports.get(ref)

@@ -1,5 +1,6 @@
 package io.holdfast.spark.moves;
 
+import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.minor.OpensStores;
 import java.io.Serializable;
 import java.util.ArrayList;
@@ -7,17 +8,11 @@ import java.util.List;
 import java.util.UUID;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
-import org.apache.spark.sql.execution.streaming.state.InMemoryStateSchemaProvider;
-import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
-import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
 import org.apache.spark.sql.execution.streaming.state.ReadStateStore;
-import org.apache.spark.sql.execution.streaming.state.StateSchemaProvider;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider;
-import org.apache.spark.sql.execution.streaming.state.StateStoreProvider$;
-import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId;
 import scala.Option;
 
 /** Copies one partition of an operator into another provider. It has one row at a time. */
@@ -29,6 +24,8 @@ final class PartitionCopy {
    * @param version of the state that is read
    * @param ids of this version, by store; null without ids
    * @param to settings of the other provider; null to count the rows alone
+   * @param made the version that is written
+   * @param scratch a folder where Spark's providers write
    */
   record Task(
       String state,
@@ -37,8 +34,17 @@ final class PartitionCopy {
       long version,
       String[] ids,
       StateStoreConf from,
-      StateStoreConf to)
-      implements Serializable {}
+      StateStoreConf to,
+      long made,
+      String scratch)
+      implements Serializable {
+    /**
+     * @param root the folder of the state, or the other one
+     */
+    StateStoreId idOf(String root, Operator.Store store) {
+      return new StateStoreId(root, operator.id(), partition, store.name());
+    }
+  }
 
   /**
    * The result of a task.
@@ -79,7 +85,7 @@ final class PartitionCopy {
 
   /** Returns the id of the version that was written, or null without one. */
   private String copy(Operator.Store store, String id) {
-    StateStoreProvider source = provider(store, task.from);
+    StateStoreProvider source = provider(task.state, store, task.from);
     try {
       ReadStateStore reading = SourceStores.open(source, task.version, id, store);
       try {
@@ -102,14 +108,18 @@ final class PartitionCopy {
   }
 
   private String write(Operator.Store store, ReadStateStore reading) {
-    StateStoreProvider target = provider(store, task.to);
+    boolean holdfast = task.to.providerClass().equals(HoldfastConf.PROVIDER_CLASS);
+    StateStoreProvider target = provider(holdfast ? task.state : task.scratch, store, task.to);
     try {
-      StateStore writing = ((OpensStores) target).open(task.version, Option.empty(), true);
+      StateStore writing =
+          holdfast
+              ? ((OpensStores) target).open(task.made - 1, Option.empty(), true)
+              : SourceStores.first(target);
       try {
         SourceStores.create(writing, store);
         store.families().forEach(family -> copy(reading, writing, family));
         writing.commit();
-        return writing.getStateStoreCheckpointInfo().stateStoreCkptId().get();
+        return writing.getStateStoreCheckpointInfo().stateStoreCkptId().getOrElse(() -> null);
       } finally {
         if (!writing.hasCommitted()) {
           writing.abort();
@@ -139,24 +149,9 @@ final class PartitionCopy {
         });
   }
 
-  private StateStoreProvider provider(Operator.Store store, StateStoreConf conf) {
-    Operator.Family first = store.families().get(0);
-    // The default one of several column families is empty, so any form will do.
-    KeyStateEncoderSpec spec =
-        store.columns() ? new NoPrefixKeyStateEncoderSpec(first.key()) : first.spec();
-    Option<StateSchemaProvider> schemas =
-        Option.apply(task.operator.schemas()).map(InMemoryStateSchemaProvider::new);
-    StateStoreId id =
-        new StateStoreId(task.state, task.operator.id(), task.partition, store.name());
-    return StateStoreProvider$.MODULE$.createAndInit(
-        new StateStoreProviderId(id, run),
-        first.key(),
-        first.value(),
-        spec,
-        store.columns(),
-        conf,
-        new Configuration(hadoop),
-        false,
-        schemas);
+  private StateStoreProvider provider(String root, Operator.Store store, StateStoreConf conf) {
+    int number = task.operator.stores().indexOf(store);
+    return SourceStores.provider(
+        root, task.operator, number, task.partition, conf, hadoop, run);
   }
 }

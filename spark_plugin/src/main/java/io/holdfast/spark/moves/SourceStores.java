@@ -25,7 +25,7 @@ import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair;
 import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Stores of any provider, opened to read all of their rows. */
+/** Stores of any provider, opened to read all of their rows or to write them. */
 final class SourceStores {
   private SourceStores() {}
 
@@ -84,6 +84,12 @@ final class SourceStores {
       store.abort();
       throw e;
     }
+  }
+
+  /** Opens the version without content that every provider begins with. */
+  static StateStore first(StateStoreProvider provider) {
+    return provider.getStore(0, Option.empty(), false, false); // from-4.2
+    // until-4.1: return provider.getStore(0, Option.empty());
   }
 
   /** Makes column families. */

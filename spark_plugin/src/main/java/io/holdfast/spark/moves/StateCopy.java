@@ -2,8 +2,9 @@ package io.holdfast.spark.moves;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
-import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.HoldfastCheckpointFileManager;
+import io.holdfast.spark.HoldfastConf;
+import io.holdfast.spark.UnsupportedStateException;
 import io.holdfast.spark.storage.AtomicStream;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
@@ -14,7 +15,11 @@ import java.util.Map;
 import java.util.UUID;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.LocatedFileStatus;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.RemoteIterator;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
@@ -25,11 +30,19 @@ import scala.collection.immutable.Map$;
 
 /** Copies the state of a committed batch into another provider. The command line calls it. */
 public final class StateCopy {
+  private static final String CHANGELOG_KEY =
+      "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled";
+
   private static final ObjectMapper JSON = new ObjectMapper();
 
+  /** Begins names of folders beside those of operators. */
+  private static final String SCRATCH = "moving-";
+
+  private final UUID run = UUID.randomUUID();
   private final SparkSession session;
   private final Path checkpoint;
   private final long batch;
+  private final long published;
   private final List<Operator> operators;
   private final JsonNode ids;
   private final StateStoreConf from;
@@ -38,10 +51,12 @@ public final class StateCopy {
   private final LongAccumulator bytes;
 
   /**
-   * @param batch the newest committed batch
+   * @param batch whose state is copied
    * @param settings those that its entry of the offset log has, as JSON
    * @param committed its entry of the commit log, without the version
    * @param provider the class that gets the state
+   * @param format the checkpoint format that it uses
+   * @param published the batch that gets the state
    */
   public StateCopy(
       SparkSession session,
@@ -49,7 +64,9 @@ public final class StateCopy {
       long batch,
       String settings,
       String committed,
-      String provider)
+      String provider,
+      String format,
+      long published)
       throws IOException {
     this.session = session;
     this.checkpoint = new Path(checkpoint);
@@ -60,9 +77,50 @@ public final class StateCopy {
     to =
         conf(
             settings,
-            Map.of(HoldfastConf.PROVIDER_KEY, provider, HoldfastConf.FORMAT_KEY, "2"));
+            Map.of(
+                HoldfastConf.PROVIDER_KEY,
+                provider,
+                HoldfastConf.FORMAT_KEY,
+                format));
+    this.published = published;
+    if (provider.endsWith(".HDFSBackedStateStoreProvider")) {
+      operators.forEach(StateCopy::refuseColumns);
+    }
+    if (format.equals("1")) {
+      for (Operator operator : operators) {
+        refuseMixed(operator);
+      }
+    }
     partitions = session.sparkContext().longAccumulator();
     bytes = session.sparkContext().longAccumulator();
+  }
+
+  private static void refuseColumns(Operator operator) {
+    if (operator.stores().stream().anyMatch(Operator.Store::columns)) {
+      throw new UnsupportedStateException(
+          String.format(
+              "The HDFS-backed provider cannot have the state of operator %d (%s): leave to rocksdb"
+                  + " instead.",
+              operator.id(), operator.name()));
+    }
+  }
+
+  /** Spark's providers read the names of all files, and fail on those of the other format. */
+  private void refuseMixed(Operator operator) throws IOException {
+    Path folder = new Path(checkpoint, "state/" + operator.id() + "/0");
+    RemoteIterator<LocatedFileStatus> files =
+        folder.getFileSystem(hadoopConf()).listFiles(folder, true);
+    while (files.hasNext()) {
+      Path file = files.next().getPath();
+      if (file.getName().matches("[0-9]+_.*\\.(zip|changelog)")) {
+        throw new UnsupportedStateException(
+            String.format(
+                "%s is of checkpoint format 2, and the provider cannot have files of both formats in"
+                    + " a folder. Leave with --format 2, or first delete such files with 'holdfast"
+                    + " adopt %s --purge'.",
+                file, checkpoint));
+      }
+    }
   }
 
   private Configuration hadoopConf() {
@@ -75,12 +133,20 @@ public final class StateCopy {
       conf.setConfString(setting.getKey(), setting.getValue().asText());
     }
     own.forEach(conf::setConfString);
+    // A version without changelogs stands alone. A store that only reads would begin one.
+    conf.setConfString(CHANGELOG_KEY, "false");
     return new StateStoreConf(conf, Map$.MODULE$.empty());
   }
 
   /** Partitions of all operators. */
   public long partitions() {
-    return operators.stream().mapToLong(Operator::partitions).sum();
+    return operators.stream().mapToLong(this::partitionsOf).sum();
+  }
+
+  /** Spark's description of an operator may have the number that it began with. */
+  private int partitionsOf(Operator operator) {
+    JsonNode own = ids.path(Long.toString(operator.id()));
+    return own.isEmpty() ? operator.partitions() : own.size();
   }
 
   public long copiedPartitions() {
@@ -96,13 +162,7 @@ public final class StateCopy {
    * operator, with the ids of the new state by partition.
    */
   public String run(boolean all) throws IOException {
-    List<PartitionCopy.Task> tasks = new ArrayList<>();
-    for (Operator operator : operators) {
-      for (int partition = 0; partition < (all ? operator.partitions() : 1); partition++) {
-        tasks.add(task(operator, partition, all ? to : null));
-      }
-    }
-    List<PartitionCopy.Copied> copied = run(tasks);
+    List<PartitionCopy.Copied> copied = run(tasks(all));
     List<Map<String, Object>> found = new ArrayList<>();
     for (Operator operator : operators) {
       List<PartitionCopy.Copied> own =
@@ -110,7 +170,7 @@ public final class StateCopy {
       Map<String, Object> shown = new LinkedHashMap<>();
       shown.put("operator", operator.id());
       shown.put("name", operator.name());
-      shown.put("partitions", operator.partitions());
+      shown.put("partitions", partitionsOf(operator));
       shown.put("rows", own.stream().mapToLong(PartitionCopy.Copied::rows).sum());
       shown.put("bytes", own.stream().mapToLong(PartitionCopy.Copied::bytes).sum());
       shown.put("ms", own.stream().mapToLong(PartitionCopy.Copied::ms).sum());
@@ -120,35 +180,49 @@ public final class StateCopy {
     return JSON.writeValueAsString(found);
   }
 
+  private List<PartitionCopy.Task> tasks(boolean all) {
+    List<PartitionCopy.Task> tasks = new ArrayList<>();
+    for (Operator operator : operators) {
+      for (int partition = 0; partition < (all ? partitionsOf(operator) : 1); partition++) {
+        tasks.add(task(operator, partition, all ? to : null));
+      }
+    }
+    return tasks;
+  }
+
   private PartitionCopy.Task task(Operator operator, int partition, StateStoreConf target) {
     List<String> own = new ArrayList<>();
     ids.path(Long.toString(operator.id()))
         .path(partition)
         .forEach(id -> own.add(id.asText()));
+    Path state = new Path(checkpoint, "state");
     return new PartitionCopy.Task(
-        new Path(checkpoint, "state").toString(),
+        state.toString(),
         operator,
         partition,
         batch + 1,
         own.isEmpty() ? null : own.toArray(String[]::new),
         from,
-        target);
+        target,
+        published + 1,
+        new Path(state, SCRATCH + run).toString());
   }
 
   private List<PartitionCopy.Copied> run(List<PartitionCopy.Task> tasks) {
     JavaSparkContext spark = JavaSparkContext.fromSparkContext(session.sparkContext());
     SerializableConfiguration hadoop = new SerializableConfiguration(hadoopConf());
-    UUID run = UUID.randomUUID();
+    // Tasks take no fields of this object along.
+    UUID id = run;
     LongAccumulator ended = partitions;
     LongAccumulator readBytes = bytes;
     // Holdfast's provider takes a task without it for one of a state reader.
-    spark.setLocalProperty(HoldfastConf.BATCH_ID_KEY, Long.toString(batch + 1));
+    spark.setLocalProperty(HoldfastConf.BATCH_ID_KEY, Long.toString(published));
     try {
       return spark
           .parallelize(tasks, tasks.size())
           .map(
               task -> {
-                PartitionCopy.Copied copied = new PartitionCopy(task, hadoop.value(), run).copy();
+                PartitionCopy.Copied copied = new PartitionCopy(task, hadoop.value(), id).copy();
                 ended.add(1);
                 readBytes.add(copied.bytes());
                 return copied;
@@ -156,6 +230,33 @@ public final class StateCopy {
           .collect();
     } finally {
       spark.setLocalProperty(HoldfastConf.BATCH_ID_KEY, null);
+    }
+  }
+
+  /**
+   * Gives the state its names, if one of Spark's providers made it. Its names follow from the batch,
+   * so the batch has to be planned before.
+   */
+  public void place() {
+    List<PartitionCopy.Task> tasks = tasks(true);
+    SerializableConfiguration hadoop = new SerializableConfiguration(hadoopConf());
+    JavaSparkContext.fromSparkContext(session.sparkContext())
+        .parallelize(tasks, tasks.size())
+        .foreach(task -> MadeFiles.move(task, hadoop.value()));
+  }
+
+  /** Records the files that are there now, for a purge. */
+  public void recordOldFiles() throws IOException {
+    new OldFiles(checkpoint.toString(), published, hadoopConf()).record();
+  }
+
+  /** Deletes what commands that were killed have left, and this one. */
+  public void clean() throws IOException {
+    FileSystem files = checkpoint.getFileSystem(hadoopConf());
+    for (FileStatus left : files.listStatus(new Path(checkpoint, "state"))) {
+      if (left.getPath().getName().startsWith(SCRATCH)) {
+        files.delete(left.getPath(), true);
+      }
     }
   }
 

@@ -1,0 +1,77 @@
+package io.holdfast.spark.moves;
+
+import io.holdfast.spark.HoldfastException;
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.util.Arrays;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.Path;
+
+/**
+ * Gives the first version that one of Spark's providers made in a folder of its own to a store, as
+ * a later version. It does not depend on an older one: a provider begins with nothing there.
+ */
+final class MadeFiles {
+  private final FileSystem files;
+  private final Path from;
+  private final Path to;
+  private final long version;
+
+  private MadeFiles(FileSystem files, Path from, Path to, long version) {
+    this.files = files;
+    this.from = from;
+    this.to = to;
+    this.version = version;
+  }
+
+  /** Moves the files of a partition. Those of a command that was killed are replaced. */
+  static void move(PartitionCopy.Task task, Configuration conf) {
+    for (Operator.Store store : task.operator().stores()) {
+      Path from = task.idOf(task.scratch(), store).storeCheckpointLocation();
+      Path to = task.idOf(task.state(), store).storeCheckpointLocation();
+      try {
+        new MadeFiles(from.getFileSystem(conf), from, to, task.made()).move();
+      } catch (IOException e) {
+        throw new HoldfastException("Cannot move " + from + " to " + to, e);
+      }
+    }
+  }
+
+  private void move() throws IOException {
+    // Files that the version names come before it.
+    for (String shared : new String[] {"SSTs", "logs"}) {
+      for (Path file : listed(new Path(from, shared))) {
+        rename(file, new Path(new Path(to, shared), file.getName()));
+      }
+    }
+    for (Path file : listed(from)) {
+      String name = file.getName();
+      if (name.matches("1[._].*")) {
+        // A file of changes that begins with nothing has the form of a snapshot.
+        String ending = name.substring(1).replaceFirst("^\\.delta", ".snapshot");
+        rename(file, new Path(to, version + ending));
+      }
+    }
+  }
+
+  private Path[] listed(Path folder) throws IOException {
+    try {
+      return Arrays.stream(files.listStatus(folder))
+          .filter(FileStatus::isFile)
+          .map(FileStatus::getPath)
+          .toArray(Path[]::new);
+    } catch (FileNotFoundException none) {
+      return new Path[0];
+    }
+  }
+
+  private void rename(Path file, Path target) throws IOException {
+    files.mkdirs(target.getParent());
+    files.delete(target, false);
+    if (!files.rename(file, target)) {
+      throw new IOException("Cannot rename " + file + " to " + target);
+    }
+  }
+}
