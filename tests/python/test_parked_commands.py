@@ -45,8 +45,8 @@ def query_of(folder: Path, batches: int = 4) -> MountedPath:
     return checkpoint
 
 
-def marker(checkpoint: Path, batch: int) -> None:
-    parked = {"at_ms": batch * 1000, "tries": batch, "error": f"ValueError: {batch}"}
+def marker(checkpoint: Path, batch: int, **more: Any) -> None:
+    parked = {"at_ms": batch * 1000, "tries": batch, "error": f"ValueError: {batch}", **more}
     document = {"name": "dedupe", "parked": {str(PARTITION): parked}}
     (checkpoint / "isolation" / str(batch)).write_text(json.dumps(document))
 
@@ -57,8 +57,23 @@ def test_parked_partitions_are_listed(
     status, lines, err = run(capsys, "parked", query)
     assert (status, err) == (0, "")
     assert [cells(line) for line in lines] == [
-        cells("operator  name  partition  since batch  since  batches  tries  rows  bytes  error"),
-        ["0", "dedupe", "3", "1", "1970-01-01T00:00:01Z", "2", "3", "4", "29", "ValueError: 3"],
+        [
+            *cells("operator  name  partition  since batch  since"),
+            *cells("batches  tries  keys  rows  bytes  error"),
+        ],
+        [
+            "0",
+            "dedupe",
+            "3",
+            "1",
+            "1970-01-01T00:00:01Z",
+            "2",
+            "3",
+            "1.0",
+            "4",
+            "29",
+            "ValueError: 3",
+        ],
     ]
     (found,) = json.loads("".join(run(capsys, "parked", query, "--json")[1]))["parked"]
     assert (found["since_ms"], found["rows"], found["error"]) == (1000, 4, "ValueError: 3")
@@ -66,6 +81,15 @@ def test_parked_partitions_are_listed(
         {"batch": 1, "rows": 1, "skipped_rows": 0, "bytes": 16},
         {"batch": 3, "rows": 3, "skipped_rows": 0, "bytes": 13},
     ]
+
+
+def test_the_share_of_the_keys_that_wait_is_shown(
+    query: MountedPath, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # An eighth, and a quarter.
+    marker(query, 3, waits=[12, 5])
+    (found,) = json.loads("".join(run(capsys, "parked", query, "--json")[1]))["parked"]
+    assert found["keys"] == 0.375
 
 
 def test_a_partition_is_listed_without_its_markers(
@@ -219,11 +243,15 @@ def test_nothing_moves_while_a_batch_may_deliver_the_rows(
     query: MountedPath, tmp_path: Path
 ) -> None:
     (query / "offsets" / "4").write_text("v1\n{}\n0")
-    with pytest.raises(OSError, match="batch 4 of the query has begun and not ended"):
-        command(query, tmp_path / "letters")
-    assert not (tmp_path / "letters").exists()
+    for marks in (None, [2]):
+        if marks:
+            # Half of the keys wait, and the batch delivers the others.
+            marker(query, 4, waits=marks)
+        with pytest.raises(OSError, match="batch 4 of the query has begun and not ended"):
+            command(query, tmp_path / "letters")
+        assert not (tmp_path / "letters").exists()
     # If the batch parks the partition, it does not deliver.
-    marker(query, 4)
+    marker(query, 4, waits=[2, 3])
     command(query, tmp_path / "letters")
     assert sorted(in_letters(tmp_path / "letters")) == WANTED
 
@@ -242,6 +270,25 @@ def test_a_batch_that_begins_meanwhile_takes_the_skip_back(
     with pytest.raises(OSError, match="batch 4 of the query has begun and not ended"):
         command(query, tmp_path / "letters")
     assert waiting(query) == ALL
+    assert read_skips(query) == []
+    assert not list((tmp_path / "letters").iterdir())
+
+
+def test_rows_that_a_batch_processed_meanwhile_are_not_said_to_be_moved(
+    query: MountedPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = (FIXTURE / "ids.txt").read_text().split()
+    real = MountedPath.replace_text
+
+    def processes(self: MountedPath, text: str, **kwargs: Any) -> None:
+        state = {"stateUniqueIds": {"0": [[], [], [], [ids[4]]]}}
+        for log in ("offsets", "commits"):
+            (query / log / "4").write_text(f"v2\n{json.dumps(state)}")
+        real(self, text, **kwargs)
+
+    monkeypatch.setattr(MountedPath, "replace_text", processes)
+    with pytest.raises(OSError, match="processed parked rows of partition 3 meanwhile"):
+        command(query, tmp_path / "letters")
     assert read_skips(query) == []
     assert not list((tmp_path / "letters").iterdir())
 

@@ -178,6 +178,7 @@ def _parked(one: ParkedPartition) -> dict[str, Any]:
         "since_batch": one.inputs[0].batch,
         "since_ms": one.since_ms,
         "tries": one.tries,
+        "keys": one.keys,
         "rows": one.rows,
         "bytes": one.bytes,
         "error": one.error,

@@ -140,7 +140,8 @@ def move(folder: AnyPath, parked: ParkedPartition, matching: pa.Table, letters: 
     Raises
     ------
     OSError
-        If a batch of the query has begun and not ended, or a file cannot be written.
+        If a batch of the query has begun and not ended, or has processed parked rows meanwhile, or
+        a file cannot be written.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -174,6 +175,11 @@ def move(folder: AnyPath, parked: ParkedPartition, matching: pa.Table, letters: 
     ]
     write_skips(folder, [*read_skips(folder), *new])
     finish(folder, parked.partition)
+    if not file.exists():
+        raise OSError(
+            f"a batch processed parked rows of partition {parked.partition} meanwhile, so "
+            "nothing was moved. Stop the query, and try again"
+        )
     return file
 
 

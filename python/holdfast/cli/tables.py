@@ -196,7 +196,7 @@ def of_parked(document: Mapping[str, Any]) -> Table:
     """Return one line per parked partition of a query."""
     return _table(
         document["parked"],
-        "operator, name, partition, since batch, since, batches, tries, rows, bytes, error",
+        "operator, name, partition, since batch, since, batches, tries, keys, rows, bytes, error",
         words={"name", "since", "error"},
         of={
             "since": lambda one: time_text(one["since_ms"]),

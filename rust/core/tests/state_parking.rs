@@ -376,13 +376,11 @@ fn lost_or_damaged_input_is_named_with_what_to_do() {
     assert_eq!(world.loaded(&parked), map(&[("a", "1")]));
 
     // A segment that is no input of that batch.
-    for wrong in [
-        base.state.segment.unwrap(),
-        park(&store, Some(&base), b"x").pending[0].segment,
-    ] {
+    let older = park(&store, Some(&base), b"x");
+    let newer = park(&store, Some(&older), b"y");
+    for wrong in [base.state.segment.unwrap(), newer.pending[1].segment] {
         let mut id = parked.clone();
         id.pending[0].segment = wrong;
-        id.pending[0].version = 1 + u64::from(wrong == base.state.segment.unwrap());
         let error = input(&store, &id, id.pending[0].version).unwrap_err();
         assert!(
             error.to_string().contains("pending input: expected"),
@@ -472,4 +470,76 @@ fn wrong_calls_are_refused() {
     // A reader sees both.
     reader.open_version(version, Some(&full)).unwrap();
     assert_eq!(input(&reader, &full, version).unwrap(), b"");
+}
+
+/// A commit that keeps a part of the pending input beside its changes.
+fn keep(store: &SharedStore, puts: &[(&str, &str)], parts: &[(u64, &[u8])]) -> VersionId {
+    store.begin().unwrap();
+    for (key, value) in puts {
+        let mut state = store.lock();
+        state
+            .put(FIRST_FAMILY, key.as_bytes(), value.as_bytes())
+            .unwrap();
+    }
+    store.lock().mark_replayed().unwrap();
+    let id = VersionId::from(store.commit().unwrap());
+    let inputs: Vec<_> = parts
+        .iter()
+        .map(|(version, part)| {
+            let mut parking = store.keep(*version, id.state.version).unwrap();
+            parking.append(part).unwrap();
+            let input = parking.finish(1).unwrap().to_string();
+            input.parse::<VersionId>().unwrap()
+        })
+        .collect();
+    store.folder().writer().unwrap().sync().unwrap();
+    let kept = id.waiting_for(&inputs).to_string();
+    kept.parse().unwrap()
+}
+
+#[test]
+fn a_commit_keeps_a_part_of_the_pending_input_whatever_runs_its_content_has() {
+    let world = world();
+    let store = world.store();
+    store.open(0, None).unwrap();
+    let mut ids = vec![commit(&store, &[("a", "1")])];
+    ids.push(park(&store, ids.last(), b"12"));
+    ids.push(park(&store, ids.last(), b"34"));
+    let part = |version: u64, parts: &[(u64, &'static [u8])]| {
+        assert_eq!(parts.last().unwrap().0, version);
+        parts.to_vec()
+    };
+    for (puts, parts) in [
+        (("b", "2"), part(4, &[(2, b"1"), (3, b"3"), (4, b"5")])),
+        (("c", "3"), part(5, &[(2, b"1"), (4, b"5"), (5, b"6")])),
+        (("d", "4"), part(6, &[(2, b"1"), (6, b"")])),
+    ] {
+        let base = ids.last().unwrap();
+        store.open_version(base.state.version, Some(base)).unwrap();
+        ids.push(keep(&store, &[puts], &parts));
+        let kept = ids.last().unwrap();
+        store.open_version(kept.state.version, Some(kept)).unwrap();
+        assert!(commit_is_refused(&store));
+        merge(&store, &world);
+    }
+    ids.push(park(&store, ids.last(), b"7"));
+    assert!(ids[5].state.floor.0 > 3, "the content is in a newer run");
+    for oldest in 3..ids.len() {
+        world.reclaim(&ids[oldest]);
+        for id in &ids[oldest..] {
+            assert_eq!(world.loaded(id).len() as u64, id.state.version.min(6) - 2);
+            assert_eq!(input(&store, id, 2).unwrap(), b"1");
+        }
+    }
+    let newest = ids.last().unwrap();
+    assert_eq!(input(&store, newest, 6).unwrap(), b"");
+    assert_eq!(input(&store, newest, 7).unwrap(), b"7");
+    assert!(store.keep(8, 7).is_err() && store.keep(0, 7).is_err());
+}
+
+fn commit_is_refused(store: &SharedStore) -> bool {
+    store.begin().unwrap();
+    let refused = store.commit().is_err();
+    store.lock().abort();
+    refused
 }

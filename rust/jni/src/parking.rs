@@ -7,7 +7,7 @@ use jni::objects::{JByteArray, JLongArray, JString};
 use jni::sys::{jint, jlong};
 use parking_lot::Mutex;
 
-use crate::convert::{java_longs, optional};
+use crate::convert::{JStrings, java_longs, optional, strings};
 use crate::guard::{Failure, Result, natives};
 use crate::handles::Handles;
 use crate::store::{STORES, version_of};
@@ -18,6 +18,8 @@ static READINGS: Handles<Mutex<PendingInput>> = Handles::new("pending input");
 
 natives! {
     env fn park(store: jlong, version: jlong, id: JString) -> jlong;
+    raw fn keep(store: jlong, version: jlong, commit: jlong) -> jlong;
+    env fn waiting_for(id: JString, inputs: [JString]) -> JString;
     env fn append_input(parking: jlong, bytes: [jbyte], length: jint);
     env fn finish_parking(parking: jlong, rows: jlong) -> JString;
     raw fn close_parking(parking: jlong);
@@ -34,6 +36,13 @@ fn park(env: &mut Env<'_>, store: jlong, version: jlong, id: JString<'_>) -> Res
     let id = optional(env, &id)?;
     let id = id.map(|text| text.parse::<VersionId>()).transpose()?;
     let parking = STORES.get(store)?.park(version_of(version)?, id.as_ref())?;
+    Ok(PARKINGS.insert(Mutex::new(parking)))
+}
+
+fn keep(store: jlong, version: jlong, commit: jlong) -> Result<jlong> {
+    let parking = STORES
+        .get(store)?
+        .keep(version_of(version)?, version_of(commit)?)?;
     Ok(PARKINGS.insert(Mutex::new(parking)))
 }
 
@@ -54,6 +63,19 @@ fn append_input(
         ))));
     };
     Ok(PARKINGS.get(parking)?.lock().append(input)?)
+}
+
+/// The id of a version that waits for these inputs, which have ids of their own.
+fn waiting_for<'local>(
+    env: &mut Env<'local>,
+    id: JString<'_>,
+    inputs: JStrings<'_>,
+) -> Result<JString<'local>> {
+    let id = id.try_to_string(env)?.parse::<VersionId>()?;
+    let inputs = strings(env, &inputs)?;
+    let inputs = inputs.iter().map(|text| text.parse::<VersionId>());
+    let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
+    Ok(env.new_string(id.waiting_for(&inputs).to_string())?)
 }
 
 /// Ends the input. The handle is closed then, also after a failure.

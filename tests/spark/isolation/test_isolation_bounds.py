@@ -55,10 +55,10 @@ def test_queries_of_one_application_isolate_or_do_not(spark: SparkSession, tmp_p
 @pytest.mark.full
 def test_a_partition_is_tried_after_1_2_and_4_batches_and_not_in_between(tmp_path: Path) -> None:
     folder = tmp_path / "parked"
-    found(folder, "bad:0-12")
+    # Then no partition is divided by keys.
+    found(folder, f"{OWN}isolationAttempts=1", "bad:0-12")
     assert tried(folder) == [2, 3, 5, 9]
-    # Two attempts until the partition is parked, then one in each try.
-    assert (folder / "failed.txt").read_text() == "5"
+    assert (folder / "failed.txt").read_text() == "4"
 
 
 @pytest.mark.full
@@ -99,5 +99,6 @@ def test_one_bad_key_among_200_partitions_stops_one_partition_alone(
     for number, rows in batches.items():
         isolated = {partitions["bad"]} if number >= 2 else set()
         healthy = [row for row in expected[number] if partitions[row[0]] not in isolated]
-        assert rows == healthy, number
+        # Keys of the partition catch up one part after the other.
+        assert [row for row in rows if partitions[row[0]] not in isolated] == healthy, number
     assert found(folder, *arguments, "good:20-21", seconds=600) == whole

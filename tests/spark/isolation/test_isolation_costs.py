@@ -58,13 +58,13 @@ def test_a_batch_that_fails_costs_a_put_and_the_reads_of_its_attempts(
         before = s3.requests()
         found(
             tmp_path / program,
-            *(*RESTS, "--checkpoint", store.uri, f"{program}:0-6"),
+            *(*RESTS, "--checkpoint", store.uri, f"{program}:0-5"),
             variables=variables,
         )
         requests[program] = s3.requests() - before
     more = requests["bad"] - requests["good"]
     failed = int((tmp_path / "bad" / "failed.txt").read_text())
-    parked = 4
+    parked = 3
     assert more["PutObject"] == parked, requests
     # Failed and parking attempts open the files of one state and of what is parked already.
     reads = ("HeadObject", "GetObject")

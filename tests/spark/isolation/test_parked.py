@@ -35,11 +35,11 @@ def test_a_query_catches_up_without_the_rows_that_were_skipped(
     is_ = found(
         folder,
         *("--checkpoint", store.uri),
-        *("bad:0-6", "see", "run:--json", "run:--rows json"),
-        *(f"run:{skip}", f"run:{skip} --yes", "run:--json", "bad:6-7"),
+        *("bad:0-5", "see", "run:--json", "run:--rows json"),
+        *(f"run:{skip}", f"run:{skip} --yes", "run:--json", "bad:5-6"),
         variables=with_settings(store.settings, store.environment),
     )
-    whole = undisturbed(spark, tmp_path / "whole", [range(6), range(6, 7)], "counts")
+    whole = undisturbed(spark, tmp_path / "whole", [range(5), range(5, 6)], "counts")
     assert is_ == without_bad(whole)
 
     before, rows, dry, _, after = json.loads((folder / "commands.json").read_text())
@@ -49,9 +49,9 @@ def test_a_query_catches_up_without_the_rows_that_were_skipped(
         partition,
         2,
     )
-    assert [one["batch"] for one in parked["inputs"]] == [2, 3, 4, 5]
-    # Tries are in batches 2, 3 and 5.
-    assert parked["tries"] == 3
+    assert [one["batch"] for one in parked["inputs"]] == [2, 3, 4]
+    # Tries are in batches 2 and 3.
+    assert parked["tries"] == 2
     assert parked["error"] == (
         '[CAST_INVALID_INPUT] The value \'bad\' of the type "STRING" cannot be cast to "INT"'
         " because it is malformed. (CAST(key AS INT))"
@@ -59,9 +59,9 @@ def test_a_query_catches_up_without_the_rows_that_were_skipped(
     shown = [json.loads(row) for row in rows]
     assert len(shown) == parked["rows"]
     counted = {(row["_batch"], row["key"]): row["count"] for row in shown}
-    places = partition_of(spark, {row["key"] for batch in range(6) for row in rows_of(batch)})
+    places = partition_of(spark, {row["key"] for batch in range(5) for row in rows_of(batch)})
     expected: dict[tuple[int, str], int] = {}
-    for batch in range(2, 6):
+    for batch in range(2, 5):
         for row in rows_of(batch):
             if places[row["key"]] == partition:
                 expected[batch, row["key"]] = expected.get((batch, row["key"]), 0) + 1
@@ -110,10 +110,10 @@ def assert_progress(folder: Path, places: dict[str, int], parked: int) -> None:
     """The progress tells of parked partitions while there are some, and of all keys."""
     progress = json.loads((folder / "progress.json").read_text())
     operators = {one["batchId"]: one["stateOperators"][0] for one in progress}
-    for batch in range(7):
+    for batch in range(6):
         metrics = operators[batch]["customMetrics"]
         own = {name: metrics[name] for name in metrics if name.startswith("holdfastParked")}
-        waits = 2 <= batch < 6
+        waits = 2 <= batch < 5
         if waits:
             assert sorted(own) == METRICS
             assert (own["holdfastParkedPartitions"], own["holdfastParkedSince"]) == (1, 2)
@@ -150,11 +150,11 @@ def _names(value: Any) -> Any:
 @pytest.mark.full
 def test_readers_of_the_state_are_warned(tmp_path: Path) -> None:
     folder = tmp_path / "parked"
-    found(folder, "--log", "WARN", "bad:0-6")
+    found(folder, "--log", "WARN", "bad:0-5")
     (parked,) = json.loads(holdfast(folder / "checkpoint", "--json"))["parked"]
     assert re.search(
-        rf"The state of operator 0, partition {parked['partition']}, store default is that before"
-        r" batch 2: the partition is parked, and the rows of 4 batches wait\.",
+        rf"The state of operator 0, partition {parked['partition']}, store default lacks rows since"
+        r" batch 2: the partition is parked, and rows of 3 batches wait\.",
         (folder / "log.txt").read_text(),
     )
 

@@ -75,6 +75,8 @@ class ParkedPartition:
         When it was parked, in milliseconds since 1970.
     tries : int or None
         Batches in which its task failed.
+    keys : float
+        Share of its keys whose rows wait; 1 if it is parked whole.
     error : str or None
         The error of the last try.
     """
@@ -85,6 +87,7 @@ class ParkedPartition:
     inputs: tuple[Input, ...]
     since_ms: int | None
     tries: int | None
+    keys: float
     error: str | None
 
     @property
@@ -194,8 +197,15 @@ def _partition(
         inputs=tuple(inputs),
         since_ms=began.get("at_ms"),
         tries=now.get("tries"),
+        keys=_share(now),
         error=now.get("error"),
     )
+
+
+def _share(parked: Mapping[str, Any]) -> float:
+    """Return the share of the keys that wait. Each bit of a group behind its first halves it."""
+    groups: Iterable[int] = parked.get("waits", (1,))
+    return sum(2.0 ** (1 - group.bit_length()) for group in groups)
 
 
 def _marker(folder: AnyPath, batch: int) -> Mapping[str, Any]:
@@ -213,10 +223,12 @@ def _marker(folder: AnyPath, batch: int) -> Mapping[str, Any]:
 def unfinished_batch(folder: AnyPath, partition: int) -> int | None:
     """Return the batch that may be giving parked rows of a partition to the sink, if there is one.
 
-    That is a batch that was planned and is not in the commit log, unless it parks the partition.
+    That is a batch that was planned and is not in the commit log, unless it parks the partition
+    whole.
     """
     planned = max(logged_batches(folder / _OFFSETS), default=-1)
     committed = max(committed_batches(folder), default=-1)
-    if planned <= committed or str(partition) in _marker(folder, planned).get("parked", {}):
+    parked = _marker(folder, planned).get("parked", {}).get(str(partition))
+    if planned <= committed or (parked is not None and _share(parked) == 1):
         return None
     return planned

@@ -118,7 +118,9 @@ class StateOfQuery:
         with stored_segments(self.folder / STATE_FILES_FOLDER) as stored:
             for operator, partition, id in self.ids(batch):
                 for version, ref in id.pending:
-                    found = self._of_input(stored, operator, partition, version, ref)
+                    found = self._of_input(
+                        stored, operator, partition, range(version, id.version + 1), ref
+                    )
                     yield operator, partition, version - 1, list(found)
 
     def _segments(self, ids: Iterable[tuple[int, int, CommitId]]) -> Iterator[StoredSegment]:
@@ -127,7 +129,9 @@ class StateOfQuery:
                 if id.ref is not None:
                     yield from self._of_store(stored, operator, partition, id.ref)
                 for version, ref in id.pending:
-                    yield from self._of_input(stored, operator, partition, version, ref)
+                    yield from self._of_input(
+                        stored, operator, partition, range(version, id.version + 1), ref
+                    )
 
     def _of_store(
         self, stored: StoredSegments, operator: int, partition: int, id: SegmentRef
@@ -147,20 +151,27 @@ class StateOfQuery:
         yield StoredSegment(operator, partition, id, known)
 
     def _of_input(
-        self, stored: StoredSegments, operator: int, partition: int, version: int, ref: SegmentRef
+        self,
+        stored: StoredSegments,
+        operator: int,
+        partition: int,
+        versions: range,
+        ref: SegmentRef,
     ) -> Iterator[StoredSegment]:
+        # A later version may have stored the rest of the input once more.
         last = self._inspect(stored, ref)
         pieces = [] if isinstance(last, str) else last.lineage
-        expected = ("in_flight", version, str(operator), str(partition))
+        expected = ("in_flight", str(operator), str(partition))
         for piece in [*pieces, ref]:
             report = self._inspect(stored, piece)
             if not isinstance(report, str):
                 owner = report.owner
-                found = (report.kind, report.created, owner.operator, owner.region)
-                if found != expected:
+                found = (report.kind, owner.operator, owner.region)
+                if found != expected or report.created not in versions:
                     report = (
-                        f"segment {piece.file} at offset {piece.offset}: kind, version, operator "
-                        f"and partition: expected {expected}, found {found}"
+                        f"segment {piece.file} at offset {piece.offset}: kind, operator and "
+                        f"partition, and version: expected {expected}, {versions}, found {found}, "
+                        f"{report.created}"
                     )
             yield StoredSegment(operator, partition, piece, report)
 

@@ -50,13 +50,6 @@ pub struct CommitId {
     pub replaced: Option<SegmentRef>,
 }
 
-impl CommitId {
-    /// `created` of its newest run. The version needs no older segment but its runs.
-    pub(crate) fn newest_run(&self) -> CheckpointId {
-        self.deltas.newest().unwrap_or(self.floor)
-    }
-}
-
 /// The input of one batch that a version of a store does not have yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pending {
@@ -66,8 +59,8 @@ pub struct Pending {
     pub segment: SegmentRef,
 }
 
-/// Id of a version that may be *parked*: it has the content of an older version, and the input of the
-/// batches since then is pending.
+/// Id of a version that may be *parked*: the input of its batch, or a part of it, is pending, and perhaps
+/// that of batches before.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VersionId {
     /// The content.
@@ -82,16 +75,20 @@ impl VersionId {
         self.pending.first().map(|pending| pending.version)
     }
 
-    /// Returns whether all pending input is newer than the runs of the content, so that reclaim keeps it
-    /// with the content; and whether it is in order and ends with that of this version.
+    /// This version, which waits for the pending input of other ids, oldest first. Its segments are written
+    /// for this version, so that they are no older than the runs of the content, and reclaim keeps both.
+    #[must_use]
+    pub fn waiting_for<'a>(mut self, inputs: impl IntoIterator<Item = &'a Self>) -> Self {
+        let inputs = inputs.into_iter();
+        self.pending = inputs.flat_map(|input| input.pending.clone()).collect();
+        self
+    }
+
+    /// Returns whether pending input is in order and ends with that of this version.
     fn is_in_order(&self) -> bool {
         let versions = self.pending.iter().map(|pending| pending.version);
-        let newest_run = self.state.newest_run().0;
-        let is_newer = self.pending_since().is_none_or(|since| since > newest_run);
         let last = self.pending.last().map(|pending| pending.version);
-        is_newer
-            && last.is_none_or(|last| last == self.state.version)
-            && versions.is_sorted_by(|a, b| a < b)
+        last.is_none_or(|last| last == self.state.version) && versions.is_sorted_by(|a, b| a < b)
     }
 }
 

@@ -1,8 +1,8 @@
 //! The driver: decisions, the marker, and the order in which a batch becomes durable.
 
-use crate::model::{BATCHES, Model, Mutant, PARTITIONS, Sink};
+use crate::model::{BATCHES_MAX, KEYS, Model, Mutant, PARTITIONS, Sink};
 use crate::store::Store;
-use crate::tasks::{Decision, Partition, Phase};
+use crate::tasks::{ALL, Keys, NONE, Partition, Phase, is_part};
 
 /// Partitions of a batch that may be parked at once.
 pub const PARKED_MAX: u32 = 1;
@@ -16,28 +16,30 @@ pub struct Durable {
     pub committed: u8,
     /// The stores that the newest entry names.
     pub stores: [Store; PARTITIONS],
+    /// By partition, the keys whose rows the marker of the batch before parks.
+    pub suspects: [Keys; PARTITIONS],
     /// An earlier run began the batch: `offsets/N` is there.
     pub begun: bool,
     pub marker: Option<Marker>,
     /// Outputs to which a job of the batch was written.
     pub written: [bool; 2],
-    /// How often the result of each batch is in each output, by partition; 2 is more than once.
-    pub outputs: [[[u8; BATCHES as usize]; PARTITIONS]; 2],
+    /// How often the result of each batch is in each output, by partition and key; 2 is more than once.
+    pub outputs: [[[[u8; BATCHES_MAX]; KEYS]; PARTITIONS]; 2],
 }
 
 /// The durable record of a batch in which an attempt failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Marker {
-    /// Partitions, as bits.
-    pub parked: u8,
+    /// By partition, the keys whose rows are parked.
+    pub parked: [Keys; PARTITIONS],
     /// The sink may have been reached.
     pub sealed: bool,
 }
 
 impl Durable {
-    pub fn marks(&self, p: usize) -> bool {
-        self.marker
-            .is_some_and(|marker| marker.parked & bit(p) != 0)
+    /// The keys whose rows the marker parks.
+    pub fn marked(&self, p: usize) -> Keys {
+        self.marker.map_or(NONE, |marker| marker.parked[p])
     }
 }
 
@@ -66,8 +68,9 @@ impl Run {
             failed: None,
         };
         for (p, partition) in run.partitions.iter_mut().enumerate() {
-            let delivers = run.is_closed.then_some(Decision::Deliver);
-            partition.decision = durable.marks(p).then_some(Decision::Park).or(delivers);
+            let marked = durable.marked(p);
+            partition.waits = (run.is_closed || marked != NONE).then_some(marked);
+            partition.is_decided = run.is_closed || marked == ALL;
         }
         durable.begun = true;
         run.settle(model, durable);
@@ -76,8 +79,8 @@ impl Run {
 
     /// A healthy partition delivers in any case, and nothing depends on when.
     fn settle(&mut self, model: &Model, durable: &Durable) {
-        for p in (0..PARTITIONS).filter(|p| !model.poison[*p]) {
-            self.accept(model, durable, p, Decision::Deliver);
+        for p in (0..PARTITIONS).filter(|p| model.poison[*p] == NONE) {
+            self.accept(model, durable, p, NONE);
         }
     }
 
@@ -98,17 +101,11 @@ impl Run {
 
     /// A stage comes with the names of these partitions, all of whose attempts ask.
     fn is_suspect(&self, durable: &Durable, p: usize) -> bool {
-        self.partitions[p].decision == Some(Decision::Park) || !durable.stores[p].pending.is_empty()
+        self.partitions[p].parks() || durable.stores[p].is_parked()
     }
 
     /// Answers that an attempt may get. Without one it waits.
-    pub fn answers(
-        &self,
-        model: &Model,
-        durable: &Durable,
-        p: usize,
-        index: usize,
-    ) -> impl Iterator<Item = Decision> {
+    pub fn answers(&self, model: &Model, durable: &Durable, p: usize, index: usize) -> Vec<Keys> {
         let partition = &self.partitions[p];
         let failures = if model.is(Mutant::CountsAttemptNumber) {
             partition.attempts[index].number
@@ -116,20 +113,46 @@ impl Run {
             partition.failures
         };
         let others = partition.may_deliver_beside(model, index);
-        let is_last = failures + others + 1 >= FAILURES_MAX;
-        let is_alone = others == 0 || model.is(Mutant::ParksBesideOthers);
-        let has_room = self.parked().count_ones() < PARKED_MAX || model.is(Mutant::ParksAll);
+        let others_parked = (self.parked() & !bit(p)).count_ones();
+        let has_room = others_parked < PARKED_MAX || model.is(Mutant::ParksAll);
         // A partition with pending input may be parked without a try, so that it costs less.
-        let backs_off = self.is_suspect(durable, p) && !is_last_batch(durable);
-        let (delivers, parks) = match partition.decision {
-            Some(decision) => (decision == Decision::Deliver, decision == Decision::Park),
-            None => (
-                !is_last || !has_room,
-                is_alone && has_room && (is_last || backs_off),
-            ),
+        let is_suspect = self.is_suspect(durable, p);
+        let backs_off = is_suspect && has_room && !is_last_batch(model, durable);
+        let suspects = durable.suspects[p];
+        let now = match partition.waits {
+            Some(waits) if partition.is_decided => return vec![waits],
+            Some(waits) => waits,
+            None if backs_off && model.divides && suspects != NONE => {
+                // The rows of any suspects are tried.
+                return (NONE..=suspects).filter(|w| w & !suspects == 0).collect();
+            }
+            None if backs_off && others == 0 => return vec![NONE, ALL],
+            None => NONE,
         };
-        let delivers = delivers.then_some(Decision::Deliver);
-        delivers.into_iter().chain(parks.then_some(Decision::Park))
+        let is_try = self.is_try(model, durable, p);
+        let is_last = failures + others + 1 >= FAILURES_MAX || (is_try && failures > 0);
+        let next = if is_try && failures + 1 < FAILURES_MAX {
+            suspects
+        } else {
+            ALL
+        };
+        let is_stuck = is_part(now) && !is_try && model.is(Mutant::NewKeyIsNoSuspect);
+        let is_alone = others == 0
+            || model.is(Mutant::ParksBesideOthers)
+            || (is_try && model.is(Mutant::DividesBesideOthers));
+        if !is_last || !has_room || is_stuck {
+            vec![now]
+        } else if is_alone {
+            vec![next]
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Returns whether keys that waited before the batch do not wait.
+    fn is_try(&self, model: &Model, durable: &Durable, p: usize) -> bool {
+        let suspects = durable.suspects[p];
+        model.divides && self.partitions[p].waits.unwrap_or(NONE) & suspects != suspects
     }
 
     /// Returns whether another attempt waits, and parks if this one does not deliver. The service
@@ -137,12 +160,13 @@ impl Run {
     pub fn is_awaited(&self, model: &Model, durable: &Durable, p: usize, index: usize) -> bool {
         let partition = &self.partitions[p];
         let mut others = partition.attempts.iter().enumerate();
-        partition.failures + 1 >= FAILURES_MAX
+        let is_try = self.is_try(model, durable, p) && partition.failures > 0;
+        (is_try || partition.failures + 1 >= FAILURES_MAX)
             && partition.attempts[index].phase == Phase::Delivering
             && others.any(|(other, attempt)| {
                 attempt.is_asking()
                     && !attempt.ended
-                    && self.answers(model, durable, p, other).next().is_none()
+                    && self.answers(model, durable, p, other).is_empty()
             })
     }
 
@@ -152,16 +176,25 @@ impl Run {
         model: &Model,
         durable: &mut Durable,
         (p, index): (usize, usize),
-        answer: Decision,
+        answer: Keys,
     ) {
+        let is_suspect = self.is_suspect(durable, p);
         let partition = &mut self.partitions[p];
-        if answer == Decision::Deliver {
-            return partition.enter(model, index, Phase::Delivering);
+        partition.attempts[index].waits = answer;
+        if answer != NONE || is_suspect {
+            partition.waits = Some(answer);
         }
-        partition.decision = Some(Decision::Park);
-        partition.enter(model, index, Phase::Parking);
-        if !model.is(Mutant::NoMarker) && !model.is(Mutant::MarkerAfterSink) {
-            durable.marker.get_or_insert_default().parked |= bit(p);
+        partition.is_decided |= answer == ALL;
+        let phase = if answer == ALL {
+            Phase::Parking
+        } else {
+            Phase::Delivering
+        };
+        partition.enter(model, index, phase);
+        if answer != NONE && !model.is(Mutant::NoMarker) && !model.is(Mutant::MarkerAfterSink) {
+            let lacks_part = is_part(answer) && model.is(Mutant::MarkerLacksPart);
+            durable.marker.get_or_insert_default().parked[p] =
+                if lacks_part { ALL } else { answer };
         }
     }
 
@@ -177,44 +210,37 @@ impl Run {
     /// An attempt succeeds. Spark ignores what a zombie reports.
     pub fn report(&mut self, model: &Model, durable: &Durable, p: usize, index: usize) {
         let attempt = self.partitions[p].attempts.remove(index);
-        let outcome = if attempt.phase == Phase::Parking {
-            Decision::Park
-        } else {
-            Decision::Deliver
-        };
         if attempt.ended {
-            self.take_info(model, durable, p, outcome);
+            self.take_info(model, durable, p, attempt.waits);
         } else {
-            self.accept(model, durable, p, outcome);
+            self.accept(model, durable, p, attempt.waits);
         }
     }
 
     /// Spark takes the result of an attempt, which is the decision for later jobs.
-    fn accept(&mut self, model: &Model, durable: &Durable, p: usize, outcome: Decision) {
+    fn accept(&mut self, model: &Model, durable: &Durable, p: usize, outcome: Keys) {
         let partition = &mut self.partitions[p];
         partition.accepted = Some(outcome);
-        partition.decision.get_or_insert(outcome);
+        partition.waits.get_or_insert(outcome);
+        partition.is_decided = true;
         partition.attempts.clear();
         self.take_info(model, durable, p, outcome);
     }
 
-    fn take_info(&mut self, model: &Model, durable: &Durable, p: usize, outcome: Decision) {
+    fn take_info(&mut self, model: &Model, durable: &Durable, p: usize, outcome: Keys) {
         let (base, batch) = (&durable.stores[p], durable.committed + 1);
         let info = &mut self.partitions[p].info;
-        info.get_or_insert_with(|| match outcome {
-            Decision::Deliver => base.replay(batch, model),
-            Decision::Park => base.park(batch, model),
-        });
+        info.get_or_insert_with(|| base.next(batch, outcome, model));
     }
 
-    /// Partitions that the run parks, as bits.
+    /// Partitions of which the run parks rows, as bits.
     pub fn parked(&self) -> u8 {
-        self.bits(|partition| partition.decision == Some(Decision::Park))
+        self.bits(Partition::parks)
     }
 
     /// Partitions whose rows Spark has from this job, as bits.
     pub fn delivered(&self) -> u8 {
-        self.bits(|partition| partition.accepted == Some(Decision::Deliver))
+        self.bits(|partition| partition.accepted.is_some_and(|waits| waits != ALL))
     }
 
     fn bits(&self, test: fn(&Partition) -> bool) -> u8 {
@@ -228,11 +254,14 @@ impl Run {
         let is_ignored = durable.written[job] && model.sink != Sink::AtLeastOnce;
         durable.written[job] = true;
         for (p, partition) in self.partitions.iter().enumerate() {
-            if partition.accepted == Some(Decision::Deliver) && !is_ignored {
-                let base = &durable.stores[p];
-                let replayed = base.replay(durable.committed + 1, model);
-                for batch in &replayed.applied[base.applied.len()..] {
-                    let count = &mut durable.outputs[job][p][usize::from(*batch) - 1];
+            let Some(waits) = partition.accepted.filter(|_| !is_ignored) else {
+                continue;
+            };
+            let base = &durable.stores[p];
+            let next = base.next(durable.committed + 1, waits, model);
+            for (k, key) in next.keys.iter().enumerate() {
+                for batch in &key.applied[base.keys[k].applied.len()..] {
+                    let count = &mut durable.outputs[job][p][k][usize::from(*batch) - 1];
                     *count = (*count + 1).min(2);
                 }
             }
@@ -243,13 +272,15 @@ impl Run {
         }
         for partition in &mut self.partitions {
             partition.begin_job();
-            let forgets = match partition.decision {
-                Some(Decision::Park) => model.is(Mutant::ForgetsPark),
-                Some(Decision::Deliver) => model.is(Mutant::ForgetsDelivery),
+            let forgets = match partition.waits {
+                Some(ALL) => model.is(Mutant::ForgetsPark),
+                Some(NONE) => model.is(Mutant::ForgetsDelivery),
+                Some(_) => model.is(Mutant::ForgetsPart),
                 None => false,
             };
             if forgets {
-                partition.decision = None;
+                partition.waits = None;
+                partition.is_decided = false;
                 partition.failures = 0;
             }
         }
@@ -258,9 +289,17 @@ impl Run {
 
     /// Spark writes `commits/N`, which names the store of the first info of each partition.
     pub fn commit(self, durable: &mut Durable) {
+        let waits = self.partitions.each_ref().map(|p| p.waits.unwrap_or(NONE));
         let stores = self.partitions.map(|p| p.info.unwrap_or_default());
         *durable = Durable {
             committed: durable.committed + 1,
+            suspects: std::array::from_fn(|p| {
+                if stores[p].is_parked() {
+                    waits[p]
+                } else {
+                    NONE
+                }
+            }),
             stores,
             outputs: durable.outputs,
             ..Durable::default()
@@ -269,8 +308,8 @@ impl Run {
 }
 
 /// Nothing fails any more in the last batch, and each partition is tried.
-pub const fn is_last_batch(durable: &Durable) -> bool {
-    durable.committed + 1 == BATCHES
+pub const fn is_last_batch(model: &Model, durable: &Durable) -> bool {
+    durable.committed + 1 == model.batches
 }
 
 pub const fn bit(p: usize) -> u8 {

@@ -18,6 +18,9 @@
 //! | `Commit` | Spark writes `commits/N` |
 //! | `Crash`, `FixAndRestart` | the driver ends; a query that failed is started with fixed code |
 //!
+//! Where an operator treats keys independently, a part of two keys may wait. An attempt tries any part of
+//! those that waited, where the product tries groups in an order.
+//!
 //! A mutant alone has `MarkLate`. The model has no driver that goes on beside its successor, no jobs of one
 //! batch at the same time, no storage that fails, and no limit on the number of pending batches.
 #![allow(clippy::indexing_slicing)]
@@ -35,14 +38,27 @@ use model::{
     COMPLETES, FEW_PARKED, GOES_ON, Model, Mutant, NO_ROW_LOST, NO_ROW_TWICE, ONE_PLACE,
     SAME_STATE, Sink,
 };
+use tasks::{ALL, NONE};
 
 fn model(sink: Sink) -> Model {
     Model {
         sink,
-        poison: [false, true],
+        poison: [NONE, ALL],
+        divides: false,
+        batches: 3,
         crashes: 2,
         disturbances: 1,
         mutant: None,
+    }
+}
+
+/// An operator that treats keys independently.
+fn by_parts(sink: Sink) -> Model {
+    Model {
+        divides: true,
+        batches: 4,
+        crashes: 1,
+        ..model(sink)
     }
 }
 
@@ -64,15 +80,25 @@ fn other_outputs_get_each_row() {
 #[test]
 fn one_of_two_partitions_that_fail_is_parked() {
     assert_that_every_history_keeps_the_invariants(Model {
-        poison: [true, true],
+        poison: [ALL, ALL],
         crashes: 1,
         disturbances: 0,
         ..model(Sink::Transactional)
     });
 }
 
+#[test]
+fn a_transactional_sink_gets_each_row_once_while_a_part_of_the_keys_waits() {
+    assert_that_every_history_keeps_the_invariants(by_parts(Sink::Transactional));
+}
+
+#[test]
+fn outputs_that_ignore_a_second_write_get_each_row_once_while_a_part_waits() {
+    assert_that_every_history_keeps_the_invariants(by_parts(Sink::Idempotent));
+}
+
 /// Each mutant, a sink that suffers from it, and the invariant that it breaks.
-const MUTANTS: [(Mutant, Sink, &str); 17] = [
+const MUTANTS: [(Mutant, Sink, &str); 24] = [
     (Mutant::NoMarker, Sink::Idempotent, NO_ROW_LOST),
     (Mutant::MarkerAfterSink, Sink::Idempotent, NO_ROW_LOST),
     (Mutant::SealAfterSink, Sink::Transactional, NO_ROW_TWICE),
@@ -98,6 +124,13 @@ const MUTANTS: [(Mutant, Sink, &str); 17] = [
         ONE_PLACE,
     ),
     (Mutant::InputStaysPending, Sink::Transactional, NO_ROW_TWICE),
+    (Mutant::NewRowsOvertake, Sink::Transactional, SAME_STATE),
+    (Mutant::PartIsNotKept, Sink::Transactional, ONE_PLACE),
+    (Mutant::PartKeepsAll, Sink::Transactional, ONE_PLACE),
+    (Mutant::DividesBesideOthers, Sink::Idempotent, NO_ROW_LOST),
+    (Mutant::MarkerLacksPart, Sink::Idempotent, NO_ROW_TWICE),
+    (Mutant::ForgetsPart, Sink::Idempotent, NO_ROW_TWICE),
+    (Mutant::NewKeyIsNoSuspect, Sink::Transactional, GOES_ON),
 ];
 
 #[test]
@@ -105,8 +138,16 @@ fn every_mutant_breaks_an_invariant() {
     for (mutant, sink, invariant) in MUTANTS {
         let model = Model {
             mutant: Some(mutant),
-            poison: [mutant == Mutant::ParksAll, true],
-            ..model(sink)
+            poison: if mutant == Mutant::ParksAll {
+                [ALL, ALL]
+            } else {
+                [NONE, ALL]
+            },
+            ..if mutant >= Mutant::NewRowsOvertake {
+                by_parts(sink)
+            } else {
+                model(sink)
+            }
         };
         assert_that_some_history_breaks(model, invariant);
     }

@@ -3,11 +3,13 @@
 use stateright::Property;
 
 use crate::driver::{Durable, PARKED_MAX, Run, bit};
-use crate::tasks::{Attempt, Decision, Phase};
+use crate::store::Key;
+use crate::tasks::{ALL, Attempt, Keys, Phase, is_part};
 
 pub const PARTITIONS: usize = 2;
-/// The last batch comes when the code is fixed, and replays what is pending.
-pub const BATCHES: u8 = 3;
+/// Keys of a partition.
+pub const KEYS: usize = 2;
+pub const BATCHES_MAX: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sink {
@@ -19,8 +21,8 @@ pub enum Sink {
     AtLeastOnce,
 }
 
-/// A change of the protocol that breaks it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A change of the protocol that breaks it. The last ones divide partitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub enum Mutant {
     NoMarker,
     MarkerAfterSink,
@@ -51,14 +53,32 @@ pub enum Mutant {
     InputNamedByPartition,
     /// Input is still pending after its pass.
     InputStaysPending,
+    /// While a part of the keys waits, their new rows are processed.
+    NewRowsOvertake,
+    /// A commit of a part keeps no older input of the keys that wait,
+    PartIsNotKept,
+    /// or also that of the keys that it processed.
+    PartKeepsAll,
+    /// Another part is tried while an attempt may deliver the last one.
+    DividesBesideOthers,
+    /// A marker does not say which keys wait.
+    MarkerLacksPart,
+    /// The part holds for one job of the batch.
+    ForgetsPart,
+    /// If a key fails that did not wait, the partition is not parked.
+    NewKeyIsNoSuspect,
 }
 
 /// The protocol or a mutant of it, and the bounds of its histories.
 #[derive(Clone, Debug)]
 pub struct Model {
     pub sink: Sink,
-    /// Partitions of which any attempt may fail.
-    pub poison: [bool; PARTITIONS],
+    /// Keys, by partition, of which any attempt may fail.
+    pub poison: [Keys; PARTITIONS],
+    /// The operator treats keys independently, so a part of them may wait.
+    pub divides: bool,
+    /// The last batch comes when the code is fixed, and replays what is pending.
+    pub batches: u8,
     pub crashes: u8,
     /// Twins, attempts that are killed, and stage attempts that begin for other reasons.
     pub disturbances: u8,
@@ -109,20 +129,33 @@ impl State {
         partitions.flat_map(|partition| &partition.attempts)
     }
 
+    /// Each key of each partition.
+    fn keys(&self) -> impl Iterator<Item = (usize, usize, &Key)> {
+        let stores = self.durable.stores.iter().enumerate();
+        stores
+            .flat_map(|(p, store)| (store.keys.iter().enumerate()).map(move |(k, key)| (p, k, key)))
+    }
+
     /// Returns whether each committed result is in each output, unless its input is pending.
     fn has_every_row(&self, jobs: u8) -> bool {
         let durable = &self.durable;
-        let results = (0..PARTITIONS).flat_map(|p| (1..=durable.committed).map(move |n| (p, n)));
-        results
-            .filter(|(p, batch)| !durable.stores[*p].pending.contains(batch))
-            .all(|(p, batch)| {
+        self.keys().all(|(p, k, key)| {
+            let mut done = (1..=durable.committed).filter(|batch| !key.pending.contains(batch));
+            done.all(|batch| {
                 let mut outputs = durable.outputs.iter().take(jobs.into());
-                outputs.all(|output| output[p][usize::from(batch) - 1] > 0)
+                outputs.all(|output| output[p][k][usize::from(batch) - 1] > 0)
             })
+        })
     }
 
     fn has_a_row_twice(&self) -> bool {
-        let mut counts = self.durable.outputs.iter().flatten().flatten();
+        let mut counts = self
+            .durable
+            .outputs
+            .as_flattened()
+            .as_flattened()
+            .as_flattened()
+            .iter();
         counts.any(|count| *count > 1)
     }
 
@@ -131,7 +164,7 @@ impl State {
     fn may_fail(&self, model: &Model, run: &Run, p: usize) -> bool {
         let is_unknown = run.is_rerun && model.sink_may_hold_rows(&self.durable);
         self.exposed & bit(p) != 0
-            || (is_unknown && !self.durable.marks(p))
+            || (is_unknown && self.durable.marked(p) != ALL)
             || (run.parked() & !bit(p)).count_ones() == PARKED_MAX
     }
 }
@@ -172,24 +205,27 @@ pub fn invariants() -> Vec<Property<Model>> {
         always(FEW_PARKED, |_, state| {
             let durable = &state.durable;
             let stores = durable.stores.iter();
-            let parked = stores.filter(|store| store.pending.contains(&durable.committed));
+            let parked = stores.filter(|store| {
+                let mut keys = store.keys.iter();
+                keys.any(|key| key.pending.contains(&durable.committed))
+            });
             parked.count() as u32 <= PARKED_MAX
         }),
         always(ONE_PLACE, |_, state| {
-            state.durable.stores.iter().all(|store| {
-                let mut inputs = [&store.applied[..], &store.pending].concat();
+            state.keys().all(|(_, _, key)| {
+                let mut inputs = [&key.applied[..], &key.pending].concat();
                 inputs.sort_unstable();
                 inputs.into_iter().eq(1..=state.durable.committed)
             })
         }),
-        always(SAME_STATE, |_, state| {
-            let mut stores = state.durable.stores.iter();
-            state.durable.committed < BATCHES
-                || stores.all(|store| store.applied.iter().copied().eq(1..=BATCHES))
+        always(SAME_STATE, |model, state| {
+            let mut keys = state.keys();
+            state.durable.committed < model.batches
+                || keys.all(|(_, _, key)| key.applied.iter().copied().eq(1..=model.batches))
         }),
         // A query that stands still breaks this one: every history is finite.
-        Property::eventually(COMPLETES, |_, state: &State| {
-            state.durable.committed == BATCHES
+        Property::eventually(COMPLETES, |model: &Model, state: &State| {
+            state.durable.committed == model.batches
         }),
     ]
 }
@@ -198,13 +234,12 @@ pub fn invariants() -> Vec<Property<Model>> {
 pub fn reached() -> [Property<Model>; 4] {
     [
         sometimes("input of two batches is pending", |_, state| {
-            let mut stores = state.durable.stores.iter();
-            stores.any(|store| store.pending.len() == 2)
+            state.keys().any(|(_, _, key)| key.pending.len() == 2)
         }),
         sometimes("a re-run parks what its marker names", |_, state| {
             let runs = state.run.iter().filter(|run| run.is_rerun);
             runs.flat_map(|run| &run.partitions)
-                .any(|p| p.failures == 0 && p.accepted == Some(Decision::Park))
+                .any(|p| p.failures == 0 && p.accepted == Some(ALL))
         }),
         sometimes("a zombie asks", |_, state| {
             let mut attempts = state.attempts();
@@ -215,6 +250,35 @@ pub fn reached() -> [Property<Model>; 4] {
             asking.any(|attempt| attempt.phase == Phase::Asking && attempt.stage_attempt > 0)
                 && delivering
                     .any(|attempt| attempt.phase == Phase::Delivering && attempt.stage_attempt == 0)
+        }),
+    ]
+}
+
+/// Events of histories in which partitions are divided.
+pub fn reached_by_parts() -> [Property<Model>; 3] {
+    [
+        sometimes("one key waits, and the other has all rows", |_, state| {
+            let committed = state.durable.committed;
+            state.durable.stores.iter().any(|store| {
+                let [waits, other] = &store.keys;
+                waits.pending.len() == 3 && other.applied.iter().copied().eq(1..=committed)
+            })
+        }),
+        sometimes(
+            "a re-run repeats the part that its marker names",
+            |_, state| {
+                let runs = state.run.iter().filter(|run| run.is_rerun);
+                runs.flat_map(|run| &run.partitions)
+                    .any(|p| p.failures == 0 && p.accepted.is_some_and(is_part))
+            },
+        ),
+        sometimes("a key fails that did not wait", |_, state| {
+            let runs = state
+                .run
+                .iter()
+                .flat_map(|run| run.partitions.iter().enumerate());
+            runs.filter(|(p, _)| is_part(state.durable.suspects[*p]))
+                .any(|(_, partition)| partition.waits == Some(ALL) && partition.failures > 0)
         }),
     ]
 }

@@ -3,8 +3,8 @@
 use stateright::Property;
 
 use crate::driver::{Durable, Run, bit, is_last_batch};
-use crate::model::{BATCHES, Model, Mutant, PARTITIONS, Sink, State, invariants, reached};
-use crate::tasks::{Decision, Phase};
+use crate::model::{Model, Mutant, PARTITIONS, Sink, State, invariants, reached, reached_by_parts};
+use crate::tasks::{Attempt, Keys, Phase};
 
 /// A step. An attempt is named by its partition and its index.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum Action {
     LaunchTwin(usize),
     ReplaceStageAttempt(usize),
     Compute(usize, usize),
-    Decide(usize, usize, Decision),
+    Decide(usize, usize, Keys),
     Fail(usize, usize),
     LoseExecutor(usize, usize),
     Kill(usize, usize),
@@ -45,7 +45,7 @@ impl stateright::Model for Model {
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         match &state.run {
-            None if state.durable.committed < BATCHES => actions.push(Action::Start),
+            None if state.durable.committed < self.batches => actions.push(Action::Start),
             None => {}
             Some(run) if run.failed.is_some() => actions.push(Action::FixAndRestart),
             Some(run) => {
@@ -80,7 +80,13 @@ impl stateright::Model for Model {
                 state.run = None;
             }
             Action::Seal => durable.marker.as_mut()?.sealed = true,
-            Action::MarkLate => durable.marker.get_or_insert_default().parked = run?.parked(),
+            Action::MarkLate => {
+                let parked = &mut durable.marker.get_or_insert_default().parked;
+                *parked = run?
+                    .partitions
+                    .each_ref()
+                    .map(|p| p.waits.unwrap_or_default());
+            }
             Action::WriteSink => {
                 state.exposed |= run.as_ref()?.delivered();
                 run?.write(self, durable);
@@ -88,11 +94,11 @@ impl stateright::Model for Model {
             Action::Commit => {
                 state.run.take()?.commit(durable);
                 state.exposed = 0;
-                if is_last_batch(durable) {
+                if is_last_batch(self, durable) {
                     state.is_fixed = true;
                     state.disturbances = 0;
                 }
-                if durable.committed < BATCHES {
+                if durable.committed < self.batches {
                     state.run = Some(Run::begin(self, durable));
                 }
             }
@@ -114,7 +120,7 @@ impl stateright::Model for Model {
             }
             Action::LoseExecutor(p, index) => {
                 let run = run?;
-                if !self.may_fail(last, p, run.partitions[p].attempts[index].phase) {
+                if !self.may_fail(last, p, run.partitions[p].attempts[index]) {
                     state.disturbances -= 1;
                 }
                 run.failed = run.partitions[p].lose_executor(self, index).then_some(p);
@@ -135,7 +141,11 @@ impl stateright::Model for Model {
     fn properties(&self) -> Vec<Property<Self>> {
         let mut properties = invariants();
         if self.mutant.is_none() && self.disturbances > 0 {
-            properties.extend(reached());
+            properties.extend(if self.divides {
+                Vec::from(reached_by_parts())
+            } else {
+                Vec::from(reached())
+            });
         }
         properties
     }
@@ -155,7 +165,8 @@ impl Model {
         if has_results && (!is_unsealed || seals_late) {
             actions.push(Action::WriteSink);
         }
-        let is_unmarked = (0..PARTITIONS).any(|p| run.parked() & bit(p) != 0 && !durable.marks(p));
+        let is_unmarked =
+            (0..PARTITIONS).any(|p| run.parked() & bit(p) != 0 && durable.marked(p) == 0);
         if self.is(Mutant::MarkerAfterSink) && run.jobs > 0 && is_unmarked {
             actions.push(Action::MarkLate);
         }
@@ -186,17 +197,18 @@ impl Model {
             Phase::Launched => actions.push(Action::Compute(p, index)),
             Phase::Asking => {
                 let answers = run.answers(self, &state.durable, p, index);
-                actions.extend(answers.map(|answer| Action::Decide(p, index, answer)));
+                actions.extend(
+                    answers
+                        .into_iter()
+                        .map(|answer| Action::Decide(p, index, answer)),
+                );
             }
             Phase::Delivering | Phase::Parking => actions.push(Action::Report(p, index)),
         }
         if attempt.ended {
             return;
         }
-        let (may_fail, is_disturbed) = (
-            self.may_fail(state, p, attempt.phase),
-            state.disturbances > 0,
-        );
+        let (may_fail, is_disturbed) = (self.may_fail(state, p, attempt), state.disturbances > 0);
         if may_fail {
             actions.push(Action::Fail(p, index));
         }
@@ -208,8 +220,9 @@ impl Model {
         }
     }
 
-    /// Any attempt of a poisoned partition may fail by itself, or take its executor along.
-    fn may_fail(&self, state: &State, p: usize, phase: Phase) -> bool {
-        self.poison[p] && !state.is_fixed && phase == Phase::Delivering
+    /// Any attempt that processes a poisoned key may fail by itself, or take its executor along.
+    fn may_fail(&self, state: &State, p: usize, attempt: Attempt) -> bool {
+        let is_poisoned = self.poison[p] & !attempt.waits != 0;
+        is_poisoned && !state.is_fixed && attempt.phase == Phase::Delivering
     }
 }

@@ -1,13 +1,20 @@
 //! The durable state of a partition, and its changes by a task.
 
-use crate::model::{Model, Mutant};
+use crate::model::{KEYS, Model, Mutant};
+use crate::tasks::{Keys, has_key, is_part};
 
 /// The rows of this batch are missing in every partition. Its pass still evicts state.
 const BATCH_WITHOUT_ROWS: u8 = 2;
 
-/// The content of a version of a partition's store, by the batches that it came from.
+/// The content of a version of a partition's store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Store {
+    pub keys: [Key; KEYS],
+}
+
+/// The state of a key, by the batches that it came from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Key {
     /// Batches that the content reflects, in the order of their passes.
     pub applied: Vec<u8>,
     /// Batches whose input is stored instead.
@@ -15,18 +22,39 @@ pub struct Store {
 }
 
 impl Store {
-    /// The same content, and the input of one more batch.
-    pub fn park(&self, batch: u8, model: &Model) -> Self {
-        let mut parked = self.clone();
-        parked.pending.push(batch);
-        if model.is(Mutant::InputNamedByPartition) {
-            parked.pending.fill(batch);
-        }
-        parked
+    pub fn is_parked(&self) -> bool {
+        self.keys.iter().any(|key| !key.pending.is_empty())
     }
 
-    /// A pass for each pending batch, then the pass of this batch, in one commit.
-    pub fn replay(&self, batch: u8, model: &Model) -> Self {
+    /// The next version. The input of keys that wait is stored. All others have a pass for each pending
+    /// batch, then the pass of this batch, in one commit.
+    pub fn next(&self, batch: u8, waits: Keys, model: &Model) -> Self {
+        let mut next = self.clone();
+        for (k, key) in next.keys.iter_mut().enumerate() {
+            if !has_key(waits, k) {
+                key.replay(batch, waits, model);
+            } else if is_part(waits) && model.is(Mutant::NewRowsOvertake) {
+                key.applied.push(batch);
+            } else {
+                key.park(batch, waits, model);
+            }
+        }
+        next
+    }
+}
+
+impl Key {
+    fn park(&mut self, batch: u8, waits: Keys, model: &Model) {
+        if is_part(waits) && model.is(Mutant::PartIsNotKept) {
+            self.pending.clear();
+        }
+        self.pending.push(batch);
+        if model.is(Mutant::InputNamedByPartition) {
+            self.pending.fill(batch);
+        }
+    }
+
+    fn replay(&mut self, batch: u8, waits: Keys, model: &Model) {
         let mut passes = self.pending.clone();
         if model.is(Mutant::PassesReversed) {
             passes.reverse();
@@ -35,11 +63,10 @@ impl Store {
             passes.retain(|pending| *pending != BATCH_WITHOUT_ROWS);
         }
         passes.push(batch);
-        let mut replayed = self.clone();
-        replayed.applied.extend(passes);
-        if !model.is(Mutant::InputStaysPending) {
-            replayed.pending.clear();
+        self.applied.extend(passes);
+        let keeps_all = is_part(waits) && model.is(Mutant::PartKeepsAll);
+        if !model.is(Mutant::InputStaysPending) && !keeps_all {
+            self.pending.clear();
         }
-        replayed
     }
 }

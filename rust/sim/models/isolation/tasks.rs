@@ -1,14 +1,22 @@
 //! The tasks of one partition in one job.
 
 use crate::driver::FAILURES_MAX;
-use crate::model::{Model, Mutant};
+use crate::model::{KEYS, Model, Mutant};
 use crate::store::Store;
 
-/// The fate of a partition in a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Decision {
-    Deliver,
-    Park,
+/// Keys of a partition, as bits.
+pub type Keys = u8;
+
+pub const NONE: Keys = 0;
+pub const ALL: Keys = (1 << KEYS) - 1;
+
+pub const fn has_key(keys: Keys, k: usize) -> bool {
+    keys & (1 << k) != 0
+}
+
+/// Returns whether some keys are processed and some wait.
+pub const fn is_part(waits: Keys) -> bool {
+    waits != NONE && waits != ALL
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -28,6 +36,8 @@ pub struct Attempt {
     pub stage_attempt: u8,
     pub number: u8,
     pub phase: Phase,
+    /// The keys whose rows it parks, once it has an answer.
+    pub waits: Keys,
     /// Spark takes no result of this attempt any more, but it may go on: a zombie.
     pub ended: bool,
 }
@@ -35,8 +45,10 @@ pub struct Attempt {
 /// A partition in the batch that a run works on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Partition {
-    /// The decision, once there is one.
-    pub decision: Option<Decision>,
+    /// The keys whose rows attempts park: none if the stage runs, all if it does not.
+    pub waits: Option<Keys>,
+    /// They do not change any more.
+    pub is_decided: bool,
     /// Attempts that failed in this batch, over all jobs and stage attempts.
     pub failures: u8,
     /// Attempts of this job that may still do something. Their order means nothing, and is always one.
@@ -45,17 +57,23 @@ pub struct Partition {
     pub stage_attempt: u8,
     pub launched: u8,
     pub failed: u8,
-    /// The outcome of the attempt whose result Spark took in this job.
-    pub accepted: Option<Decision>,
+    /// The keys that the attempt parked whose result Spark took in this job.
+    pub accepted: Option<Keys>,
     /// The first commit info that the driver got, over all jobs of the batch.
     pub info: Option<Store>,
 }
 
 impl Partition {
+    /// Returns whether rows of it are parked.
+    pub fn parks(&self) -> bool {
+        self.waits.is_some_and(|waits| waits != NONE)
+    }
+
     /// Another job is another stage. Its first attempts have number 0.
     pub fn begin_job(&mut self) {
         *self = Self {
-            decision: self.decision,
+            waits: self.waits,
+            is_decided: self.is_decided,
             failures: self.failures,
             info: self.info.take(),
             ..Self::default()
@@ -74,6 +92,7 @@ impl Partition {
             stage_attempt: self.stage_attempt,
             number: self.launched,
             phase: Phase::Launched,
+            waits: NONE,
             ended: false,
         });
         self.launched += 1;

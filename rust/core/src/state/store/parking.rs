@@ -1,7 +1,9 @@
 //! Parking: a version gets the content of the one before, and the input of its batch is stored as *pending
-//! input* beside it. The content is not read for that, so a damaged store can be parked, too.
+//! input* beside it. The content is not read for that, so a damaged store can be parked, too. A commit may
+//! *keep* a part of pending input: it stores this part once more, so that reclaim keeps it with the content.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::position::Position;
@@ -27,6 +29,8 @@ pub struct Parking {
     owner: Owner,
     budget: Arc<MemoryBudget>,
     base: VersionId,
+    /// The version that its segments are written for.
+    created: u64,
     piece_bytes: usize,
     /// The pieces that were written.
     pieces: Vec<SegmentRef>,
@@ -66,15 +70,28 @@ impl SharedStore {
                 "the input of {MAX_PENDING} batches is pending, which is the most that one id holds"
             )));
         }
+        Ok(Parking::new(folder, owner, budget, base.clone()))
+    }
+
+    /// Begins to store a part of the input of the batch that made `version` once more, beside a commit that
+    /// makes `commit`. The id that [`Parking::finish`] returns is that of the input alone, for
+    /// [`VersionId::waiting_for`].
+    ///
+    /// # Errors
+    /// `InvalidInput` if the commit is older than the input, and in a folder that is only read.
+    pub fn keep(&self, version: u64, commit: u64) -> Result<Parking> {
+        let folder = Arc::clone(&self.folder);
+        folder.writer()?;
+        let (owner, budget) = self.owner_and_budget();
+        if version == 0 || version > commit {
+            return Err(Error::invalid_input(format!(
+                "{owner}: version {commit} cannot wait for the input of version {version}"
+            )));
+        }
+        let base = VersionId::from(Position::empty(version - 1).id);
         Ok(Parking {
-            base: base.clone(),
-            folder,
-            owner,
-            budget,
-            piece_bytes: PIECE_BYTES,
-            pieces: Vec::new(),
-            gathered: Vec::new(),
-            work: None,
+            created: commit,
+            ..Parking::new(folder, owner, budget, base)
         })
     }
 
@@ -93,7 +110,8 @@ impl SharedStore {
             )));
         };
         let folder = Arc::clone(&self.folder);
-        PendingInput::open(folder, owner, budget, *pending)
+        let written = version..=id.state.version;
+        PendingInput::open(folder, owner, budget, written, pending.segment)
     }
 
     fn owner_and_budget(&self) -> (Owner, Arc<MemoryBudget>) {
@@ -103,6 +121,25 @@ impl SharedStore {
 }
 
 impl Parking {
+    fn new(
+        folder: Arc<StoreFolder>,
+        owner: Owner,
+        budget: Arc<MemoryBudget>,
+        base: VersionId,
+    ) -> Self {
+        Self {
+            created: base.state.version + 1,
+            base,
+            folder,
+            owner,
+            budget,
+            piece_bytes: PIECE_BYTES,
+            pieces: Vec::new(),
+            gathered: Vec::new(),
+            work: None,
+        }
+    }
+
     /// Adds input, which is written in pieces of 16 MiB.
     ///
     /// # Errors
@@ -169,7 +206,7 @@ impl Parking {
     }
 
     fn write(&self, before: &[SegmentRef], rows: u64) -> Result<SegmentRef> {
-        let created = CheckpointId(self.version());
+        let created = CheckpointId(self.created);
         let new = NewSegment {
             lineage: before,
             entries: rows,
@@ -178,7 +215,7 @@ impl Parking {
         self.folder.writer()?.append(&new, &self.gathered)
     }
 
-    /// The version that it makes.
+    /// The version whose input it is.
     fn version(&self) -> u64 {
         self.base.state.version + 1
     }
@@ -190,7 +227,8 @@ pub struct PendingInput {
     folder: Arc<StoreFolder>,
     owner: Owner,
     budget: Arc<MemoryBudget>,
-    version: u64,
+    /// The versions for which its segments may have been written: the first is that of the batch.
+    versions: RangeInclusive<u64>,
     rows: u64,
     /// The pieces that are left, the next one first.
     pieces: VecDeque<SegmentRef>,
@@ -206,20 +244,20 @@ impl PendingInput {
         folder: Arc<StoreFolder>,
         owner: Owner,
         budget: Arc<MemoryBudget>,
-        pending: Pending,
+        versions: RangeInclusive<u64>,
+        last: SegmentRef,
     ) -> Result<Self> {
         let mut input = Self {
             folder,
             owner,
             budget,
-            version: pending.version,
+            versions,
             rows: 0,
             pieces: VecDeque::new(),
             piece: Vec::new(),
             position: 0,
             work: None,
         };
-        let last = pending.segment;
         let head = input.checked(read_head(input.folder.storage(), &last, &input.owner))?;
         input.rows = head.entries;
         input.pieces = head.lineage.into();
@@ -275,14 +313,16 @@ impl PendingInput {
 
     /// Refuses a segment that is no piece of this input.
     fn checked(&self, head: Result<SegmentHead>) -> Result<SegmentHead> {
-        let wanted = (SegmentKind::InFlight, CheckpointId(self.version));
         self.explained(head.and_then(|head| {
-            let found = (head.kind, head.created);
-            if found == wanted {
+            if head.kind == SegmentKind::InFlight && self.versions.contains(&head.created.0) {
                 return Ok(head);
             }
             Err(Error::corrupt(format!(
-                "pending input: expected {wanted:?}, found {found:?}"
+                "pending input: expected {:?} of versions {:?}, found {:?} of {:?}",
+                SegmentKind::InFlight,
+                self.versions,
+                head.kind,
+                head.created
             )))
         }))
     }
@@ -293,7 +333,7 @@ impl PendingInput {
             if !e.is_damage() {
                 return e;
             }
-            let batch = self.version.saturating_sub(1);
+            let batch = self.versions.start().saturating_sub(1);
             Error::new(
                 e.kind(),
                 format!(

@@ -211,7 +211,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
         found == null || PartitionView.is(found) ? new long[0] : Native.pendingVersions(found);
     if (pending.length > 0) {
       LOG.warn(
-          "The state of {} is that before batch {}: the partition is parked, and the rows of {}"
+          "The state of {} lacks rows since batch {}: the partition is parked, and rows of {}"
               + " batches wait. 'holdfast parked CHECKPOINT' shows why.",
           nativeStore,
           pending[0] - 1,

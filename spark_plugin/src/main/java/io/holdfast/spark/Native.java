@@ -238,6 +238,15 @@ public final class Native {
   /** Begins to park the version after this one, whose {@code id} is null for version 0. */
   public static native long park(long store, long version, String id);
 
+  /**
+   * Begins to store a part of the input of the batch that made a version once more, for the version
+   * {@code commit}. {@link #finishParking} returns an id for {@link #waitingFor}.
+   */
+  public static native long keep(long store, long version, long commit);
+
+  /** The id of a commit that waits for these inputs, oldest first. */
+  public static native String waitingFor(String id, String[] inputs);
+
   /** Adds the first {@code length} bytes. */
   public static native void appendInput(long parking, byte[] bytes, int length);
 

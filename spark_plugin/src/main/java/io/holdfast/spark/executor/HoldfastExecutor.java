@@ -8,6 +8,7 @@ import io.holdfast.spark.rpc.ExecutorReply;
 import io.holdfast.spark.rpc.ExecutorRequest;
 import io.holdfast.spark.storage.LocalModes;
 import io.holdfast.spark.store.Replay;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Consumer;
@@ -83,9 +84,13 @@ public final class HoldfastExecutor implements ExecutorPlugin {
     return (DriverReply.Decision) driver.ask(request, "did not decide about a partition");
   }
 
-  /** Begins the replay of parked input in a task. */
-  public Replay beginReplay(TaskContext task, Configuration conf) {
-    Replay replay = new Replay(conf);
+  /**
+   * Begins the replay of parked input in a task.
+   *
+   * @param waits groups of keys whose rows stay parked
+   */
+  public Replay beginReplay(TaskContext task, Configuration conf, List<Integer> waits) {
+    Replay replay = new Replay(conf, waits);
     replays.put(task.taskAttemptId(), replay);
     task.addTaskCompletionListener(
         (TaskCompletionListener) ended -> replays.remove(ended.taskAttemptId()));

@@ -161,14 +161,15 @@ public final class DecisionService {
                     + " beside %s",
                 EVENTS_S, asked.attempt()));
       }
-      boolean parks =
-          guard.parks(
+      List<Integer> waits =
+          guard.waits(
               asked.attempt(),
               asked.task(),
               task -> spark.killTaskAttempt(task, true, "another attempt parks its partition"));
       Configuration conf = new Configuration(guard.run.conf);
       conf.set(HoldfastConf.RUN_ID_KEY, guard.key.run().toString());
-      return new DriverReply.Decision(parks, new SerializableConfiguration(conf));
+      SerializableConfiguration settings = new SerializableConfiguration(conf);
+      return new DriverReply.Decision(KeyGroups.share(waits) == 1, waits, settings);
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
       return new DriverReply.Refused("The driver was interrupted");

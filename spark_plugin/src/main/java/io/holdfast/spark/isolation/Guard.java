@@ -2,6 +2,7 @@ package io.holdfast.spark.isolation;
 
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.rpc.DriverRequest.GuardKey;
+import io.holdfast.spark.store.StoreMetrics;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -9,7 +10,10 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import org.apache.hadoop.fs.Path;
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo;
 
 /**
@@ -19,6 +23,7 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOpera
  * @param input describes the rows of the exchanges below the operator
  * @param attempts failures of a task in one batch after which its partition is parked
  * @param seals whether the sink commits only after {@link DecisionService#seal}
+ * @param keys groups them; null if only whole partitions are parked
  * @param passes copies of the stage, one for each batch whose input is pending, oldest first
  */
 record Guard(
@@ -31,13 +36,24 @@ record Guard(
     HoldfastConf conf,
     int attempts,
     boolean seals,
-    long retainedBatches) {
+    KeyGroups keys,
+    long retainedBatches)
+    implements GuardExec.Execution {
   /**
    * A copy of the stage for the rows that were parked in a batch.
    *
-   * @param partitions those whose rows of the batch are pending
+   * @param input of the batch
    */
-  record Pass(long batch, Set<Integer> partitions, SparkPlan stage) {}
+  record Pass(PendingBatch input, SparkPlan stage) {
+    long batch() {
+      return input.batch();
+    }
+
+    /** Partitions whose rows of the batch are pending. */
+    Set<Integer> partitions() {
+      return input.ids().keySet();
+    }
+  }
 
   GuardKey key() {
     return new GuardKey(state.queryRunId(), state.storeVersion(), state.operatorId());
@@ -79,6 +95,29 @@ record Guard(
     // 0.29 of 100 are 29, which floats make 28.
     int share = (int) Math.floor(conf.isolationMaxRatio * state.numPartitions() + 1e-9);
     return Math.min(state.numPartitions() - 1, Math.max(1, share));
+  }
+
+  @Override
+  public RDD<InternalRow> execute(SparkPlan child) {
+    RDD<InternalRow> stage = child.execute();
+    // Rules that ran behind the guard's made other nodes of those that it saw.
+    List<SparkPlan> path = Stages.pathToOperator(child);
+    SparkPlan operator = path.get(path.size() - 1);
+    List<RDD<InternalRow>> inputs = executed(Stages.inputs(operator));
+    List<RDD<InternalRow>> replayed = executed(passes.stream().map(Pass::stage).toList());
+    StateStoreWriter writer = (StateStoreWriter) operator;
+    GuardedBatch batch = begin(writer.shortName());
+    GuardRDD guarded =
+        new GuardRDD(child.sparkContext(), stage, inputs, replayed, this, writer, batch);
+    batch.showSince(ParkedMetrics.metric(writer, StoreMetrics.PARKED_SINCE));
+    batch.rdds.add(guarded.id());
+    return guarded;
+  }
+
+  private static List<RDD<InternalRow>> executed(List<SparkPlan> plans) {
+    List<RDD<InternalRow>> rows = new ArrayList<>();
+    plans.forEach(plan -> rows.add(plan.execute()));
+    return rows;
   }
 
   /** The text that {@code explain} shows. */

@@ -1,7 +1,5 @@
 package io.holdfast.spark.isolation;
 
-import io.holdfast.spark.store.StoreMetrics;
-import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -9,14 +7,13 @@ import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.SortOrder;
 import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
 import org.apache.spark.sql.execution.SparkPlan;
-import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter;
 import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Stands on top of the stage of the last stateful operator. Its tasks run the stage, or park the
- * input of their partition.
+ * Stands on top of the stage of the last stateful operator, where its tasks run the stage or park
+ * the input of their partition; and on top of its exchange, where rows of keys that wait end.
  *
  * <p>Public, with a constructor of all its fields: Spark copies nodes by reflection.
  */
@@ -24,34 +21,21 @@ public final class GuardExec extends SparkPlan {
   private static final long serialVersionUID = 1L;
 
   private final SparkPlan child;
-  private final transient Guard guard;
+  private final transient Execution execution;
 
-  public GuardExec(SparkPlan child, Guard guard) {
+  /** Makes the rows of the node. */
+  interface Execution {
+    RDD<InternalRow> execute(SparkPlan child);
+  }
+
+  public GuardExec(SparkPlan child, Execution execution) {
     this.child = child;
-    this.guard = guard;
+    this.execution = execution;
   }
 
   @Override
   public RDD<InternalRow> doExecute() {
-    RDD<InternalRow> stage = child.execute();
-    // Rules that ran behind the guard's made other nodes of those that it saw.
-    List<SparkPlan> path = Stages.pathToOperator(child);
-    SparkPlan operator = path.get(path.size() - 1);
-    List<RDD<InternalRow>> inputs = executed(Stages.inputs(operator));
-    List<RDD<InternalRow>> passes =
-        executed(guard.passes().stream().map(Guard.Pass::stage).toList());
-    StateStoreWriter writer = (StateStoreWriter) operator;
-    GuardedBatch batch = guard.begin(writer.shortName());
-    GuardRDD guarded = new GuardRDD(sparkContext(), stage, inputs, passes, guard, writer, batch);
-    batch.showSince(ParkedMetrics.metric(writer, StoreMetrics.PARKED_SINCE));
-    batch.rdds.add(guarded.id());
-    return guarded;
-  }
-
-  private static List<RDD<InternalRow>> executed(List<SparkPlan> plans) {
-    List<RDD<InternalRow>> rows = new ArrayList<>();
-    plans.forEach(plan -> rows.add(plan.execute()));
-    return rows;
+    return execution.execute(child);
   }
 
   @Override
@@ -76,7 +60,7 @@ public final class GuardExec extends SparkPlan {
 
   @Override
   public SparkPlan withNewChildrenInternal(IndexedSeq<SparkPlan> newChildren) {
-    return new GuardExec(newChildren.head(), guard);
+    return new GuardExec(newChildren.head(), execution);
   }
 
   @Override
@@ -86,7 +70,7 @@ public final class GuardExec extends SparkPlan {
 
   @Override
   public Object productElement(int index) {
-    return index == 0 ? child : guard;
+    return index == 0 ? child : execution;
   }
 
   @Override

@@ -31,6 +31,7 @@ final class GuardRDD extends RDD<InternalRow> {
   private final List<RDD<InternalRow>> passes;
   private final GuardKey key;
   private final ParkTask parking;
+  private final List<PendingBatch> pending;
 
   /** Partitions whose tasks ask first. Each stage attempt takes what the driver knows then. */
   private final Set<Integer> suspects;
@@ -62,6 +63,7 @@ final class GuardRDD extends RDD<InternalRow> {
     this.guard = guard;
     key = guard.key();
     parking = ParkTask.of(guard, operator);
+    pending = guard.passes().stream().map(Guard.Pass::input).toList();
     suspects = batch.suspects;
   }
 
@@ -128,8 +130,13 @@ final class GuardRDD extends RDD<InternalRow> {
     if (due.isEmpty()) {
       return stage.iterator(own.stage(), task);
     }
+    Replay replay =
+        HoldfastPlugin.executor().beginReplay(task, decision.conf(), decision.waits());
+    if (!decision.waits().isEmpty()) {
+      Iterator<InternalRow> rows = inputs.get(0).iterator(own.inputs()[0], task);
+      due = parking.keep(own.index(), due, pending, rows, replay, task);
+    }
     due.add(Replay.LAST);
-    Replay replay = HoldfastPlugin.executor().beginReplay(task, decision.conf());
     return CollectionConverters.asScala(due.iterator())
         .flatMap(
             pass -> {

@@ -1,5 +1,6 @@
 package io.holdfast.spark.isolation;
 
+import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.rpc.DriverRequest.Attempt;
 import io.holdfast.spark.rpc.DriverRequest.GuardKey;
 import java.util.HashMap;
@@ -37,8 +38,14 @@ final class GuardedBatch {
   /** Partitions whose tasks ask before they begin. They travel with the stage. */
   final Set<Integer> suspects = ConcurrentHashMap.newKeySet();
 
-  /** By partition, whether it is parked in this batch; absent until that is decided. */
-  private final Map<Integer, Boolean> decided = new HashMap<>();
+  /**
+   * By partition, the groups of keys whose rows are parked in this batch: none if the stage runs, all
+   * if it does not. Absent until an attempt asks or succeeds.
+   */
+  private final Map<Integer, List<Integer>> waits = new HashMap<>();
+
+  /** Partitions for which that does not change any more. */
+  private final Set<Integer> decided = new HashSet<>();
 
   private final Map<Integer, Integer> failures = new HashMap<>();
   private final Map<Integer, String> errors = new HashMap<>();
@@ -73,7 +80,20 @@ final class GuardedBatch {
     Marker marker = run.marker(key.batch());
     if (marker != null) {
       suspects.addAll(marker.parked().keySet());
-      marker.parked().keySet().forEach(partition -> decided.put(partition, true));
+      marker.parked().forEach((partition, parked) -> follow(partition, parked.waits()));
+    }
+  }
+
+  private void follow(int partition, List<Integer> groups) {
+    waits.put(partition, groups);
+    if (KeyGroups.share(groups) == 1) {
+      decided.add(partition);
+    } else if (guard.keys() == null) {
+      throw new HoldfastException(
+          String.format(
+              "An earlier run of batch %d divided partition %d of %s (operator %d) by keys, and the"
+                  + " program of this run cannot. End the batch with the program of that run.",
+              key.batch(), partition, name, key.operator()));
     }
   }
 
@@ -98,8 +118,8 @@ final class GuardedBatch {
     running.remove(attempt);
     ended.add(attempt);
     int partition = attempt.partition();
-    if (success && decided.putIfAbsent(partition, false) == null) {
-      delivered(partition);
+    if (success && decided.add(partition)) {
+      delivered(partition, waits.computeIfAbsent(partition, key -> List.of()));
     }
     if (failure != null) {
       failures.merge(partition, 1, Integer::sum);
@@ -122,8 +142,16 @@ final class GuardedBatch {
     run.seal(key.batch());
   }
 
-  private void delivered(int partition) {
-    if (pending.containsKey(partition)) {
+  private void delivered(int partition, List<Integer> groups) {
+    if (!groups.isEmpty()) {
+      if (isTry(partition, groups)) {
+        run.progressed(partition, key.batch());
+        LOG.warn(
+            "Keys of partition {} of {} (operator {}) have caught up in batch {}. It is parked with"
+                + " {} of its keys.",
+            partition, name, key.operator(), key.batch(), KeyGroups.share(groups));
+      }
+    } else if (pending.containsKey(partition)) {
       run.delivered(partition);
       LOG.warn(
           "Partition {} of {} (operator {}) has caught up in batch {}, with the rows of {} parked"
@@ -133,43 +161,86 @@ final class GuardedBatch {
   }
 
   /**
-   * Returns whether an attempt parks its partition. The decision holds for the whole batch.
+   * Returns the groups of keys whose rows an attempt parks. The decision of the attempt whose result
+   * Spark takes holds for the whole batch.
    *
    * @param task its number
    * @param kill ends a task that runs beside the attempt
    */
-  synchronized boolean parks(Attempt attempt, long task, LongConsumer kill)
+  synchronized List<Integer> waits(Attempt attempt, long task, LongConsumer kill)
       throws InterruptedException {
-    boolean parks = decide(attempt, kill);
-    if (!parks && !ended.contains(attempt)) {
+    decide(attempt, kill);
+    List<Integer> groups = waits.get(attempt.partition());
+    if (KeyGroups.share(groups) < 1 && !ended.contains(attempt)) {
       // Spark may tell later that the attempt began.
       running.put(attempt, task);
     }
-    return parks;
+    return groups;
   }
 
-  private boolean decide(Attempt attempt, LongConsumer kill) throws InterruptedException {
+  private void decide(Attempt attempt, LongConsumer kill) throws InterruptedException {
     int partition = attempt.partition();
-    Boolean known = decided.get(partition);
-    if (known != null) {
-      return known;
+    if (!waits.containsKey(partition)) {
+      List<Integer> first = first(partition);
+      if (first.isEmpty() || !mayPark(partition)) {
+        waits.put(partition, List.of());
+      } else {
+        park(partition, first, null);
+      }
     }
-    if (run.rests(partition, key.batch()) && mayPark(partition)) {
-      park(partition, null);
-      return true;
+    List<Integer> now = waits.get(partition);
+    if (!decided.contains(partition)
+        && isLast(attempt)
+        && mayPark(partition)
+        && waitUntilAlone(attempt, kill)
+        && now == waits.get(partition)) {
+      park(partition, next(partition, now), errors.getOrDefault(partition, "unknown"));
     }
-    if (!isLast(attempt) || !mayPark(partition) || !waitUntilAlone(attempt, kill)) {
-      return Boolean.TRUE.equals(decided.get(partition));
-    }
-    park(partition, errors.getOrDefault(partition, "unknown"));
-    return true;
   }
 
-  /** Returns whether the job, or a partition that was parked before, has no failure to spare. */
+  /** The groups of keys that wait in the first attempts. */
+  private List<Integer> first(int partition) {
+    if (!pending.containsKey(partition)) {
+      return List.of();
+    }
+    List<Integer> before = before(partition);
+    if (run.rests(partition, key.batch())) {
+      return before;
+    }
+    // The program may be a repaired one.
+    return run.isUntried(partition) ? List.of() : withoutFirst(before);
+  }
+
+  /** The groups that wait after a failure: a try failed, or keys that have not waited. */
+  private List<Integer> next(int partition, List<Integer> now) {
+    List<Integer> before = before(partition);
+    boolean hasAttempts = failures.getOrDefault(partition, 0) < guard.attempts();
+    if (guard.keys() == null || !hasAttempts || !isTry(partition, now)) {
+      return KeyGroups.ALL;
+    }
+    return now.equals(withoutFirst(before)) ? KeyGroups.divided(before) : before;
+  }
+
+  /** Returns whether keys that waited before the batch do not wait with these groups. */
+  private boolean isTry(int partition, List<Integer> groups) {
+    return pending.containsKey(partition)
+        && (groups.isEmpty() || groups.equals(withoutFirst(before(partition))));
+  }
+
+  private List<Integer> before(int partition) {
+    return guard.keys() == null ? KeyGroups.ALL : run.waits(partition, key.batch());
+  }
+
+  private static List<Integer> withoutFirst(List<Integer> groups) {
+    return List.copyOf(groups.subList(1, groups.size()));
+  }
+
+  /** Returns whether the job, or a try of keys that wait, has no failure to spare. */
   private boolean isLast(Attempt attempt) {
     int unknown = (int) earlier(attempt).stream().filter(one -> !ended.contains(one)).count();
-    int failuresMax = pending.containsKey(attempt.partition()) ? 1 : guard.attempts();
-    return failures.getOrDefault(attempt.partition(), 0) + unknown >= failuresMax;
+    int partition = attempt.partition();
+    int failuresMax = isTry(partition, waits.get(partition)) ? 1 : guard.attempts();
+    return failures.getOrDefault(partition, 0) + unknown >= failuresMax;
   }
 
   private static Set<Attempt> earlier(Attempt attempt) {
@@ -183,13 +254,17 @@ final class GuardedBatch {
 
   private boolean mayPark(int partition) {
     String why = closed;
-    long parked =
-        decided.values().stream().filter(park -> park).count()
-            + pending.keySet().stream().filter(other -> !decided.containsKey(other)).count();
+    Set<Integer> parked = new HashSet<>(waits.keySet());
+    parked.addAll(pending.keySet());
+    // Those that were parked before may be parked again, until they have caught up.
+    parked.removeIf(
+        other ->
+            waits.getOrDefault(other, List.of()).isEmpty()
+                && (decided.contains(other) || !pending.containsKey(other)));
     int parkedMax = guard.parkedMax();
     int batchesMax = guard.conf().isolationMaxBatches;
-    if (!pending.containsKey(partition) && parked >= parkedMax) {
-      why = String.format("%d partitions are parked, the limit is %d", parked, parkedMax);
+    if (!pending.containsKey(partition) && parked.size() >= parkedMax) {
+      why = String.format("%d partitions are parked, the limit is %d", parked.size(), parkedMax);
     } else if (pending.getOrDefault(partition, List.of()).size() >= batchesMax) {
       why = String.format("the rows of %d batches are parked, which is the limit", batchesMax);
     } else if (stages.size() > 1) {
@@ -211,7 +286,7 @@ final class GuardedBatch {
       Map<Attempt, Long> others = new HashMap<>(running);
       others.keySet()
           .removeIf(one -> one.partition() != attempt.partition() || one.equals(attempt));
-      if (decided.containsKey(attempt.partition())) {
+      if (decided.contains(attempt.partition())) {
         return false;
       }
       if (others.isEmpty() && ended.containsAll(earlier(attempt))) {
@@ -235,8 +310,8 @@ final class GuardedBatch {
 
   private void show() {
     long oldest =
-        decided.keySet().stream()
-            .filter(decided::get)
+        waits.keySet().stream()
+            .filter(partition -> !waits.get(partition).isEmpty())
             .mapToLong(parked -> pending.getOrDefault(parked, List.of(key.batch())).get(0))
             .min()
             .orElse(-1);
@@ -247,12 +322,27 @@ final class GuardedBatch {
   /**
    * @param error of the last attempt; null if it was not tried
    */
-  private void park(int partition, String error) {
-    run.park(key.batch(), marker(), partition, pending.containsKey(partition), error);
-    decided.put(partition, true);
+  private void park(int partition, List<Integer> groups, String error) {
+    run.park(key.batch(), marker(), partition, pending.containsKey(partition), groups, error);
+    follow(partition, groups);
     suspects.add(partition);
     show();
     if (error == null) {
+      return;
+    }
+    boolean divided = groups.size() > before(partition).size();
+    long next = run.nextTry(partition, key.batch(), divided);
+    if (KeyGroups.share(groups) < 1) {
+      LOG.warn(
+          "Partition {} of {} (operator {}) is parked in batch {} with {} of its keys. The next try"
+              + " is in batch {}. The last failure: {}",
+          partition,
+          name,
+          key.operator(),
+          key.batch(),
+          KeyGroups.share(groups),
+          next,
+          error);
       return;
     }
     LOG.error(
@@ -265,7 +355,7 @@ final class GuardedBatch {
         key.operator(),
         key.batch(),
         failures.get(partition),
-        run.nextTry(partition, key.batch()),
+        next,
         run.checkpoint,
         error);
   }

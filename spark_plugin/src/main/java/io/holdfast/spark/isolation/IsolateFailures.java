@@ -104,10 +104,12 @@ public final class IsolateFailures {
       boolean seals = Fields.get(plan, "batchWrite") != null;
       Guard guard = guard(stage, state, run, seals);
       SparkPlan top = stage.top();
-      SparkPlan guarded =
-          plan.transformUp(
-              PartialFunction$.MODULE$.fromFunction(
-                  node -> node == top ? new GuardExec(top, guard) : node));
+      SparkPlan exchange = stage.exchanges().get(0);
+      SparkPlan divided =
+          guard.passes().isEmpty() || guard.keys() == null
+              ? top
+              : replaced(top, exchange, new GuardExec(exchange, guard.keys()));
+      SparkPlan guarded = replaced(plan, top, new GuardExec(divided, guard));
       int operators = Stages.operators(plan, true);
       if (operators > 1 && run.mayWarn()) {
         LOG.warn(
@@ -129,6 +131,11 @@ public final class IsolateFailures {
       }
       return plan;
     }
+  }
+
+  private static SparkPlan replaced(SparkPlan plan, SparkPlan part, SparkPlan other) {
+    return plan.transformUp(
+        PartialFunction$.MODULE$.fromFunction(node -> node == part ? other : node));
   }
 
   /** The write with a sink that commits after it is durable that it may do so. */
@@ -200,22 +207,30 @@ public final class IsolateFailures {
         failuresMax > 1,
         "a task has one attempt; set spark.task.maxFailures, or local[n,4] as the master");
     InputForm input = InputForm.of(stage.exchanges());
+    int attempts = Math.min(conf.isolationAttempts, failuresMax - 1);
+    String name = ((StateStoreWriter) stage.operator()).shortName();
+    KeyGroups keys = KeyGroups.of(stage.operator(), name, stage.exchanges());
     return new Guard(
         decisions,
         run,
         state,
         Fields.times(stage.operator()),
         input,
-        passes(stage, state, input, run),
+        passes(stage, state, input, keys, run),
         conf,
-        Math.min(conf.isolationAttempts, failuresMax - 1),
+        attempts,
         seals,
+        keys,
         stage.operator().conf().minBatchesToRetain());
   }
 
   /** A copy of the stage for each batch whose input is pending in a partition. */
   private List<Guard.Pass> passes(
-      Stage stage, StatefulOperatorStateInfo state, InputForm input, QueryRun run) {
+      Stage stage,
+      StatefulOperatorStateInfo state,
+      InputForm input,
+      KeyGroups keys,
+      QueryRun run) {
     TreeMap<Long, Map<Integer, String>> idsByBatch = new TreeMap<>();
     for (int partition = 0; partition < state.numPartitions(); partition++) {
       String[] ids = ParkTask.idsOf(state, partition);
@@ -234,9 +249,9 @@ public final class IsolateFailures {
     idsByBatch.forEach(
         (batch, ids) -> {
           Map<Integer, long[]> skipped = skips.of(state.operatorId(), batch, ids);
-          PendingBatch pending = new PendingBatch(stores, batch, input, ids, skipped);
+          PendingBatch pending = new PendingBatch(stores, batch, input, keys, ids, skipped);
           SparkPlan pass = copy(stage, pending, state.numPartitions(), run.timesOf(batch));
-          passes.add(new Guard.Pass(batch, ids.keySet(), pass));
+          passes.add(new Guard.Pass(pending, pass));
         });
     return passes;
   }
@@ -258,7 +273,7 @@ public final class IsolateFailures {
                               new RowsRDD(
                                   spark,
                                   partitions,
-                                  (partition, task) -> pending.rows(exchange, partition, task)));
+                                  (partition, task) -> pending.delivered(exchange, partition, task)));
                     }));
     // The copy is no part of the plan, so Spark's own rules do not see it.
     return new CollapseCodegenStages(new AtomicInteger()).apply(copy);

@@ -8,6 +8,7 @@ import io.holdfast.spark.storage.Storages;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.InputStream;
+import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import org.apache.hadoop.conf.Configuration;
@@ -37,11 +38,17 @@ record Marker(
    * @param atMs when it was parked in this batch
    * @param tries batches in which its task failed, since it is parked
    * @param error of the last try
+   * @param waits the groups of keys whose rows wait; the partition is parked whole if it has all
    */
   record Parked(
       @JsonProperty("at_ms") long atMs,
       @JsonProperty("tries") int tries,
-      @JsonProperty("error") String error) {}
+      @JsonProperty("error") String error,
+      @JsonProperty("waits") List<Integer> waits) {
+    Parked {
+      waits = waits == null ? KeyGroups.ALL : List.copyOf(waits);
+    }
+  }
 
   private static final int VERSION = 1;
   private static final ObjectMapper JSON = new ObjectMapper();

@@ -4,19 +4,22 @@ import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.minor.SparkCalls;
 import io.holdfast.spark.store.NativeStore;
 import io.holdfast.spark.store.Parking;
+import io.holdfast.spark.store.Replay;
 import java.io.ByteArrayOutputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
 import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.atomic.LongAdder;
+import java.util.function.Predicate;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.TaskContext;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOpStateStoreCheckpointInfo;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo;
-import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 import org.apache.spark.util.CollectionAccumulator;
 import scala.Option;
@@ -32,6 +35,7 @@ record ParkTask(
     StoreAccess stores,
     long version,
     InputForm input,
+    KeyGroups keys,
     long bytesMax,
     ParkedMetrics metrics,
     CollectionAccumulator<StatefulOpStateStoreCheckpointInfo> ids)
@@ -43,6 +47,7 @@ record ParkTask(
         StoreAccess.of(operator),
         guard.state().storeVersion(),
         guard.input(),
+        guard.keys(),
         guard.conf().isolationMaxBytes,
         ParkedMetrics.of(operator),
         operator.checkpointInfoAccumulator());
@@ -84,6 +89,68 @@ record ParkTask(
     for (String name : stores.names()) {
       StateStoreId id = stores.id(partition.index(), name);
       SparkCalls.reportCommit(StoreAccess.conf(), id, version + 1, conf);
+    }
+  }
+
+  /**
+   * Stores the rows of keys that wait on once more, and those of the batch itself. The commit of the
+   * replay names them.
+   *
+   * @param passes those with input of the partition
+   * @param pending by pass, its input
+   * @param own rows of the batch itself
+   * @return the passes that have rows of other keys
+   */
+  List<Integer> keep(
+      int partition,
+      List<Integer> passes,
+      List<PendingBatch> pending,
+      Iterator<InternalRow> own,
+      Replay replay,
+      TaskContext task) {
+    Predicate<InternalRow> waits = keys.in(replay.waits());
+    NativeStore store = stores.open(partition, stores.first(), replay.conf());
+    List<Integer> due = new ArrayList<>();
+    long bytes = 0;
+    for (int pass : passes) {
+      PendingBatch batch = pending.get(pass);
+      LongAdder others = new LongAdder();
+      Iterator<InternalRow> rows =
+          batch
+              .rows(0, partition, task)
+              .filter(
+                  row -> {
+                    boolean stays = waits.test(row);
+                    others.add(stays ? 0 : 1);
+                    return stays;
+                  });
+      if (rows.hasNext()) {
+        bytes += keep(store, batch.batch() + 1, rows, bytes, replay);
+      }
+      if (others.sum() > 0) {
+        due.add(pass);
+      }
+    }
+    Iterator<InternalRow> rows = own.filter(waits::test);
+    if (bytes > 0 || rows.hasNext()) {
+      // The input of the version itself is always the last one.
+      keep(store, version + 1, rows, bytes, replay);
+      metrics.partitions().add(1);
+    }
+    return due;
+  }
+
+  /** Returns the bytes that were stored. */
+  private long keep(
+      NativeStore store, long of, Iterator<InternalRow> rows, long bytesWaiting, Replay replay) {
+    try (Parking parking = store.keep(of, version + 1)) {
+      long count = write(List.of(rows), parking, bytesWaiting);
+      replay.keeps(parking.finish(count));
+      metrics.rows().add(count);
+      metrics.bytes().add(parking.bytes());
+      return parking.bytes();
+    } catch (IOException e) {
+      throw new HoldfastException("Cannot keep parked rows of version " + of, e);
     }
   }
 

@@ -13,6 +13,7 @@ import scala.collection.Iterator;
  * The input of a batch that is pending.
  *
  * @param input the form that the query reads
+ * @param keys groups them; null if only whole partitions are parked
  * @param ids by partition whose rows of the batch are pending
  * @param skipped by partition, numbers of rows that are left out, see {@link PendingRows}
  */
@@ -20,9 +21,16 @@ record PendingBatch(
     StoreAccess stores,
     long batch,
     InputForm input,
+    KeyGroups keys,
     Map<Integer, String> ids,
     Map<Integer, long[]> skipped)
     implements Serializable {
+  /** The rows that came from an exchange, without those of keys that wait on. */
+  Iterator<InternalRow> delivered(int exchange, int partition, TaskContext task) {
+    Iterator<InternalRow> all = rows(exchange, partition, task);
+    return keys == null ? all : keys.delivered(all);
+  }
+
   /** The rows that came from an exchange. */
   Iterator<InternalRow> rows(int exchange, int partition, TaskContext task) {
     InputStream bytes =

@@ -3,6 +3,7 @@ package io.holdfast.spark.isolation;
 import io.holdfast.spark.HoldfastException;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
@@ -82,16 +83,25 @@ final class QueryRun {
    *
    * @param fresh the marker of a batch that has none
    * @param again whether input of the partition is pending already
+   * @param waits groups of keys
    * @param error of a try in this batch; null without one
    */
-  synchronized void park(long batch, Marker fresh, int partition, boolean again, String error) {
+  synchronized void park(
+      long batch, Marker fresh, int partition, boolean again, List<Integer> waits, String error) {
     Marker.Parked last = again ? lastParked(batch, partition) : null;
     int tries = last == null ? 0 : last.tries();
+    long nowMs = System.currentTimeMillis();
     Marker.Parked parked =
         error == null && last != null
-            ? new Marker.Parked(System.currentTimeMillis(), tries, last.error())
-            : new Marker.Parked(System.currentTimeMillis(), tries + 1, error);
+            ? new Marker.Parked(nowMs, tries, last.error(), waits)
+            : new Marker.Parked(nowMs, tries + 1, error, waits);
     write(batch, markers().getOrDefault(batch, fresh).with(partition, parked));
+  }
+
+  /** The groups of keys of a partition that waited before a batch. */
+  synchronized List<Integer> waits(int partition, long batch) {
+    Marker.Parked last = lastParked(batch, partition);
+    return last == null ? KeyGroups.ALL : last.waits();
   }
 
   private Marker.Parked lastParked(long batch, int partition) {
@@ -145,16 +155,30 @@ final class QueryRun {
     return backoff != null && batch < backoff.next();
   }
 
-  /** A try failed; returns the batch of the next one. */
-  synchronized long nextTry(int partition, long batch) {
+  /**
+   * A try failed; returns the batch of the next one.
+   *
+   * @param divided whether the next try is of less, which may succeed
+   */
+  synchronized long nextTry(int partition, long batch, boolean divided) {
     return backoffs
         .compute(
             partition,
             (key, last) -> {
-              long pause = last == null ? 1 : 2 * last.pause;
+              long pause = last == null ? 1 : divided ? 2 : 2 * last.pause;
               return new Backoff(pause, batch + pause);
             })
         .next();
+  }
+
+  /** Returns whether no try has failed in this run. */
+  synchronized boolean isUntried(int partition) {
+    return !backoffs.containsKey(partition);
+  }
+
+  /** A try of a part succeeded, so the next one comes soon. */
+  synchronized void progressed(int partition, long batch) {
+    backoffs.put(partition, new Backoff(1, batch + 1));
   }
 
   synchronized void delivered(int partition) {

@@ -1,6 +1,7 @@
 package io.holdfast.spark.rpc;
 
 import java.io.Serializable;
+import java.util.List;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.util.SerializableConfiguration;
 
@@ -27,9 +28,11 @@ public sealed interface DriverReply extends Serializable {
 
   /**
    * @param parks whether the task parks its partition
+   * @param waits groups of keys whose rows it parks otherwise
    * @param settings Hadoop's, with the run of the query
    */
-  record Decision(boolean parks, SerializableConfiguration settings) implements DriverReply {
+  record Decision(boolean parks, List<Integer> waits, SerializableConfiguration settings)
+      implements DriverReply {
     public Configuration conf() {
       return settings.value();
     }

@@ -385,6 +385,9 @@ public final class NativeStore implements StoreManagers.OpenStore {
     }
     long start = System.nanoTime();
     String id = Native.commit(store);
+    if (replay != null) {
+      id = Native.waitingFor(id, replay.kept());
+    }
     committed = true;
     noteKeys(id, Native.storeStats(store).keys());
     long nanos = System.nanoTime() - start;
@@ -415,6 +418,14 @@ public final class NativeStore implements StoreManagers.OpenStore {
           committed = true;
           manager.reportFiles();
         });
+  }
+
+  /**
+   * Begins to store a part of the input of the batch that made a version once more, beside the
+   * commit of a replay, which makes {@code commit}.
+   */
+  public Parking keep(long version, long commit) {
+    return new Parking(Native.keep(store, version, commit), manager::reportFiles);
   }
 
   /** The input that the version with this id waits for, oldest first; none if it is not parked. */

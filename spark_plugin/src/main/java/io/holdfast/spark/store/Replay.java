@@ -1,5 +1,7 @@
 package io.holdfast.spark.store;
 
+import java.util.ArrayList;
+import java.util.List;
 import org.apache.hadoop.conf.Configuration;
 
 /**
@@ -11,17 +13,34 @@ public final class Replay {
   public static final int LAST = Integer.MAX_VALUE;
 
   private final Configuration conf;
+  private final List<Integer> waits;
+  private final List<String> kept = new ArrayList<>();
   private volatile int pass;
 
   /**
    * @param conf Hadoop's settings of the query
+   * @param waits groups of keys whose rows stay parked
    */
-  public Replay(Configuration conf) {
+  public Replay(Configuration conf, List<Integer> waits) {
     this.conf = conf;
+    this.waits = waits;
   }
 
   public Configuration conf() {
     return conf;
+  }
+
+  public List<Integer> waits() {
+    return waits;
+  }
+
+  /** A part of an input, with this id, waits beside the commit. Inputs come oldest first. */
+  public void keeps(String input) {
+    kept.add(input);
+  }
+
+  String[] kept() {
+    return kept.toArray(String[]::new);
   }
 
   /** A pass begins. Passes of older batches have lower numbers. */
