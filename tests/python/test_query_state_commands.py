@@ -296,5 +296,6 @@ def test_damaged_or_foreign_pending_input_is_found(
     ]
     assert foreign.message is not None
     assert (
-        "expected ('in_flight', 2, '0', '2'), found ('in_flight', 2, '0', '3')" in foreign.message
+        "expected ('in_flight', '0', '2'), found ('in_flight', '0', '3'); version: expected 2 to 2,"
+        " found 2" in foreign.message
     )

@@ -170,8 +170,8 @@ class StateOfQuery:
                 if found != expected or report.created not in versions:
                     report = (
                         f"segment {piece.file} at offset {piece.offset}: kind, operator and "
-                        f"partition, and version: expected {expected}, {versions}, found {found}, "
-                        f"{report.created}"
+                        f"partition: expected {expected}, found {found}; version: expected "
+                        f"{versions.start} to {versions.stop - 1}, found {report.created}"
                     )
             yield StoredSegment(operator, partition, piece, report)
 
