@@ -19,8 +19,10 @@ from holdfast.cli import moves
 from holdfast.regions.files.paths import any_folder
 from support import commands, environment
 from support.spark.cases import CASES
+from support.spark.commands import run_commands
 from support.spark.faults import World
 from support.spark.gaps import gap_of
+from support.spark.mini_hdfs import MiniHdfs
 from support.spark.operator_inputs import events
 from support.spark.queries import (
     PROVIDERS,
@@ -113,7 +115,7 @@ class Query:
         self.fed += batches
 
     def run_old(
-        self, checkpoint: Path, rows: Batches, more: Mapping[str, str] | None = None
+        self, checkpoint: Path | str, rows: Batches, more: Mapping[str, str] | None = None
     ) -> None:
         """Runs the query on Spark's provider, as one does without Holdfast."""
         manager = self.spark.conf.get(FILE_MANAGER)
@@ -124,10 +126,10 @@ class Query:
         finally:
             self.spark.conf.set(FILE_MANAGER, manager)
 
-    def run_holdfast(self) -> None:
-        self._run({**self.old, **HOLDFAST}, self.checkpoint, self.rows)
+    def run_holdfast(self, checkpoint: Path | str | None = None) -> None:
+        self._run({**self.old, **HOLDFAST}, checkpoint or self.checkpoint, self.rows)
 
-    def _run(self, values: Mapping[str, str], checkpoint: Path, rows: Batches) -> None:
+    def _run(self, values: Mapping[str, str], checkpoint: Path | str, rows: Batches) -> None:
         with settings(self.spark, values):
             frames = {one: source(self.spark, self.folder / one) for one in self.streams}
             mode = self.case.mode
@@ -448,3 +450,25 @@ def test_of_two_commands_at_once_one_moves_the_checkpoint(
     assert 0 in [code for code, _, _ in ended], ended
     query.moved.append(max(query.rows) + 1)
     query.go_on()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("of", ["rocksdb-changelog", "hdfs"])
+def test_a_checkpoint_on_hdfs_is_adopted_and_leaves(
+    of: str, hdfs: MiniHdfs, spark: SparkSession, tmp_path: Path
+) -> None:
+    query = Query(spark, "join-inner-append", of, tmp_path)
+    checkpoint = f"{hdfs.uri}/{tmp_path.name}/checkpoint"
+
+    def run_old() -> None:
+        query.run_old(checkpoint, query.rows)
+
+    query.feed(BEFORE)
+    run_old()
+    query.run_undisturbed()
+    query.moved.append(max(query.rows) + 1)
+    run_commands({}, {}, ["adopt", checkpoint, "--yes"])
+    query.go_on(lambda: query.run_holdfast(checkpoint))
+    query.moved.append(max(query.rows) + 1)
+    run_commands({}, {}, ["leave", checkpoint, "--to", of.split("-")[0], "--yes"])
+    query.go_on(run_old)
