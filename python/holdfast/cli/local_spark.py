@@ -23,7 +23,7 @@ def session(
     Parameters
     ----------
     what : str
-        What it is for, for the error that it is not installed.
+        The use of it, for the error that it is not installed.
     settings : dict of str to str
         Settings that replace those of spark-defaults.conf.
     """

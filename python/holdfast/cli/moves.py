@@ -40,8 +40,8 @@ _SPARKS: Final = {
 
 _PROVIDER_KEY: Final = f"{STORE}.providerClass"
 #: The command that planned a batch, in the settings of the batch, where Spark ignores it.
-_MOVE_KEY: Final = f"{STORE}.holdfast.move"
-#: Of files from before an adoption.
+MOVE_KEY: Final = f"{STORE}.holdfast.move"
+#: Names files from before an adoption.
 _RECORDS_FOLDER: Final = "moves"
 
 _IDS: Final = "stateUniqueIds"
@@ -103,7 +103,7 @@ class Batch:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What the offset log has about the whole batch."""
+        """The offset log's facts about the whole batch."""
         found: dict[str, Any] = json.loads(self.offsets.split("\n")[1])
         return found
 
@@ -120,7 +120,7 @@ class Batch:
 
     @property
     def committed(self) -> dict[str, Any]:
-        """What the commit log has."""
+        """The entry of the commit log."""
         found: dict[str, Any] = json.loads(self.commit.split("\n", 1)[1])
         return found
 
@@ -162,7 +162,7 @@ class Plan:
     def planned(self) -> str:
         """Its entry in the offset log."""
         lines = self.newest.offsets.split("\n")
-        conf = {**self.newest.conf, _PROVIDER_KEY: self.provider, _MOVE_KEY: self.command}
+        conf = {**self.newest.conf, _PROVIDER_KEY: self.provider, MOVE_KEY: self.command}
         lines[1] = json.dumps({**self.newest.metadata, "conf": conf}, separators=(",", ":"))
         return "\n".join(lines)
 
@@ -240,7 +240,7 @@ def purgeable(folder: AnyPath) -> list[int]:
     """
     newest, _ = _newest(folder)
     _require_holdfast(folder, newest)
-    if newest.conf.get(_MOVE_KEY) == "adopt":
+    if newest.conf.get(MOVE_KEY) == "adopt":
         raise OSError(
             f"no batch of {folder} has run since the adoption, so its old files are the way back: "
             "start the query with Holdfast first"
@@ -328,7 +328,7 @@ def plan_undo(folder: AnyPath) -> Plan | None:
         If the newest batch is no adoption.
     """
     newest, planned = _newest(folder)
-    command = newest.conf.get(_MOVE_KEY)
+    command = newest.conf.get(MOVE_KEY)
     if command == "undo":
         _require_ended(folder, newest, planned)
         return None
@@ -361,7 +361,16 @@ def _newest(folder: AnyPath) -> tuple[Batch, int]:
 
 def _batch(folder: AnyPath, number: int) -> Batch:
     offsets, commit = (_entry(folder, log, number) for log in (OFFSETS_FOLDER, COMMITS_FOLDER))
-    return Batch(number, offsets, commit)
+    batch = Batch(number, offsets, commit)
+    log = OFFSETS_FOLDER
+    try:
+        dict(batch.conf)
+        log = COMMITS_FOLDER
+        dict(batch.committed)
+    except (LookupError, TypeError, ValueError):
+        damaged = folder / log / str(number)
+        raise OSError(f"{damaged} is damaged: put it back from a copy") from None
+    return batch
 
 
 def _entry(folder: AnyPath, log: str, batch: int) -> str:
@@ -389,7 +398,7 @@ def _require_ended(folder: AnyPath, newest: Batch, planned: int) -> None:
             f"{COMMITS_FOLDER}: entries are missing. Put them back from a copy"
         )
     pending = json.loads(_entry(folder, OFFSETS_FOLDER, planned).split("\n")[1])["conf"]
-    if command := pending.get(_MOVE_KEY):
+    if command := pending.get(MOVE_KEY):
         raise OSError(
             f"'holdfast {printable(command)}' of {folder} has begun and not ended: run that "
             "command again first"
@@ -413,7 +422,7 @@ def move(spark: Any, plan: Plan, *, yes: bool) -> dict[str, Any]:
     Returns
     -------
     dict
-        What ``--json`` prints.
+        The document that ``--json`` prints.
     """
     from py4j.protocol import Py4JJavaError
 

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from holdfast._options import STORE
 from holdfast._spark import spark_conf
 from holdfast.cli import folders, local_spark, report
+from holdfast.cli.moves import MOVE_KEY
 from holdfast.cli.tables import Table
 from holdfast.regions.checkpoint.parked import parked_partitions
 from holdfast.regions.checkpoint.query_folder import (
@@ -34,8 +34,6 @@ PARTITIONS: Final = "spark.sql.shuffle.partitions"
 PARENTS_MAX: Final = 16
 
 _STRICT: Final = "spark.sql.streaming.statefulOperator.useStrictDistribution"
-#: The command that planned a batch, in the settings of the batch, where Spark ignores it.
-_MOVE_KEY: Final = f"{STORE}.holdfast.move"
 _PROGRESS_S: Final = 5
 
 
@@ -92,7 +90,7 @@ class Logs:
         version, metadata, *sources = self.plan.split("\n")
         facts = json.loads(metadata)
         facts["conf"][PARTITIONS] = str(partitions)
-        facts["conf"][_MOVE_KEY] = f"repartition --partitions {partitions}"
+        facts["conf"][MOVE_KEY] = f"repartition --partitions {partitions}"
         return "\n".join([version, json.dumps(facts, separators=(",", ":")), *sources])
 
     def committed(self, ids: Mapping[str, Any]) -> str:
@@ -185,7 +183,7 @@ def _logs(folder: AnyPath) -> Logs:
 def _require_free(folder: AnyPath, logs: Logs, wanted: int) -> None:
     """Refuse a query in the middle of a batch, and one with parked partitions."""
     if logs.next_plan not in (None, logs.planned(wanted)):
-        begun = _settings(logs.next_plan).get(_MOVE_KEY)
+        begun = _settings(logs.next_plan).get(MOVE_KEY)
         if begun is not None:
             raise OSError(
                 f"'holdfast {begun} {folder}' has begun and not ended. Run it again with --yes"

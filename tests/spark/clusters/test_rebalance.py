@@ -98,7 +98,7 @@ def test_state_leaves_executors_that_are_about_to_go(balance: Balance) -> None:
 
 
 def check(folder: Path) -> None:
-    """What has to be so of a run of the job."""
+    """Asserts that a run of the job is right."""
     report = json.loads((folder / "report.json").read_text())
     assert report["equal"], "the rows of an undisturbed run"
     assert report["rows"] > 0

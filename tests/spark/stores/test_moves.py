@@ -379,7 +379,7 @@ def test_a_query_does_not_start_until_the_adoption_has_ended(
     query.begin()
     plan = moves.plan_adoption(any_folder(str(query.checkpoint)))
     assert plan is not None
-    # As a command leaves it that was killed between its two entries.
+    # A command that was killed between its two entries leaves it so.
     (query.checkpoint / "offsets" / str(plan.number)).write_text(plan.planned)
     before = entries(query.checkpoint)
     with pytest.raises(StreamingQueryException, match=r"holdfast adopt .* again"):
@@ -450,6 +450,27 @@ def test_of_two_commands_at_once_one_moves_the_checkpoint(
     assert 0 in [code for code, _, _ in ended], ended
     query.moved.append(max(query.rows) + 1)
     query.go_on()
+
+
+@pytest.mark.parametrize("log", ["offsets", "commits"])
+def test_a_damaged_entry_is_named(log: str, tmp_path: Path) -> None:
+    entries_of = {
+        "offsets": 'v1\n{"batchWatermarkMs":0,"conf":{}}',
+        "commits": 'v1\n{"nextBatchWatermarkMs":0}',
+    }
+    (tmp_path / "state").mkdir()
+    (tmp_path / "metadata").write_text('{"id":"1"}')
+    for name, text in entries_of.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0").write_text(text[:-20] if name == log else text)
+    plans = (
+        moves.plan_adoption,
+        moves.plan_undo,
+        lambda folder: moves.plan_leave(folder, "hdfs", "1"),
+    )
+    for plan in plans:
+        with pytest.raises(OSError, match=f"{tmp_path}/{log}/0 is damaged: put it back from"):
+            plan(any_folder(str(tmp_path)))
 
 
 @pytest.mark.full

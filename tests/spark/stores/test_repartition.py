@@ -292,7 +292,7 @@ def test_views_can_be_read_and_verified(spark: SparkSession, tmp_path: Path) -> 
 
 
 def documents(checkpoint: Path, name: str, *arguments: str) -> Any:
-    """What a command in a process of its own prints."""
+    """The document that a command in a process of its own prints."""
     line = [sys.executable, "-m", "holdfast", name, str(checkpoint), "--json", *arguments]
     done = subprocess.run(line, env=environment(), check=True, capture_output=True, text=True)
     return json.loads(done.stdout)

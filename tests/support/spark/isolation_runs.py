@@ -96,7 +96,7 @@ def undisturbed(
 
 
 def without_bad(whole: dict[str, Any]) -> dict[str, Any]:
-    """What an undisturbed run would have without the bad records."""
+    """The result of an undisturbed run without the bad records."""
     rows = [row for row in whole["rows"] if row[0] not in BAD]
     state = [row for row in whole["state"] if not any(f"'{key}'" in row for key in BAD)]
     return {"rows": rows, "state": state}

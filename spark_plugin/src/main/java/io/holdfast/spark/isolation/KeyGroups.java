@@ -80,7 +80,7 @@ record KeyGroups(Expression hash, Seq<Attribute> columns, int partitions)
     return groups.stream().mapToDouble(group -> 1.0 / Integer.highestOneBit(group)).sum();
   }
 
-  /** Whether the key of a row is in one of these groups. */
+  /** Tests if the key of a row is in one of these groups. */
   Predicate<InternalRow> in(List<Integer> groups) {
     UnsafeProjection projection =
         UnsafeProjection$.MODULE$.create(

@@ -62,7 +62,7 @@ record Operator(
     }
   }
 
-  /** Of joins with state format 4, on the left and on the right. */
+  /** Joins with state format 4 have these, on the left and on the right. */
   private static final Pattern LISTS_OF_JOINS =
       Pattern.compile("(left|right)-(keyWithTsToValues|tsWithKey)");
 

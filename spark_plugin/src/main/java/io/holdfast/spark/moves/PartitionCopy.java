@@ -18,7 +18,7 @@ import scala.Option;
 /** Copies one partition of an operator into another provider. It has one row at a time. */
 final class PartitionCopy {
   /**
-   * What a task of Spark copies.
+   * One partition that a task of Spark copies.
    *
    * @param state the folder of the state
    * @param version of the state that is read

@@ -1,15 +1,12 @@
 package io.holdfast.spark.moves;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import io.holdfast.spark.HoldfastCheckpointFileManager;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.HoldfastPlugin;
 import io.holdfast.spark.UnsupportedStateException;
 import io.holdfast.spark.merged.SegmentFolder;
 import io.holdfast.spark.minor.OpensStores;
-import io.holdfast.spark.storage.AtomicStream;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.InputStream;
@@ -25,8 +22,6 @@ import java.util.OptionalLong;
 import java.util.TreeMap;
 import java.util.UUID;
 import java.util.function.Function;
-import org.apache.hadoop.conf.Configuration;
-import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.Partitioner;
 import org.apache.spark.api.java.JavaSparkContext;
@@ -34,21 +29,17 @@ import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider;
-import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.util.LongAccumulator;
 import org.apache.spark.util.SerializableConfiguration;
 import scala.Option;
 import scala.Tuple2;
-import scala.collection.immutable.Map$;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Writes the state of a committed batch with another number of partitions. A job of Spark reads
  * each old partition once, sends its rows through a shuffle, and writes each new partition.
  */
-public final class Repartition {
-  private static final ObjectMapper JSON = new ObjectMapper();
-
+public final class Repartition extends Move {
   /**
    * An old partition of an operator.
    *
@@ -108,8 +99,6 @@ public final class Repartition {
 
   private static final int SAMPLED_PARTITIONS = 4;
 
-  private final SparkSession session;
-  private final Path checkpoint;
   private final long batch;
   private final StateStoreConf conf;
   private final List<Source> sources = new ArrayList<>();
@@ -136,28 +125,15 @@ public final class Repartition {
       int from,
       int to)
       throws IOException {
-    this.session = session;
-    this.checkpoint = new Path(checkpoint);
+    super(session, checkpoint);
     this.batch = batch;
-    conf = conf(settings);
+    conf = conf(settings, Map.of());
     rows = session.sparkContext().longAccumulator();
     written = session.sparkContext().longAccumulator();
     JsonNode ids = JSON.readTree(committed).path("stateUniqueIds");
     for (Operator operator : Operator.read(this.checkpoint, batch, hadoopConf())) {
       add(operator, ids.path(Long.toString(operator.id())), from, to);
     }
-  }
-
-  private Configuration hadoopConf() {
-    return session.sessionState().newHadoopConf();
-  }
-
-  private StateStoreConf conf(String settings) throws IOException {
-    SQLConf own = session.sessionState().conf().clone();
-    for (Map.Entry<String, JsonNode> setting : JSON.readTree(settings).properties()) {
-      own.setConfString(setting.getKey(), setting.getValue().asText());
-    }
-    return new StateStoreConf(own, Map$.MODULE$.empty());
   }
 
   private void add(Operator operator, JsonNode partitions, int from, int to) {
@@ -382,32 +358,6 @@ public final class Repartition {
     String changed = text.substring(0, begin) + JSON.writeValueAsString(description);
     if (!changed.equals(text)) {
       create(target, changed, true);
-    }
-  }
-
-  /**
-   * Creates an entry of {@code offsets} or {@code commits}, durably and with the state that it
-   * names. Returns false if there is one.
-   */
-  public boolean publish(String log, long number, String entry) throws IOException {
-    try {
-      create(new Path(new Path(checkpoint, log), Long.toString(number)), entry, false);
-      return true;
-    } catch (FileAlreadyExistsException e) {
-      return false;
-    }
-  }
-
-  private void create(Path file, String text, boolean replace) throws IOException {
-    AtomicStream out =
-        new HoldfastCheckpointFileManager(file.getParent(), hadoopConf())
-            .createAtomic(file, replace);
-    try {
-      out.write(text.getBytes(StandardCharsets.UTF_8));
-      out.close();
-    } catch (IOException | RuntimeException e) {
-      out.cancel();
-      throw e;
     }
   }
 

@@ -1,20 +1,14 @@
 package io.holdfast.spark.moves;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
-import io.holdfast.spark.HoldfastCheckpointFileManager;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.UnsupportedStateException;
-import io.holdfast.spark.storage.AtomicStream;
 import java.io.IOException;
-import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.UUID;
-import org.apache.hadoop.conf.Configuration;
-import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.LocatedFileStatus;
@@ -23,24 +17,18 @@ import org.apache.hadoop.fs.RemoteIterator;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
-import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.util.LongAccumulator;
 import org.apache.spark.util.SerializableConfiguration;
-import scala.collection.immutable.Map$;
 
 /** Copies the state of a committed batch into another provider. The command line calls it. */
-public final class StateCopy {
+public final class StateCopy extends Move {
   private static final String CHANGELOG_KEY =
       "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled";
-
-  private static final ObjectMapper JSON = new ObjectMapper();
 
   /** Begins names of folders beside those of operators. */
   private static final String SCRATCH = "moving-";
 
   private final UUID run = UUID.randomUUID();
-  private final SparkSession session;
-  private final Path checkpoint;
   private final long batch;
   private final long published;
   private final List<Operator> operators;
@@ -68,8 +56,7 @@ public final class StateCopy {
       String format,
       long published)
       throws IOException {
-    this.session = session;
-    this.checkpoint = new Path(checkpoint);
+    super(session, checkpoint);
     this.batch = batch;
     operators = Operator.read(this.checkpoint, batch, hadoopConf());
     ids = JSON.readTree(committed).path("stateUniqueIds");
@@ -121,21 +108,6 @@ public final class StateCopy {
                 file, checkpoint));
       }
     }
-  }
-
-  private Configuration hadoopConf() {
-    return session.sessionState().newHadoopConf();
-  }
-
-  private StateStoreConf conf(String settings, Map<String, String> own) throws IOException {
-    SQLConf conf = session.sessionState().conf().clone();
-    for (Map.Entry<String, JsonNode> setting : JSON.readTree(settings).properties()) {
-      conf.setConfString(setting.getKey(), setting.getValue().asText());
-    }
-    own.forEach(conf::setConfString);
-    // A version without changelogs stands alone. A store that only reads would begin one.
-    conf.setConfString(CHANGELOG_KEY, "false");
-    return new StateStoreConf(conf, Map$.MODULE$.empty());
   }
 
   /** Partitions of all operators. */
@@ -257,26 +229,6 @@ public final class StateCopy {
       if (left.getPath().getName().startsWith(SCRATCH)) {
         files.delete(left.getPath(), true);
       }
-    }
-  }
-
-  /**
-   * Creates an entry of {@code offsets} or {@code commits}, durably and with the state that it
-   * names. Returns false if there is one.
-   */
-  public boolean publish(String log, long number, String entry) throws IOException {
-    Path file = new Path(new Path(checkpoint, log), Long.toString(number));
-    HoldfastCheckpointFileManager files =
-        new HoldfastCheckpointFileManager(file.getParent(), hadoopConf());
-    AtomicStream out = files.createAtomic(file, false);
-    try {
-      out.write(entry.getBytes(StandardCharsets.UTF_8));
-      out.close();
-      return true;
-    } catch (FileAlreadyExistsException e) {
-      return false;
-    } finally {
-      out.cancel();
     }
   }
 }
