@@ -452,6 +452,19 @@ def test_of_two_commands_at_once_one_moves_the_checkpoint(
     query.go_on()
 
 
+def test_changelogs_of_the_session_do_not_change_what_a_command_makes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    query = Query(spark, "aggregation-update", "rocksdb", tmp_path)
+    query.begin()
+    query.adopt()
+    query.go_on()
+    with settings(spark, CHANGELOG):
+        query.move(moves.plan_leave(any_folder(str(query.checkpoint)), "rocksdb", "1"))
+    assert not list((query.checkpoint / "state").rglob("*.changelog"))
+    query.go_on(lambda: query.run_old(query.checkpoint, query.rows))
+
+
 @pytest.mark.parametrize("log", ["offsets", "commits"])
 def test_a_damaged_entry_is_named(log: str, tmp_path: Path) -> None:
     entries_of = {

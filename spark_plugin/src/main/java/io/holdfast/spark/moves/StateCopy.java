@@ -60,15 +60,19 @@ public final class StateCopy extends Move {
     this.batch = batch;
     operators = Operator.read(this.checkpoint, batch, hadoopConf());
     ids = JSON.readTree(committed).path("stateUniqueIds");
-    from = conf(settings, Map.of(HoldfastConf.FORMAT_KEY, ids.isObject() ? "2" : "1"));
-    to =
-        conf(
-            settings,
-            Map.of(
-                HoldfastConf.PROVIDER_KEY,
-                provider,
-                HoldfastConf.FORMAT_KEY,
-                format));
+    // A version without changelogs stands alone. A store that only reads would begin one.
+    String changelog = "false";
+    String old = ids.isObject() ? "2" : "1";
+    from = conf(settings, Map.of(HoldfastConf.FORMAT_KEY, old, CHANGELOG_KEY, changelog));
+    Map<String, String> own =
+        Map.of(
+            HoldfastConf.PROVIDER_KEY,
+            provider,
+            HoldfastConf.FORMAT_KEY,
+            format,
+            CHANGELOG_KEY,
+            changelog);
+    to = conf(settings, own);
     this.published = published;
     if (provider.endsWith(".HDFSBackedStateStoreProvider")) {
       operators.forEach(StateCopy::refuseColumns);
