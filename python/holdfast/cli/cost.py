@@ -135,6 +135,7 @@ def run(arguments: argparse.Namespace) -> None:
         return
     for query in queries:
         _print(query)
+    sys.stdout.flush()
     print(f"holdfast: default prices are those of {PRICE_SOURCE}; {LEFT_OUT}", file=sys.stderr)
 
 

@@ -214,6 +214,15 @@ ON_THEIR_OWN = {
         # Metadata has the paths of the output, so its size varies.
         Step("terminal", "$ holdfast show checkpoints/smoothed", varies=r"\d{4}(?= -$)"),
     ),
+    "docs/tutorials/move-from-rocksdb.md": (
+        Step("saved", "import json\nimport sys\nfrom pathlib", "clicks.py"),
+        Step("terminal", "$ python clicks.py rocksdb"),
+        Step("terminal", "$ holdfast cost checkpoints/clicks", varies=r"(?<=query )\S+|\d+,\d+ -$"),
+        Step("terminal", "$ holdfast adopt checkpoints/clicks", varies=r"\d+(?= s: add)"),
+        Step("terminal", "$ python clicks.py holdfast"),
+        Step("terminal", "$ holdfast repartition checkpoints/clicks"),
+        Step("terminal", "$ holdfast leave checkpoints/clicks"),
+    ),
     "docs/stores/isolation.md": (
         Step("program", "from pathlib import Path\n\nimport pyarrow as pa", "orders.py"),
         Step("printed", "batch 0: [(1, 1),"),
