@@ -321,8 +321,8 @@ class StoreOptions(TypedDict, total=False):
             setting="isolationEnd",
             default="fail",
             shown='{"fail", "log"}, default "fail"',
-            meaning="""What a query with the trigger ``availableNow`` does if rows are parked when
-            its input is used up (experimental). ``fail`` ends it with an error that names the
+            meaning="""What a query with the trigger ``availableNow`` or ``once`` does if rows are
+            parked in the end (experimental). ``fail`` ends it with an error that names the
             partitions. ``log`` writes the same to the log, and the query ends as usual.""",
             allowed=Allowed("other", note="`fail` or `log`"),
             names=get_args(End),

@@ -43,6 +43,18 @@ def test_a_query_that_used_up_its_input_ends_with_an_error_while_rows_are_parked
 
 
 @pytest.mark.full
+def test_a_query_of_one_batch_ends_with_an_error_while_rows_are_parked(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = tmp_path / "parked"
+    phases = ("bad:0-1", "bad:1-2", "bad!:2-3", "bad!:3-4", "good:4-5")
+    is_ = found(folder, "--once", "--end", "fail", *phases)
+    assert re.search(r"The query ends, and rows are parked in .*: partition \d", log(folder))
+    whole = [range(batch, batch + 1) for batch in range(5)]
+    assert is_ == undisturbed(spark, tmp_path / "whole", whole, "counts")
+
+
+@pytest.mark.full
 def test_queries_of_one_application_isolate_or_do_not(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "parked"
     # A query that does not isolate cannot go on without the rows that are parked.

@@ -296,9 +296,10 @@ def run(
     program: str,
     sink: str = "foreach",
     checkpoint: str | None = None,
+    once: bool = False,
     after: Callable[[int], None] = lambda batch: None,
 ) -> Any:
-    """Runs the query until its input is used up; returns it, or raises its error.
+    """Runs the query until its input is used up, or for one batch; returns it, or raises its error.
 
     ``after`` is called in ``foreachBatch`` behind the write.
     """
@@ -319,11 +320,10 @@ def run(
             merge_rows(output, rows.toArrow())
             after(number)
 
-    writer = (
-        frame.writeStream.outputMode(mode)
-        .option("checkpointLocation", checkpoint or str(folder / "checkpoint"))
-        .trigger(availableNow=True)
+    writer = frame.writeStream.outputMode(mode).option(
+        "checkpointLocation", checkpoint or str(folder / "checkpoint")
     )
+    writer = writer.trigger(once=True) if once else writer.trigger(availableNow=True)
     if sink == "foreach":
         writer = writer.foreachBatch(keep)
     elif sink == "delta":

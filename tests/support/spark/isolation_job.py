@@ -63,6 +63,7 @@ def main() -> None:
     parser.add_argument("--ratio", type=float, default=0.75, help="partitions that may be parked")
     parser.add_argument("--batches", type=int, default=100, help="batches that may be parked")
     parser.add_argument("--end", default="log", help="what parked rows mean in the end")
+    parser.add_argument("--once", action="store_true", help="each phase is one batch")
     parser.add_argument("--checkpoint", help="default: the folder's own")
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--unread", action="store_true", help="without a look at the state")
@@ -118,6 +119,7 @@ def main() -> None:
                 program=kind.rstrip("!"),
                 sink=args.sink,
                 checkpoint=checkpoint,
+                once=args.once,
                 after=after,
             )
             progress += [json.loads(one.json) for one in query.recentProgress]

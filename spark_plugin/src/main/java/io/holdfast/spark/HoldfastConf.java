@@ -79,8 +79,8 @@ public final class HoldfastConf {
     ISOLATION_END(
         "isolationEnd",
         "fail",
-        "fail ends a query with an error if rows are parked when its input is used up. log ends it"
-            + " without one."),
+        "fail ends a query with the trigger availableNow or once with an error if rows are parked in"
+            + " the end. log ends it without one."),
     REBALANCE(
         "rebalance",
         "auto",

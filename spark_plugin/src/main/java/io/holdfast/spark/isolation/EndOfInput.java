@@ -15,22 +15,28 @@ import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution;
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecutionContext;
 import org.apache.spark.sql.execution.streaming.runtime.MultiBatchExecutor;
+import org.apache.spark.sql.execution.streaming.runtime.SingleBatchExecutor;
+import org.apache.spark.sql.execution.streaming.runtime.TriggerExecutor;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import scala.Function1;
 
 /**
- * Spark's trigger of a query that ends when its input is used up. Rows that are parked then end it
- * with an error, because no later batch is to come.
+ * Spark's trigger of a query that ends after one batch, or when its input is used up. Rows that are
+ * parked then end it with an error, because no later batch is to come.
  */
 public final class EndOfInput extends MultiBatchExecutor {
   private static final long serialVersionUID = 1L;
   private static final Logger LOG = LoggerFactory.getLogger(EndOfInput.class);
 
+  /** Whether the query ends after one batch. */
+  private final boolean once;
+
   private final Path checkpoint;
   private final transient Configuration conf;
 
-  private EndOfInput(Path checkpoint, Configuration conf) {
+  private EndOfInput(boolean once, Path checkpoint, Configuration conf) {
+    this.once = once;
     this.checkpoint = checkpoint;
     this.conf = conf;
   }
@@ -43,16 +49,23 @@ public final class EndOfInput extends MultiBatchExecutor {
     }
     Object query =
         SparkSession.active().sharedState().activeStreamingQueries().get(UUID.fromString(id));
-    if (query instanceof MicroBatchExecution batches
-        && batches.triggerExecutor() instanceof MultiBatchExecutor
-        && !(batches.triggerExecutor() instanceof EndOfInput)) {
-      batches.triggerExecutor_$eq(new EndOfInput(checkpoint, conf));
+    if (!(query instanceof MicroBatchExecution batches)) {
+      return;
+    }
+    TriggerExecutor trigger = batches.triggerExecutor();
+    boolean once = trigger instanceof SingleBatchExecutor;
+    if (once || trigger instanceof MultiBatchExecutor && !(trigger instanceof EndOfInput)) {
+      batches.triggerExecutor_$eq(new EndOfInput(once, checkpoint, conf));
     }
   }
 
   @Override
   public void execute(Function1<MicroBatchExecutionContext, Object> batch) {
-    super.execute(batch);
+    if (once) {
+      runOneBatch(batch);
+    } else {
+      super.execute(batch);
+    }
     String parked;
     try {
       parked = parked();
@@ -64,7 +77,7 @@ public final class EndOfInput extends MultiBatchExecutor {
     }
     String message =
         String.format(
-            "The input is used up, and rows are parked in %1$s: %2$s. Repair the program and start"
+            "The query ends, and rows are parked in %1$s: %2$s. Repair the program and start"
                 + " the query again: the rows come with its next batch, which needs new input."
                 + " `holdfast parked %1$s` shows them. With isolation_end='log' the query ends"
                 + " without this error.",
