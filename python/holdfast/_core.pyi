@@ -272,11 +272,14 @@ class InFlight:
 
 @final
 class Staged:
-    def __new__(cls, path: str, target: str, rows: int, bytes: int) -> Self: ...
+    def __new__(
+        cls, path: str, target: str, rows: int, bytes: int, *, output: str = ""
+    ) -> Self: ...
     path: Final[str]
     target: Final[str]
     rows: Final[int]
     bytes: Final[int]
+    output: Final[str]
     def __getnewargs_ex__(self) -> tuple[tuple[str, str, int, int], dict[str, object]]: ...
 
 @final

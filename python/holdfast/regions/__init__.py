@@ -45,6 +45,7 @@ __all__ = [
     "RegionalWriter",
     "Restore",
     "SavepointError",
+    "SideOutput",
     "SinkFailedError",
     "SinkFencedError",
     "Stage",

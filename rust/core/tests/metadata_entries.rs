@@ -123,6 +123,7 @@ fn staged_files_have_two_paths() {
                 target: target.to_owned(),
                 rows: 0,
                 bytes: 0,
+                output: String::new(),
             }],
             ..empty_region("r", 1)
         });

@@ -15,7 +15,7 @@ import holdfast
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.base.clock import now_ms
 from holdfast.regions.coordinator import RegionStarted
-from holdfast.regions.protocol.orders import AttemptOrder, TaskOptions
+from holdfast.regions.protocol.orders import AttemptOrder, OutputPlan, TaskOptions
 from holdfast.regions.runners import local
 from holdfast.regions.runners.local import LocalRunner
 from holdfast.regions.sinks import ParquetSink
@@ -51,7 +51,9 @@ def test_an_attempt_that_is_over_begins_no_other_task(
     plan = (
         holdfast.regional(region_by="region")
         .apply(RunningCount(), schema=COUNTED)
-        ._chain.plan("test", ParquetSink(tmp_path / "out"), TaskOptions())
+        ._chain.plan(
+            "test", [OutputPlan("", COUNTED, ParquetSink(tmp_path / "out"))], TaskOptions()
+        )
     )
     empty = CheckpointMetadata(1, -1, "checkpoint", 0, b"", {}).to_bytes()
     order = AttemptOrder(attempt=2, created_ms=now_ms(), base=empty)

@@ -51,10 +51,14 @@ def check(pipeline: dict[str, Any], flushed: Sequence[tuple[str, int, int, int]]
         rows = [tuple(row) for row in seen["rows"]]
         assert len(set(rows)) == len(rows), "no row is doubled"
         assert set(rows) <= set(wanted), "what can be read is right"
+        emitted = [tuple(row) for row in seen["ids"]]
+        assert len(set(emitted)) == len(emitted), "no row of the side output is doubled"
         assert seen["finished"] in (0, len(REGIONS)), "all regions finish at once, or none"
         assert seen["finished"] or set(rows) <= set(EXPECTED), "nothing is published before that"
-    assert [tuple(row) for row in pipeline["after"][-1]["rows"]] == wanted
-    assert pipeline["after"][-1]["finished"] == len(flushed)
+    last = pipeline["after"][-1]
+    assert [tuple(row) for row in last["rows"]] == wanted
+    assert [tuple(row) for row in last["ids"]] == [row[:2] for row in EXPECTED]
+    assert last["finished"] == len(flushed)
     check_files(pipeline)
 
 
@@ -79,7 +83,7 @@ def check_files(pipeline: dict[str, Any]) -> None:
     assert len([name for name in metadata if not name.endswith(leftover)]) == 1
     assert len(metadata) <= 2
     assert pipeline["files"]["ckpt/segments"] == pipeline["needed"], "no file is left over"
-    assert pipeline["files"]["out/_holdfast"] == []
+    assert pipeline["files"]["out/_holdfast"] == pipeline["files"]["ids/_holdfast"] == []
 
 
 def some_or_all(step: int) -> Any:

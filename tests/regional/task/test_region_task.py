@@ -20,7 +20,13 @@ from holdfast._core import (
 from holdfast.regions.base.clock import now_ms
 from holdfast.regions.coordinator import Acked, Declined, Event, RegionStarted
 from holdfast.regions.protocol.answers import Answer
-from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, EndedAttempt, TaskOptions
+from holdfast.regions.protocol.orders import (
+    AttemptOrder,
+    ClosingOrder,
+    EndedAttempt,
+    OutputPlan,
+    TaskOptions,
+)
 from holdfast.regions.sinks import ParquetSink
 from holdfast.regions.task.region_task import OperatorCache, RegionTask
 from support.regional.hooks import Hooks
@@ -80,7 +86,7 @@ def run(
     plan = (
         holdfast.regional(region_by="region")
         .apply(Troubled(hooks), schema=COUNTED)
-        ._chain.plan("test", ParquetSink(path / "out"), TaskOptions())
+        ._chain.plan("test", [OutputPlan("", COUNTED, ParquetSink(path / "out"))], TaskOptions())
     )
     told: list[list[Event]] = []
 

@@ -48,14 +48,13 @@ class Remote:
     #: The same as files here, where it is such.
     objects: Path | None
 
-    @property
-    def output(self) -> Path | HadoopPath:
-        return HadoopPath(f"{self.uri}/out") if self.objects is None else self.objects / "out"
+    def output(self, name: str) -> Path | HadoopPath:
+        return HadoopPath(f"{self.uri}/{name}") if self.objects is None else self.objects / name
 
-    def rows(self) -> list[Row]:
-        """What a reader sees, sorted."""
+    def rows(self, name: str = "out") -> list[Row]:
+        """What a reader of an output sees, sorted."""
         found: list[Row] = []
-        for file in self.output.iterdir():
+        for file in self.output(name).iterdir():
             if not file.name.endswith(".parquet"):
                 continue
             table = pq.read_table(io.BytesIO(file.read_bytes()))
@@ -80,6 +79,7 @@ def job(folder: Path, remote: Remote, *arguments: str) -> int:
     """Exit code of the job with checkpoint and output on the remote file system."""
     settings = [f"--set={key}={value}" for key, value in remote.settings.items()]
     places = ["--checkpoint", f"{remote.uri}/ckpt", "--output", f"{remote.uri}/out"]
+    places += ["--ids", f"{remote.uri}/ids"]
     return run_job(folder, *places, *settings, *arguments, more=remote.environment)
 
 
@@ -114,6 +114,7 @@ def test_driver_killed_at_one_point_after_the_other(
         assert set(rows) <= set(expected(batches))
     assert job(tmp_path, remote, "--master", "local[1]") == 0, log_of(tmp_path)
     assert remote.rows() == expected(batches)
+    assert remote.rows("ids") == [row[:2] for row in expected(batches)]
     shown, _, told = remote.commands(
         *([command, "--json", f"{remote.uri}/ckpt"] for command in ("show", "verify", "history"))
     )

@@ -132,6 +132,10 @@ IN_ORDER = {
         Step("pasted", "import json\nimport os\nimport shutil", everywhere=True),
         Step("printed", "100000 5", everywhere=True),
     ),
+    "docs/regional/side-outputs.md": (
+        Step("pasted", "class Alarms(holdfast.Operator):", everywhere=True),
+        Step("printed", "plausible 99", everywhere=True),
+    ),
     "docs/regional/file-splits.md": (
         Step("pasted", "source = holdfast.FileSplits(", everywhere=True),
     ),

@@ -28,7 +28,7 @@ from holdfast.regions.driver.coordinator_host import CoordinatorHost
 from holdfast.regions.driver.pipeline_driver import PipelineDriver
 from holdfast.regions.files.folders import CheckpointFolders
 from holdfast.regions.files.mounted import MountedPath
-from holdfast.regions.protocol.orders import PipelinePlan, StagePlan
+from holdfast.regions.protocol.orders import OutputPlan, PipelinePlan, StagePlan
 from support.regional.coordinator_enumerator import SPLITS, Enumerator
 from support.regional.coordinator_oracle import Content, Oracle, Told
 from support.regional.coordinator_regions import (
@@ -212,7 +212,8 @@ class World:
     def plan(self) -> PipelinePlan:
         sink: Any = Location("out")
         stage = StagePlan("stats", b"", pa.schema([]))
-        return PipelinePlan(PIPELINE, "0" * 32, ("region",), (stage,), sink)
+        output = OutputPlan("", stage.schema, sink)
+        return PipelinePlan(PIPELINE, "0" * 32, ("region",), (stage,), (output,))
 
     # --- one attempt ------------------------------------------------------------------------------
 

@@ -41,6 +41,8 @@ FLUSHED = [
     (region, NONE, sum(row[0] == region for rows in BATCHES for row in rows), NONE)
     for region in REGIONS
 ]
+#: The rows of the side output, which has all rows.
+IDS = pa.schema([("region", pa.string()), ("id", pa.int64())])
 #: What fails: region r01 in this batch, once.
 FAILING = range(1000, 2000)
 #: An array too large to be kept in the metadata, so that there are segments.
@@ -68,6 +70,7 @@ class WithBallast(hf.Operator):
 
     def open(self, ctx: hf.OperatorContext) -> None:
         super().open(ctx)
+        self.ctx = ctx
         self.ballast = ctx.state.array("ballast", shape=(BALLAST,), dtype="int64")
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -86,6 +89,7 @@ class Ballasted(WithBallast, RunningCount):
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         self.check()
+        self.ctx.emit("ids", batch.select(["region", "id"]))
         yield from super().process(batch)
 
     def is_to_fail(self, first_id: int) -> bool:
@@ -122,7 +126,9 @@ def run_rows(folder: Path, comes_to: Callable[[str], None], *, data_ends: bool) 
     """Gives all batches from the start: those that a checkpoint has are skipped (R74)."""
     pipeline = hf.regional(region_by="region")
     operator = Ballasted(folder / "mark")
-    with opened(pipeline.apply(operator, schema=COUNTED, name="count"), folder) as query:
+    counted = pipeline.apply(operator, schema=COUNTED, name="count")
+    ids = counted.side("ids", schema=IDS).write_parquet(folder / "ids")
+    with opened(ids, folder) as query:
         for number, rows in enumerate(BATCHES):
             query.run_batch(partitions_of(rows, 2), batch_id=number)
         if not data_ends:
@@ -189,7 +195,8 @@ def seen_in(folder: Path) -> dict[str, Any]:
     verdicts = [verification.verify(number, lambda done, of: None) for number in ids]
     entries = read_metadata(checkpoint, ids[-1]).regions.values() if ids else ()
     return {
-        "rows": output_of(folder / "out") if (folder / "out").exists() else [],
+        "rows": output_of(folder / "out"),
+        "ids": output_of(folder / "ids"),
         "checkpoints": ids,
         "finished": sum(entry.finished for entry in entries),
         "damage": [damage.message for verdict in verdicts for damage in verdict.damage],
@@ -204,7 +211,7 @@ def files_of(folder: Path) -> dict[str, list[str]]:
             for path in (folder / part).rglob("*")
             if path.is_file() and not path.name.endswith("-00000000.hf")
         )
-        for part in ("ckpt/segments", "ckpt/metadata", "out/_holdfast")
+        for part in ("ckpt/segments", "ckpt/metadata", "out/_holdfast", "ids/_holdfast")
     }
 
 

@@ -64,6 +64,8 @@ DRAINING = -1
 #: The point of each batch at which an executor or a worker dies; the first batch starts them.
 DEATHS_OF_OTHERS = {**dict(enumerate(POINTS_OF_OTHERS, start=1)), DRAINING: "metadata"}
 Files = Sequence[tuple[str, str, int]]
+#: Columns of the side output, which gets every row.
+IDS = pa.schema([("region", pa.string()), ("id", pa.int64())])
 #: More than fits into the metadata, so that there are segments.
 BALLAST = 300
 #: In which there must be an executor or a worker to kill.
@@ -78,6 +80,7 @@ class Ballasted(RunningCount):
 
     def open(self, ctx: holdfast.OperatorContext) -> None:
         super().open(ctx)
+        self.emit = ctx.emit
         self.ballast = ctx.state.array("ballast", shape=(BALLAST,), dtype="int64")
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -90,6 +93,7 @@ class Ballasted(RunningCount):
             mark.touch()
             raise RuntimeError("in trouble, once")
         self.ballast += batch.num_rows
+        self.emit("ids", batch.select(["region", "id"]))
         yield from super().process(batch)
 
 
@@ -266,6 +270,7 @@ def main() -> None:
     parser.add_argument("--pause", type=float, default=0, help="seconds between two batches")
     parser.add_argument("--checkpoint", help="path or URI (default: in the folder)")
     parser.add_argument("--output", help="path or URI (default: in the folder)")
+    parser.add_argument("--ids", help="the same for the side output")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings")
     parser.add_argument("--rows-per-batch", type=int, help="to read from Kafka")
     args = parser.parse_args()
@@ -293,6 +298,8 @@ def main() -> None:
     query = (
         holdfast.regional(source(spark, args), region_by="region")
         .apply(operator(folder / "marks"), schema=COUNTED, name="count")
+        .side("ids", schema=IDS)
+        .write_parquet(args.ids or folder / "ids")
         .write_parquet(args.output or folder / "out")
         .start(
             args.checkpoint or folder / "ckpt",

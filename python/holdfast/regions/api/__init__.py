@@ -4,7 +4,10 @@
 
 from holdfast.regions.api.begin import regional as regional
 from holdfast.regions.api.options import PipelineOptions as PipelineOptions
-from holdfast.regions.api.pipeline import RegionalPipeline as RegionalPipeline
+from holdfast.regions.api.pipeline import (
+    RegionalPipeline as RegionalPipeline,
+    SideOutput as SideOutput,
+)
 from holdfast.regions.api.writer import RegionalWriter as RegionalWriter
 from holdfast.regions.base.errors import (
     FolderInUseError as FolderInUseError,

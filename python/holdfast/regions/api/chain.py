@@ -3,37 +3,60 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from holdfast.regions.protocol.orders import PipelinePlan, StagePlan, TaskOptions, code_of
-from holdfast.regions.sinks import TwoPhaseSink
+from holdfast.regions.protocol.orders import (
+    OutputPlan,
+    PipelinePlan,
+    StagePlan,
+    TaskOptions,
+    code_of,
+)
+from holdfast.regions.sinks.destination import Destination
 from holdfast.regions.splits import FileSplits
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
+class ChosenOutput:
+    """An output as its user named it; `name` of the side output, empty for the main one."""
+
+    name: str
+    schema: pa.Schema
+    destination: Destination
+
+
+@dataclass(frozen=True)
 class Chain:
-    """The source of a pipeline, and the operators behind it, first to last.
+    """The source of a pipeline, the operators behind it, first to last, and its side outputs.
 
     The source is None for a pipeline that is given rows. `region_by` are the columns that identify
-    a row's region. Operators are encoded when the pipeline starts.
+    a row's region. Operators are encoded when the pipeline starts. `bad_rows` is the side output
+    that takes rejected rows, if there is one.
     """
 
     source: DataFrame | FileSplits | None
     region_by: tuple[str, ...]
     operators: tuple[StagePlan, ...] = ()
+    sides: tuple[ChosenOutput, ...] = ()
+    bad_rows: str = ""
 
-    def plan(self, pipeline: str, sink: TwoPhaseSink, options: TaskOptions) -> PipelinePlan:
+    def plan(
+        self, pipeline: str, outputs: Sequence[OutputPlan], options: TaskOptions
+    ) -> PipelinePlan:
         """Return everything that tasks need."""
         return PipelinePlan(
             pipeline=pipeline,
             run=uuid.uuid4().hex,
             region_by=self.region_by,
             stages=tuple(replace(one, operator=code_of(one.given)) for one in self.operators),
-            sink=sink,
+            outputs=tuple(outputs),
+            bad_rows=self.bad_rows,
             options=options,
             splits=self.source.reader() if isinstance(self.source, FileSplits) else None,
         )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
+
+import pyarrow as pa
+import pyarrow.types as pat
 
 from holdfast._checks import whole_number
-from holdfast.regions.api.chain import Chain
+from holdfast.regions.api.chain import Chain, ChosenOutput
+from holdfast.regions.api.destinations import Written
 from holdfast.regions.api.writer import RegionalWriter
 from holdfast.regions.base.normal_form import normal_schema
 from holdfast.regions.base.owners import IN_FLIGHT_OPERATOR, MAX_NAME_BYTES
@@ -16,23 +20,14 @@ from holdfast.regions.base.schemas import arrow_schema, schema_of_columns
 from holdfast.regions.base.splitting import column_names, require_keys
 from holdfast.regions.graph.spec import ARROW
 from holdfast.regions.protocol.orders import StagePlan, instance_name
-from holdfast.regions.sinks import (
-    DEFAULT_COMPRESSION,
-    CheckpointId,
-    Compression,
-    ParquetSink,
-    TwoPhaseSink,
-)
-from holdfast.regions.sinks.delta import DeltaSink, require_deltalake
-from holdfast.regions.sinks.destination import FunctionDestination, SinkDestination
-from holdfast.regions.sinks.kafka import KafkaDestination
-from holdfast.regions.sinks.kafka_options import Unsettled, require_settings
-from holdfast.regions.sinks.kafka_records import RecordColumns
+from holdfast.regions.sinks.destination import Destination
 from holdfast.regions.splits import FileSplits
 from holdfast.regions.task.operators import Operator
 
+_SIDE_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
 
-class RegionalPipeline:
+
+class RegionalPipeline(Written[RegionalWriter]):
     """A chain of operators over the rows of a stream, with checkpoints by region.
 
     Made by `holdfast.regional`. Every method returns a new pipeline.
@@ -105,6 +100,76 @@ class RegionalPipeline:
         added = StagePlan(chosen, b"", declared, instances, columns, operator)
         return RegionalPipeline(replace(self._chain, operators=(*before, added)))
 
+    def side(self, name: str, *, schema: Any) -> SideOutput:
+        """Declare a side output, which takes the rows that operators give to `ctx.emit`.
+
+        Its rows are published with the same checkpoint as those of the main output, and each
+        exactly once, as `OutputTag` does in Flink.
+
+        Parameters
+        ----------
+        name : str
+            Unique in the pipeline, at most 64 letters, digits, ``_`` and ``-``, a letter first.
+        schema : pyarrow.Schema, pyspark.sql.types.StructType or str
+            Schema of its rows, in the forms that `apply` takes.
+
+        Returns
+        -------
+        SideOutput
+            Its ``write_...`` methods say where the rows go, and return the pipeline.
+
+        Raises
+        ------
+        ValueError
+            If the name is taken or not allowed.
+
+        Examples
+        --------
+        >>> pipeline = pipeline.side("late", schema="device string, ts timestamp").write_parquet(
+        ...     "out/late"
+        ... )
+        """
+        if not isinstance(name, str) or not _SIDE_NAME.fullmatch(name):
+            raise ValueError(
+                f"a side output cannot be named {name!r}: expected a letter, and up to 63 letters, "
+                "digits, '_' and '-' behind it"
+            )
+        if name in (side.name for side in self._chain.sides):
+            raise ValueError(f"the pipeline has a side output {name!r} already")
+        return SideOutput(self._chain, name, normal_schema(arrow_schema(schema)))
+
+    def on_bad_row(self, side: str) -> RegionalPipeline:
+        """Let a side output take the rows that operators give to `ctx.reject`.
+
+        Without it, an operator that rejects rows fails, and its region falls back.
+
+        Parameters
+        ----------
+        side : str
+            Name of a side output that was declared before. Its schema is that of the rejected rows
+            with one more column, ``reason``, of strings.
+
+        Raises
+        ------
+        ValueError
+            If there is no such side output, or it has no such column.
+        """
+        found = next((one for one in self._chain.sides if one.name == side), None)
+        if found is None:
+            known = ", ".join(one.name for one in self._chain.sides) or "none"
+            raise ValueError(
+                f"on_bad_row({side!r}): there is no such side output (declared: {known}); declare "
+                f"it first, with .side({side!r}, schema=...)"
+            )
+        if "reason" not in found.schema.names or not pat.is_string(
+            found.schema.field("reason").type
+        ):
+            raise ValueError(
+                f"on_bad_row({side!r}): its schema needs a column 'reason' of strings, beside the "
+                "columns of the rows that are rejected"
+            )
+        return RegionalPipeline(replace(self._chain, bad_rows=side))
+
     def start(self, *_: object, **__: object) -> NoReturn:
         """Raise an error: the pipeline has no sink yet, and `RegionalWriter.start` starts it.
 
@@ -120,6 +185,9 @@ class RegionalPipeline:
         )
 
     open_local = start
+
+    def _written_to(self, destination: Destination) -> RegionalWriter:
+        return RegionalWriter(self._chain, destination)
 
     def _require_route(self, operator: str, columns: Sequence[str], *, routed: bool) -> None:
         """Check that the next operator's rows can go by these columns, if the rows are known."""
@@ -140,162 +208,21 @@ class RegionalPipeline:
         if routed:
             require_keys(known, columns, of=of)
 
-    def write_parquet(
-        self, path: str | Path, *, compression: Compression = DEFAULT_COMPRESSION
-    ) -> RegionalWriter:
-        """Write the last operator's rows as Parquet files, each row exactly once.
 
-        Parameters
-        ----------
-        path : str or Path
-            Output folder. Readers never see rows of an unfinished checkpoint. A `Path` is mounted
-            on driver and executors; a string is a URI, or a path of Spark's default file system.
-        compression : str, default "zstd"
-            Codec, as in ``pyarrow.parquet.write_table``.
+class SideOutput(Written[RegionalPipeline]):
+    """A side output of a pipeline, whose destination is still to be named.
 
-        Notes
-        -----
-        The start refuses columns that Spark or PyArrow would read as another type, such as
-        ``timestamp[ns]`` and durations; see "Types in Parquet files" in docs/regional/sinks.md.
-        """
-        sink = ParquetSink(path, compression=compression)
-        return RegionalWriter(self._chain, SinkDestination(sink, named=path))
+    Made by `RegionalPipeline.side`. Every method returns the pipeline.
+    """
 
-    def write_delta(
-        self, path: str | Path, *, compression: Compression = DEFAULT_COMPRESSION
-    ) -> RegionalWriter:
-        """Append the last operator's rows to a Delta table, each row exactly once.
+    def __init__(self, chain: Chain, name: str, schema: pa.Schema) -> None:
+        self._chain = chain
+        self._name = name
+        self._schema = schema
 
-        Workers write the files. The driver adds the files of a checkpoint in one entry of the
-        table's log, together with the id of the checkpoint. The first rows create the table. Runs
-        on every Spark, because it does not use Delta's connector. Needs deltalake on the driver
-        (the extra ``delta``).
-
-        Parameters
-        ----------
-        path : str or Path
-            Folder of the table, on a file system that is mounted on driver and executors. One
-            pipeline at a time appends to it with this; others may write to it by other means.
-        compression : str, default "zstd"
-            Codec, as in ``pyarrow.parquet.write_table``.
-
-        Raises
-        ------
-        ImportError
-            If deltalake is not installed.
-        ValueError
-            If only Spark reaches the folder. The start checks that rows fit the table.
-        """
-        require_deltalake()
-        sink = DeltaSink(path, compression=compression)
-        return RegionalWriter(self._chain, SinkDestination(sink))
-
-    def write_to(self, sink: TwoPhaseSink) -> RegionalWriter:
-        """Write the last operator's rows to a two-phase sink, such as one of your own.
-
-        Parameters
-        ----------
-        sink : TwoPhaseSink
-            Stages rows on workers and commits them on the driver, checkpoint by checkpoint.
-            `holdfast.TwoPhaseSink` says how each row reaches it exactly once. The sink travels to
-            the workers by pickling.
-
-        Raises
-        ------
-        TypeError
-            If it is no `TwoPhaseSink`.
-        """
-        if not isinstance(sink, TwoPhaseSink):
-            raise TypeError(
-                f"write_to() takes an instance of holdfast.TwoPhaseSink, not {type(sink).__name__}"
-            )
-        return RegionalWriter(self._chain, SinkDestination(sink))
-
-    def write_kafka(
-        self,
-        topic: str,
-        *,
-        bootstrap_servers: str,
-        transactional_id: str,
-        value: str = "value",
-        key: str | None = None,
-        headers: str | None = None,
-        partition: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        unsettled: Unsettled = "fail",
-    ) -> RegionalWriter:
-        """Write the last operator's rows to a topic of Kafka, each row exactly once.
-
-        The driver writes the rows of a checkpoint in one transaction, so a consumer with
-        ``isolation.level=read_committed`` sees all of them or none, and each once. The transaction
-        has a marker, too: an offset of the consumer group ``holdfast-<transactional_id>``, which a
-        start reads after a crash. Needs confluent-kafka on the driver (the extra ``kafka``).
-
-        Parameters
-        ----------
-        topic : str
-            An existing topic.
-        bootstrap_servers : str
-            Brokers to ask first: ``host:port``, separated by commas.
-        transactional_id : str
-            Identity of this pipeline for the brokers, the same after every restart. A second
-            pipeline with it is refused; of two starts of this pipeline, the later fences the
-            earlier.
-        value : str, default "value"
-            Column of the values: binary or string. A null is a tombstone.
-        key : str, optional
-            Column of the keys: binary or string. Rows with equal keys go to the same partition, as
-            from Java's producers, and keep the order of their region.
-        headers : str, optional
-            Column of the headers: ``array<struct<key: string, value: binary>>``.
-        partition : str, optional
-            Column of the partitions: int. A null lets the key decide.
-        options : mapping of str to Any, optional
-            Settings of librdkafka for security, compression, sizes and timeouts, such as
-            ``{"security.protocol": "SASL_SSL", "compression.type": "zstd"}``. They stay in the
-            driver's process: no checkpoint, log or task has them. ``transaction.timeout.ms`` is 5
-            minutes unless it is given: the transaction of a checkpoint has to end within it.
-        unsettled : {"fail", "again", "skip"}, default "fail"
-            How a start treats a checkpoint if nothing says whether it was committed: the
-            transactional id is another one than before, or its marker has expired.
-
-        Raises
-        ------
-        ImportError
-            If confluent-kafka is not installed.
-        ValueError
-            If an argument is not allowed. Columns and the topic are checked at the start.
-        """
-        columns = RecordColumns(value, key=key, headers=headers, partition=partition)
-        given = {name: _of_python(value) for name, value in (options or {}).items()}
-        settings = {**given, "bootstrap.servers": bootstrap_servers}
-        require_settings(topic, transactional_id, given, bootstrap_servers, unsettled)
-        destination = KafkaDestination(topic, transactional_id, columns, settings, unsettled)
-        return RegionalWriter(self._chain, destination)
-
-    def foreach_batch(self, function: Callable[[Any, CheckpointId], None]) -> RegionalWriter:
-        """Hand the last operator's rows to a function on the driver, checkpoint by checkpoint.
-
-        Parameters
-        ----------
-        function : callable
-            Takes the rows that a completed checkpoint publishes, as a DataFrame (as a
-            ``pyarrow.Table`` without Spark), and the checkpoint's id, an ``int`` that also has
-            ``batch_id`` and ``pipeline_id``, see `CheckpointId`. The DataFrame can be read until
-            the function returns.
-
-        Notes
-        -----
-        The function is called at least once for every completed checkpoint with rows, one call at
-        a time, in the order of ids. It is called again with the same id and the same rows if the
-        process ends before it noted the function's return. An exception of the function ends the
-        query; the next start calls it again. So every row has its effect once if the function
-        ignores calls with ``(pipeline_id, checkpoint)`` that it has seen before.
-
-        After ``start(checkpoint_id=...)`` or ``start(restore=...)`` the rows since that checkpoint
-        come again, under new ids; a warning names checkpoints whose rows the function has had.
-        """
-        return RegionalWriter(self._chain, FunctionDestination(function))
+    def _written_to(self, destination: Destination) -> RegionalPipeline:
+        side = ChosenOutput(self._name, self._schema, destination)
+        return RegionalPipeline(replace(self._chain, sides=(*self._chain.sides, side)))
 
 
 def _may_be_named(name: object, parallelism: int) -> bool:
@@ -316,8 +243,3 @@ def _require_columns(of: str, wanted: Sequence[str], there: Sequence[str]) -> No
         raise ValueError(
             f"{of} names {', '.join(missing)}, but its rows have the columns {', '.join(there)}"
         )
-
-
-def _of_python(value: Any) -> Any:
-    """Return a number of NumPy as one of Python, as clients in C demand."""
-    return value.item() if type(value).__module__ == "numpy" else value

@@ -10,9 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import pyarrow as pa
+
 from holdfast._checks import optional_int, require_bool, require_int
 from holdfast._sessions import require_classic_session
-from holdfast.regions.api.chain import Chain
+from holdfast.regions.api.chain import Chain, ChosenOutput
 from holdfast.regions.api.options import PipelineOptions
 from holdfast.regions.checkpoint.begin_from import Restore, begin_from, finish_claim
 from holdfast.regions.checkpoint.claim import held
@@ -27,9 +29,13 @@ from holdfast.regions.driver.coordinator_host import CoordinatorHost
 from holdfast.regions.driver.pipeline_driver import PipelineDriver
 from holdfast.regions.driver.task_runner import TaskRunner
 from holdfast.regions.files import modes
-from holdfast.regions.files.folders import SEGMENTS_FOLDER, CheckpointFolders
+from holdfast.regions.files.folders import (
+    SEGMENTS_FOLDER,
+    CheckpointFolders,
+    output_property,
+)
 from holdfast.regions.files.paths import any_folder, local_folder, require_nameable
-from holdfast.regions.protocol.orders import PipelinePlan, TaskOptions
+from holdfast.regions.protocol.orders import OutputPlan, PipelinePlan, TaskOptions
 from holdfast.regions.runners.local import LocalQuery, LocalRunner
 from holdfast.regions.runners.spark.plan import planned_exchanges
 from holdfast.regions.runners.spark.preflight import (
@@ -40,12 +46,10 @@ from holdfast.regions.runners.spark.preflight import (
 )
 from holdfast.regions.runners.spark.query import RegionalQuery
 from holdfast.regions.runners.spark.runner import SparkRunner, run_on_a_worker
-from holdfast.regions.sinks import (
-    TwoPhaseSink,
-    local_delivery,
-    spark_delivery,
-)
-from holdfast.regions.sinks.destination import Delivery, Destination
+from holdfast.regions.sinks import local_delivery, spark_delivery
+from holdfast.regions.sinks.destination import Delivery, Destination, Output
+from holdfast.regions.sinks.owner import OutputOwner
+from holdfast.regions.sinks.publisher import Publishers
 from holdfast.regions.splits import FileSplits, SplitEnumerator
 from holdfast.regions.splits.assignment import SOURCE_OPERATOR
 from holdfast.regions.task import array_modules
@@ -66,7 +70,8 @@ class RegionalWriter:
 
     def __init__(self, chain: Chain, output: Destination) -> None:
         self._chain = chain
-        self._output = output
+        schema = chain.operators[-1].schema if chain.operators else pa.schema([])
+        self._outputs = (ChosenOutput("", schema, output), *chain.sides)
 
     def open_local(
         self,
@@ -122,7 +127,7 @@ class RegionalWriter:
             )
         root = local_folder(checkpoint)
         folders = CheckpointFolders(root)
-        if named := self._output.spark_only:
+        if named := " and ".join(filter(None, (it.destination.spark_only for it in self._outputs))):
             raise ValueError(
                 f"{named} is not allowed without Spark, which alone reaches this file system: give "
                 "it a pathlib.Path, or use start()"
@@ -226,7 +231,8 @@ class RegionalWriter:
             session = source.sparkSession
             require_application(session, settings.name, gpu=gpu)
             modes.follow(hadoop_umask(session))
-            self._output.require_place()
+            for chosen in self._outputs:
+                chosen.destination.require_place()
             if settings.regional and (found := planned_exchanges(source)):
                 warnings.warn(
                     f"rows of different regions meet in {found[0].description}, so the pipeline "
@@ -281,13 +287,16 @@ class RegionalWriter:
     ) -> tuple[PipelineDriver, Runner]:
         """Return the driver, with its checkpoint restored; `opened` takes the objects to close."""
         _require_own_folder(folders)
-        begun = self._output.begin(folders, delivery, opened)
-        publisher, output = begun.publisher, begun.ownership
+        self._require_apart()
+        outputs = [
+            chosen.destination.begin(chosen.name, folders, delivery, opened)
+            for chosen in self._outputs
+        ]
         coordinators = {} if enumerator is None else {SOURCE_OPERATOR: enumerator}
         host = CoordinatorHost(coordinators, timeout_s=settings.region_timeout.total_seconds())
         opened.callback(host.close)
         tasks = settings.tasks(gpu=gpu, gather_ms=folders.gather_ms)
-        plan, topology = self._prepared(settings, begun.sink, host, tasks)
+        plan, topology = self._prepared(settings, outputs, host, tasks)
         with ExitStack() as beginning:
             if restore is not None:
                 if restore.mode == "claim":
@@ -295,9 +304,8 @@ class RegionalWriter:
                 begin_from(
                     restore,
                     plan,
-                    publisher,
+                    outputs,
                     folders,
-                    output,
                     max_file_bytes=settings.max_file_bytes,
                     compare=compare,
                 )
@@ -305,12 +313,13 @@ class RegionalWriter:
                 ids = folders.ids()
                 choose(ids, checkpoint_id, folders.root)
                 self._warn_of_rows_again(checkpoint_id, [id for id in ids if id > checkpoint_id])
-            owner, folders = own_folders(folders, plan, output, opened)
+            owner, folders = own_folders(folders, plan.pipeline, outputs, opened)
             if restore is not None:
                 finish_claim(restore, folders)
+        owned = {output.name: output.ownership for output in outputs if output.ownership}
         marks = {
             "checkpoint": folders.identity.local,
-            "output": None if output is None else output.mounted_file,
+            **{output_property(name): place.mounted_file for name, place in owned.items()},
         }
         plan = replace(plan, marks={of: at for of, at in marks.items() if at is not None})
         runner = runner_of(plan)
@@ -323,13 +332,25 @@ class RegionalWriter:
             settings.coordinator(dropped_together=folders.dropped_together),
             folders,
             runner,
-            publisher,
+            Publishers({output.name: output.publisher for output in outputs}),
             host,
             history=history,
-            may_publish=None if output is None else partial(output.require_still, owner),
+            may_publish=partial(_require_still, outputs, owner),
         )
         driver.start(checkpoint_id=checkpoint_id, verify=settings.verify_state, compare=compare)
         return driver, runner
+
+    def _require_apart(self) -> None:
+        """Check that no two outputs of the pipeline write to the same place."""
+        places: dict[str, str] = {}
+        for chosen in self._outputs:
+            of = f"side output {chosen.name!r}" if chosen.name else "the main output"
+            if (place := chosen.destination.place) and (
+                other := places.setdefault(place, of)
+            ) != of:
+                raise ValueError(
+                    f"{other} and {of} both write to {place}: give each a place of its own"
+                )
 
     def _enumerator(self) -> SplitEnumerator | None:
         """Return the coordinator of the source, if it has one."""
@@ -365,7 +386,8 @@ class RegionalWriter:
 
     def _warn_of_rows_again(self, checkpoint: int, given_up: Sequence[int]) -> None:
         """Warn if output of checkpoints that are given up cannot be taken back."""
-        if given_up and (stays := self._output.stays):
+        stays = " and ".join(filter(None, (chosen.destination.stays for chosen in self._outputs)))
+        if given_up and stays:
             warnings.warn(
                 f"going back to checkpoint {checkpoint} gives up {len(given_up)} newer ones, and "
                 f"{stays} cannot be taken back: rows since then come again",
@@ -375,7 +397,7 @@ class RegionalWriter:
     def _prepared(
         self,
         settings: PipelineOptions,
-        sink: TwoPhaseSink,
+        outputs: Sequence[Output],
         host: CoordinatorHost,
         tasks: TaskOptions,
     ) -> tuple[PipelinePlan, Topology]:
@@ -390,8 +412,13 @@ class RegionalWriter:
             )
         if not operators:
             raise ValueError("the pipeline has no operator: call apply(...) first")
-        self._output.require_fit(operators[-1].schema)
-        plan = self._chain.plan(settings.name, sink, tasks)
+        for chosen in self._outputs:
+            chosen.destination.require_fit(chosen.schema)
+        plans = [
+            OutputPlan(chosen.name, chosen.schema, output.sink)
+            for chosen, output in zip(self._outputs, outputs, strict=True)
+        ]
+        plan = self._chain.plan(settings.name, plans, tasks)
         coordinators = host.supports_fallback()
         layout = Layout.of(plan)
         instances = [name for stage in layout.stages for name in stage.instances]
@@ -402,6 +429,13 @@ class RegionalWriter:
             fingerprint=layout.fingerprint,
         )
         return plan, topology
+
+
+def _require_still(outputs: Sequence[Output], owner: OutputOwner) -> None:
+    """Check that no other pipeline took over an output."""
+    for output in outputs:
+        if output.ownership is not None:
+            output.ownership.require_still(owner)
 
 
 def _require_own_folder(folders: CheckpointFolders) -> None:

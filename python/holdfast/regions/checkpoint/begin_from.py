@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from holdfast.regions.checkpoint.claim import delete_claimed
 from holdfast.regions.checkpoint.copy import Adapt, copy_region, require_free, write_image
 from holdfast.regions.checkpoint.declared import RunCompare, changed_regions
 from holdfast.regions.checkpoint.delivered_again import delivered_again
+from holdfast.regions.checkpoint.dropped_outputs import require_settled
 from holdfast.regions.checkpoint.layout import LAYOUT_PROPERTY, Layout
 from holdfast.regions.checkpoint.ownership import (
     discard_unstarted,
@@ -27,18 +29,19 @@ from holdfast.regions.checkpoint.rescale import Rescaling
 from holdfast.regions.checkpoint.verify import require_intact
 from holdfast.regions.files.folders import (
     IDENTITY_PROPERTY,
-    OUTPUT_PROPERTY,
     RESTORE_MODE_PROPERTY,
     RESTORED_CHECKPOINT_PROPERTY,
     RESTORED_CREATED_PROPERTY,
     RESTORED_FROM_PROPERTY,
     RESTORED_IDENTITY_PROPERTY,
     CheckpointFolders,
+    output_property,
 )
 from holdfast.regions.files.paths import AnyPath, any_folder
 from holdfast.regions.protocol.orders import PipelinePlan
-from holdfast.regions.sinks import CheckpointId, Publisher, TwoPhaseSink
-from holdfast.regions.sinks.owner import Ownership
+from holdfast.regions.sinks import CheckpointId, TwoPhaseSink
+from holdfast.regions.sinks.destination import Output
+from holdfast.regions.sinks.owner import OutputOwner
 from holdfast.regions.sinks.publisher import named
 from holdfast.regions.sinks.sink import sink_name
 
@@ -121,9 +124,8 @@ def restore(
 def begin_from(
     origin: Restore,
     plan: PipelinePlan,
-    publisher: Publisher,
+    outputs: Sequence[Output],
     folders: CheckpointFolders,
-    output: Ownership | None,
     *,
     max_file_bytes: int,
     compare: RunCompare,
@@ -147,11 +149,14 @@ def begin_from(
         drop = plan.options.drop_undeclared_state
         adapt = Rescaling(old, new, metadata.regions, drop=drop)
         changed_regions(source, metadata, plan, old=old, run=compare)
-    identity = new_identity()
-    if output is not None:
-        output.require_free_for(successor(metadata, folders, plan, identity))
-    _publish_pending(plan.sink, publisher, source, metadata)
-    _require_no_later_output(plan.sink, metadata)
+    owner = OutputOwner(new_identity(), plan.pipeline, str(folders.root))
+    for output in outputs:
+        if output.ownership is not None:
+            output.ownership.require_free_for(successor(metadata, output, owner))
+    require_settled(metadata, source, plan)
+    for output in outputs:
+        _publish_pending(output, source, metadata)
+        _require_no_later_output(output.sink, metadata)
     write_image(
         source,
         metadata,
@@ -160,8 +165,8 @@ def begin_from(
         pipeline=plan.pipeline,
         properties={
             LAYOUT_PROPERTY: new.to_json(),
-            OUTPUT_PROPERTY: plan.sink.location,
-            IDENTITY_PROPERTY: identity,
+            **{output_property(output.name): output.sink.location for output in outputs},
+            IDENTITY_PROPERTY: owner.id,
             RESTORED_FROM_PROPERTY: str(origin.path),
             RESTORED_IDENTITY_PROPERTY: metadata.properties.get(IDENTITY_PROPERTY, ""),
             RESTORED_CHECKPOINT_PROPERTY: str(metadata.id),
@@ -172,9 +177,10 @@ def begin_from(
         adapt=adapt,
     )
     LOG.info("began with checkpoint %d of %s", metadata.id, origin.path)
-    again = delivered_again(source, metadata.id)
-    if again and plan.sink.location == str(folders.output):
-        LOG.warning("beginning with checkpoint %d of %s: %s", metadata.id, origin.path, again)
+    for output in outputs:
+        again = delivered_again(source, metadata.id, output.name)
+        if again and output.sink.location == str(folders.output(output.name)):
+            LOG.warning("beginning with checkpoint %d of %s: %s", metadata.id, origin.path, again)
 
 
 def finish_claim(origin: Restore, folders: CheckpointFolders) -> None:
@@ -240,9 +246,7 @@ def _chosen(origin: Restore, folders: CheckpointFolders) -> CheckpointMetadata:
     return folders.read(chosen)
 
 
-def _publish_pending(
-    sink: TwoPhaseSink, publisher: Publisher, old: CheckpointFolders, metadata: CheckpointMetadata
-) -> None:
+def _publish_pending(output: Output, old: CheckpointFolders, metadata: CheckpointMetadata) -> None:
     """Publish the staged output of the checkpoint, if the old pipeline did not get to it (R81).
 
     Output is only published in the folder that the new pipeline writes to. The old folder is named
@@ -250,8 +254,10 @@ def _publish_pending(
     output went to a function, the function of the new pipeline is called.
     """
     staged = [one for entry in metadata.regions.values() for one in entry.staged]
-    if old.output.exists():
-        publisher.take_over(old.output, CheckpointId.of(metadata), staged)
+    staged = [one for one in staged if one.output == output.name]
+    sink, given = output.sink, old.output(output.name)
+    if given.exists():
+        output.publisher.take_over(given, CheckpointId.of(metadata), staged)
         return
     if not staged:
         return
@@ -259,7 +265,7 @@ def _publish_pending(
         with named(sink_name(sink), "recover", metadata.id, telling=(OSError, ValueError)):
             sink.recover(CheckpointId.of(metadata), staged)
     except FileNotFoundError:
-        location = metadata.properties.get(OUTPUT_PROPERTY, sink.location)
+        location = metadata.properties.get(output_property(output.name), sink.location)
         if location == sink.location:
             raise
         elsewhere = sink.at(location) if _is_known(location, sink, old) else None

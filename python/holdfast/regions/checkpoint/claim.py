@@ -43,8 +43,8 @@ def held(claimed: AnyPath) -> Iterator[None]:
     folders = CheckpointFolders(claimed)
     with ExitStack() as locked:
         if folders.metadata.is_dir():
-            parts = (folders.metadata, folders.segments, folders.stream, folders.output)
-            for part in (*parts, folders.history):
+            parts = (folders.metadata, folders.segments, folders.stream, folders.history)
+            for part in (*parts, *folders.outputs()):
                 if part.is_symlink():
                     raise OSError(
                         errno.ELOOP, "a folder with symbolic links cannot be claimed", str(part)
@@ -75,8 +75,9 @@ def delete_claimed(claimed: AnyPath, began: dict[str, str]) -> None:
     ):
         if folder.is_dir():
             _delete_own(folder, "", own)
-    if folders.output.is_dir():
-        _delete_output(folders.output)
+    for output in folders.outputs():
+        if output.is_dir():
+            _delete_output(output)
     for file in (folders.last_attempt, folders.identity):
         file.unlink(missing_ok=True)
         (claimed / f"{file.name}.new").unlink(missing_ok=True)

@@ -8,12 +8,13 @@ first, so that after a crash at any moment the next start finishes it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 from holdfast.regions.checkpoint.delivered_again import delivered_again
 from holdfast.regions.checkpoint.stream_log import rewind_stream
 from holdfast.regions.files.folders import CheckpointFolders
-from holdfast.regions.sinks import TwoPhaseSink
+from holdfast.regions.protocol.orders import OutputPlan
 from holdfast.regions.sinks.publisher import named
 from holdfast.regions.sinks.sink import sink_name
 
@@ -25,7 +26,7 @@ def begin_rewind(folders: CheckpointFolders, checkpoint: int) -> None:
     folders.rewind.replace_text(str(checkpoint))
 
 
-def finish_rewind(folders: CheckpointFolders, sink: TwoPhaseSink) -> None:
+def finish_rewind(folders: CheckpointFolders, outputs: Sequence[OutputPlan]) -> None:
     """Go back to the checkpoint of `begin_rewind`; does nothing without one.
 
     If storage refuses, the next start tries again.
@@ -36,13 +37,15 @@ def finish_rewind(folders: CheckpointFolders, sink: TwoPhaseSink) -> None:
         return
     newer = [id for id in folders.ids() if id > checkpoint]
     LOG.warning("going back to checkpoint %d: checkpoints %s are given up", checkpoint, newer)
-    if again := delivered_again(folders, checkpoint):
-        LOG.warning("going back to checkpoint %d: %s", checkpoint, again)
+    for output in outputs:
+        if again := delivered_again(folders, checkpoint, output.name):
+            LOG.warning("going back to checkpoint %d: %s", checkpoint, again)
     metadata = folders.read(checkpoint)
     rewind_stream(folders.stream, metadata.batch_id)
-    if sink.can_withdraw:
-        with named(sink_name(sink), "withdraw", checkpoint, telling=(OSError,)):
-            sink.withdraw(checkpoint)
+    for sink in (output.sink for output in outputs):
+        if sink.can_withdraw:
+            with named(sink_name(sink), "withdraw", checkpoint, telling=(OSError,)):
+                sink.withdraw(checkpoint)
     for id in newer:
         folders.drop(id)
     folders.rewind.unlink()

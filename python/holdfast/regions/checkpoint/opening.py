@@ -8,6 +8,7 @@ from typing import Final
 
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.checkpoint.declared import RunCompare, changed_regions
+from holdfast.regions.checkpoint.dropped_outputs import require_settled
 from holdfast.regions.checkpoint.go_back import begin_rewind, finish_rewind
 from holdfast.regions.checkpoint.layout import Layout
 from holdfast.regions.checkpoint.read import UNREADABLE, choose
@@ -40,7 +41,7 @@ def open_folder(
         Regions of that one with a state that is to be converted or dropped (R78).
     """
     folders.metadata.make_folder(exist_ok=True)
-    finish_rewind(folders, plan.sink)
+    finish_rewind(folders, plan.outputs)
     ids = folders.ids()
     if checkpoint_id is None and not ids:
         return [], frozenset()
@@ -50,11 +51,12 @@ def open_folder(
         require_intact(folders.root, chosen, older)
     metadata = folders.read(chosen)
     changed = _require_same_pipeline(metadata, folders, plan, compare)
+    require_settled(metadata, folders, plan)
     if checkpoint_id is not None:
         # Even for the newest checkpoint: batches that were planned behind it are planned anew.
         require_planned(folders.stream, metadata.batch_id)
         begin_rewind(folders, chosen)
-        finish_rewind(folders, plan.sink)
+        finish_rewind(folders, plan.outputs)
     return [*_complete(folders, plan, older), metadata], changed
 
 

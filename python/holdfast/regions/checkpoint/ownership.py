@@ -7,6 +7,7 @@ Every checkpoint has it too, so a pipeline that begins from a savepoint may go o
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 
 from holdfast._core import CheckpointMetadata, NewerFormatError
@@ -14,14 +15,14 @@ from holdfast.regions.checkpoint.history import list_pages
 from holdfast.regions.checkpoint.read import UNREADABLE
 from holdfast.regions.files.folders import (
     IDENTITY_PROPERTY,
-    OUTPUT_PROPERTY,
     RESTORED_IDENTITY_PROPERTY,
     CheckpointFolders,
+    output_property,
 )
 from holdfast.regions.files.lock import give_up, lock_folder
 from holdfast.regions.files.paths import AnyPath, listed
-from holdfast.regions.protocol.orders import PipelinePlan
-from holdfast.regions.sinks.owner import Candidate, OutputOwner, Ownership
+from holdfast.regions.sinks.destination import Output
+from holdfast.regions.sinks.owner import Candidate, OutputOwner
 
 
 def new_identity() -> str:
@@ -30,7 +31,7 @@ def new_identity() -> str:
 
 
 def own_folders(
-    folders: CheckpointFolders, plan: PipelinePlan, output: Ownership | None, opened: ExitStack
+    folders: CheckpointFolders, pipeline: str, outputs: Sequence[Output], opened: ExitStack
 ) -> tuple[OutputOwner, CheckpointFolders]:
     """Take the folders of a pipeline for as long as it runs.
 
@@ -38,44 +39,45 @@ def own_folders(
     ----------
     folders : CheckpointFolders
         Its checkpoint folder; created if it is not there.
-    output : Ownership or None
-        Its output folder; None if that is not outside of its checkpoint folder.
+    outputs : sequence of Output
+        Those outside of the checkpoint folder belong to one pipeline, too.
 
     Returns
     -------
     OutputOwner
-        The owner that the output folder names from now on.
+        The owner that the output folders name from now on.
     CheckpointFolders
         The checkpoint folder to use from now on: it refuses to write once it is lost.
 
     Raises
     ------
     FileExistsError
-        If the output folder belongs to another pipeline, or holds output that the checkpoints do
+        If an output folder belongs to another pipeline, or holds output that the checkpoints do
         not know of.
     FolderInUseError
         If a pipeline runs in one of the folders.
     """
-    if output is not None:
-        # Check first, so that nothing is created for a pipeline that is refused.
-        output.require_free_for(_candidate(folders, plan, read_identity(folders) or ""))
+    # Check first, so that nothing is created for a pipeline that is refused.
+    before = OutputOwner(read_identity(folders) or "", pipeline, str(folders.root))
+    for output in outputs:
+        if output.ownership is not None:
+            output.ownership.require_free_for(_candidate(folders, output, before))
     folders.root.make_folder(exist_ok=True)
     lock = lock_folder(folders.lock)
     opened.enter_context(lock)
-    lock.note_pipeline(plan.pipeline)
-    candidate = _candidate(folders, plan, _kept_identity(folders))
-    if output is not None:
-        opened.enter_context(output.take(candidate))
-    return candidate.owner, CheckpointFolders(folders.root, lock)
+    lock.note_pipeline(pipeline)
+    owner = OutputOwner(_kept_identity(folders), pipeline, str(folders.root))
+    for output in outputs:
+        if output.ownership is not None:
+            opened.enter_context(output.ownership.take(_candidate(folders, output, owner)))
+    return owner, CheckpointFolders(folders.root, lock)
 
 
-def successor(
-    metadata: CheckpointMetadata, folders: CheckpointFolders, plan: PipelinePlan, identity: str
-) -> Candidate:
-    """Return the claim to the output folder of a pipeline that begins from another checkpoint."""
-    says_own = metadata.properties.get(OUTPUT_PROPERTY) == plan.sink.location
+def successor(metadata: CheckpointMetadata, output: Output, owner: OutputOwner) -> Candidate:
+    """Return the claim to an output folder of a pipeline that begins from another checkpoint."""
+    says_own = metadata.properties.get(output_property(output.name)) == output.sink.location
     return Candidate(
-        OutputOwner(identity, plan.pipeline, str(folders.root)),
+        owner,
         before=metadata.properties.get(IDENTITY_PROPERTY, ""),
         latest=metadata.id if says_own else None,
         restored=metadata.id,
@@ -106,13 +108,13 @@ def discard_unstarted(root: AnyPath) -> None:
                 give_up(lock, folders.lock)
 
 
-def _candidate(folders: CheckpointFolders, plan: PipelinePlan, identity: str) -> Candidate:
-    """Return the claim to the output folder of a pipeline that goes on in its own folder."""
+def _candidate(folders: CheckpointFolders, output: Output, owner: OutputOwner) -> Candidate:
+    """Return the claim to an output folder of a pipeline that goes on in its own folder."""
     properties = _own_properties(folders)
-    says_own = properties.get(OUTPUT_PROPERTY) == plan.sink.location
+    says_own = properties.get(output_property(output.name)) == output.sink.location
     ids = folders.ids() if says_own else []
     return Candidate(
-        OutputOwner(identity, plan.pipeline, str(folders.root)),
+        owner,
         # A start may have ended after its restore, before it could take the output folder.
         before=properties.get(RESTORED_IDENTITY_PROPERTY, "") if says_own else "",
         latest=ids[-1] if ids else None,

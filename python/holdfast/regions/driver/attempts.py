@@ -57,7 +57,8 @@ from holdfast.regions.driver.problem_log import ProblemLog
 from holdfast.regions.driver.task_runner import TaskRunner
 from holdfast.regions.files.folders import CheckpointFolders
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, EndedAttempt
-from holdfast.regions.sinks import CheckpointId, Publisher
+from holdfast.regions.sinks import CheckpointId
+from holdfast.regions.sinks.publisher import Publishes
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ class Attempts:
         run: str,
         folders: CheckpointFolders,
         runner: TaskRunner,
-        publisher: Publisher,
+        publisher: Publishes,
         may_publish: Callable[[], None] | None,
         host: CoordinatorHost,
         clock: Clock,

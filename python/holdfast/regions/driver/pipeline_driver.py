@@ -27,14 +27,14 @@ from holdfast.regions.driver.metrics import MetricsLog, PipelineMetrics
 from holdfast.regions.driver.task_runner import TaskRunner
 from holdfast.regions.files.folders import (
     IDENTITY_PROPERTY,
-    OUTPUT_PROPERTY,
     PIPELINE_PROPERTY,
     RESTORED_PROPERTIES,
     CheckpointFolders,
+    output_property,
 )
 from holdfast.regions.files.paths import AnyPath
 from holdfast.regions.protocol.orders import PipelinePlan
-from holdfast.regions.sinks import Publisher
+from holdfast.regions.sinks.publisher import Publishes
 
 
 class PipelineDriver:
@@ -47,7 +47,7 @@ class PipelineDriver:
         options: CoordinatorOptions,
         folders: CheckpointFolders,
         runner: TaskRunner,
-        publisher: Publisher,
+        publisher: Publishes,
         host: CoordinatorHost,
         *,
         history: HistoryLog,
@@ -68,7 +68,7 @@ class PipelineDriver:
         self._started: Attempts | None = None
         self._properties: dict[str, str] = {
             PIPELINE_PROPERTY: plan.pipeline,
-            OUTPUT_PROPERTY: plan.sink.location,
+            **{output_property(output.name): output.sink.location for output in plan.outputs},
             LAYOUT_PROPERTY: Layout.of(plan).to_json(),
         }
         #: Whether a savepoint ended the pipeline.

@@ -32,9 +32,6 @@ LAST_ATTEMPT = "last-attempt"
 #: Property of the metadata that names the pipeline in the owners of its segments.
 PIPELINE_PROPERTY = "pipeline"
 
-#: Property that says where the sink wrote.
-OUTPUT_PROPERTY = "output"
-
 #: Property that identifies the pipeline's checkpoint folder, also if that is moved.
 IDENTITY_PROPERTY = "pipeline_id"
 
@@ -52,6 +49,11 @@ RESTORED_PROPERTIES = (
     RESTORED_CREATED_PROPERTY,
     RESTORE_MODE_PROPERTY,
 )
+
+
+def output_property(name: str) -> str:
+    """Return the property that says where an output's sink wrote; `name` of a side output."""
+    return f"output {name}" if name else "output"
 
 
 @dataclass(frozen=True)
@@ -77,10 +79,16 @@ class CheckpointFolders:
         """Spark's record of the stream: its offsets, its commits, files its sources saw."""
         return self.root / "spark"
 
-    @property
-    def output(self) -> AnyPath:
-        """Rows on their way to a function, see ``foreach_batch``."""
-        return self.root / "output"
+    def output(self, name: str) -> AnyPath:
+        """Return the folder of rows on their way to a function, see ``foreach_batch``.
+
+        `name` is that of the side output; empty for the main one.
+        """
+        return self.root / (f"output-{name}" if name else "output")
+
+    def outputs(self) -> list[AnyPath]:
+        """Return the folders of all outputs that have rows on their way to a function, or had."""
+        return [path for path in listed(self.root) if re.fullmatch(r"output(-.+)?", path.name)]
 
     @property
     def history(self) -> AnyPath:

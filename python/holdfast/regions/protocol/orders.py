@@ -139,6 +139,29 @@ class TaskOptions:
 
 
 @dataclass(frozen=True)
+class OutputPlan:
+    """An output of a pipeline: the main one, for rows of the last operator, or a side output.
+
+    Parameters
+    ----------
+    name : str
+        Name of the side output; empty for the main one.
+    """
+
+    name: str
+    schema: pa.Schema
+    sink: TwoPhaseSink
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Encode the sink, which may be of a class that workers do not find."""
+        return {**self.__dict__, "sink": code_of(self.sink)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        sink = pickle.loads(state["sink"])  # noqa: S301
+        self.__dict__.update({**state, "sink": sink})
+
+
+@dataclass(frozen=True)
 class PipelinePlan:
     """The part of a pipeline that does not change while it runs.
 
@@ -146,6 +169,10 @@ class PipelinePlan:
     ----------
     run : str
         Unique for this start of the pipeline: workers use no cached objects of another one.
+    outputs : tuple of OutputPlan
+        The main one first.
+    bad_rows : str
+        The side output that takes rows which operators reject; empty: such rows are errors.
     splits : SplitReader, optional
         Reads the splits that events hand to regions. Then the source's rows only say which regions
         a task runs, and a region that fails stores no rows: its splits are handed out again.
@@ -158,23 +185,11 @@ class PipelinePlan:
     run: str
     region_by: tuple[str, ...]
     stages: tuple[StagePlan, ...]
-    sink: TwoPhaseSink
+    outputs: tuple[OutputPlan, ...]
+    bad_rows: str = ""
     options: TaskOptions = field(default_factory=TaskOptions)
     splits: SplitReader | None = None
     marks: Mapping[str, Path] = field(default_factory=dict)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Encode the sink, which may be of a class that workers do not find."""
-        return {**self.__dict__, "sink": code_of(self.sink)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        sink = pickle.loads(state["sink"])  # noqa: S301
-        self.__dict__.update({**state, "sink": sink})
-
-    @property
-    def output_schema(self) -> pa.Schema:
-        """Schema of the rows that the sink gets."""
-        return self.stages[-1].schema
 
 
 @dataclass(frozen=True)

@@ -28,12 +28,13 @@ Delivery = Callable[[Callable[[Any, CheckpointId], None]], Callable[..., None]]
 
 @dataclass(frozen=True)
 class Output:
-    """The sink of a pipeline that starts.
+    """The sink of a pipeline that starts; `name` of the side output, empty for the main one.
 
     The sink travels to workers, and the publisher stays on the driver. The ownership is of a place
     outside of the checkpoint folder that has to be this pipeline's alone.
     """
 
+    name: str
     sink: TwoPhaseSink
     publisher: Publisher
     ownership: Ownership | None
@@ -43,14 +44,21 @@ class Destination(ABC):
     """Gives a pipeline that starts its sink. One may be started several times, also at once."""
 
     @abstractmethod
-    def begin(self, folders: CheckpointFolders, delivery: Delivery, opened: ExitStack) -> Output:
-        """Return the sink for a start of the pipeline."""
+    def begin(
+        self, name: str, folders: CheckpointFolders, delivery: Delivery, opened: ExitStack
+    ) -> Output:
+        """Return the sink for a start of the pipeline; `name` is that of the output."""
 
     def require_fit(self, schema: pa.Schema) -> None:  # noqa: B027 - most take any columns
         """Check that rows of a schema can be written there."""
 
     def require_place(self) -> None:  # noqa: B027 - most are told of one place only
         """Check that Spark understands the user's path as it was understood before."""
+
+    @property
+    def place(self) -> str:
+        """The place, which one output of a pipeline has to itself; empty if it always has."""
+        return ""
 
     @property
     def spark_only(self) -> str:
@@ -76,12 +84,14 @@ class SinkDestination(Destination):
     sink: TwoPhaseSink
     named: str | os.PathLike[str] | None = None
 
-    def begin(self, folders: CheckpointFolders, delivery: Delivery, opened: ExitStack) -> Output:
+    def begin(
+        self, name: str, folders: CheckpointFolders, delivery: Delivery, opened: ExitStack
+    ) -> Output:
         """See `Destination`."""
         folder, ownership = self.sink.owned_folder, None
         if folder is not None:
             ownership = OutputFolder(owned_folder(folder), self.sink.published_after)
-        return Output(self.sink, SinkPublisher(self.sink), ownership)
+        return Output(name, self.sink, SinkPublisher(self.sink), ownership)
 
     def require_fit(self, schema: pa.Schema) -> None:
         """See `Destination`. A sink of the user's own takes any columns."""
@@ -102,6 +112,11 @@ class SinkDestination(Destination):
             )
 
     @property
+    def place(self) -> str:
+        """See `Destination`."""
+        return self.sink.location
+
+    @property
     def spark_only(self) -> str:
         """See `Destination`."""
         folder = self.sink.owned_folder
@@ -120,10 +135,12 @@ class FunctionDestination(Destination):
 
     function: Callable[[Any, CheckpointId], None]
 
-    def begin(self, folders: CheckpointFolders, delivery: Delivery, opened: ExitStack) -> Output:
+    def begin(
+        self, name: str, folders: CheckpointFolders, delivery: Delivery, opened: ExitStack
+    ) -> Output:
         """See `Destination`."""
-        function = BatchFunction(folders.output, delivery(self.function))
-        return Output(function.staging, function, None)
+        function = BatchFunction(folders.output(name), delivery(self.function))
+        return Output(name, function.staging, function, None)
 
     def require_fit(self, schema: pa.Schema) -> None:
         """See `Destination`. The function's rows come from Parquet files."""

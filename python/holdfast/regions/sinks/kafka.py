@@ -61,18 +61,25 @@ class KafkaDestination(Destination):
     options: Mapping[str, Any] = field(repr=False)
     unsettled: Unsettled
 
-    def begin(self, folders: CheckpointFolders, delivery: Delivery, opened: ExitStack) -> Output:
+    def begin(
+        self, name: str, folders: CheckpointFolders, delivery: Delivery, opened: ExitStack
+    ) -> Output:
         """See `Destination`."""
         latest = max(folders.ids(), default=0) if folders.metadata.is_dir() else 0
         transactions = KafkaTransactions(self.topic, self.transactional_id, self.options)
         opened.callback(transactions.close)
         topic = KafkaTopic(transactions, self.columns, self.unsettled, latest)
-        publisher = KafkaPublisher(folders.output, topic)
-        return Output(publisher.staging, publisher, topic)
+        publisher = KafkaPublisher(folders.output(name), topic)
+        return Output(name, publisher.staging, publisher, topic)
 
     def require_fit(self, schema: pa.Schema) -> None:
         """See `Destination`."""
         self.columns.require_fit(schema)
+
+    @property
+    def place(self) -> str:
+        """See `Destination`."""
+        return f"transactional_id {self.transactional_id!r}"
 
     @property
     def stays(self) -> str:

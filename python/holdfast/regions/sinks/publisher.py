@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Protocol
 
 from holdfast._core import Staged
@@ -14,8 +14,8 @@ from holdfast.regions.sinks.delivered import last_delivered
 from holdfast.regions.sinks.sink import TwoPhaseSink, sink_name
 
 
-class Publisher(Protocol):
-    """The driver's half of a sink, by checkpoint."""
+class Publishes(Protocol):
+    """What the driver does with staged output, by checkpoint."""
 
     def commit(self, checkpoint: int, staged: Iterable[Staged]) -> None:
         """Publish the staged output of a checkpoint's healthy regions; may be repeated (R81)."""
@@ -26,6 +26,10 @@ class Publisher(Protocol):
 
     def sweep(self, before_attempt: int) -> None:
         """Throw away output that earlier attempts staged and did not publish."""
+
+
+class Publisher(Publishes, Protocol):
+    """The driver's half of a sink."""
 
     def take_over(self, folder: AnyPath, checkpoint: int, staged: Iterable[Staged]) -> None:
         """Call the function with the output that another pipeline staged in `folder`.
@@ -77,3 +81,31 @@ class SinkPublisher(Publisher):
                 "and the new one has no function: start the old pipeline once more and stop it, or "
                 "give the new one the function, with foreach_batch()"
             )
+
+
+class Publishers(Publishes):
+    """The driver's half of all outputs of a pipeline, by their names; the main one first.
+
+    Staged output of other names is left alone, see `checkpoint.dropped_outputs`.
+    """
+
+    def __init__(self, of: Mapping[str, Publisher]) -> None:
+        self._of = of
+
+    def commit(self, checkpoint: int, staged: Iterable[Staged]) -> None:
+        """See `Publishes`."""
+        found = list(staged)
+        for name, publisher in self._of.items():
+            publisher.commit(checkpoint, [one for one in found if one.output == name])
+
+    def recover(self, checkpoint: int, staged: Iterable[Staged]) -> None:
+        """See `Publishes`."""
+        found = list(staged)
+        for name, publisher in self._of.items():
+            publisher.recover(checkpoint, [one for one in found if one.output == name])
+
+    def sweep(self, before_attempt: int) -> None:
+        """See `Publishes`. A sink that cannot does not hold up the others."""
+        with ExitStack() as each:
+            for publisher in self._of.values():
+                each.callback(publisher.sweep, before_attempt)

@@ -11,7 +11,7 @@ from holdfast.regions.coordinator import Acked, Declined
 from holdfast.regions.task.instance import Instances
 
 if TYPE_CHECKING:
-    from holdfast.regions.sinks.at_work import OutputAtWork
+    from holdfast.regions.task.output_at_work import OutputAtWork
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Answered:
     ----------
     segments : sequence of (Owner, references)
         Segments that must be durable before the driver gets the answer.
-    output : OutputAtWork or None
+    outputs : sequence of OutputAtWork
         Output that must be durable, too.
     keep : Instances or None
         Operators that the next attempt may continue with.
@@ -32,6 +32,6 @@ class Answered:
 
     event: Acked | Declined
     segments: Sequence[tuple[Owner, Sequence[SegmentRef]]] = ()
-    output: OutputAtWork | None = None
+    outputs: Sequence[OutputAtWork] = ()
     keep: Instances | None = None
     figures: bytes = b""

@@ -24,6 +24,7 @@ from holdfast.regions.task.metrics import Meter
 from holdfast.regions.task.operators import Batches, Operator, OperatorContext
 from holdfast.regions.task.own_memory import OwnMemory
 from holdfast.regions.task.shared_states import SHARED
+from holdfast.regions.task.side_rows import SideRows
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -44,6 +45,8 @@ class OperatorInstance(AtWork):
         Fresh, not opened; this instance alone uses it.
     saved : iterable of SavedState
         Its states in the checkpoint that is restored.
+    sides : SideRows
+        Takes what it emits to side outputs; this instance alone uses it.
 
     Raises
     ------
@@ -62,6 +65,7 @@ class OperatorInstance(AtWork):
         index: int,
         saved: Iterable[SavedState],
         xp: Any,
+        sides: SideRows,
         drop_undeclared: bool,
     ) -> None:
         self.stage = stage
@@ -80,6 +84,7 @@ class OperatorInstance(AtWork):
         self._lease: LeaseOf = _nothing_granted
         self._memory = OwnMemory(stage.schema)
         self._meter = Meter()
+        self._sides = sides
         self._context = contextvars.Context()
         context = OperatorContext(
             region=region,
@@ -89,6 +94,7 @@ class OperatorInstance(AtWork):
             state=self._state,
             xp=xp,
             metrics=self._meter.own,
+            sides=sides,
         )
         self._context.run(operator.open, context)
         self._state.check_restored()
@@ -103,13 +109,19 @@ class OperatorInstance(AtWork):
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Run the operator on some rows; yields batches with the stage's schema, none empty."""
         self._meter.rows_in += batch.num_rows
+        self._sides.given = batch
         produced = self._timed(partial(self._operator.process, batch))
         return self._checked("process", produced, given=batch)
 
     def end_of_data(self) -> Iterator[pa.RecordBatch]:
         """Flush the rows that the operator holds back."""
+        self._sides.given = None
         produced = self._timed(self._operator.on_end_of_data)
         return self._checked("on_end_of_data", produced, given=None)
+
+    def take_emitted(self) -> list[tuple[str, pa.RecordBatch]]:
+        """Return the rows for side outputs, with their names, since the last call."""
+        return self._sides.take()
 
     def begin(self, lease: LeaseOf) -> None:
         """Begin an attempt: its snapshot may refer to older segments that `lease` grants."""
@@ -148,9 +160,11 @@ class OperatorInstance(AtWork):
     def _timed(self, work: Callable[[], T]) -> T:
         """Let the operator work, and measure how long it takes."""
         begun = time.perf_counter_ns()
+        self._sides.open = True
         try:
             return self._context.run(work)
         finally:
+            self._sides.open = False
             self._meter.busy_ns += time.perf_counter_ns() - begun
 
     def _checked(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from holdfast.regions.task.metrics import MetricGroup
+from holdfast.regions.task.side_rows import SideRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,6 +47,53 @@ class OperatorContext:
     state: StateRegistry
     xp: Any
     metrics: MetricGroup = field(default_factory=MetricGroup)
+    sides: SideRows = field(default_factory=SideRows, repr=False)
+
+    def emit(self, side: str, rows: pa.RecordBatch | pa.Table) -> None:
+        """Give rows to a side output, which `RegionalPipeline.side` declares.
+
+        They are published with the checkpoint that has the state of this moment, each once. Allowed
+        in `Operator.process` and `Operator.on_end_of_data`.
+
+        Parameters
+        ----------
+        side : str
+            Name of the side output.
+        rows : pyarrow.RecordBatch or pyarrow.Table
+            Rows with the schema that was declared; cast as those of `apply` are.
+
+        Raises
+        ------
+        ValueError
+            If there is no such side output.
+        TypeError
+            If these are no rows, or they do not fit its schema.
+        RuntimeError
+            If it is called at another time.
+        """
+        self.sides.emit(side, rows)
+
+    def reject(self, rows: pa.RecordBatch | pa.Table, reason: str | Sequence[str]) -> None:
+        """Set rows aside that the operator cannot process.
+
+        The side output that `RegionalPipeline.on_bad_row` names takes them, with their reason. The
+        operator goes on without them.
+
+        Parameters
+        ----------
+        rows : pyarrow.RecordBatch or pyarrow.Table
+            Rows, such as some of those that `Operator.process` was given.
+        reason : str or sequence of str
+            Their reason, or one for each row.
+
+        Raises
+        ------
+        ValueError
+            If the pipeline has no `on_bad_row`: the region fails, and its rows come again.
+        TypeError, RuntimeError
+            As in `emit`.
+        """
+        self.sides.reject(rows, reason)
 
 
 class Operator:

@@ -10,6 +10,8 @@ from functools import partial
 from itertools import chain
 from typing import Any, cast
 
+import pyarrow as pa
+
 from holdfast._core import InFlight, OperatorEntry, Owner, RegionEntry, SegmentRef, SegmentStore
 from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.base.problem import Problem
@@ -24,8 +26,7 @@ from holdfast.regions.graph import (
     StageSpec,
 )
 from holdfast.regions.graph.step_size import StepSize
-from holdfast.regions.protocol.orders import AttemptOrder, PipelinePlan
-from holdfast.regions.sinks.at_work import OutputAtWork
+from holdfast.regions.protocol.orders import AttemptOrder, OutputPlan, PipelinePlan
 from holdfast.regions.state.registry import FrozenState
 from holdfast.regions.state.routing import route_by
 from holdfast.regions.state.saved import SavedState
@@ -45,7 +46,9 @@ from holdfast.regions.task.instance import (
     close_instances,
     figures_of,
 )
+from holdfast.regions.task.output_at_work import OutputAtWork
 from holdfast.regions.task.shared_states import SharedStates
+from holdfast.regions.task.side_rows import SideRows
 from holdfast.regions.task.threads import RegionThread
 
 
@@ -113,7 +116,7 @@ class RegionRun:
         self.feed = RegionFeed(stored, self._owners, self._step_size, keeps_rows=keeps_rows)
         self._barrier_sent = False
         self._progressed = False
-        self._output: OutputAtWork | None = None
+        self._outputs: dict[str, OutputAtWork] = {}
         # Rows in channels and rows that were not fed yet have a bound each.
         self._half_of_in_flight_bytes = plan.options.max_in_flight_bytes // 2
         self._lock = threading.Lock()
@@ -178,8 +181,8 @@ class RegionRun:
 
         Its staged output is in no checkpoint's metadata, so it is swept later.
         """
-        if answer.output is not None:
-            answer.output.discard()
+        for output in answer.outputs:
+            output.discard()
         if answer.keep is not None:
             self.thread.do(partial(close_instances, answer.keep))
         return replace(self._declined(cause), figures=answer.figures)
@@ -226,8 +229,8 @@ class RegionRun:
             if self.answer is None:
                 self.answer = answer
                 return
-        if answer.output is not None:
-            answer.output.discard()
+        for output in answer.outputs:
+            output.discard()
         if answer.keep is not None:
             close_instances(answer.keep)
 
@@ -337,6 +340,7 @@ class RegionRun:
             index=index,
             saved=saved,
             xp=self._xp,
+            sides=SideRows.of(self._plan),
             drop_undeclared=self._plan.options.drop_undeclared_state,
         )
 
@@ -346,11 +350,17 @@ class RegionRun:
 
     def _stage_output(self, graph: RegionGraph) -> None:
         for rows in graph.take_output():
-            if self._output is None:
-                self._output = OutputAtWork(
-                    self._plan.sink, self.region, self._order.attempt, self._plan.output_schema
-                )
-            self._output.write(rows.batch)
+            self._write(self._plan.outputs[0], rows.batch)
+        if len(self._plan.outputs) > 1 and self._instances is not None:
+            sides = {output.name: output for output in self._plan.outputs}
+            for instance in chain.from_iterable(self._instances):
+                for side, batch in instance.take_emitted():
+                    self._write(sides[side], batch)
+
+    def _write(self, output: OutputPlan, rows: pa.RecordBatch) -> None:
+        if output.name not in self._outputs:
+            self._outputs[output.name] = OutputAtWork(output, self.region, self._order.attempt)
+        self._outputs[output.name].write(rows)
 
     def _acknowledge(self, snapshot: RegionSnapshot) -> None:
         attempt = self._order.attempt
@@ -370,19 +380,19 @@ class RegionRun:
                 segments.extend(segments_of(self._owners, entry))
         in_flight = self._captured(snapshot)
         segments.extend(self._in_flight_segments(in_flight))
-        output = self._output
-        staged = output.close() if output is not None else None
+        closed = {output: output.close() for output in self._outputs.values()}
+        staged = {output: one for output, one in closed.items() if one is not None}
         region_entry = RegionEntry(
             self.region,
             origin=attempt,
             operators=entries,
             in_flight=in_flight,
-            staged=() if staged is None else (staged,),
+            staged=tuple(staged.values()),
             finished=all(entry.finished for entry in entries),
         )
         # No data moved since the snapshots were taken, so the operators are exactly at them.
         keep, self._instances = self._instances, None
-        self._output = None
+        self._outputs = {}
         # Freed now, and not with the graphs of all other regions of the task: with ten thousand
         # regions, Python's collector would look through all their objects once more.
         self._graph = None
@@ -392,7 +402,7 @@ class RegionRun:
                     attempt=attempt, region=self.region, entry=region_entry, refused=self.refused
                 ),
                 segments,
-                output if staged is not None else None,
+                tuple(staged),
                 keep=keep,
                 figures=figures_of(keep) if keep is not None else b"",
             )
@@ -416,9 +426,9 @@ class RegionRun:
 
     def _let_go(self) -> None:
         """Discard the output, and close the operators."""
-        if self._output is not None:
-            self._output.discard()
-            self._output = None
+        for output in self._outputs.values():
+            output.discard()
+        self._outputs = {}
         if self._instances is not None:
             self._figures = figures_of(self._instances)
             close_instances(self._instances)

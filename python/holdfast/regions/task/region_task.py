@@ -22,7 +22,6 @@ from holdfast.regions.coordinator import Acked, Declined, RegionStarted
 from holdfast.regions.files import modes
 from holdfast.regions.protocol.answers import Answer
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, PipelinePlan
-from holdfast.regions.sinks.at_work import persisted
 from holdfast.regions.sinks.sink import OutputStore
 from holdfast.regions.splits.file_split import FileSplit
 from holdfast.regions.splits.reader import SplitReader, SplitReadError
@@ -30,6 +29,7 @@ from holdfast.regions.state.segments import CheckpointSegments
 from holdfast.regions.task import array_modules
 from holdfast.regions.task.answered import Answered
 from holdfast.regions.task.instance import Instances, close_instances, tell_instances
+from holdfast.regions.task.output_at_work import persisted
 from holdfast.regions.task.region_run import RegionRun
 from holdfast.regions.task.shared_states import SharedStates
 from holdfast.regions.task.threads import PinnedThreads, RegionThread, RegionThreads
@@ -351,18 +351,27 @@ class RegionTask:
     def _durable_answers(self, runs: Sequence[RegionRun]) -> list[tuple[RegionRun, Answered]]:
         """Return the answers of these regions; a decline if storage failed."""
         answers = {run: run.settled() for run in runs}
-        staged = {run: answer.output for run, answer in answers.items() if answer.output}
-        errors = persisted(self._plan.sink, list(staged.values()), self._output)
-        lost = dict(zip(staged, errors, strict=True))
+        lost: dict[RegionRun, str] = {}
+        for plan in self._plan.outputs:
+            staged = {
+                run: output
+                for run, answer in answers.items()
+                for output in answer.outputs
+                if output.plan is plan
+            }
+            errors = persisted(list(staged.values()), self._output)
+            for run, error in zip(staged, errors, strict=True):
+                if error is not None:
+                    lost[run] = (
+                        f"sink {type(plan.sink).__name__!r} did not make its output durable: "
+                        f"{type(error).__name__}: {message_of(error)}"
+                    )
         return [(run, self._durable(run, answer, lost.get(run))) for run, answer in answers.items()]
 
-    def _durable(self, run: RegionRun, answer: Answered, lost: BaseException | None) -> Answered:
-        cause = "its snapshot could not be made durable"
+    def _durable(self, run: RegionRun, answer: Answered, lost: str | None) -> Answered:
+        cause = lost or "its snapshot could not be made durable"
         if lost is not None:
             self._release(answer)
-            name = type(self._plan.sink).__name__
-            cause = f"sink {name!r} did not make its output durable: {type(lost).__name__}: "
-            cause += message_of(lost)
         elif self._made_durable(answer):
             return answer
         if isinstance(answer.event, Acked):

@@ -209,12 +209,16 @@ pub struct Staged {
     /// Its size in bytes.
     #[prost(uint64, tag = "4")]
     pub bytes: u64,
+    /// The side output that it belongs to; empty for the main output.
+    #[prost(string, tag = "5")]
+    pub output: String,
 }
 
 impl Staged {
     /// # Errors
-    /// `InvalidInput` for an empty path, or one that is too long.
+    /// `InvalidInput` for an empty path, or a path or a name that is too long.
     pub fn check(&self) -> Result<()> {
+        check_length("output of a staged file", &self.output, MAX_NAME_BYTES)?;
         for (what, path) in [("path", &self.path), ("target", &self.target)] {
             if path.is_empty() {
                 return Err(Error::invalid_input(format!(

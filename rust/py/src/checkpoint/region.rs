@@ -132,6 +132,8 @@ impl InFlight {
 ///     Number of rows.
 /// bytes : int
 ///     Its size in bytes.
+/// output : str, default ""
+///     The side output that it belongs to. Holdfast sets it; a sink leaves it out.
 ///
 /// Raises
 /// ------
@@ -144,12 +146,14 @@ pub(crate) struct Staged(CoreStaged);
 #[pymethods]
 impl Staged {
     #[new]
-    fn new(path: String, target: String, rows: i64, bytes: i64) -> PyResult<Self> {
+    #[pyo3(signature = (path, target, rows, bytes, *, output = String::new()))]
+    fn new(path: String, target: String, rows: i64, bytes: i64, output: String) -> PyResult<Self> {
         let staged = CoreStaged {
             path,
             target,
             rows: natural("rows", rows)?,
             bytes: natural("bytes", bytes)?,
+            output,
         };
         staged.check().map_err(to_py)?;
         Ok(Self(staged))
@@ -175,8 +179,18 @@ impl Staged {
         self.0.bytes
     }
 
+    #[getter]
+    fn output(&self) -> &str {
+        &self.0.output
+    }
+
     fn __getnewargs_ex__<'py>(slf: &Bound<'py, Self>) -> PyResult<Parts<'py>> {
-        parts(slf, "path target rows bytes", "")
+        let output = if slf.get().0.output.is_empty() {
+            ""
+        } else {
+            "output"
+        };
+        parts(slf, "path target rows bytes", output)
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {

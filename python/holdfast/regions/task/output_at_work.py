@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from holdfast._core import Staged
 from holdfast.regions.base.problem import AtWork
-from holdfast.regions.sinks.sink import OutputStore, Stage, TwoPhaseSink
+from holdfast.regions.protocol.orders import OutputPlan
+from holdfast.regions.sinks.sink import OutputStore, Stage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,10 +22,11 @@ class OutputAtWork(AtWork):
 
     kind_at_work: Literal["operator", "sink"] = "sink"
 
-    def __init__(self, sink: TwoPhaseSink, region: str, attempt: int, schema: pa.Schema) -> None:
-        self.operator_name = type(sink).__name__
+    def __init__(self, output: OutputPlan, region: str, attempt: int) -> None:
+        self.plan = output
+        self.operator_name = type(output.sink).__name__
         self._named = f"region {region!r}, attempt {attempt}"
-        stage = sink.writer(region, attempt, schema)
+        stage = output.sink.writer(region, attempt, output.schema)
         if not isinstance(stage, Stage):
             raise TypeError(f"writer() returned {type(stage).__name__}, expected a holdfast.Stage")
         self.stage = stage
@@ -41,7 +43,9 @@ class OutputAtWork(AtWork):
             raise TypeError(
                 f"close() returned {type(staged).__name__}, expected a holdfast.Staged or None"
             )
-        return staged
+        if staged is None or not self.plan.name:
+            return staged
+        return Staged(staged.path, staged.target, staged.rows, staged.bytes, output=self.plan.name)
 
     def discard(self) -> None:
         """Throw the rows away; the sweep does it if that fails."""
@@ -58,11 +62,12 @@ class OutputAtWork(AtWork):
 
 
 def persisted(
-    sink: TwoPhaseSink, outputs: Sequence[OutputAtWork], store: OutputStore | None
+    outputs: Sequence[OutputAtWork], store: OutputStore | None
 ) -> list[BaseException | None]:
-    """Make closed output of a sink durable; see `TwoPhaseSink.persist`. Raises nothing."""
+    """Make closed output of one sink durable; see `TwoPhaseSink.persist`. Raises nothing."""
     if not outputs:
         return []
+    sink = outputs[0].plan.sink
     try:
         found = list(sink.persist([each.stage for each in outputs], store))
         if len(found) != len(outputs):

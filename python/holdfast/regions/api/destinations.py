@@ -1,0 +1,194 @@
+"""The ways to write rows of a pipeline: those of its last operator, or of a side output."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from holdfast.regions.sinks import (
+    DEFAULT_COMPRESSION,
+    CheckpointId,
+    Compression,
+    ParquetSink,
+    TwoPhaseSink,
+)
+from holdfast.regions.sinks.delta import DeltaSink, require_deltalake
+from holdfast.regions.sinks.destination import Destination, FunctionDestination, SinkDestination
+from holdfast.regions.sinks.kafka import KafkaDestination
+from holdfast.regions.sinks.kafka_options import Unsettled, require_settings
+from holdfast.regions.sinks.kafka_records import RecordColumns
+
+T = TypeVar("T")
+
+
+class Written(ABC, Generic[T]):
+    """Rows that are to be written somewhere.
+
+    `RegionalPipeline` returns a `RegionalWriter` from these methods, and `SideOutput` the pipeline.
+    """
+
+    @abstractmethod
+    def _written_to(self, destination: Destination) -> T:
+        """Return the pipeline with this destination of the rows."""
+
+    def write_parquet(
+        self, path: str | Path, *, compression: Compression = DEFAULT_COMPRESSION
+    ) -> T:
+        """Write the rows as Parquet files, each row exactly once.
+
+        Parameters
+        ----------
+        path : str or Path
+            Output folder. Readers never see rows of an unfinished checkpoint. A `Path` is mounted
+            on driver and executors; a string is a URI, or a path of Spark's default file system.
+        compression : str, default "zstd"
+            Codec, as in ``pyarrow.parquet.write_table``.
+
+        Notes
+        -----
+        The start refuses columns that Spark or PyArrow would read as another type, such as
+        ``timestamp[ns]`` and durations; see "Types in Parquet files" in docs/regional/sinks.md.
+        """
+        sink = ParquetSink(path, compression=compression)
+        return self._written_to(SinkDestination(sink, named=path))
+
+    def write_delta(self, path: str | Path, *, compression: Compression = DEFAULT_COMPRESSION) -> T:
+        """Append the rows to a Delta table, each row exactly once.
+
+        Workers write the files. The driver adds the files of a checkpoint in one entry of the
+        table's log, together with the id of the checkpoint. The first rows create the table. Runs
+        on every Spark, because it does not use Delta's connector. Needs deltalake on the driver
+        (the extra ``delta``).
+
+        Parameters
+        ----------
+        path : str or Path
+            Folder of the table, on a file system that is mounted on driver and executors. One
+            pipeline at a time appends to it with this; others may write to it by other means.
+        compression : str, default "zstd"
+            Codec, as in ``pyarrow.parquet.write_table``.
+
+        Raises
+        ------
+        ImportError
+            If deltalake is not installed.
+        ValueError
+            If only Spark reaches the folder. The start checks that rows fit the table.
+        """
+        require_deltalake()
+        sink = DeltaSink(path, compression=compression)
+        return self._written_to(SinkDestination(sink))
+
+    def write_to(self, sink: TwoPhaseSink) -> T:
+        """Write the rows to a two-phase sink, such as one of your own.
+
+        Parameters
+        ----------
+        sink : TwoPhaseSink
+            Stages rows on workers and commits them on the driver, checkpoint by checkpoint.
+            `holdfast.TwoPhaseSink` says how each row reaches it exactly once. The sink travels to
+            the workers by pickling.
+
+        Raises
+        ------
+        TypeError
+            If it is no `TwoPhaseSink`.
+        """
+        if not isinstance(sink, TwoPhaseSink):
+            raise TypeError(
+                f"write_to() takes an instance of holdfast.TwoPhaseSink, not {type(sink).__name__}"
+            )
+        return self._written_to(SinkDestination(sink))
+
+    def write_kafka(
+        self,
+        topic: str,
+        *,
+        bootstrap_servers: str,
+        transactional_id: str,
+        value: str = "value",
+        key: str | None = None,
+        headers: str | None = None,
+        partition: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        unsettled: Unsettled = "fail",
+    ) -> T:
+        """Write the rows to a topic of Kafka, each row exactly once.
+
+        The driver writes the rows of a checkpoint in one transaction, so a consumer with
+        ``isolation.level=read_committed`` sees all of them or none, and each once. The transaction
+        has a marker, too: an offset of the consumer group ``holdfast-<transactional_id>``, which a
+        start reads after a crash. Needs confluent-kafka on the driver (the extra ``kafka``).
+
+        Parameters
+        ----------
+        topic : str
+            An existing topic.
+        bootstrap_servers : str
+            Brokers to ask first: ``host:port``, separated by commas.
+        transactional_id : str
+            Identity of this pipeline for the brokers, the same after every restart. A second
+            pipeline with it is refused; of two starts of this pipeline, the later fences the
+            earlier.
+        value : str, default "value"
+            Column of the values: binary or string. A null is a tombstone.
+        key : str, optional
+            Column of the keys: binary or string. Rows with equal keys go to the same partition, as
+            from Java's producers, and keep the order of their region.
+        headers : str, optional
+            Column of the headers: ``array<struct<key: string, value: binary>>``.
+        partition : str, optional
+            Column of the partitions: int. A null lets the key decide.
+        options : mapping of str to Any, optional
+            Settings of librdkafka for security, compression, sizes and timeouts, such as
+            ``{"security.protocol": "SASL_SSL", "compression.type": "zstd"}``. They stay in the
+            driver's process: no checkpoint, log or task has them. ``transaction.timeout.ms`` is 5
+            minutes unless it is given: the transaction of a checkpoint has to end within it.
+        unsettled : {"fail", "again", "skip"}, default "fail"
+            How a start treats a checkpoint if nothing says whether it was committed: the
+            transactional id is another one than before, or its marker has expired.
+
+        Raises
+        ------
+        ImportError
+            If confluent-kafka is not installed.
+        ValueError
+            If an argument is not allowed. Columns and the topic are checked at the start.
+        """
+        columns = RecordColumns(value, key=key, headers=headers, partition=partition)
+        given = {name: _of_python(value) for name, value in (options or {}).items()}
+        settings = {**given, "bootstrap.servers": bootstrap_servers}
+        require_settings(topic, transactional_id, given, bootstrap_servers, unsettled)
+        destination = KafkaDestination(topic, transactional_id, columns, settings, unsettled)
+        return self._written_to(destination)
+
+    def foreach_batch(self, function: Callable[[Any, CheckpointId], None]) -> T:
+        """Hand the rows to a function on the driver, checkpoint by checkpoint.
+
+        Parameters
+        ----------
+        function : callable
+            Takes the rows that a completed checkpoint publishes, as a DataFrame (as a
+            ``pyarrow.Table`` without Spark), and the checkpoint's id, an ``int`` that also has
+            ``batch_id`` and ``pipeline_id``, see `CheckpointId`. The DataFrame can be read until
+            the function returns.
+
+        Notes
+        -----
+        The function is called at least once for every completed checkpoint with rows, one call at
+        a time, in the order of ids. It is called again with the same id and the same rows if the
+        process ends before it noted the function's return. An exception of the function ends the
+        query; the next start calls it again. So every row has its effect once if the function
+        ignores calls with ``(pipeline_id, checkpoint)`` that it has seen before.
+
+        After ``start(checkpoint_id=...)`` or ``start(restore=...)`` the rows since that checkpoint
+        come again, under new ids; a warning names checkpoints whose rows the function has had.
+        """
+        return self._written_to(FunctionDestination(function))
+
+
+def _of_python(value: Any) -> Any:
+    """Return a number of NumPy as one of Python, as clients in C demand."""
+    return value.item() if type(value).__module__ == "numpy" else value
