@@ -28,6 +28,7 @@ from common.targets import Verdict
 from gpu import state
 from isolation import measure as isolation
 from memory import measure as memory
+from moves import measure as moves
 from regional import coordinator, pipeline, regions, requests
 from resident import backfill
 from resident import measure as resident
@@ -67,6 +68,8 @@ PLANS: Mapping[str, Callable[[argparse.Namespace, Path], Iterator[Plan]]] = {
     "restarts": restarts.plans,
     "memory": memory.plans,
     "isolation": isolation.plans,
+    "moves": partial(moves.plans, copies=True),
+    "repartition": partial(moves.plans, copies=False),
     **{suite: partial(queries.plans, cases) for suite, cases in SUITES.items()},
 }
 
@@ -93,6 +96,8 @@ suites:
   restarts  what queries and pipelines do first when they go on from HDFS and S3 (the same)
   memory   native memory of one JVM over 3,000 batches of a small query (needs the JDK's jcmd)
   isolation  single batches with and without isolation of failures, on 20 and 200 partitions
+  moves    adopt and leave, beside the offline repartition of the same RocksDB state (Spark 4.3)
+  repartition  200 to 400 to 150 partitions, and the first batches behind, beside the same
   many     queries on 200 partitions
   few      the same on 20 partitions
   partitions  an aggregation on 20 to 800 partitions
@@ -156,7 +161,7 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
         help="only this query of the suites that run queries (all)",
     )
     parser.add_argument(
-        "--keys", type=count, help="keys of a store (1000000, of the suite larger 2000000)"
+        "--keys", type=count, help="keys of a store (1000000, larger 2000000, of moves 100000)"
     )
     parser.add_argument(
         "--rows",

@@ -1,0 +1,1 @@
+"""Commands that move the state of a query, beside Spark's offline repartition."""
