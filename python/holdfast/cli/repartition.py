@@ -7,12 +7,13 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from holdfast._spark import spark_conf
 from holdfast.cli import folders, local_spark, report
+from holdfast.cli.java import quick_start
 from holdfast.cli.moves import MOVE_KEY
 from holdfast.cli.tables import Table
 from holdfast.regions.checkpoint.parked import parked_partitions
@@ -106,6 +107,11 @@ def _settings(plan: str) -> Mapping[str, str]:
 
 def run(arguments: argparse.Namespace) -> None:
     """Give the state of a query another number of partitions."""
+    with nullcontext() if arguments.rewrite else quick_start():
+        _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> None:
     folder = folders.query(arguments.folder)
     wanted: int = arguments.partitions
     if wanted < 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.cli import repartition as command
+from holdfast.cli.java import quick_start
 from support import environment
 from support.spark.cases import CASES
 from support.spark.commands import run_commands
@@ -340,6 +342,20 @@ def test_the_command_says_what_it_would_do_and_does_it(spark: SparkSession, tmp_
         done = documents(checkpoint, "repartition", "--partitions", "20", "--yes")
         assert done == {**expected, "changed": True}
         fed(spark, tmp_path, 1)
+
+
+@pytest.mark.parametrize("own", [None, "-Xss2m"])
+def test_a_quick_start_leaves_options_of_the_user(
+    own: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "SPARK_SUBMIT_OPTS"
+    monkeypatch.delenv(name, raising=False)
+    if own:
+        monkeypatch.setenv(name, own)
+    with quick_start():
+        # Of two options the last one counts.
+        assert os.environ[name].split()[1:] == ([own] if own else [])
+    assert os.environ.get(name) == own
 
 
 def test_what_cannot_be_divided_is_refused(
