@@ -4,54 +4,29 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from harness.process import kill_session
 from holdfast.cli import moves
 from holdfast.regions.files.paths import any_folder
-from support import commands, environment
+from support import commands
 from support.spark.cases import CASES
 from support.spark.commands import run_commands
 from support.spark.faults import World
-from support.spark.gaps import gap_of
 from support.spark.mini_hdfs import MiniHdfs
-from support.spark.operator_inputs import events
-from support.spark.queries import (
-    PROVIDERS,
-    STATE,
-    Batches,
-    drain,
-    settings,
-    source,
-    write_batch,
+from support.spark.moved_queries import (
+    BEFORE,
+    CHANGELOG,
+    SOURCES,
+    Command,
+    Query,
+    entries,
+    write_plan,
 )
-
-#: Batches with data before the move, and after it.
-BEFORE, AFTER = 2, 2
-BATCHES = 8
-
-PARTITIONS = 2
-
-FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-CHANGELOG = {STATE + "rocksdb.changelogCheckpointing.enabled": "true"}
-HOLDFAST = {STATE + "providerClass": PROVIDERS["holdfast"], STATE + "checkpointFormatVersion": "2"}
-
-#: Providers of a checkpoint that is adopted: name, format, and other settings.
-SOURCES: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
-    "rocksdb": ("rocksdb", "1", {}),
-    "rocksdb-changelog": ("rocksdb", "1", CHANGELOG),
-    "rocksdb-v2": ("rocksdb", "2", {}),
-    "rocksdb-changelog-v2": ("rocksdb", "2", CHANGELOG),
-    "hdfs": ("hdfs", "1", {}),
-}
+from support.spark.queries import PROVIDERS, STATE, settings
 
 #: For every run of the tests: a way of keeping state each.
 QUICK = {
@@ -79,99 +54,6 @@ CELLS_TO_LEAVE = [
     for to in TARGETS
     if to != "hdfs" or not name.startswith("transformWithState")
 ]
-
-
-class Query:
-    """A query whose provider changes, and the same one on one provider."""
-
-    def __init__(self, spark: SparkSession, name: str, of: str, folder: Path) -> None:
-        if gap := gap_of(name, PARTITIONS):
-            pytest.skip(gap.reason)
-        self.spark, self.case = spark, CASES[name]
-        self.folder, self.checkpoint = folder, folder / "checkpoint"
-        provider, version, more = SOURCES[of]
-        self.old = {
-            STATE + "providerClass": PROVIDERS[provider],
-            STATE + "checkpointFormatVersion": version,
-            "spark.sql.shuffle.partitions": str(PARTITIONS),
-            **self.case.settings,
-            **more,
-        }
-        self.streams = {
-            one: events(number, batches=BATCHES) for number, one in enumerate(self.case.streams)
-        }
-        for one in self.streams:
-            (folder / one).mkdir(parents=True)
-        self.fed = 0
-        self.rows: Batches = {}
-        self.undisturbed: Batches = {}
-        #: Batches that commands published.
-        self.moved: list[int] = []
-
-    def feed(self, batches: int) -> None:
-        for one, rows in self.streams.items():
-            for number in range(self.fed, self.fed + batches):
-                write_batch(self.folder / one, number, rows[number])
-        self.fed += batches
-
-    def run_old(
-        self, checkpoint: Path | str, rows: Batches, more: Mapping[str, str] | None = None
-    ) -> None:
-        """Runs the query on Spark's provider, as one does without Holdfast."""
-        manager = self.spark.conf.get(FILE_MANAGER)
-        assert manager is not None
-        self.spark.conf.unset(FILE_MANAGER)
-        try:
-            self._run({**self.old, **(more or {})}, checkpoint, rows)
-        finally:
-            self.spark.conf.set(FILE_MANAGER, manager)
-
-    def run_holdfast(self, checkpoint: Path | str | None = None) -> None:
-        self._run({**self.old, **HOLDFAST}, checkpoint or self.checkpoint, self.rows)
-
-    def _run(self, values: Mapping[str, str], checkpoint: Path | str, rows: Batches) -> None:
-        with settings(self.spark, values):
-            frames = {one: source(self.spark, self.folder / one) for one in self.streams}
-            mode = self.case.mode
-            drain(self.case.query(frames), checkpoint=checkpoint, mode=mode, into=rows)
-
-    def begin(self) -> None:
-        self.feed(BEFORE)
-        self.run_old(self.checkpoint, self.rows)
-        self.run_undisturbed()
-
-    def run_undisturbed(self) -> None:
-        """Runs the query without a move. An end of the input may take a batch of its own."""
-        self.run_old(self.folder / "undisturbed", self.undisturbed)
-
-    def move(self, plan: moves.Plan | None) -> dict[str, Any]:
-        assert plan is not None
-        self.moved.append(plan.number)
-        return moves.move(self.spark, plan, yes=True)
-
-    def adopt(self) -> dict[str, Any]:
-        return self.move(moves.plan_adoption(any_folder(str(self.checkpoint))))
-
-    def go_on(self, on: Callable[[], None] | None = None) -> None:
-        """Runs more input, on Holdfast by default, and compares with a run that was not moved."""
-        self.feed(AFTER)
-        (on or self.run_holdfast)()
-        self.run_undisturbed()
-        # A move is a batch, too.
-        found = {
-            batch - sum(moved < batch for moved in self.moved): rows
-            for batch, rows in self.rows.items()
-        }
-        assert found == self.undisturbed
-
-
-def entries(checkpoint: Path) -> dict[str, bytes]:
-    """Files of the checkpoint that are not Holdfast's."""
-    return {
-        str(path.relative_to(checkpoint)): path.read_bytes()
-        for path in checkpoint.rglob("*")
-        if path.is_file() and "state/holdfast" not in str(path)
-    }
 
 
 @pytest.mark.versions
@@ -294,26 +176,6 @@ def test_column_families_cannot_leave_to_the_hdfs_backed_provider(
     assert entries(query.checkpoint) == before
 
 
-class Command:
-    """``holdfast adopt`` in a process of its own."""
-
-    def __init__(self, *arguments: object, more: Mapping[str, str] | None = None) -> None:
-        command = [sys.executable, "-m", "holdfast", *map(str, arguments), "--master", "local[2]"]
-        self.process = subprocess.Popen(
-            command,
-            env=environment(more),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def end(self) -> tuple[int, str, str]:
-        out, err = self.process.communicate(timeout=300)
-        return self.process.returncode, out, err
-
-
 def test_the_command_says_what_it_would_do_and_does_it(spark: SparkSession, tmp_path: Path) -> None:
     query = Query(spark, "aggregation-update", "rocksdb", tmp_path)
     query.begin()
@@ -367,7 +229,7 @@ def test_a_query_that_goes_on_meanwhile_wins(spark: SparkSession, tmp_path: Path
     query.feed(1)
     query.run_old(query.checkpoint, query.rows)
     before = entries(query.checkpoint)
-    with pytest.raises(OSError, match="a query has planned batch"):
+    with pytest.raises(OSError, match="has planned batch"):
         moves.move(spark, plan, yes=True)
     assert entries(query.checkpoint) == before
 
@@ -379,8 +241,7 @@ def test_a_query_does_not_start_until_the_adoption_has_ended(
     query.begin()
     plan = moves.plan_adoption(any_folder(str(query.checkpoint)))
     assert plan is not None
-    # A command that was killed between its two entries leaves it so.
-    (query.checkpoint / "offsets" / str(plan.number)).write_text(plan.planned)
+    write_plan(query.checkpoint, plan)
     before = entries(query.checkpoint)
     with pytest.raises(StreamingQueryException, match=r"holdfast adopt .* again"):
         query.run_holdfast()
@@ -418,15 +279,7 @@ def test_the_same_command_finishes_one_that_was_killed(
     name, *options = command.split()
     arguments = (name, query.checkpoint, *options, "--yes")
     killed = Command(*arguments, more=world.environment)
-    reached = world.control / f"reached.{point}"
-    while not reached.exists():
-        assert killed.process.poll() is None, killed.end()
-        try:
-            killed.process.wait(timeout=0.05)
-        except subprocess.TimeoutExpired:
-            continue
-    kill_session(killed.process.pid)
-    killed.end()
+    killed.kill_at(point, world)
     if "append" in point:
         # The old query may go on as if nothing had been.
         shutil.copytree(query.checkpoint, tmp_path / "copy")

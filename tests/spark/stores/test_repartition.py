@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -184,13 +184,19 @@ class Dying:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.job, name)
 
-    def publish(self, log: str, batch: int, entry: str) -> bool:
+    def plan(self) -> bool:
+        return self._dying("offsets", self.job.plan)
+
+    def commit(self) -> bool:
+        return self._dying("commits", self.job.commit)
+
+    def _dying(self, log: str, write: Callable[[], bool]) -> bool:
         if self.point == f"before {log}":
             raise KilledError
-        published: bool = self.job.publish(log, batch, entry)
+        written = write()
         if self.point == f"behind {log}":
             raise KilledError
-        return published
+        return written
 
 
 @contextmanager

@@ -22,7 +22,7 @@ def repartition(spark: SparkSession, checkpoint: Path, partitions: int, *argumen
     """Runs the command in this process, in the session of the test."""
 
     @contextmanager
-    def session(*_: object) -> Iterator[SparkSession]:
+    def session(*_: object, master: str) -> Iterator[SparkSession]:
         yield spark
 
     command = ["repartition", str(checkpoint), "--partitions", str(partitions), *arguments]

@@ -94,12 +94,13 @@ public final class Repartition extends Move {
     }
   }
 
+  private static final String PARTITIONS_KEY = "spark.sql.shuffle.partitions";
+
   /** Keys of a column family, and partitions of an operator, that are looked at before. */
   private static final int SAMPLED_KEYS = 1_000;
 
   private static final int SAMPLED_PARTITIONS = 4;
 
-  private final long batch;
   private final StateStoreConf conf;
   private final List<Source> sources = new ArrayList<>();
 
@@ -107,33 +108,27 @@ public final class Repartition extends Move {
   private final List<Source> targets = new ArrayList<>();
 
   private final LongAccumulator rows;
-  private final LongAccumulator written;
+  private final int to;
 
   /**
-   * @param batch the newest committed batch
-   * @param settings those that its entry of the offset log has, as JSON
-   * @param committed its entry of the commit log, without the version
-   * @param from the old number of partitions of the query
-   * @param to the new one
+   * @param newest the newest committed batch
+   * @param to the new number of partitions of the query
    */
-  public Repartition(
-      SparkSession session,
-      String checkpoint,
-      long batch,
-      String settings,
-      String committed,
-      int from,
-      int to)
+  public Repartition(SparkSession session, String checkpoint, Batch newest, int to)
       throws IOException {
-    super(session, checkpoint);
-    this.batch = batch;
-    conf = conf(settings, Map.of());
+    super(session, checkpoint, newest, changes(to), "2");
+    this.to = to;
+    conf = conf(newest.conf(), Map.of());
     rows = session.sparkContext().longAccumulator();
-    written = session.sparkContext().longAccumulator();
-    JsonNode ids = JSON.readTree(committed).path("stateUniqueIds");
-    for (Operator operator : Operator.read(this.checkpoint, batch, hadoopConf())) {
-      add(operator, ids.path(Long.toString(operator.id())), from, to);
+    int from = newest.conf().path(PARTITIONS_KEY).asInt();
+    for (Operator operator : Operator.read(this.checkpoint, newest.number(), hadoopConf())) {
+      add(operator, newest.ids().path(Long.toString(operator.id())), from, to);
     }
+  }
+
+  private static Map<String, String> changes(int to) {
+    String command = "repartition --partitions " + to;
+    return Map.of(PARTITIONS_KEY, Integer.toString(to), HoldfastConf.MOVE_KEY, command);
   }
 
   private void add(Operator operator, JsonNode partitions, int from, int to) {
@@ -175,24 +170,17 @@ public final class Repartition extends Move {
     return JSON.writeValueAsString(found);
   }
 
-  /** The number of new partitions of all operators. */
-  public int partitions() {
+  @Override
+  public long partitions() {
     return targets.size();
-  }
-
-  public long writtenPartitions() {
-    return written.sum();
   }
 
   public long rows() {
     return rows.sum();
   }
 
-  /**
-   * Returns what {@code stateUniqueIds} of the commit log becomes if the new partitions are views of
-   * the old ones. Nothing of the state is read or written.
-   */
-  public String views() throws IOException {
+  /** Lets the new partitions be views of the old ones. No state is read or written. */
+  public void views() throws IOException {
     Map<Long, List<List<String>>> found = new TreeMap<>();
     for (int place = 0; place < targets.size(); place++) {
       Source target = targets.get(place);
@@ -208,7 +196,7 @@ public final class Repartition extends Move {
         .stores()
         .acquire(SegmentFolder.of(state, hadoopConf()), own, UUID.randomUUID())
         .close();
-    return JSON.writeValueAsString(found);
+    made(found);
   }
 
   /** The views of the stores of a new partition. */
@@ -224,7 +212,7 @@ public final class Repartition extends Move {
         }
       }
       ids.add(
-          new PartitionView(batch, target.from(), target.to(), stores.get(store).name(), parents)
+          new PartitionView(newest.number(), target.from(), target.to(), stores.get(store).name(), parents)
               .text());
     }
     return ids;
@@ -235,19 +223,21 @@ public final class Repartition extends Move {
     return sources.stream().mapToInt(one -> one.from() / one.divisor()).max().orElse(0);
   }
 
-  /** Writes the new state. Returns what {@code stateUniqueIds} of the commit log becomes. */
-  public String write() throws IOException {
+  /** Writes the new state. */
+  public void write() {
     Stores stores = stores();
     List<Source> all = targets;
+    // Tasks take no fields of this object along.
     LongAccumulator read = rows;
-    LongAccumulator ended = written;
+    LongAccumulator readBytes = bytes;
+    LongAccumulator ended = partitions;
     List<List<String>> ids =
         job(
             spark ->
                 spark
                     .parallelize(sources, sources.size())
                     .mapPartitionsToPair(
-                        one -> new SplitRows(one.next(), stores, Long.MAX_VALUE, read))
+                        one -> new SplitRows(one.next(), stores, Long.MAX_VALUE, read, readBytes))
                     .partitionBy(new Places(all.size()))
                     .mapPartitionsWithIndex(
                         (place, chunks) -> {
@@ -265,7 +255,7 @@ public final class Repartition extends Move {
           .computeIfAbsent(targets.get(place).operator().id(), key -> new ArrayList<>())
           .add(ids.get(place));
     }
-    return JSON.writeValueAsString(found);
+    made(found);
   }
 
   /**
@@ -282,14 +272,15 @@ public final class Repartition extends Move {
         spark ->
             spark
                 .parallelize(some, some.size())
-                .mapPartitionsToPair(one -> new SplitRows(one.next(), stores, SAMPLED_KEYS, read))
+                .mapPartitionsToPair(
+                    one -> new SplitRows(one.next(), stores, SAMPLED_KEYS, read, read))
                 .count());
   }
 
   private Stores stores() {
     return new Stores(
         new Path(checkpoint, "state").toString(),
-        batch + 1,
+        newest.number() + 1,
         conf,
         new SerializableConfiguration(hadoopConf()),
         UUID.randomUUID());
@@ -298,7 +289,7 @@ public final class Repartition extends Move {
   private <T> T job(Function<JavaSparkContext, T> job) {
     JavaSparkContext spark = JavaSparkContext.fromSparkContext(session.sparkContext());
     // Holdfast's provider takes a task without it for one of a state reader.
-    spark.setLocalProperty(HoldfastConf.BATCH_ID_KEY, Long.toString(batch + 1));
+    spark.setLocalProperty(HoldfastConf.BATCH_ID_KEY, Long.toString(number()));
     try {
       return job.apply(spark);
     } finally {
@@ -310,39 +301,42 @@ public final class Repartition extends Move {
    * Sets the number of partitions that Spark's description of each operator has. The state reader
    * goes by it.
    */
-  public void describe(int partitions) throws IOException {
+  public void describe() throws IOException {
     for (Source one : sources) {
       if (one.partition() == 0) {
         Path file = new Path(descriptions(one), "metadata");
-        describe(file, file, partitions);
+        describe(file, file);
       }
     }
   }
 
   /** Describes operators whose descriptions have versions for the batch that is published. */
-  public void describeBatch(int partitions) throws IOException {
+  @Override
+  void beforeCommit() throws IOException {
     for (Source one : sources) {
       if (one.partition() == 0) {
         Path versions = new Path(descriptions(one), "v2");
-        OptionalLong newest =
+        OptionalLong described =
             Operator.numbers(versions.getFileSystem(hadoopConf()), versions)
-                .filter(version -> version <= batch)
+                .filter(version -> version <= newest.number())
                 .max();
-        if (newest.isPresent()) {
+        if (described.isPresent()) {
           describe(
-              new Path(versions, Long.toString(newest.getAsLong())),
-              new Path(versions, Long.toString(batch + 1)),
-              partitions);
+              new Path(versions, Long.toString(described.getAsLong())),
+              new Path(versions, Long.toString(number())));
         }
       }
     }
   }
 
+  @Override
+  void clean() {}
+
   private Path descriptions(Source source) {
     return new Path(checkpoint, "state/" + source.operator().id() + "/_metadata");
   }
 
-  private void describe(Path file, Path target, int partitions) throws IOException {
+  private void describe(Path file, Path target) throws IOException {
     String text;
     try (InputStream in = file.getFileSystem(hadoopConf()).open(file)) {
       text = new String(in.readAllBytes(), StandardCharsets.UTF_8);
@@ -353,7 +347,7 @@ public final class Repartition extends Move {
     int begin = text.indexOf('\n') + 1;
     JsonNode description = JSON.readTree(text.substring(begin));
     for (JsonNode store : description.path("stateStoreInfo")) {
-      ((ObjectNode) store).put("numPartitions", partitions);
+      ((ObjectNode) store).put("numPartitions", to);
     }
     String changed = text.substring(0, begin) + JSON.writeValueAsString(description);
     if (!changed.equals(text)) {

@@ -30,6 +30,7 @@ final class SplitRows implements Iterator<Tuple2<Integer, byte[]>> {
   private final Repartition.Stores stores;
   private final long limit;
   private final LongAccumulator rows;
+  private final LongAccumulator bytes;
   private final TaskContext task = TaskContext.get();
   private final RowChunks[] chunks;
   private final int chunkBytes;
@@ -49,13 +50,19 @@ final class SplitRows implements Iterator<Tuple2<Integer, byte[]>> {
   /**
    * @param limit on the rows of each column family
    * @param rows counts those that were read
+   * @param bytes counts theirs
    */
   SplitRows(
-      Repartition.Source source, Repartition.Stores stores, long limit, LongAccumulator rows) {
+      Repartition.Source source,
+      Repartition.Stores stores,
+      long limit,
+      LongAccumulator rows,
+      LongAccumulator bytes) {
     this.source = source;
     this.limit = limit;
     this.stores = stores;
     this.rows = rows;
+    this.bytes = bytes;
     chunks =
         IntStream.range(0, source.to()).mapToObj(to -> new RowChunks()).toArray(RowChunks[]::new);
     chunkBytes = Math.min(CHUNK_BYTES_MAX, CHUNKS_BYTES / source.to());
@@ -106,6 +113,7 @@ final class SplitRows implements Iterator<Tuple2<Integer, byte[]>> {
     }
     chunks[to].add(storeNumber, familyNumber, first, key, value);
     rows.add(1);
+    bytes.add(key.getSizeInBytes() + value.getSizeInBytes());
   }
 
   private void give(int to) {

@@ -8,6 +8,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeMap;
 import java.util.UUID;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
@@ -29,41 +30,36 @@ public final class StateCopy extends Move {
   private static final String SCRATCH = "moving-";
 
   private final UUID run = UUID.randomUUID();
-  private final long batch;
-  private final long published;
+  private final Batch base;
   private final List<Operator> operators;
   private final JsonNode ids;
   private final StateStoreConf from;
   private final StateStoreConf to;
-  private final LongAccumulator partitions;
-  private final LongAccumulator bytes;
 
   /**
-   * @param batch whose state is copied
-   * @param settings those that its entry of the offset log has, as JSON
-   * @param committed its entry of the commit log, without the version
+   * @param newest the batch before the one that gets the state
+   * @param base the batch whose state is copied
+   * @param command what finishes this, without the checkpoint
    * @param provider the class that gets the state
    * @param format the checkpoint format that it uses
-   * @param published the batch that gets the state
    */
   public StateCopy(
       SparkSession session,
       String checkpoint,
-      long batch,
-      String settings,
-      String committed,
+      Batch newest,
+      Batch base,
+      String command,
       String provider,
-      String format,
-      long published)
+      String format)
       throws IOException {
-    super(session, checkpoint);
-    this.batch = batch;
-    operators = Operator.read(this.checkpoint, batch, hadoopConf());
-    ids = JSON.readTree(committed).path("stateUniqueIds");
+    super(session, checkpoint, newest, changes(command, provider), format);
+    this.base = base;
+    operators = Operator.read(this.checkpoint, base.number(), hadoopConf());
+    ids = base.ids();
     // A version without changelogs stands alone. A store that only reads would begin one.
     String changelog = "false";
     String old = ids.isObject() ? "2" : "1";
-    from = conf(settings, Map.of(HoldfastConf.FORMAT_KEY, old, CHANGELOG_KEY, changelog));
+    from = conf(base.conf(), Map.of(HoldfastConf.FORMAT_KEY, old, CHANGELOG_KEY, changelog));
     Map<String, String> own =
         Map.of(
             HoldfastConf.PROVIDER_KEY,
@@ -72,8 +68,7 @@ public final class StateCopy extends Move {
             format,
             CHANGELOG_KEY,
             changelog);
-    to = conf(settings, own);
-    this.published = published;
+    to = conf(base.conf(), own);
     if (provider.endsWith(".HDFSBackedStateStoreProvider")) {
       operators.forEach(StateCopy::refuseColumns);
     }
@@ -82,8 +77,11 @@ public final class StateCopy extends Move {
         refuseMixed(operator);
       }
     }
-    partitions = session.sparkContext().longAccumulator();
-    bytes = session.sparkContext().longAccumulator();
+  }
+
+  /** The settings by which the batch differs from the one before it. */
+  static Map<String, String> changes(String command, String provider) {
+    return Map.of(HoldfastConf.PROVIDER_KEY, provider, HoldfastConf.MOVE_KEY, command);
   }
 
   private static void refuseColumns(Operator operator) {
@@ -114,7 +112,7 @@ public final class StateCopy extends Move {
     }
   }
 
-  /** Partitions of all operators. */
+  @Override
   public long partitions() {
     return operators.stream().mapToLong(this::partitionsOf).sum();
   }
@@ -125,21 +123,14 @@ public final class StateCopy extends Move {
     return own.isEmpty() ? operator.partitions() : own.size();
   }
 
-  public long copiedPartitions() {
-    return partitions.sum();
-  }
-
-  public long copiedBytes() {
-    return bytes.sum();
-  }
-
   /**
    * Copies everything, or only reads one partition of each operator. The result is JSON, by
-   * operator, with the ids of the new state by partition.
+   * operator.
    */
   public String run(boolean all) throws IOException {
     List<PartitionCopy.Copied> copied = run(tasks(all));
     List<Map<String, Object>> found = new ArrayList<>();
+    Map<Long, List<List<String>>> made = new TreeMap<>();
     for (Operator operator : operators) {
       List<PartitionCopy.Copied> own =
           copied.stream().filter(one -> one.operator() == operator.id()).toList();
@@ -150,9 +141,10 @@ public final class StateCopy extends Move {
       shown.put("rows", own.stream().mapToLong(PartitionCopy.Copied::rows).sum());
       shown.put("bytes", own.stream().mapToLong(PartitionCopy.Copied::bytes).sum());
       shown.put("ms", own.stream().mapToLong(PartitionCopy.Copied::ms).sum());
-      shown.put("ids", own.stream().map(PartitionCopy.Copied::ids).toList());
       found.add(shown);
+      made.put(operator.id(), own.stream().map(PartitionCopy.Copied::ids).toList());
     }
+    made(made);
     return JSON.writeValueAsString(found);
   }
 
@@ -176,11 +168,11 @@ public final class StateCopy extends Move {
         state.toString(),
         operator,
         partition,
-        batch + 1,
+        base.number() + 1,
         own.isEmpty() ? null : own.toArray(String[]::new),
         from,
         target,
-        published + 1,
+        number() + 1,
         new Path(state, SCRATCH + run).toString());
   }
 
@@ -192,7 +184,7 @@ public final class StateCopy extends Move {
     LongAccumulator ended = partitions;
     LongAccumulator readBytes = bytes;
     // Holdfast's provider takes a task without it for one of a state reader.
-    spark.setLocalProperty(HoldfastConf.BATCH_ID_KEY, Long.toString(published));
+    spark.setLocalProperty(HoldfastConf.BATCH_ID_KEY, Long.toString(number()));
     try {
       return spark
           .parallelize(tasks, tasks.size())
@@ -211,9 +203,14 @@ public final class StateCopy extends Move {
 
   /**
    * Gives the state its names, if one of Spark's providers made it. Its names follow from the batch,
-   * so the batch has to be planned before.
+   * so the batch has to be planned before. An adoption records the files that are there, for a purge.
    */
-  public void place() {
+  @Override
+  void beforeCommit() throws IOException {
+    if (to.providerClass().equals(HoldfastConf.PROVIDER_CLASS)) {
+      new OldFiles(checkpoint.toString(), number(), hadoopConf()).record();
+      return;
+    }
     List<PartitionCopy.Task> tasks = tasks(true);
     SerializableConfiguration hadoop = new SerializableConfiguration(hadoopConf());
     JavaSparkContext.fromSparkContext(session.sparkContext())
@@ -221,13 +218,9 @@ public final class StateCopy extends Move {
         .foreach(task -> MadeFiles.move(task, hadoop.value()));
   }
 
-  /** Records the files that are there now, for a purge. */
-  public void recordOldFiles() throws IOException {
-    new OldFiles(checkpoint.toString(), published, hadoopConf()).record();
-  }
-
   /** Deletes what commands that were killed have left, and this one. */
-  public void clean() throws IOException {
+  @Override
+  void clean() throws IOException {
     FileSystem files = checkpoint.getFileSystem(hadoopConf());
     for (FileStatus left : files.listStatus(new Path(checkpoint, "state"))) {
       if (left.getPath().getName().startsWith(SCRATCH)) {

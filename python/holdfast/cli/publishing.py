@@ -1,0 +1,96 @@
+"""The batch that a command publishes, through Spark's part of it: io.holdfast.spark.moves.Move."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any, Final, TypeVar
+
+from holdfast.cli.move_logs import Batch
+from holdfast.regions.files.paths import AnyPath
+
+T = TypeVar("T")
+
+#: Between lines about the progress.
+_TELL_S: Final = 10
+
+
+def of_java(spark: Any, batch: Batch) -> Any:
+    """Return a batch as Spark's part takes it."""
+    return spark._jvm.io.holdfast.spark.moves.Batch(batch.number, batch.offsets, batch.commit)
+
+
+def publish(move: Any, folder: AnyPath, number: int) -> None:
+    """Publish the batch, whose state is there.
+
+    Parameters
+    ----------
+    move
+        Spark's part of the command.
+    number : int
+        The batch that it publishes.
+
+    Raises
+    ------
+    OSError
+        If a query, or another command, has planned a batch meanwhile.
+    """
+    if not move.plan():
+        raise OSError(
+            f"a query or another command has planned batch {number} of {folder} meanwhile: stop "
+            "it, and try again. The checkpoint was not changed"
+        )
+    if not move.commit():
+        print(f"holdfast: another command has committed batch {number}", file=sys.stderr)
+
+
+def watched(spark: Any, move: Any, make: Callable[[], T]) -> T:
+    """Let Spark make the state of the batch, and show meanwhile how far it is."""
+    with ThreadPoolExecutor(1) as pool, _progress(move.partitions()) as show:
+        running: Future[T] = pool.submit(make)
+        try:
+            while not wait([running], timeout=0.5).done:
+                show(move.donePartitions(), move.doneBytes())
+        except KeyboardInterrupt:
+            spark.sparkContext.cancelAllJobs()
+            raise
+        return running.result()
+
+
+@contextmanager
+def _progress(partitions: int) -> Iterator[Callable[[int, int], None]]:
+    """Show on stderr how many partitions and bytes are copied, until the end of the block."""
+    begin = told = time.monotonic()
+
+    def rate(done_bytes: int) -> str:
+        return f"{done_bytes / 1e6 / max(time.monotonic() - begin, 1e-3):.1f} MB/s"
+
+    def plain(done: int, done_bytes: int) -> None:
+        nonlocal told
+        if done and time.monotonic() - told > _TELL_S:
+            told = time.monotonic()
+            left_s = (told - begin) * (partitions - done) / done
+            said = f"{done} of {partitions} partitions, {rate(done_bytes)}, {left_s:.0f} s left"
+            print(f"holdfast: {said}", file=sys.stderr)
+
+    if not (sys.stderr.isatty() and find_spec("rich")):
+        yield plain
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
+    console = Console(stderr=True)
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bars:
+        task = bars.add_task("", total=partitions, rate="")
+        yield lambda done, size: bars.update(task, completed=done, rate=rate(size))
