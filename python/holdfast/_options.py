@@ -242,6 +242,18 @@ class StoreOptions(TypedDict, total=False):
             allowed=Allowed("integer", unit="partitions", least=1, most=99_999),
         ),
     ]
+    adopt: Annotated[
+        bool | None,
+        Option(
+            setting="adopt",
+            default=False,
+            shown="bool, default False",
+            meaning="""Adopt a checkpoint of Spark's RocksDB or HDFS-backed provider when a query
+            starts with it, as ``holdfast adopt`` does. The query begins when its state is copied.
+            False refuses such a checkpoint. A checkpoint of Holdfast costs nothing.""",
+            allowed=Allowed("flag"),
+        ),
+    ]
     isolate_failures: Annotated[
         bool | None,
         Option(

@@ -25,7 +25,7 @@ TUNING = {
     for name in (
         *("maxFileBytes", "compression"),
         *("maxMemoryBytes", "targetMemoryBytes", "localCacheBytes"),
-        *("changeJournal", "sparkFiles", "isolateFailures"),
+        *("changeJournal", "sparkFiles", "adopt", "isolateFailures"),
         *("rebalance", "rebalanceMaxMoves"),
         *("isolationMaxRatio", "isolationMaxBatches", "isolationMaxBytes", "isolationRerun"),
         *("isolationAttempts", "isolationEnd"),
@@ -107,6 +107,7 @@ def test_spark_conf_holds_every_setting_as_text() -> None:
         f"{STORE}.holdfast.sparkFiles": "true",
         f"{STORE}.holdfast.rebalance": "auto",
         f"{STORE}.holdfast.rebalanceMaxMoves": "64",
+        f"{STORE}.holdfast.adopt": "false",
         f"{STORE}.holdfast.isolateFailures": "false",
         f"{STORE}.holdfast.isolationMaxRatio": "0.3",
         f"{STORE}.holdfast.isolationMaxBatches": "100",
@@ -126,6 +127,7 @@ def test_options_reach_their_keys() -> None:
         local_cache_bytes="10g",
         change_journal=True,
         spark_files=False,
+        adopt=True,
         isolate_failures=True,
         isolation_max_ratio=1,
         isolation_max_batches=7,
@@ -143,6 +145,7 @@ def test_options_reach_their_keys() -> None:
     assert conf[f"{STORE}.holdfast.compression"] == "none"
     assert conf[f"{STORE}.holdfast.changeJournal"] == "true"
     assert conf[f"{STORE}.holdfast.sparkFiles"] == "false"
+    assert conf[f"{STORE}.holdfast.adopt"] == "true"
     assert conf[f"{STORE}.holdfast.isolateFailures"] == "true"
     assert conf[f"{STORE}.holdfast.rebalance"] == "off"
     assert conf[f"{STORE}.holdfast.rebalanceMaxMoves"] == "8"
@@ -183,6 +186,7 @@ def test_configure_returns_the_same_builder_with_everything_set(
         "local_cache_bytes": 0,
         "change_journal": True,
         "spark_files": False,
+        "adopt": True,
         "isolate_failures": True,
         "isolation_max_ratio": 0.5,
         "isolation_max_batches": 1,

@@ -13,10 +13,11 @@
  *
  * Points: before-, torn- and after- each of append (a changelog), image (a base image) and seal (the
  * footer, after- with its sync) and input (rows of a parked partition); before- and after-entry
- * (commits/N gets its name) and -marker (isolation/N gets its name); before- and after-object (a
- * state file gets its name, which on an object store it has at its end only); before- and
- * after-delete (a state file is removed); before- and after-hydration (the thread that brings state
- * into memory beside the tasks reads some of a state file). They are recognised by the bytes and
+ * (commits/N gets its name), -plan (offsets/N does), -marker (isolation/N does) and -description
+ * (Spark's description of an operator does); before- and after-object (a state file gets its name,
+ * which on an object store it has at its end only); before- and after-delete (a state file is
+ * removed); before- and after-hydration (the thread that brings state into memory beside the tasks
+ * reads some of a state file). They are recognised by the bytes and
  * names that rust/core/FORMAT.md defines, and the last by the name of the thread, so the product
  * knows nothing of this. Where the checkpoint lies on an object store, it is the store's
  * process that gives commits/N and state files their names.
@@ -42,8 +43,11 @@ enum action { PASS, STOP, FULL };
 
 static const char *const PHASE[PHASES] = {"before", "torn", "after"};
 static const char *const WHAT[] = {"append", "image", "seal", "entry",
-                                   "object", "delete", "hydration", "input", "marker"};
-enum what { APPEND, IMAGE, SEAL, ENTRY, OBJECT, DELETE, HYDRATION, INPUT, MARKER, WHATS };
+                                   "object", "delete", "hydration", "input", "marker",
+                                   "plan", "description"};
+enum what {
+    APPEND, IMAGE, SEAL, ENTRY, OBJECT, DELETE, HYDRATION, INPUT, MARKER, PLAN, DESCRIPTION, WHATS
+};
 
 static atomic_int passes[WHATS][PHASES];
 /* A file descriptor whose footer was just written by this thread, and one whose disk is full. */
@@ -133,6 +137,13 @@ static bool is_entry(const char *path, const char *folder) {
         return false;
     return strncmp(name - folder_len, folder, folder_len) == 0 &&
            strspn(name + 1, "0123456789") == strlen(name + 1);
+}
+
+/* Whether a file says what the state of an operator is. */
+static bool is_description(const char *path) {
+    size_t len = strlen(path);
+    return is_entry(path, "/_metadata/v2") ||
+           (len > 19 && strcmp(path + len - 19, "/_metadata/metadata") == 0);
 }
 
 static uint64_t varint(const unsigned char **at, const unsigned char *end) {
@@ -250,6 +261,8 @@ static int give_name(const char *how, const char *from, const char *to) {
     int (*real)(const char *, const char *) =
         (int (*)(const char *, const char *))dlsym(RTLD_NEXT, how);
     enum what what = is_entry(to, "/commits")     ? ENTRY
+                     : is_entry(to, "/offsets")   ? PLAN
+                     : is_description(to)         ? DESCRIPTION
                      : is_entry(to, "/isolation") ? MARKER
                      : is_state_file(to)          ? OBJECT
                                                   : WHATS;

@@ -153,6 +153,11 @@ class World:
         rows: Rows = json.loads((self.folder / "output" / f"{batch}.json").read_text())
         return rows
 
+    def is_without_input(self, batch: int) -> None:
+        """Takes note of a batch that no job runs: its rows are those of the batch before it."""
+        before = (self.folder / "output" / f"{batch - 1}.json").read_text()
+        (self.folder / "output" / f"{batch}.json").write_text(before)
+
     def inputs(self, batch: int) -> int:
         """Inputs that are counted up to a batch. Mostly one more than its number, but Spark's file
         source puts two into one batch after it died between its own log and the offset log."""

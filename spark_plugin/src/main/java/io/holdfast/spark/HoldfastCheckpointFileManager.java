@@ -5,11 +5,16 @@ import io.holdfast.spark.driver.CommitEntry;
 import io.holdfast.spark.driver.HoldfastDriver;
 import io.holdfast.spark.driver.Interruption;
 import io.holdfast.spark.driver.SparkRecords;
+import io.holdfast.spark.moves.Adoption;
 import io.holdfast.spark.sparklog.DurableFileManager;
 import io.holdfast.spark.sparklog.SparkFile;
 import io.holdfast.spark.sparklog.SparkFile.Kind;
 import io.holdfast.spark.sparklog.SparkFileManager;
 import io.holdfast.spark.storage.AtomicStream;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.util.Arrays;
+import java.util.Comparator;
 import java.util.Optional;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
@@ -89,7 +94,37 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
       HoldfastPlugin.startedDriver()
           .ifPresent(driver -> driver.decisions().initializing(path.getParent(), conf));
     }
-    return super.list(path, filter);
+    FileStatus[] found = super.list(path, filter);
+    return !begun && HoldfastConf.adopts(conf) && adopted(found) ? super.list(path, filter) : found;
+  }
+
+  /** Adopts the checkpoint if its newest plan is among these files, and another provider's. */
+  private boolean adopted(FileStatus[] listed) {
+    Optional<SparkFile> newest =
+        Arrays.stream(listed)
+            .map(file -> SparkFile.of(file.getPath()))
+            .filter(file -> CheckpointGuard.isRestart(conf, file.path()))
+            .max(Comparator.comparingLong(SparkFile::number));
+    if (newest.isEmpty()) {
+      return false;
+    }
+    SparkFile plan = newest.get();
+    try {
+      switch (CheckpointGuard.standing(this::exists, super::open, plan.path())) {
+        case ADOPTABLE -> {
+          CheckpointGuard.refuseTornLogs(conf, plan.checkpoint());
+          return Adoption.atStart(plan.checkpoint(), plan.number(), conf);
+        }
+        // Spark's own reading need not ask again.
+        case HOLDFASTS -> begun = true;
+        case OTHER -> {}
+      }
+      return false;
+    } catch (IOException e) {
+      throw Interruption.orSame(new UncheckedIOException(e));
+    } catch (RuntimeException e) {
+      throw Interruption.orSame(e);
+    }
   }
 
   @Override

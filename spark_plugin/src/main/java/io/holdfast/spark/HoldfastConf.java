@@ -48,6 +48,11 @@ public final class HoldfastConf {
         "false",
         "true records every change of state in a batch for the change feed of the state reader,"
             + " even if the same batch replaced it. false records the last change of each key."),
+    ADOPT(
+        "adopt",
+        "false",
+        "true lets a query that starts with a checkpoint of Spark's own providers adopt it first, false"
+            + " refuses the checkpoint."),
     ISOLATE_FAILURES(
         "isolateFailures",
         "false",
@@ -111,6 +116,9 @@ public final class HoldfastConf {
   public static final String PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass";
   public static final String PROVIDER_CLASS = "io.holdfast.spark.HoldfastStateStoreProvider";
   static final String PLUGIN_CLASS = "io.holdfast.spark.HoldfastPlugin";
+
+  /** Key of the setting by which a query adopts its checkpoint. */
+  public static final String ADOPT_KEY = Setting.ADOPT.key;
 
   public static final String FORMAT_KEY = "spark.sql.streaming.stateStore.checkpointFormatVersion";
   public static final String FILE_MANAGER_KEY = "spark.sql.streaming.checkpointFileManagerClass";
@@ -184,6 +192,7 @@ public final class HoldfastConf {
     isolationAttempts = (int) number(values, Setting.ISOLATION_ATTEMPTS, 1000);
     isolationEndFails(values);
     flag(values, Setting.SPARK_FILES);
+    flag(values, Setting.ADOPT);
     maxMoves(values::getOrDefault);
     String named = text(values, Setting.COMPRESSION);
     compression = Compression.named(named).orElseThrow(() -> wrong(Setting.COMPRESSION, named));
@@ -193,6 +202,11 @@ public final class HoldfastConf {
   static boolean writesSparkFiles(Configuration conf) {
     // The constructor above refuses a wrong value when the query starts.
     return conf.getBoolean(Setting.SPARK_FILES.key, true);
+  }
+
+  /** Returns true if a query may adopt a checkpoint of Spark's own providers. */
+  static boolean adopts(Configuration conf) {
+    return conf.getBoolean(ADOPT_KEY, false);
   }
 
   /**

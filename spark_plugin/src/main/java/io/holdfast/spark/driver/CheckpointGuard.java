@@ -38,6 +38,21 @@ public final class CheckpointGuard {
 
   private static final String UNREADABLE = "?";
 
+  private static final String ADOPT = "adopt";
+
+  /** Begins the classes of Spark's own providers. */
+  private static final String SPARKS = "org.apache.spark.sql.execution.streaming.state.";
+
+  /** Who can go on with a checkpoint. */
+  public enum Standing {
+    /** Holdfast. */
+    HOLDFASTS,
+    /** Holdfast after an adoption. */
+    ADOPTABLE,
+    /** Nobody or another provider, as {@link #refuseForeignCheckpoint} says. */
+    OTHER
+  }
+
   private CheckpointGuard() {}
 
   /** Returns true if the session selects Holdfast for the queries that it starts. */
@@ -79,6 +94,34 @@ public final class CheckpointGuard {
         && Thread.currentThread() instanceof UninterruptibleThread;
   }
 
+  /** Returns who can go on with a checkpoint whose newest plan this is. */
+  public static Standing standing(
+      Predicate<Path> exists, Function<Path, FSDataInputStream> open, Path path) {
+    Path checkpoint = SparkFile.of(path).checkpoint();
+    String text = read(open, path);
+    String provider = recordedProvider(text);
+    String pending = pendingMove(exists, text, path);
+    if (pending == null && provider.equals(HoldfastConf.PROVIDER_CLASS)) {
+      return Standing.HOLDFASTS;
+    }
+    boolean adoptable =
+        pending == null
+            ? provider.startsWith(SPARKS) && exists.test(new Path(checkpoint, "state"))
+            : pending.equals(ADOPT);
+    return adoptable ? Standing.ADOPTABLE : Standing.OTHER;
+  }
+
+  /** The command that planned a batch, if the batch is not committed; else null. */
+  private static String pendingMove(Predicate<Path> exists, String text, Path path) {
+    Matcher move = RECORDED_MOVE.matcher(text);
+    return move.find() && !exists.test(committed(path)) ? move.group(1) : null;
+  }
+
+  private static Path committed(Path plan) {
+    SparkFile file = SparkFile.of(plan);
+    return new Path(file.checkpoint(), "commits/" + file.number());
+  }
+
   /**
    * Refuses to restart a stateful query whose offset log names another provider, or none, and one
    * in a checkpoint that a command has half changed.
@@ -87,20 +130,18 @@ public final class CheckpointGuard {
    */
   public static void refuseForeignCheckpoint(
       Predicate<Path> exists, Function<Path, FSDataInputStream> open, Path path) {
-    SparkFile plan = SparkFile.of(path);
-    Path checkpoint = plan.checkpoint();
+    Path checkpoint = SparkFile.of(path).checkpoint();
     if (!exists.test(new Path(checkpoint, "state"))) {
       return;
     }
     String text = read(open, path);
-    Matcher move = RECORDED_MOVE.matcher(text);
-    Path committed = new Path(checkpoint, "commits/" + plan.number());
-    if (move.find() && !exists.test(committed)) {
+    String move = pendingMove(exists, text, path);
+    if (move != null) {
       throw new UnsupportedStateException(
           String.format(
               "'holdfast %1$s %2$s' has begun and not ended: %3$s is missing. Run 'holdfast %1$s"
                   + " %2$s --yes' again, and then start the query. Nothing was changed.",
-              move.group(1), checkpoint, committed));
+              move, checkpoint, committed(path)));
     }
     String provider = recordedProvider(text);
     if (provider.equals(HoldfastConf.PROVIDER_CLASS) || provider.equals(UNREADABLE)) {
@@ -119,9 +160,15 @@ public final class CheckpointGuard {
     throw new UnsupportedStateException(
         String.format(
             "Checkpoint %s was made with state store provider %s (recorded in %s). Nothing was"
-                + " changed. To let Holdfast go on with it, run 'holdfast adopt %s'. To go on with"
-                + " its provider, set %s=%s for this query.",
-            checkpoint, provider, path, checkpoint, HoldfastConf.PROVIDER_KEY, provider));
+                + " changed. To let Holdfast go on with it, run 'holdfast adopt %s', or set %s=true."
+                + " To go on with its provider, set %s=%s for this query.",
+            checkpoint,
+            provider,
+            path,
+            checkpoint,
+            HoldfastConf.ADOPT_KEY,
+            HoldfastConf.PROVIDER_KEY,
+            provider));
   }
 
   /**

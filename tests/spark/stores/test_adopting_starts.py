@@ -1,0 +1,147 @@
+"""With ``adopt=True`` a query adopts its checkpoint when it starts, and gives the rows of an
+undisturbed run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from support.spark.faults import LOCAL, Job, World, states
+from support.spark.moved_queries import ADOPTING, BEFORE, SOURCES, Query, entries
+from support.spark.queries import PROVIDERS, STATE, settings
+
+#: For every run of the tests: a kind of source each.
+QUICK_AT_START = {("join-inner-append", "rocksdb-v2"), ("windows-append", "hdfs")}
+
+CELLS_AT_START = [
+    pytest.param(name, of, marks=() if (name, of) in QUICK_AT_START else pytest.mark.full)
+    for name in (
+        "join-inner-append",
+        "windows-append",
+        "transformWithState-list-update",
+        "transformWithStateOnJvm-update",
+    )
+    for of in SOURCES
+    if of != "hdfs" or not name.startswith("transformWithState")
+]
+
+
+@contextmanager
+def logged(spark: SparkSession) -> Iterator[Any]:
+    """What adoptions at the start of a query write to the log."""
+    log4j = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
+    text = spark._jvm.java.io.StringWriter()  # type: ignore[union-attr]
+    name = "io.holdfast.spark.moves.Adoption"
+    log4j.core.config.Configurator.setLevel(name, log4j.Level.INFO)
+    logger = log4j.LogManager.getLogger(name)
+    appender = log4j.core.appender.WriterAppender.createAppender(
+        None, None, text, "test", False, True
+    )
+    appender.start()
+    logger.addAppender(appender)
+    try:
+        yield text
+    finally:
+        logger.removeAppender(appender)
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.ERROR)
+
+
+@pytest.mark.versions
+@pytest.mark.parametrize(("name", "of"), CELLS_AT_START)
+def test_a_query_adopts_its_checkpoint_when_it_starts(
+    name: str, of: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    query = Query(spark, name, of, tmp_path)
+    query.begin()
+    before = entries(query.checkpoint)
+    query.moved.append(max(query.rows) + 1)
+    with logged(spark) as text, settings(spark, ADOPTING):
+        query.go_on()
+        assert [line.split(":")[0].split(" ")[0] for line in text.toString().splitlines()] == [
+            *["Adopting"] * 3,
+            "Adopted",
+        ]
+        assert entries(query.checkpoint).items() >= before.items()
+        # Later starts have nothing to adopt.
+        text.getBuffer().setLength(0)
+        query.go_on()
+        assert text.toString() == ""
+
+
+def test_a_start_that_cannot_adopt_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    query = Query(spark, "aggregation-update", "rocksdb", tmp_path)
+    query.begin()
+    (query.checkpoint / "commits" / str(max(query.rows))).unlink()
+    before = entries(query.checkpoint)
+    with settings(spark, ADOPTING):
+        with pytest.raises(StreamingQueryException, match="has begun and not ended") as error:
+            query.run_holdfast()
+        assert f"{STATE}providerClass={PROVIDERS['rocksdb']}" in str(error.value)
+        assert entries(query.checkpoint) == before
+        # As the error says.
+        query.run_old(query.checkpoint, query.rows)
+        query.moved.append(max(query.rows) + 1)
+        query.go_on()
+
+
+class Drivers:
+    """Drivers that start on a checkpoint of RocksDB and may adopt it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        world.settings = ADOPTING
+        world.feed(BEFORE)
+        values = {STATE + "providerClass": PROVIDERS["rocksdb"]}
+        old = {key.replace(".", "__"): value for key, value in values.items()}
+        world.start(LOCAL, "--complete", **old).finish()
+        #: The batch of the adoption.
+        self.moved = world.last_committed() + 1
+        world.is_without_input(self.moved)
+        world.feed(1)
+
+    def start(self) -> Job:
+        return self.world.start(LOCAL, "--complete")
+
+    def assert_rows(self) -> None:
+        undisturbed = states(self.world.fed)
+        batches = [n for n in range(self.world.last_committed() + 1) if n != self.moved]
+        outputs = [self.world.output(batch) for batch in batches]
+        assert outputs == [undisturbed[self.world.inputs(batch) - 1] for batch in batches]
+        assert outputs[-1] == undisturbed[-1]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("point", ["before-append", "torn-append", "before-entry", "after-entry"])
+def test_the_next_start_finishes_an_adoption_that_was_killed(point: str, world: World) -> None:
+    drivers = Drivers(world)
+    world.arm(point)
+    killed = drivers.start()
+    killed.wait_until_stopped_at(point)
+    killed.kill()
+    assert (world.checkpoint / "offsets" / str(drivers.moved)).exists() == ("entry" in point)
+    assert world.is_committed(drivers.moved) == (point == "after-entry")
+    drivers.start().finish()
+    drivers.assert_rows()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("point", ["before-plan", "before-entry"])
+def test_a_driver_that_adopts_goes_on_behind_one_that_was_quicker(point: str, world: World) -> None:
+    drivers = Drivers(world)
+    world.arm(point)
+    slow = drivers.start()
+    slow.wait_until_stopped_at(point)
+    quick = drivers.start()
+    quick.wait_until_processed()
+    quick.kill()
+    world.feed(1)
+    world.go(point)
+    slow.finish()
+    drivers.assert_rows()
