@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 __all__ = [
     "CheckpointId",
     "CheckpointInfo",
+    "CheckpointListener",
     "Counter",
     "DamagedCheckpointError",
+    "EventGateway",
     "FileSplits",
     "FolderInUseError",
     "FolderLostError",
@@ -34,6 +36,7 @@ __all__ = [
     "MetricGroup",
     "Operator",
     "OperatorContext",
+    "OperatorCoordinator",
     "OperatorFailedError",
     "PipelineMetrics",
     "PipelineOptions",

@@ -66,6 +66,7 @@ def test_coordinators_hear_the_effective_id_of_every_region() -> None:  # R34
             kind="completed",
             attempt=4,
             effective={"a": 4, "b": 4, "c": 2, "d": 4},
+            took_part=frozenset("a"),
         )
     ]
 
@@ -99,7 +100,7 @@ def test_coordinators_go_back_with_all_regions_when_an_attempt_that_ran_is_abort
     assert one(ResetCoordinator, job.handle(Start(now_ms=1))).snapshot is None
     job = Job(MANY, WITH_SOURCE)
     job.batch(healthy="ab", failed="c")
-    back = [ResetCoordinator(operator="source", snapshot=b"corrected")]
+    back = [ResetCoordinator(operator="source", snapshot=b"corrected", regions=frozenset("abc"))]
     assert of(ResetCoordinator, job.batch(failed="abc")) == back
     assert of(ResetCoordinator, job.restart()) == back
     # No task had begun: what was sent to regions will still arrive.

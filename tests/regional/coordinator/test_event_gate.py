@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from holdfast.regions.coordinator import Deliver, EventGate, event_gate
+from holdfast.regions.coordinator import CheckpointInfo, Deliver, EventGate, event_gate
 from holdfast.regions.coordinator.operator_coordinator import OperatorCoordinator
 
 
@@ -164,8 +164,9 @@ class Plain(OperatorCoordinator):
 def test_a_coordinator_supports_no_fallback_unless_it_says_so() -> None:  # R15
     plain = Plain()
     assert not plain.supports_fallback
-    with pytest.raises(NotImplementedError, match="Plain does not support fallback"):
-        plain.checkpoint_fallback(1, {"a": 0})
-    plain.completed(1, {})
-    plain.aborted(2)
+    assert not plain.takes_back_events
+    assert plain.checkpoint_fallback(1, {"a": 0}) is None
+    plain.begin_batch(1)
+    plain.checkpoint_complete(CheckpointInfo(checkpoint=1))
+    plain.checkpoint_aborted(2)
     plain.close()

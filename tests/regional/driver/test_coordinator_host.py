@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from holdfast.regions.coordinator import (
     AskFallback,
+    CheckpointInfo,
+    CoordinatorEvents,
     CoordinatorSnapshot,
     CoordinatorSnapshotFailed,
     FallbackSnapshot,
@@ -17,9 +19,10 @@ from holdfast.regions.coordinator import (
     NotifyCoordinator,
     ResetCoordinator,
     ResetRegion,
+    SettleEvents,
     SnapshotCoordinators,
 )
-from holdfast.regions.coordinator.operator_coordinator import EventSender, OperatorCoordinator
+from holdfast.regions.coordinator.operator_coordinator import EventGateway, OperatorCoordinator
 from holdfast.regions.driver.coordinator_host import CoordinatorHost, _CallingThread
 
 
@@ -27,6 +30,7 @@ class Recording(OperatorCoordinator):
     """Writes down what it is told; raises where `broken` says so, hangs until `released`."""
 
     supports_fallback = True
+    takes_back_events = True
 
     def __init__(self) -> None:
         self.told: list[tuple[object, ...]] = []
@@ -34,7 +38,6 @@ class Recording(OperatorCoordinator):
         self.hanging: set[str] = set()
         self.released = threading.Event()
         self.threads: set[int] = set()
-        self.send: Callable[[str, bytes], None] = lambda region, event: None
         self.to_assign: list[tuple[str, bytes]] = []
 
     def _note(self, *told: object) -> None:
@@ -45,12 +48,15 @@ class Recording(OperatorCoordinator):
         if told[0] in self.hanging:
             self.released.wait(60)
 
-    def open(self, send: EventSender) -> None:
-        self.send = self.sender = send
-        self._note("open")
+    def start(self, gateway: EventGateway) -> None:
+        self.gateway = gateway
+        self._note("start")
 
-    def assign(self, checkpoint: int) -> None:
-        self._note("assign", checkpoint)
+    def send(self, region: str, event: bytes) -> None:
+        self.gateway.send(region, event)
+
+    def begin_batch(self, checkpoint: int) -> None:
+        self._note("begin_batch", checkpoint)
         for region, event in self.to_assign:
             self.send(region, event)
         self.to_assign = []
@@ -69,10 +75,13 @@ class Recording(OperatorCoordinator):
     def region_reset(self, region: str, origin: int) -> None:
         self._note("region_reset", region, origin)
 
-    def completed(self, checkpoint: int, effective: Mapping[str, int]) -> None:
-        self._note("completed", checkpoint, dict(effective))
+    def handle_event(self, region: str, event: bytes) -> None:
+        self._note("handle_event", region, event)
 
-    def aborted(self, checkpoint: int) -> None:
+    def checkpoint_complete(self, info: CheckpointInfo) -> None:
+        self._note("complete", info.checkpoint, dict(info.fallbacks))
+
+    def checkpoint_aborted(self, checkpoint: int) -> None:
         self._note("aborted", checkpoint)
 
     def close(self) -> None:
@@ -91,6 +100,32 @@ def host(source: Recording) -> CoordinatorHost:
     return CoordinatorHost({"source": source}, timeout_s=30)
 
 
+def ordered(host: CoordinatorHost, attempt: int) -> dict[str, tuple[bytes, ...]]:
+    """Events that were sent for an attempt, from the order that it would have."""
+    found = {
+        region: tuple(sent.event for sent in events if sent.attempt == attempt)
+        for region, events in host.take_events().items()
+    }
+    return {region: events for region, events in found.items() if events}
+
+
+def settle(
+    host: CoordinatorHost,
+    attempt: int,
+    waiting: Mapping[str, tuple[tuple[int, bytes], ...]] | None = None,
+    received: Sequence[tuple[str, bytes]] = (),
+    regions: Sequence[str] = ("east", "west"),
+) -> None:
+    """Let a checkpoint complete."""
+    events = CoordinatorEvents(waiting=waiting or {}, received=tuple(received))
+    data = b"state %d" % attempt
+    (name,) = host._hosted
+    host.settle(
+        SettleEvents(operator=name, snapshot=data, events=events, regions=frozenset(regions))
+    )
+    host.ended(attempt)
+
+
 def snapshot(host: CoordinatorHost, attempt: int, *, new_rows: bool = True) -> object:
     action = SnapshotCoordinators(attempt=attempt, operators=("source",))
     (event,) = host.snapshot(action, new_rows=new_rows)
@@ -102,18 +137,25 @@ def test_a_snapshot_is_taken_after_work_was_assigned(
 ) -> None:
     source.to_assign = [("east", b"1"), ("west", b"2"), ("east", b"3")]
     event = snapshot(host, 7)
-    assert event == CoordinatorSnapshot(attempt=7, operator="source", data=b"state 7")
-    assert source.told == [("open",), ("assign", 7), ("checkpoint", 7)]
-    assert host.take_events() == {"east": (b"1", b"3"), "west": (b"2",)}
+    assert event == CoordinatorSnapshot(
+        attempt=7,
+        operator="source",
+        data=b"state 7",
+        waiting={"east": ((7, b"1"), (7, b"3")), "west": ((7, b"2"),)},
+        takes_back=True,
+    )
+    assert source.told == [("start",), ("begin_batch", 7), ("checkpoint", 7)]
+    assert ordered(host, 7) == {"east": (b"1", b"3"), "west": (b"2",)}
+    settle(host, 7)
     assert host.take_events() == {}
 
 
 def test_a_replay_assigns_nothing(host: CoordinatorHost, source: Recording) -> None:
     snapshot(host, 7, new_rows=False)
-    assert source.told == [("open",), ("checkpoint", 7)]
+    assert source.told == [("start",), ("checkpoint", 7)]
 
 
-@pytest.mark.parametrize("broken", ["assign", "checkpoint"])
+@pytest.mark.parametrize("broken", ["begin_batch", "checkpoint"])
 def test_an_exception_is_a_failed_snapshot(  # R35
     host: CoordinatorHost, source: Recording, broken: str
 ) -> None:
@@ -136,11 +178,11 @@ def test_a_coordinator_that_never_answers_is_bounded_by_the_timeout(source: Reco
 
 def test_what_was_opened_is_closed_when_another_does_not_open(source: Recording) -> None:
     broken, never = Recording(), Recording()
-    broken.broken = {"open"}
+    broken.broken = {"start"}
     coordinators = {"source": source, "broken": broken, "never": never}
-    with pytest.raises(RuntimeError, match="no open today"):
+    with pytest.raises(RuntimeError, match="no start today"):
         CoordinatorHost(coordinators, timeout_s=30)
-    assert (source.told, broken.told, never.told) == ([("open",), ("close",)], [("open",)], [])
+    assert (source.told, broken.told, never.told) == ([("start",), ("close",)], [("start",)], [])
     called = source.threads | broken.threads
     for thread in threading.enumerate():
         if thread.ident in called:
@@ -163,12 +205,13 @@ def test_what_is_sent_after_the_snapshot_comes_with_the_next_attempt(  # R31
 ) -> None:
     snapshot(host, 7)
     source.send("east", b"later")
-    assert host.take_events() == {}
     host.acked("west", 7)
     host.acked("east", 6)
-    assert host.take_events() == {}
     host.acked("east", 7)
-    assert host.take_events() == {"east": (b"later",)}
+    assert host.take_events() == {}
+    host.ended(7)
+    snapshot(host, 8)
+    assert ordered(host, 8) == {"east": (b"later",)}
 
 
 def test_the_gate_is_closed_when_a_snapshot_was_taken_and_the_driver_does_not_know_yet(  # R31
@@ -183,10 +226,13 @@ def test_the_gate_is_closed_when_a_snapshot_was_taken_and_the_driver_does_not_kn
         return answer
 
     monkeypatch.setattr(_CallingThread, "call", late)
-    assert isinstance(snapshot(host, 7), CoordinatorSnapshot)
+    event = snapshot(host, 7)
+    assert isinstance(event, CoordinatorSnapshot)
+    assert not event.waiting
     assert host.take_events() == {}
     host.ended(7)
-    assert host.take_events() == {"east": (b"later",)}
+    snapshot(host, 8)
+    assert ordered(host, 8) == {"east": (b"later",)}
 
 
 class Counting(Recording):
@@ -201,7 +247,7 @@ class Counting(Recording):
 
     def _work(self) -> None:
         while self.to_send.acquire(timeout=60) and not self.ending.is_set():
-            with self.sender.in_one_step():
+            with self.gateway.in_one_step():
                 self.count += 1
                 self.send("east", b"%d" % self.count)
 
@@ -223,7 +269,7 @@ def test_a_snapshot_has_what_was_sent_before_and_nothing_else() -> None:  # R31
             source.to_send.release(60)
             event = snapshot(host, attempt)
             assert isinstance(event, CoordinatorSnapshot)
-            arrived += [int(sent) for sent in host.take_events().get("east", ())]
+            arrived += [int(sent) for sent in ordered(host, attempt).get("east", ())]
             assert arrived == list(range(1, int(event.data) + 1))
             if attempt % 2:
                 host.acked("east", attempt)
@@ -250,18 +296,8 @@ def test_a_snapshot_that_comes_too_late_closes_no_gate(source: Recording) -> Non
     assert isinstance(snapshot(host, 8), CoordinatorSnapshot)
     host.ended(8)
     source.send("east", b"at once")
-    assert host.take_events() == {"east": (b"at once",)}
-
-
-def test_the_end_of_an_attempt_lets_events_through(
-    host: CoordinatorHost, source: Recording
-) -> None:
-    snapshot(host, 7)
-    source.send("east", b"later")
-    host.ended(7)
-    assert host.take_events() == {"east": (b"later",)}
-    source.send("east", b"at once")
-    assert host.take_events() == {"east": (b"at once",)}
+    snapshot(host, 9)
+    assert ordered(host, 9) == {"east": (b"at once",)}
 
 
 def test_a_reset_drops_what_did_not_arrive(host: CoordinatorHost, source: Recording) -> None:
@@ -271,37 +307,37 @@ def test_a_reset_drops_what_did_not_arrive(host: CoordinatorHost, source: Record
     host.reset(ResetCoordinator(operator="source", snapshot=b"state 6"))
     host.ended(7)
     assert source.told[-1] == ("reset", b"state 6")
+    snapshot(host, 8)
     assert host.take_events() == {}
 
 
-def test_a_region_that_restarts_loses_its_own_events_only(
-    host: CoordinatorHost, source: Recording
+@pytest.mark.parametrize("takes_back", [True, False])
+def test_events_of_a_region_that_restarts_are_dropped_if_they_are_taken_back(  # R33
+    source: Recording, takes_back: bool
 ) -> None:
-    source.send("east", b"1")
-    source.send("west", b"2")
+    source.takes_back_events = takes_back  # type: ignore[misc]
+    host = CoordinatorHost({"source": source}, timeout_s=30)
+    snapshot(host, 7)
+    for region, event in [("east", b"1"), ("west", b"2")]:
+        source.send(region, event)
     host.reset_region(ResetRegion(operator="source", region="east", origin=5))
     assert source.told[-1] == ("region_reset", "east", 5)
-    assert host.take_events() == {"west": (b"2",)}
-
-
-def test_a_region_that_restarts_loses_what_was_held_for_it(
-    host: CoordinatorHost, source: Recording
-) -> None:
-    snapshot(host, 7)
-    source.send("east", b"1")
-    source.send("west", b"2")
-    host.reset_region(ResetRegion(operator="source", region="east", origin=5))
     host.ended(7)
-    assert host.take_events() == {"west": (b"2",)}
+    source.send("east", b"3")
+    source.send("west", b"4")
+    host.reset_region(ResetRegion(operator="source", region="east", origin=5))
+    snapshot(host, 8)
+    kept = {"west": (b"2", b"4")}
+    assert ordered(host, 8) == (kept if takes_back else {**kept, "east": (b"1", b"3")})
 
 
 def test_notices_are_best_effort(host: CoordinatorHost, source: Recording) -> None:
-    source.broken = {"completed", "aborted", "close"}
+    source.broken = {"complete", "aborted", "close"}
     for kind in ("completed", "aborted"):
         host.notify(
             NotifyCoordinator(operator="source", kind=kind, attempt=7, effective={"east": 7})
         )
-    assert source.told[1:] == [("completed", 7, {"east": 7}), ("aborted", 7)]
+    assert source.told[1:] == [("complete", 7, {}), ("aborted", 7)]
     host.close()
     host.close()
     assert source.told[3:] == [("close",)]

@@ -17,6 +17,7 @@ from holdfast.regions.splits import FileSplit, SplitReader
 from support.regional.hooks import Hooks
 from support.regional.split_files import (
     check_places,
+    gateway,
     open_pipeline,
     output_of,
     pool_of,
@@ -348,12 +349,12 @@ def test_a_version_that_does_not_know_how_a_file_was_divided_goes_on_with_the_re
     )
     enumerator.reset(old)
     sent: list[FileSplit] = []
-    enumerator.open(lambda region, event: sent.append(FileSplit.decode(event)))
-    enumerator.assign(1)
+    enumerator.start(gateway(lambda region, event: sent.append(FileSplit.decode(event))))
+    enumerator.begin_batch(1)
     assert sent == [split]
     enumerator.reset(old)
     file_of(tmp_path, 1).touch()
     sent.clear()
-    enumerator.assign(2)
+    enumerator.begin_batch(2)
     assert sent == [split], "the region that reads it fails and says why"
     assert ids

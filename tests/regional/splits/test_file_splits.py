@@ -32,6 +32,7 @@ from support.regional.split_files import (
     Placed,
     check_places,
     fail_on,
+    gateway,
     open_pipeline,
     output_of,
     pool_of,
@@ -421,8 +422,8 @@ def test_the_enumerator_keeps_its_state_when_it_is_asked_for_a_fallback(
 ) -> None:  # R32
     write_ids(tmp_path / "in", 1)
     enumerator = splits_of(tmp_path, splits_per_region=1).enumerator()
-    enumerator.open(lambda region, event: None)
-    enumerator.assign(5)
+    enumerator.start(gateway(lambda region, event: None))
+    enumerator.begin_batch(5)
     live = enumerator.checkpoint(5)
     fallback = enumerator.checkpoint_fallback(5, {"r0": 4, "r2": 5})
     assert len(json.loads(fallback)["pool"]) == len(json.loads(live)["pool"]) + 1

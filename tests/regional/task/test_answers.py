@@ -30,7 +30,7 @@ ANSWERS = [
     Answer(
         3,
         Acked(
-            attempt=7, region="BOS", entry=RegionEntry("BOS", origin=7), refused=((b"\xff", "Ä"),)
+            attempt=7, region="BOS", entry=RegionEntry("BOS", origin=7), events=(("Ä", b"\xff"),)
         ),
     ),
     declined("LGA", "in trouble", in_flight=(InFlight(7, "source", 2, 3, inline=b"abc"),)),

@@ -200,7 +200,8 @@ class Kept:
     def __init__(self) -> None:
         self.seen: list[object] = []
 
-    def tell(self, ended: EndedAttempt, region: str) -> None:
+    def tell(self, ended: EndedAttempt, region: str, took_part: frozenset[str]) -> None:
+        assert took_part == {"r01"}
         self.seen.append((ended.attempt, region))
 
     def close(self) -> None:

@@ -119,6 +119,10 @@ IN_ORDER = {
         Step("installation", "pip install pytest"),
         Step("terminal", "$ python -m pytest", varies=r"[\d.]+s(?=$)", everywhere=True),
     ),
+    "docs/regional/coordinators.md": (
+        Step("program", "import json\nfrom pathlib", "models.py", everywhere=True),
+        Step("printed", "2 [('bern', 10.0, 1),", everywhere=True),
+    ),
     "docs/regional/delta.md": (
         Step("installation", "pip install deltalake"),
         Step("pasted", "from deltalake import DeltaTable\n", everywhere=True),

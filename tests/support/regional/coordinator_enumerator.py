@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from holdfast.regions.coordinator.operator_coordinator import EventSender, OperatorCoordinator
+from holdfast.regions.coordinator import CheckpointInfo
+from holdfast.regions.coordinator.operator_coordinator import EventGateway, OperatorCoordinator
+from holdfast.regions.splits.assignment import SOURCE_OPERATOR
 
 if TYPE_CHECKING:
     from support.regional.coordinator_world import World
@@ -23,6 +25,7 @@ class Enumerator(OperatorCoordinator):
     """
 
     supports_fallback = True
+    takes_back_events = True
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -41,17 +44,17 @@ class Enumerator(OperatorCoordinator):
             self.world.broken = error
             raise CrashError from error
 
-    def open(self, send: EventSender) -> None:
-        self.send = send
+    def start(self, gateway: EventGateway) -> None:
+        self.gateway = gateway
 
     def give(self, region: str) -> None:
         if self.pool:
             split = min(self.pool)
             self.pool.discard(split)
             self.fresh[split] = region
-            self.send(region, str(split).encode())
+            self.gateway.send(region, str(split).encode())
 
-    def assign(self, checkpoint: int) -> None:
+    def begin_batch(self, checkpoint: int) -> None:
         newest = self.world.newest
         batch = INITIAL if newest is None else newest.batch_id + 1
         for region in sorted(self.world.input.get(batch, ())):
@@ -90,7 +93,7 @@ class Enumerator(OperatorCoordinator):
     def reset(self, snapshot: bytes | None) -> None:
         newest = self.world.newest
         with self.checked():  # R33
-            assert snapshot == (None if newest is None else newest.coordinators["source"])
+            assert snapshot == (None if newest is None else newest.coordinators[SOURCE_OPERATOR])
         self.take(snapshot)
 
     def take(self, snapshot: bytes | None) -> None:
@@ -116,19 +119,24 @@ class Enumerator(OperatorCoordinator):
         for split in sent:
             del self.fresh[split]
 
-    def completed(self, checkpoint: int, effective: Mapping[str, int]) -> None:
+    def checkpoint_complete(self, info: CheckpointInfo) -> None:
         with self.checked():  # R34
             _, regions = self.world.oracle.base()
-            assert dict(effective) == {
-                region: content.origin if content.failed else checkpoint
+            assert {region: info.effective(region) for region in regions} == {
+                region: content.origin if content.failed else info.checkpoint
                 for region, content in regions.items()
+            }
+            assert info.took_part == {
+                region
+                for region, content in regions.items()
+                if content.origin == info.checkpoint and not content.failed
             }
         # Behind the snapshot: the gates of regions that did not take part are still closed.
         for region in self.world.regions[:3]:
             if self.world.chance(0.1):
                 self.give(region)
 
-    def aborted(self, checkpoint: int) -> None:
+    def checkpoint_aborted(self, checkpoint: int) -> None:
         with self.checked():
             assert checkpoint == self.world.attempt
 

@@ -122,7 +122,7 @@ class HostileRunner:
                 region,
                 world.newest.regions.get(region),
                 batch,
-                [int(event) for event in order.events.get(region, ())],
+                [int(sent.event) for sent in order.events.get(region, ())],
                 unaligned=not order.drain and world.chance(rates.unaligned),
                 finished=order.end_of_data,
             )

@@ -29,6 +29,7 @@ from holdfast.regions.driver.pipeline_driver import PipelineDriver
 from holdfast.regions.files.folders import CheckpointFolders
 from holdfast.regions.files.mounted import MountedPath
 from holdfast.regions.protocol.orders import OutputPlan, PipelinePlan, StagePlan
+from holdfast.regions.splits.assignment import SOURCE_OPERATOR
 from support.regional.coordinator_enumerator import SPLITS, Enumerator
 from support.regional.coordinator_oracle import Content, Oracle, Told
 from support.regional.coordinator_regions import (
@@ -169,7 +170,7 @@ class World:
         """Start a driver, from nothing but what is on disk, until it survives its start."""
         while True:
             self.enumerator = Enumerator(self)
-            sources = {"source": self.enumerator} if self.with_source else {}
+            sources = {SOURCE_OPERATOR: self.enumerator} if self.with_source else {}
             self.host = CoordinatorHost(sources, timeout_s=60)
             self.kind, self.end_of_data = "checkpoint", False
             self.told = self.expected = None
@@ -177,7 +178,7 @@ class World:
                 self.plan(),
                 Topology(
                     pipeline=PIPELINE,
-                    operators=("source", "stats"),
+                    operators=(SOURCE_OPERATOR, "stats"),
                     coordinators=self.host.supports_fallback(),
                     fingerprint=b"1",
                 ),
@@ -314,7 +315,7 @@ class World:
         """Every split is in exactly one place of the checkpoint (R32)."""
         if not self.with_source:
             return
-        pool, _ = json.loads(metadata.coordinators["source"])
+        pool, _ = json.loads(metadata.coordinators[SOURCE_OPERATOR])
         places = Counter(pool)
         for entry in metadata.regions.values():
             (_, splits), _ = self.content.content(entry)

@@ -12,6 +12,7 @@ Checkpoints and output may lie on another file system.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import threading
@@ -43,6 +44,7 @@ from support.spark.regional_input import TASKS, regional_source
 
 #: In the order of a batch. The actions of the coordinator have their names.
 POINTS = (
+    "SnapshotCoordinators",
     "tasks",
     "first-answer",
     "last-answer",
@@ -53,6 +55,8 @@ POINTS = (
     "sweep",
     "DropMetadata",
     "NotifyManagers",
+    "SettleEvents",
+    "NotifyCoordinator",
     "Ended",
     "planned",
     "done",
@@ -72,18 +76,57 @@ BALLAST = 300
 WAIT_SECONDS = 120
 
 
-class Ballasted(RunningCount):
-    """Has states in segments and in the metadata; a region fails once in every odd batch."""
+class Numbering(holdfast.OperatorCoordinator):
+    """Sends the next number to all regions before each batch; hears that each region took it."""
 
-    def __init__(self, marks: Path) -> None:
+    supports_fallback = True
+
+    def start(self, gateway: holdfast.EventGateway) -> None:
+        self.gateway = gateway
+
+    def begin_batch(self, checkpoint: int) -> None:
+        self.number += 1
+        for region in self.gateway.regions:
+            self.gateway.send(region, b"%d" % self.number)
+
+    def handle_event(self, region: str, event: bytes) -> None:
+        # No checkpoint knows a region before its first batch.
+        wanted = self.taken.get(region, 1) + 1
+        if int(event) != wanted:
+            raise AssertionError(f"{region} took {event!r} in place of {wanted}")
+        self.taken[region] = wanted
+
+    def checkpoint(self, checkpoint: int) -> bytes:
+        return json.dumps([self.number, self.taken]).encode()
+
+    def reset(self, snapshot: bytes | None) -> None:
+        self.number, self.taken = (0, {}) if snapshot is None else json.loads(snapshot)
+
+
+class Ballasted(RunningCount):
+    """Has states in segments and in the metadata; a region fails once in every odd batch.
+
+    If a batch is a file, the event with its number comes in front of its rows.
+    """
+
+    def __init__(self, marks: Path, *, by_file: bool) -> None:
         self.marks = str(marks)
+        self.by_file = by_file
 
     def open(self, ctx: holdfast.OperatorContext) -> None:
         super().open(ctx)
-        self.emit = ctx.emit
+        self.emit, self.send_event = ctx.emit, ctx.send_event
+        self.event = ctx.state.value("event", 1)
         self.ballast = ctx.state.array("ballast", shape=(BALLAST,), dtype="int64")
 
+    def on_event(self, event: bytes) -> None:
+        self.event.value = int(event)
+        self.send_event(event)
+
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        numbers = {row_id // 1000 + 1 for row_id in batch.column("id").to_pylist()}
+        if self.by_file and numbers != {self.event.value}:
+            raise AssertionError(f"rows of batches {numbers} came behind event {self.event.value}")
         if not (self.ballast == self.rows.value).all():
             raise AssertionError(f"ballast {self.ballast[:4]} does not go with {self.rows.value}")
         number = batch.column("id")[0].as_py() // 1000
@@ -297,7 +340,12 @@ def main() -> None:
     spark.sparkContext.setLogLevel("ERROR")
     query = (
         holdfast.regional(source(spark, args), region_by="region")
-        .apply(operator(folder / "marks"), schema=COUNTED, name="count")
+        .apply(
+            operator(folder / "marks", by_file=args.kafka is None),
+            schema=COUNTED,
+            name="count",
+            coordinator=Numbering(),
+        )
         .side("ids", schema=IDS)
         .write_parquet(args.ids or folder / "ids")
         .write_parquet(args.output or folder / "out")

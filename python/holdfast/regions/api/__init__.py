@@ -29,6 +29,10 @@ from holdfast.regions.checkpoint.begin_from import (
 )
 from holdfast.regions.checkpoint.verify import DamagedCheckpointError as DamagedCheckpointError
 from holdfast.regions.coordinator import CheckpointInfo as CheckpointInfo
+from holdfast.regions.coordinator.operator_coordinator import (
+    EventGateway as EventGateway,
+    OperatorCoordinator as OperatorCoordinator,
+)
 from holdfast.regions.driver.metrics import PipelineMetrics as PipelineMetrics
 from holdfast.regions.runners.local import LocalQuery as LocalQuery
 from holdfast.regions.runners.spark.query import RegionalQuery as RegionalQuery
@@ -51,6 +55,7 @@ from holdfast.regions.task.metrics import (
     MetricGroup as MetricGroup,
 )
 from holdfast.regions.task.operators import (
+    CheckpointListener as CheckpointListener,
     Operator as Operator,
     OperatorContext as OperatorContext,
 )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from holdfast.regions.coordinator.operator_coordinator import OperatorCoordinator
 from holdfast.regions.protocol.orders import (
     OutputPlan,
     PipelinePlan,
@@ -37,7 +38,8 @@ class Chain:
 
     The source is None for a pipeline that is given rows. `region_by` are the columns that identify
     a row's region. Operators are encoded when the pipeline starts. `bad_rows` is the side output
-    that takes rejected rows, if there is one.
+    that takes rejected rows, if there is one. `coordinators` are those of operators, by their
+    names.
     """
 
     source: DataFrame | FileSplits | None
@@ -45,6 +47,7 @@ class Chain:
     operators: tuple[StagePlan, ...] = ()
     sides: tuple[ChosenOutput, ...] = ()
     bad_rows: str = ""
+    coordinators: Mapping[str, OperatorCoordinator] = field(default_factory=dict)
 
     def plan(
         self, pipeline: str, outputs: Sequence[OutputPlan], options: TaskOptions

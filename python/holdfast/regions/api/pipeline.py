@@ -18,6 +18,8 @@ from holdfast.regions.base.normal_form import normal_schema
 from holdfast.regions.base.owners import IN_FLIGHT_OPERATOR, MAX_NAME_BYTES
 from holdfast.regions.base.schemas import arrow_schema, schema_of_columns
 from holdfast.regions.base.splitting import column_names, require_keys
+from holdfast.regions.coordinator.event_record import record_name
+from holdfast.regions.coordinator.operator_coordinator import OperatorCoordinator
 from holdfast.regions.graph.spec import ARROW
 from holdfast.regions.protocol.orders import StagePlan, instance_name
 from holdfast.regions.sinks.destination import Destination
@@ -44,6 +46,7 @@ class RegionalPipeline(Written[RegionalWriter]):
         name: str | None = None,
         parallelism: int = 1,
         route_by: str | Sequence[str] = (),
+        coordinator: OperatorCoordinator | None = None,
     ) -> RegionalPipeline:
         """Add an operator behind the others.
 
@@ -66,11 +69,15 @@ class RegionalPipeline(Written[RegionalWriter]):
             Columns of the incoming rows; equal values go to the same instance. Required for more
             than one instance. Each instance sees its rows in the order in which they arrive. Behind
             an operator with several instances, the rows of each of them keep that order.
+        coordinator : OperatorCoordinator, optional
+            Runs on the driver beside the operator, with state of its own and events in both
+            directions. It serves one running pipeline at a time.
 
         Raises
         ------
         TypeError
-            If `operator` is no `Operator`, or rows cannot go by a column because of its type.
+            If `operator` is no `Operator`, or `coordinator` no `OperatorCoordinator`, or rows
+            cannot go by a column because of its type.
         ValueError
             If the name is taken or not allowed, or the parallelism has no columns to go by, or they
             are not there.
@@ -78,6 +85,11 @@ class RegionalPipeline(Written[RegionalWriter]):
         if not isinstance(operator, Operator):
             raise TypeError(
                 f"apply() takes an instance of holdfast.Operator, not {type(operator).__name__}"
+            )
+        if coordinator is not None and not isinstance(coordinator, OperatorCoordinator):
+            raise TypeError(
+                "coordinator= of apply() takes an instance of holdfast.OperatorCoordinator, not "
+                f"{type(coordinator).__name__}"
             )
         before = self._chain.operators
         chosen = name if name is not None else type(operator).__name__
@@ -97,8 +109,20 @@ class RegionalPipeline(Written[RegionalWriter]):
         if columns:
             self._require_route(chosen, columns, routed=instances > 1)
         declared = normal_schema(arrow_schema(schema))
-        added = StagePlan(chosen, b"", declared, instances, columns, operator)
-        return RegionalPipeline(replace(self._chain, operators=(*before, added)))
+        coordinators = dict(self._chain.coordinators)
+        if coordinated := coordinator is not None:
+            if len(record_name(chosen).encode()) > MAX_NAME_BYTES:
+                raise ValueError(
+                    f"an operator with a coordinator cannot be named {chosen!r}: its name has at "
+                    f"most {MAX_NAME_BYTES - len(record_name(''))} bytes of UTF-8; give "
+                    "apply(name=...)"
+                )
+            coordinators[chosen] = coordinator
+        added = StagePlan(chosen, b"", declared, instances, columns, operator, coordinated)
+        operators = (*before, added)
+        return RegionalPipeline(
+            replace(self._chain, operators=operators, coordinators=coordinators)
+        )
 
     def side(self, name: str, *, schema: Any) -> SideOutput:
         """Declare a side output, which takes the rows that operators give to `ctx.emit`.

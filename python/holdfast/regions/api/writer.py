@@ -292,8 +292,12 @@ class RegionalWriter:
             chosen.destination.begin(chosen.name, folders, delivery, opened)
             for chosen in self._outputs
         ]
-        coordinators = {} if enumerator is None else {SOURCE_OPERATOR: enumerator}
-        host = CoordinatorHost(coordinators, timeout_s=settings.region_timeout.total_seconds())
+        of_source = {} if enumerator is None else {SOURCE_OPERATOR: enumerator}
+        host = CoordinatorHost(
+            {**of_source, **self._chain.coordinators},
+            timeout_s=settings.region_timeout.total_seconds(),
+            operators={one.name: type(one.given) for one in self._chain.operators},
+        )
         opened.callback(host.close)
         tasks = settings.tasks(gpu=gpu, gather_ms=folders.gather_ms)
         plan, topology = self._prepared(settings, outputs, host, tasks)
@@ -424,7 +428,7 @@ class RegionalWriter:
         instances = [name for stage in layout.stages for name in stage.instances]
         topology = Topology(
             pipeline=settings.name,
-            operators=(*coordinators, *instances),
+            operators=tuple(dict.fromkeys((*coordinators, *instances))),
             coordinators=coordinators,
             fingerprint=layout.fingerprint,
         )

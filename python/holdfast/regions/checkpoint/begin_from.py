@@ -25,7 +25,7 @@ from holdfast.regions.checkpoint.ownership import (
     successor,
 )
 from holdfast.regions.checkpoint.read import choose
-from holdfast.regions.checkpoint.rescale import Rescaling
+from holdfast.regions.checkpoint.rescale import Rescaling, require_coordinators
 from holdfast.regions.checkpoint.verify import require_intact
 from holdfast.regions.files.folders import (
     IDENTITY_PROPERTY,
@@ -144,6 +144,7 @@ def begin_from(
     source = CheckpointFolders(origin.path)
     metadata = _chosen(origin, source)
     old, new = Layout.recorded(metadata), Layout.of(plan)
+    require_coordinators(metadata, plan)
     adapt: Adapt = copy_region
     if old is not None:
         drop = plan.options.drop_undeclared_state

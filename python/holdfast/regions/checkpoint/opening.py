@@ -12,7 +12,7 @@ from holdfast.regions.checkpoint.dropped_outputs import require_settled
 from holdfast.regions.checkpoint.go_back import begin_rewind, finish_rewind
 from holdfast.regions.checkpoint.layout import Layout
 from holdfast.regions.checkpoint.read import UNREADABLE, choose
-from holdfast.regions.checkpoint.rescale import require_in_place
+from holdfast.regions.checkpoint.rescale import require_coordinators, require_in_place
 from holdfast.regions.checkpoint.stream_log import require_planned
 from holdfast.regions.checkpoint.verify import require_intact
 from holdfast.regions.files.folders import PIPELINE_PROPERTY, CheckpointFolders
@@ -75,6 +75,7 @@ def _require_same_pipeline(
             "restore=holdfast.restore(...)"
         )
     layout = Layout.recorded(metadata)
+    require_coordinators(metadata, plan)
     if layout is None:
         return frozenset()
     require_in_place(metadata, layout, Layout.of(plan), drop=plan.options.drop_undeclared_state)

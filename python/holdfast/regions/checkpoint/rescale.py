@@ -19,7 +19,10 @@ from holdfast.regions.base.errors import LayoutChangedError
 from holdfast.regions.checkpoint.copy import SegmentCopies
 from holdfast.regions.checkpoint.layout import Layout, StageLayout
 from holdfast.regions.checkpoint.rerouting import Rerouting
+from holdfast.regions.coordinator.event_record import SUFFIX
 from holdfast.regions.graph import SOURCE, redistribute
+from holdfast.regions.protocol.orders import PipelinePlan
+from holdfast.regions.splits.assignment import SOURCE_OPERATOR
 from holdfast.regions.state.keyed_map import MAP, divide_map
 from holdfast.regions.state.saved import SavedState, StateError
 from holdfast.regions.task.shared_states import joined, list_state, shared_states
@@ -46,6 +49,29 @@ def require_no_loss(old: Layout, new: Layout, *, drop: bool) -> None:
             "it would be lost; keep the operator and its name, start with "
             "drop_undeclared_state=True, which drops it, or start with a new checkpoint"
         )
+
+
+def require_coordinators(metadata: CheckpointMetadata, plan: PipelinePlan) -> None:
+    """Check that no state of an operator's coordinator, and no event, would be lost.
+
+    Raises
+    ------
+    LayoutChangedError
+        If an operator has no coordinator any more, and its state is not to be dropped.
+    """
+    coordinated = {stage.name for stage in plan.stages if stage.coordinated}
+    for operator in metadata.coordinators:
+        if (
+            not operator.startswith(SOURCE_OPERATOR)
+            and operator.removesuffix(SUFFIX) not in coordinated
+            and not plan.options.drop_undeclared_state
+        ):
+            raise LayoutChangedError(
+                f"checkpoint {metadata.id} has the state of a coordinator of operator "
+                f"{operator.removesuffix(SUFFIX)!r}, which has none in the pipeline: it would be "
+                "lost, with events on their way; give apply(..., coordinator=...) again, start "
+                "with drop_undeclared_state=True, which drops them, or start with a new checkpoint"
+            )
 
 
 def require_in_place(metadata: CheckpointMetadata, old: Layout, new: Layout, *, drop: bool) -> None:

@@ -7,6 +7,7 @@ from holdfast.regions.coordinator.actions import (
     CheckpointInfo as CheckpointInfo,
     CheckpointKind as CheckpointKind,
     CommitSinks as CommitSinks,
+    CoordinatorEvents as CoordinatorEvents,
     DropMetadata as DropMetadata,
     Ended as Ended,
     FailQuery as FailQuery,
@@ -19,6 +20,7 @@ from holdfast.regions.coordinator.actions import (
     ResetRegion as ResetRegion,
     Retry as Retry,
     RunAttempt as RunAttempt,
+    SettleEvents as SettleEvents,
     SnapshotCoordinators as SnapshotCoordinators,
 )
 from holdfast.regions.coordinator.event_gate import (

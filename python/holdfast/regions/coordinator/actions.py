@@ -20,14 +20,23 @@ Outcome = Literal["global", "regional", "aborted"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointInfo:
-    """Regions that fell back in a checkpoint.
+    """Regions that took part in a completed checkpoint, and those that fell back.
+
+    Other regions had nothing to do, and the checkpoint covers them, too. The counterpart in Flink
+    is ``RegionalCheckpointInfo`` (FLIP-600).
 
     Attributes
     ----------
+    checkpoint : int
+        Id of the checkpoint.
+    took_part : frozenset of str
+        Regions whose new state the checkpoint has.
     fallbacks : mapping of str to int
         Origin of the state that the checkpoint has for a failed region.
     """
 
+    checkpoint: int
+    took_part: frozenset[str] = frozenset()
     fallbacks: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -35,16 +44,70 @@ class CheckpointInfo:
         """True if no region fell back."""
         return not self.fallbacks
 
+    @property
+    def oldest(self) -> int:
+        """The id up to which the checkpoint covers all regions."""
+        return min((self.checkpoint, *self.fallbacks.values()))
+
+    def effective(self, region: str) -> int:
+        """Return the id up to which the checkpoint covers a region: its origin if it fell back."""
+        return self.fallbacks.get(region, self.checkpoint)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CoordinatorEvents:
+    """Events of a coordinator that are in no other part of a checkpoint.
+
+    Attributes
+    ----------
+    waiting : mapping of str to tuple of (int, bytes)
+        Events that the state of a region does not reflect, each with the attempt for which it was
+        sent: it comes in front of the rows of that attempt's batch.
+    received : tuple of (str, bytes)
+        Events of regions whose state is in the checkpoint. The coordinator's snapshot was taken
+        before they were sent.
+    """
+
+    waiting: Mapping[str, tuple[tuple[int, bytes], ...]] = field(default_factory=dict)
+    received: tuple[tuple[str, bytes], ...] = ()
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResetCoordinator:
     """Call ``reset`` of an operator's coordinator: all regions go back to the checkpoint (R33).
 
     At a start, and if an attempt is aborted after its tasks began: their events are lost.
+
+    Attributes
+    ----------
+    regions : frozenset of str
+        Regions of the checkpoint whose data has not ended.
     """
 
     operator: str
     snapshot: bytes | None
+    events: CoordinatorEvents = field(default_factory=CoordinatorEvents)
+    regions: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SettleEvents:
+    """Call ``handle_event`` with the events that a checkpoint has received, once it completed.
+
+    Attributes
+    ----------
+    snapshot : bytes
+        The coordinator's part of the checkpoint.
+    events : CoordinatorEvents
+        Those of the checkpoint: events that wait in it come with the next order.
+    regions : frozenset of str
+        Regions of the checkpoint whose data has not ended.
+    """
+
+    operator: str
+    snapshot: bytes
+    events: CoordinatorEvents
+    regions: frozenset[str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,19 +166,11 @@ class RunAttempt:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AskFallback:
-    """Call ``checkpoint_fallback`` of an operator's coordinator (R32).
-
-    Attributes
-    ----------
-    refused : mapping of str to sequence of (bytes, str)
-        Events that the states of healthy regions do not reflect, and why: call ``refused`` with
-        each first.
-    """
+    """Call ``checkpoint_fallback`` of an operator's coordinator (R32)."""
 
     attempt: int
     operator: str
     origins: Mapping[str, int]
-    refused: Mapping[str, Sequence[tuple[bytes, str]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,12 +236,15 @@ class NotifyCoordinator:
     effective : mapping of str to int
         Per region of the checkpoint the id up to which it is covered: the origin of a failed
         region, else the checkpoint's id. Empty after an abort.
+    took_part : frozenset of str
+        Regions whose new state the checkpoint has.
     """
 
     operator: str
     kind: Literal["completed", "aborted"]
     attempt: int
     effective: Mapping[str, int]
+    took_part: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -246,6 +304,7 @@ class FailQuery:
 Action = (
     ResetCoordinator
     | ResetRegion
+    | SettleEvents
     | SnapshotCoordinators
     | RunAttempt
     | AskFallback

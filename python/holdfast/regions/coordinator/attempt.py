@@ -9,6 +9,7 @@ from enum import Enum, auto
 from holdfast._core import CheckpointMetadata, InFlight, Owner, RegionEntry, SegmentRef
 from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.base.problem import Problem
+from holdfast.regions.coordinator.actions import CoordinatorEvents
 from holdfast.regions.coordinator.events import Acked, Declined, Trigger
 
 
@@ -35,8 +36,8 @@ class RegionAnswer:
         Some decline left rows behind that it did not store, or may have.
     task : str or None
         The lost task that alone is to blame.
-    refused : sequence of (bytes, str)
-        Events that the acknowledged state does not reflect, and why.
+    events : sequence of (str, bytes)
+        Events to coordinators from before the acknowledged state, by operator.
     """
 
     acked: RegionEntry | None = None
@@ -45,7 +46,7 @@ class RegionAnswer:
     unsaved: bool = False
     task: str | None = None
     problem: Problem | None = None
-    refused: Sequence[tuple[bytes, str]] = ()
+    events: Sequence[tuple[str, bytes]] = ()
 
 
 @dataclass(kw_only=True)
@@ -68,6 +69,10 @@ class PendingAttempt:
         Regions that must answer.
     snapshots : dict of str to bytes
         By operator; a corrected snapshot replaces the one of the trigger (R32).
+    waiting : dict of str to mapping
+        By operator: events that its coordinator sent before its snapshot.
+    taking_back : set of str
+        Operators whose coordinator takes back the events of regions that fall back.
     awaited : set of str
         Operators whose coordinator has not answered in this phase.
     frozen : mapping of str to str or None
@@ -91,6 +96,8 @@ class PendingAttempt:
     phase: Phase = Phase.RUNNING
     regions: dict[str, RegionAnswer] = field(default_factory=dict)
     snapshots: dict[str, bytes] = field(default_factory=dict)
+    waiting: dict[str, Mapping[str, tuple[tuple[int, bytes], ...]]] = field(default_factory=dict)
+    taking_back: set[str] = field(default_factory=set)
     awaited: set[str] = field(default_factory=set)
     frozen: Mapping[str, str] | None = None
     composed: dict[str, RegionEntry] = field(default_factory=dict)
@@ -109,9 +116,29 @@ class PendingAttempt:
         tasks = [answer.task for answer in self.regions.values() if answer.cause is not None]
         return tasks.count(None) + len({task for task in tasks if task is not None})
 
-    def refused(self) -> dict[str, Sequence[tuple[bytes, str]]]:
-        """Return the events that acknowledged states do not reflect, by region."""
-        return {region: answer.refused for region, answer in self.regions.items() if answer.refused}
+    def events(self, operator: str) -> CoordinatorEvents:
+        """Return the events of a coordinator that no state of the checkpoint reflects (R31, R36).
+
+        A region whose data has ended never runs again, so nothing waits for it.
+        """
+        failed = self.failed()
+        healthy = self.regions.keys() - failed.keys()
+        done = {region for region, entry in self.composed.items() if entry.finished}
+        taken_back = failed.keys() if operator in self.taking_back else frozenset()
+        return CoordinatorEvents(
+            waiting={
+                region: waiting
+                for region, waiting in self.waiting.get(operator, {}).items()
+                if region not in healthy | done and region not in taken_back
+            },
+            received=tuple(
+                (region, event)
+                for region, answer in self.regions.items()
+                if region in healthy
+                for to, event in answer.events
+                if to == operator
+            ),
+        )
 
     def started(self, region: str) -> None:
         """Expect an answer."""
@@ -121,7 +148,7 @@ class PendingAttempt:
         """Store an acknowledgement, unless there is an answer already (R3)."""
         answer = self.regions.setdefault(event.region, RegionAnswer())
         if answer.acked is None and answer.cause is None:
-            answer.acked, answer.refused = event.entry, event.refused
+            answer.acked, answer.events = event.entry, event.events
         else:
             self.refuse(event)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from holdfast._core import CheckpointMetadata, RegionEntry
+from holdfast.regions.coordinator import event_record
 from holdfast.regions.coordinator.attempt import PendingAttempt
 from holdfast.regions.coordinator.limits import Limits
 from holdfast.regions.coordinator.options import CoordinatorOptions, Topology
@@ -180,6 +181,10 @@ def metadata_of(attempt: PendingAttempt, limits: Limits, topology: Topology) -> 
     entries = attempt.composed
     consecutive, force_global = limits.after(regional=bool(attempt.failed()))
     all_finished = bool(entries) and all(entry.finished for entry in entries.values())
+    records = {
+        event_record.record_name(o): event_record.encode(attempt.events(o))
+        for o in attempt.snapshots
+    }
     return CheckpointMetadata(
         attempt.id,
         attempt.trigger.batch_id,
@@ -187,7 +192,10 @@ def metadata_of(attempt: PendingAttempt, limits: Limits, topology: Topology) -> 
         attempt.now_ms,
         topology.fingerprint,
         entries,
-        coordinators=attempt.snapshots,
+        coordinators={
+            **attempt.snapshots,
+            **{name: data for name, data in records.items() if data},
+        },
         consecutive_regional=consecutive,
         force_global=force_global,
         finished_operators=topology.operators if all_finished else (),

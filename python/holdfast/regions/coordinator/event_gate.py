@@ -44,6 +44,11 @@ class EventGate:
         self._attempt: int | None = None
         self._passed: set[str] = set()
 
+    @property
+    def held(self) -> list[Deliver]:
+        """The events that are held back."""
+        return [deliver for events in self._held.values() for deliver in events]
+
     def send(self, region: str, event: bytes) -> list[Deliver]:
         """Send an event; returns what to deliver now: nothing while the region's gate is closed."""
         deliver = Deliver(region=region, event=event)

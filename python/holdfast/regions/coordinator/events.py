@@ -57,16 +57,27 @@ class Trigger:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CoordinatorSnapshot:
-    """An operator coordinator answered `SnapshotCoordinators`, and its earlier events arrived."""
+    """An operator coordinator answered `SnapshotCoordinators`.
+
+    Attributes
+    ----------
+    waiting : mapping of str to tuple of (int, bytes)
+        Events from before the snapshot, by region, as in `CoordinatorEvents`. The order of the
+        attempt has them.
+    takes_back : bool
+        The coordinator takes back the events of a region that falls back.
+    """
 
     attempt: int
     operator: str
     data: bytes
+    waiting: Mapping[str, tuple[tuple[int, bytes], ...]] = field(default_factory=dict)
+    takes_back: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CoordinatorSnapshotFailed:
-    """An operator coordinator raised, or an event it sent before was lost (R31, R35)."""
+    """An operator coordinator raised an exception, or did not answer in time (R35)."""
 
     attempt: int
     operator: str
@@ -87,15 +98,14 @@ class Acked:
 
     Attributes
     ----------
-    refused : sequence of (bytes, str)
-        Events of coordinators that its state does not reflect, since it cannot follow them, and
-        why.
+    events : sequence of (str, bytes)
+        Events to coordinators, each with the name of its operator.
     """
 
     attempt: int
     region: str
     entry: RegionEntry
-    refused: Sequence[tuple[bytes, str]] = ()
+    events: Sequence[tuple[str, bytes]] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,11 +160,11 @@ class TasksFailed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FallbackSnapshot:
-    """An operator coordinator answered `AskFallback`."""
+    """An operator coordinator answered `AskFallback`; None: its snapshot stands as it is."""
 
     attempt: int
     operator: str
-    data: bytes
+    data: bytes | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,13 @@ import collections
 from collections.abc import Collection, Mapping, Sequence
 
 from holdfast._core import CheckpointMetadata, RegionEntry
-from holdfast.regions.coordinator import another_attempt, evaluation, planning, settlement
+from holdfast.regions.coordinator import (
+    another_attempt,
+    evaluation,
+    event_record,
+    planning,
+    settlement,
+)
 from holdfast.regions.coordinator.actions import (
     Action,
     AskFallback,
@@ -18,6 +24,7 @@ from holdfast.regions.coordinator.actions import (
     Publish,
     ResetCoordinator,
     ResetRegion,
+    SettleEvents,
     SnapshotCoordinators,
 )
 from holdfast.regions.coordinator.attempt import PendingAttempt, Phase
@@ -204,10 +211,21 @@ class CheckpointCoordinator:
     def _reset_coordinators(self) -> list[Action]:
         """Go back to the latest checkpoint with all regions: later work is lost (R33)."""
         snapshots = {} if self.latest is None else self.latest.coordinators
+        regions = self._running()
         return [
-            ResetCoordinator(operator=operator, snapshot=snapshots.get(operator))
+            ResetCoordinator(
+                operator=operator,
+                snapshot=snapshots.get(operator),
+                events=event_record.decode(snapshots, operator),
+                regions=regions,
+            )
             for operator in self._topology.coordinators
         ]
+
+    def _running(self) -> frozenset[str]:
+        """Return the regions of the latest checkpoint whose data has not ended."""
+        entries = (self._base or {}).items()
+        return frozenset(region for region, entry in entries if not entry.finished)
 
     def _trigger(self, event: Trigger) -> list[Action]:
         self._require_idle()
@@ -304,7 +322,12 @@ class CheckpointCoordinator:
         if attempt.phase is not expected or event.operator not in attempt.awaited:
             return []
         attempt.awaited.discard(event.operator)
-        attempt.snapshots[event.operator] = event.data
+        if event.data is not None:
+            attempt.snapshots[event.operator] = event.data
+        if isinstance(event, CoordinatorSnapshot):
+            attempt.waiting[event.operator] = event.waiting
+            if event.takes_back:
+                attempt.taking_back.add(event.operator)
         if attempt.awaited:
             return []
         return self._run(attempt) if expected is Phase.SNAPSHOT else self._publish(attempt)
@@ -342,14 +365,14 @@ class CheckpointCoordinator:
         )
         if rejection is not None:
             return self._abort(attempt, rejection)
-        failed, refused = attempt.failed(), attempt.refused()
-        if not (failed or refused) or not self._topology.coordinators:
+        failed = attempt.failed()
+        if not failed or not self._topology.coordinators:
             return self._publish(attempt)
         attempt.phase = Phase.FALLBACK
         attempt.awaited = set(self._topology.coordinators)
         origins = {region: attempt.composed[region].origin for region in failed}
         return [  # R17
-            AskFallback(attempt=attempt.id, operator=operator, origins=origins, refused=refused)
+            AskFallback(attempt=attempt.id, operator=operator, origins=origins)
             for operator in self._topology.coordinators
         ]
 
@@ -391,7 +414,17 @@ class CheckpointCoordinator:
         healthy = frozenset(attempt.regions.keys() - fallbacks.keys())
         self._restarting = tuple(fallbacks)
         ended = Ended(attempt=attempt.id, outcome=outcome)
-        unsettled = Unsettled(metadata.id, attempt.id, attempt.released(), ended)
+        regions = self._running()
+        settled = tuple(
+            SettleEvents(
+                operator=operator,
+                snapshot=attempt.snapshots[operator],
+                events=attempt.events(operator),
+                regions=regions,
+            )
+            for operator in self._topology.coordinators
+        )
+        unsettled = Unsettled(metadata.id, attempt.id, attempt.released(), ended, settled)
         return self._after_publication(unsettled, healthy)
 
     def _after_publication(self, unsettled: Unsettled, committed: frozenset[str]) -> list[Action]:

@@ -1,44 +1,100 @@
-"""The driver's side of an operator: a source or a committer with state for all its regions."""
+"""The driver's side of an operator or a source: state for all its regions, and events to them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from typing import ClassVar, Final, NoReturn
+
+from holdfast.regions.coordinator.actions import CheckpointInfo
+
+#: The largest event, in either direction.
+MAX_EVENT_BYTES: Final = 1024 * 1024
+
+#: Bytes of events in one direction that one checkpoint holds for a coordinator at most.
+MAX_EVENTS_BYTES: Final = 16 * 1024 * 1024
 
 
-class EventSender:
-    """Sends events to regions; a coordinator gets one in `OperatorCoordinator.open`.
+def require_event(event: object, what: str) -> None:
+    """Check that an event can travel; `what` names it in the error.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is not of the type bytes, or too large.
+    """
+    if not isinstance(event, bytes):
+        raise TypeError(
+            f"{what} is of the type {type(event).__name__}: expected bytes, for example those of "
+            "json.dumps(...).encode()"
+        )
+    if len(event) > MAX_EVENT_BYTES:
+        raise ValueError(
+            f"{what} has {len(event)} bytes, and {MAX_EVENT_BYTES} are allowed: send the name of a "
+            "file, and let its receiver read that"
+        )
+
+
+class EventGateway:
+    """Sends a coordinator's events to regions. The driver makes it.
 
     Any thread may send. A coordinator with threads of its own changes its state and sends the
     events that follow from it in one step, so that a snapshot has both or neither:
 
-    >>> with send.in_one_step():
-    ...     self.given[region].append(split)
-    ...     send(region, split.encode())
+    >>> with gateway.in_one_step():
+    ...     self.version = version
+    ...     for region in gateway.regions:
+    ...         gateway.send(region, version.encode())
 
-    `OperatorCoordinator.checkpoint`, `reset` and `region_reset` are such steps as a whole, so they
-    need no lock of the coordinator. A lock of its own could not replace the step: a thread could
-    come between the coordinator's return and the moment at which its events are held back.
+    `handle_event`, `begin_batch`, `checkpoint`, `reset` and `region_reset` of the coordinator are
+    such steps as a whole, so they need no lock. A lock of the coordinator could not replace the
+    step: a thread could come between the coordinator's return and the moment at which its events
+    are held back.
 
-    Parameters
-    ----------
-    deliver : callable
-        Takes the name of a region and an event.
-    step : threading.RLock
-        Held during a step.
+    The counterpart in Flink is ``OperatorCoordinator.Context`` with its ``SubtaskGateway``.
     """
 
     def __init__(
-        self, deliver: Callable[[str, bytes], None], step: AbstractContextManager[object]
+        self,
+        deliver: Callable[[str, bytes], None],
+        step: AbstractContextManager[object],
+        regions: Callable[[], frozenset[str]],
     ) -> None:
         self._deliver = deliver
         self._step = step
+        self._regions = regions
 
-    def __call__(self, region: str, event: bytes) -> None:
-        """Send an event to a region. It arrives with the next attempt that the region runs in.
+    @property
+    def regions(self) -> frozenset[str]:
+        """The regions of the latest checkpoint whose data has not ended.
 
-        Only coordinator and operator understand the bytes.
+        A region is one of them when the first checkpoint with its rows has completed.
+        """
+        return self._regions()
+
+    def send(self, region: str, event: bytes) -> None:
+        """Send an event to a region. Every instance of the operator in it gets the event.
+
+        The event travels with the next batch, and the operator's ``on_event`` gets it in front of
+        the rows of that batch. The region runs for it even if it has no rows. Events of one
+        coordinator to one region arrive in the order in which they were sent.
+
+        Parameters
+        ----------
+        region : str
+            One of `regions`. The coordinator of a source may name others: that makes the region.
+        event : bytes
+            At most 1 MiB. Only coordinator and operator understand the bytes.
+
+        Raises
+        ------
+        TypeError
+            If the event is not of the type bytes, or the operator has no ``on_event``.
+        ValueError
+            If there is no such region, or the event is too large.
+        RuntimeError
+            If the pipeline has ended, or more than 16 MiB of events wait for regions.
         """
         self._deliver(region, event)
 
@@ -53,34 +109,108 @@ class EventSender:
 class OperatorCoordinator(ABC):
     """Keeps state of an operator on the driver, as part of every checkpoint.
 
-    A split enumerator and a committer are such coordinators. The driver calls all methods from one
-    thread. An exception in `checkpoint` or `checkpoint_fallback` aborts the attempt (R35);
-    ``region_timeout`` bounds a call that never returns. The contract follows Flink's FLIP-27,
-    corrected for regions that fall back (FLIP-600).
+    Give one to `RegionalPipeline.apply`. `FileSplits` has one that hands out splits. The contract
+    is that of Flink's ``OperatorCoordinator`` (FLIP-27), with its additions for regions that fall
+    back (FLIP-600). It departs from Flink where events could be lost or come twice:
 
-    `open`, `assign`, `completed`, `aborted` and `close` do nothing unless a subclass needs them.
+    - **To a region.** Events that were sent before `checkpoint` returned belong to that checkpoint.
+      The operator gets each once, in front of the rows of the batch. If the region falls back, the
+      checkpoint stores the events, and they come again between the same rows.
+    - **From a region.** An event that an operator sends (`OperatorContext.send_event`) belongs to
+      the checkpoint that has the state from which it was sent. `handle_event` gets it when that
+      checkpoint has completed. Events of regions that fell back, and of aborted attempts, never
+      arrive: their rows come again, and so do their events.
+
+    The driver calls all methods from one thread. An exception in `handle_event`, `begin_batch`,
+    `checkpoint` or `checkpoint_fallback` aborts the attempt at a checkpoint. Before the next
+    attempt the coordinator goes back to the latest checkpoint. One in `start`, `reset` or
+    `region_reset` ends the query. Notices that raise are only logged. ``region_timeout`` bounds
+    every call.
+
+    All methods but `checkpoint` and `reset` are optional.
+
+    Examples
+    --------
+    >>> class RowTotal(holdfast.OperatorCoordinator):
+    ...     supports_fallback = True
+    ...
+    ...     def handle_event(self, region, event):
+    ...         self.total += int(event)
+    ...
+    ...     def checkpoint(self, checkpoint):
+    ...         return str(self.total).encode()
+    ...
+    ...     def reset(self, snapshot):
+    ...         self.total = int(snapshot or 0)
     """
 
-    #: True if `checkpoint_fallback` is implemented. Otherwise every checkpoint is global (R15).
-    supports_fallback: bool = False
+    #: True if a checkpoint may combine this state with the older state of regions that failed: it
+    #: depends on regions only by their events, or `checkpoint_fallback` corrects it. Otherwise
+    #: every checkpoint needs all regions. Flink's ``supportsRegionCheckpoint``.
+    supports_fallback: ClassVar[bool] = False
 
-    def open(self, send: EventSender) -> None:  # noqa: B027
-        """Begin, before anything else is called; `send` sends events to regions."""
+    #: True if the coordinator takes back events of a region that falls back, to give them to
+    #: others: they do not come again by themselves. `checkpoint_fallback` and `region_reset` have
+    #: to take back those that were sent for attempts after the region's origin.
+    takes_back_events: ClassVar[bool] = False
 
-    def assign(self, checkpoint: int) -> None:  # noqa: B027
-        """Send regions their work for the batch that begins, before `checkpoint`.
+    def __reduce__(self) -> NoReturn:
+        """Refuse to travel to workers in an operator."""
+        raise TypeError(
+            f"{type(self).__name__} is a coordinator and stays on the driver: an operator reaches "
+            "it by ctx.send_event(...), and does not hold it"
+        )
 
-        Not called for an attempt that only replays owed rows.
+    def start(self, gateway: EventGateway) -> None:  # noqa: B027
+        """Begin, before anything else is called. `reset` follows, and events may be sent from then.
+
+        Parameters
+        ----------
+        gateway : EventGateway
+            Sends events to regions.
         """
+
+    def begin_batch(self, checkpoint: int) -> None:  # noqa: B027
+        """Look for work outside, and send events that belong in front of the batch's rows.
+
+        Called before `checkpoint`. Not called for an attempt that only replays owed rows.
+
+        Parameters
+        ----------
+        checkpoint : int
+            Id of the attempt.
+        """
+
+    def handle_event(self, region: str, event: bytes) -> None:
+        """Take an event of a region, once for the checkpoint that has the region's state.
+
+        Events of one instance come in the order in which it sent them. If the process ends before
+        the next checkpoint, the next start calls `reset`, and then this with the same events again.
+
+        Parameters
+        ----------
+        region : str
+            Name of the region.
+        event : bytes
+            The argument of ``send_event``.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} does not define handle_event(region, event), and region "
+            f"{region!r} sent an event of {len(event)} bytes"
+        )
 
     @abstractmethod
     def checkpoint(self, checkpoint: int) -> bytes:
-        """Take a snapshot for an attempt.
+        """Take a snapshot for an attempt; the barrier goes to the regions after that.
 
-        The snapshot point of the coordinator is the moment at which this returns (R31): events sent
-        to regions before belong to the checkpoint. Later events are held back until their region
-        has taken its snapshot too, or the attempt has ended. The call and the closing of the
-        regions' gates are one step of `EventSender.in_one_step`.
+        The snapshot point of the coordinator is the moment at which this returns: events sent to
+        regions before belong to the checkpoint. Later events are held back until their region has
+        taken its snapshot too, or the attempt has ended. Flink's ``checkpointCoordinator``.
+
+        Parameters
+        ----------
+        checkpoint : int
+            Id of the attempt; it rises, and attempts may be aborted.
 
         Returns
         -------
@@ -88,15 +218,17 @@ class OperatorCoordinator(ABC):
             The argument of a later `reset`; readable without this program.
         """
 
-    def checkpoint_fallback(self, checkpoint: int, origins: Mapping[str, int]) -> bytes:
-        """Return a snapshot that is consistent with regions at an older state (R32).
+    def checkpoint_fallback(self, checkpoint: int, origins: Mapping[str, int]) -> bytes | None:
+        """Return a snapshot that is consistent with regions at an older state.
 
         It replaces the result of `checkpoint` for the attempt: failed regions are at their origins,
         all others at ``checkpoint``, whatever they were sent since. Work on a copy: the live state
-        must not change, as the attempt may still be aborted and the regions may still run (R5). *In
-        the snapshot*, take back the work that a failed region got after its origin and does not
-        hold in its in-flight data, so that another region may get it. All work is in exactly one
-        place of the checkpoint.
+        must not change, as the attempt may still be aborted and the regions may still run. *In
+        the snapshot*, take back the work that a failed region got after its origin, so that another
+        region may get it. All work is in exactly one place of the checkpoint.
+
+        Called if regions failed, and `supports_fallback` is true. The counterpart in Flink is
+        ``checkpointCoordinatorForRegionFallback`` (FLIP-600).
 
         Parameters
         ----------
@@ -104,76 +236,59 @@ class OperatorCoordinator(ABC):
             Id of the attempt.
         origins : mapping of str to int
             Per failed region the id whose barrier produced the state it falls back to; after
-            several fallbacks in a row that is still the first one (R30).
+            several fallbacks in a row that is still the first one.
 
         Returns
         -------
-        bytes
-            The same form as `checkpoint` returns.
-
-        Raises
-        ------
-        NotImplementedError
-            Unless a subclass implements it and sets `supports_fallback`.
+        bytes or None
+            The same form as `checkpoint` returns. None: what `checkpoint` returned stands, because
+            nothing in it depends on failed regions.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not support fallback")
-
-    def refused(  # noqa: B027
-        self, checkpoint: int, region: str, event: bytes, reason: str
-    ) -> None:
-        """Note that a healthy region went on without an event, since it cannot follow it.
-
-        Its state at ``checkpoint`` does not reflect the event. `checkpoint_fallback` is called
-        next, even if no region failed. If the attempt is aborted after that, `reset` is called.
-
-        Parameters
-        ----------
-        checkpoint : int
-            Id of the attempt.
-        event : bytes
-            The event that the region was sent.
-        reason : str
-            Why it cannot follow the event.
-        """
-
-    @property
-    def skipped_splits(self) -> int:
-        """Number of splits that no region reads because they were refused, for metrics."""
-        return 0
+        return None
 
     @abstractmethod
     def reset(self, snapshot: bytes | None) -> None:
-        """Go back to a checkpoint with all regions, at a start or after an attempt was aborted.
+        """Go back to a checkpoint with all regions.
 
-        `snapshot` is the coordinator's part of the checkpoint; None if there is none (R33).
-        """
-
-    @abstractmethod
-    def region_reset(self, region: str, origin: int) -> None:
-        """Note that one region goes on from its origin, while the others go on (R33).
-
-        It failed in the latest checkpoint. Called before the next snapshot.
-
-        `origin` is the id whose barrier produced the state that the region restarts from. It is
-        never a newer checkpoint with the same state: the work of the region since ``origin`` would
-        be lost.
-        """
-
-    def completed(self, checkpoint: int, effective: Mapping[str, int]) -> None:  # noqa: B027
-        """Note that a checkpoint is complete and durable (R34). Best effort, and may be repeated.
+        Called at a start, and after an aborted attempt, whose regions all go back. It is not called
+        if single regions fall back. What was taken from outside since that checkpoint is to be
+        taken again. Flink's ``resetToCheckpoint``.
 
         Parameters
         ----------
-        effective : mapping of str to int
-            Per region the id up to which the checkpoint covers it: the origin of a failed region,
-            else ``checkpoint``. Commit and trim per region. Work that belongs to no single region
-            goes by the smallest of these ids, or by ``checkpoint`` if there is no region.
+        snapshot : bytes or None
+            The coordinator's part of the checkpoint; None if there is none.
         """
 
-    def aborted(self, checkpoint: int) -> None:  # noqa: B027
-        """Note that an attempt ended without a checkpoint (R42). Best effort, may be repeated.
+    def region_reset(self, region: str, origin: int) -> None:  # noqa: B027
+        """Note that one region goes on from its origin, while the others go on.
 
-        Prepared work stays owed: the next checkpoint covers it.
+        It failed in the latest checkpoint. Called before the next snapshot. Unless the coordinator
+        takes back events, there is nothing to do: the events come again. Flink's ``subtaskReset``.
+
+        Parameters
+        ----------
+        region : str
+            Name of the region.
+        origin : int
+            The id whose barrier produced the state that the region restarts from. It is never a
+            newer checkpoint with the same state: the work of the region since ``origin`` would be
+            lost.
+        """
+
+    def checkpoint_complete(self, info: CheckpointInfo) -> None:  # noqa: B027
+        """Note that a checkpoint is complete and durable, behind the events that belong to it.
+
+        Best effort, and may be repeated. Commit and trim per region, up to the id that
+        ``info.effective(region)`` returns. Work that belongs to no single region goes by
+        ``info.oldest``. Flink's ``notifyCheckpointComplete``.
+        """
+
+    def checkpoint_aborted(self, checkpoint: int) -> None:  # noqa: B027
+        """Note that an attempt ended without a checkpoint. Best effort, may be repeated.
+
+        Prepared work stays owed: the next checkpoint covers it. Flink's
+        ``notifyCheckpointAborted``.
         """
 
     def close(self) -> None:  # noqa: B027

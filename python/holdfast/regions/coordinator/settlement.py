@@ -12,6 +12,7 @@ from holdfast.regions.coordinator.actions import (
     Ended,
     NotifyCoordinator,
     NotifyManagers,
+    SettleEvents,
 )
 from holdfast.regions.coordinator.retention import Retention
 
@@ -30,12 +31,15 @@ class Unsettled:
         Segments that refused answers wrote for it.
     ended : Ended or None
         The attempt that it ended; None after a restart.
+    settled : tuple of SettleEvents
+        The events of coordinators in it; none after a restart, which resets the coordinators.
     """
 
     checkpoint: int
     decided: int
     released: Mapping[Owner, Sequence[SegmentRef]]
     ended: Ended | None
+    settled: tuple[SettleEvents, ...] = ()
 
 
 def after_drop(
@@ -61,12 +65,18 @@ def after_drop(
         decided=unsettled.decided,
         released=unsettled.released,
     )
+    yield from unsettled.settled
     if operators:
+        took_part = frozenset(
+            region
+            for region, entry in entries.items()
+            if entry.origin == checkpoint and not entry.failed
+        )
         effective = {
             region: entry.origin if entry.failed else checkpoint
             for region, entry in entries.items()
         }
-        yield from _coordinators(operators, "completed", checkpoint, effective)
+        yield from _coordinators(operators, "completed", checkpoint, effective, took_part)
     if unsettled.ended is not None:
         yield unsettled.ended
 
@@ -88,6 +98,13 @@ def _coordinators(
     kind: Literal["completed", "aborted"],
     attempt: int,
     effective: Mapping[str, int],
+    took_part: frozenset[str] = frozenset(),
 ) -> Iterator[Action]:
     for operator in operators:
-        yield NotifyCoordinator(operator=operator, kind=kind, attempt=attempt, effective=effective)
+        yield NotifyCoordinator(
+            operator=operator,
+            kind=kind,
+            attempt=attempt,
+            effective=effective,
+            took_part=took_part,
+        )

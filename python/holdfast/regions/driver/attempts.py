@@ -44,6 +44,7 @@ from holdfast.regions.coordinator import (
     ResetRegion,
     Retry,
     RunAttempt,
+    SettleEvents,
     SnapshotCoordinators,
     Start,
     Trigger,
@@ -229,6 +230,8 @@ class Attempts:
                 self._host.reset(action)
             case ResetRegion():
                 self._host.reset_region(action)
+            case SettleEvents():
+                self._host.settle(action)
             case NotifyCoordinator():
                 self._host.notify(action)
             case CommitSinks():

@@ -5,12 +5,16 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from holdfast.regions.base.problem import in_words
 from holdfast.regions.coordinator import (
     AskFallback,
+    CheckpointInfo,
+    CoordinatorEvents,
     CoordinatorSnapshot,
     CoordinatorSnapshotFailed,
     Deliver,
@@ -21,9 +25,18 @@ from holdfast.regions.coordinator import (
     NotifyCoordinator,
     ResetCoordinator,
     ResetRegion,
+    SettleEvents,
     SnapshotCoordinators,
 )
-from holdfast.regions.coordinator.operator_coordinator import EventSender, OperatorCoordinator
+from holdfast.regions.coordinator.operator_coordinator import (
+    MAX_EVENTS_BYTES,
+    EventGateway,
+    OperatorCoordinator,
+    require_event,
+)
+from holdfast.regions.protocol.orders import RegionEvent
+from holdfast.regions.splits import SplitEnumerator
+from holdfast.regions.task.operators import Operator
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -37,22 +50,32 @@ class CoordinatorHost:
 
     Parameters
     ----------
+    coordinators : mapping of str to OperatorCoordinator
+        By the name of their operator, or of the source.
     timeout_s : float
         Seconds after which a coordinator that does not return counts as failed (R35).
+    operators : mapping of str to type, default {}
+        Classes of those operators: they take events if they define ``on_event``. A coordinator that
+        has none here is that of a source, which may name new regions.
 
     Raises
     ------
     Exception
-        The exception of a coordinator that is opened; those before it are closed.
+        The exception of a coordinator that is started; those before it are closed.
     """
 
     def __init__(
-        self, coordinators: Mapping[str, OperatorCoordinator], *, timeout_s: float
+        self,
+        coordinators: Mapping[str, OperatorCoordinator],
+        *,
+        timeout_s: float,
+        operators: Mapping[str, type[Operator]] | None = None,
     ) -> None:
         self._hosted: dict[str, _Hosted] = {}
+        classes = operators or {}
         try:
             for name, coordinator in coordinators.items():
-                self._hosted[name] = _Hosted(name, coordinator, timeout_s)
+                self._hosted[name] = _Hosted(name, coordinator, timeout_s, classes.get(name))
         except BaseException:
             self.close()
             raise
@@ -77,11 +100,15 @@ class CoordinatorHost:
 
     def reset(self, action: ResetCoordinator) -> None:
         """Go back to a checkpoint (R33)."""
-        self._hosted[action.operator].reset(action.snapshot)
+        self._hosted[action.operator].reset(action)
 
     def reset_region(self, action: ResetRegion) -> None:
         """Let one region go on from its origin (R33)."""
         self._hosted[action.operator].reset_region(action.region, action.origin)
+
+    def settle(self, action: SettleEvents) -> None:
+        """Hand over the events that a completed checkpoint has of its regions (R36)."""
+        self._hosted[action.operator].settle(action)
 
     def notify(self, action: NotifyCoordinator) -> None:
         """Tell how an attempt ended; best effort (R34, R42)."""
@@ -89,15 +116,22 @@ class CoordinatorHost:
 
     def skipped_splits(self) -> int:
         """Return how many splits of the source are skipped."""
-        return sum(hosted.coordinator.skipped_splits for hosted in self._hosted.values())
+        coordinators = (hosted.coordinator for hosted in self._hosted.values())
+        return sum(c.skipped_splits for c in coordinators if isinstance(c, SplitEnumerator))
 
-    def take_events(self) -> dict[str, tuple[bytes, ...]]:
-        """Return the events to deliver with the order of an attempt, by region."""
-        events: dict[str, list[bytes]] = {}
-        for hosted in self._hosted.values():
-            for deliver in hosted.take_events():
-                events.setdefault(deliver.region, []).append(deliver.event)
-        return {region: tuple(found) for region, found in events.items()}
+    def take_events(self) -> dict[str, tuple[RegionEvent, ...]]:
+        """Return the events for the order of an attempt, by region, in the order of attempts.
+
+        Events of one attempt are in the order of the operators.
+        """
+        events: dict[str, list[RegionEvent]] = {}
+        for name, hosted in self._hosted.items():
+            for region, waiting in hosted.waiting().items():
+                events.setdefault(region, []).extend(
+                    RegionEvent(attempt, name, event) for attempt, event in waiting
+                )
+        by_attempt = attrgetter("attempt")
+        return {region: tuple(sorted(found, key=by_attempt)) for region, found in events.items()}
 
     def acked(self, region: str, attempt: int) -> None:
         """Note that a region has taken its snapshot."""
@@ -115,105 +149,239 @@ class CoordinatorHost:
             hosted.close()
 
 
+# Coordinators of running pipelines, by their ids, since they need not be hashable.
+_serving: Final = WeakValueDictionary[int, OperatorCoordinator]()
+_serving_lock: Final = threading.Lock()
+
+_Waiting = dict[str, tuple[tuple[int, bytes], ...]]
+
+
 class _Hosted:
     """One coordinator, its thread, and the gate of its events."""
 
-    def __init__(self, name: str, coordinator: OperatorCoordinator, timeout_s: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        coordinator: OperatorCoordinator,
+        timeout_s: float,
+        operator: type[Operator] | None,
+    ) -> None:
+        given = type(coordinator)
+        if coordinator.takes_back_events and (
+            given.checkpoint_fallback is OperatorCoordinator.checkpoint_fallback
+            or given.region_reset is OperatorCoordinator.region_reset
+        ):
+            raise TypeError(
+                f"{given.__name__} takes back events of regions that fall back, so it has to "
+                "define checkpoint_fallback and region_reset: the events would be lost"
+            )
+        with _serving_lock:
+            if id(coordinator) in _serving:
+                raise RuntimeError(
+                    f"the {given.__name__} of {name!r} serves an operator of a running pipeline "
+                    "already: give each its own, or close that pipeline first"
+                )
+            _serving[id(coordinator)] = coordinator
         self.coordinator = coordinator
         self._name = name
+        self._operator = operator
         self._thread = _CallingThread(f"holdfast-{name}", timeout_s)
         self._gate = EventGate()
+        # Events that passed the gate since the last snapshot; and those before that no region's
+        # contributed state reflects.
         self._outbox: list[Deliver] = []
+        self._waiting: _Waiting = {}
+        self._sent_bytes = 0
+        self._regions: frozenset[str] = frozenset()
         # Held while the coordinator's state and its events have to agree. Threads of the
         # coordinator take it, too. Taken before the other lock, which is held briefly.
         self._step = threading.RLock()
         self._lock = threading.Lock()
         self._given_up = -1
         self._closed = False
+        # The latest checkpoint. A coordinator that raised goes back to it.
+        self._latest = ResetCoordinator(operator=name, snapshot=None)
+        self._completed: NotifyCoordinator | None = None
+        self._failed = False
+        gateway = EventGateway(self._send, self._step, lambda: self._regions)
         try:
-            self._thread.call(coordinator.open, EventSender(self._send, self._step))
+            self._thread.call(coordinator.start, gateway)
         except BaseException:
-            self._thread.end()
+            self._end()
             raise
+
+    # --- an attempt -----------------------------------------------------------------------------
 
     def snapshot(self, attempt: int, *, new_rows: bool) -> Event:
         try:
+            if self._failed:
+                self._go_back()
             if new_rows:
-                self._thread.call(self.coordinator.assign, attempt)
-            data = self._thread.call(self._checkpoint, attempt, named=self.coordinator.checkpoint)
+                self._thread.call(self._begin_batch, attempt, named=self.coordinator.begin_batch)
+            data, waiting = self._thread.call(
+                self._checkpoint, attempt, named=self.coordinator.checkpoint
+            )
         except Exception as e:
             LOG.warning("the coordinator of %r failed", self._name, exc_info=True)
+            self._failed = True
             with self._lock:
                 self._given_up = attempt
             return CoordinatorSnapshotFailed(
                 attempt=attempt, operator=self._name, cause=in_words(e)
             )
-        return CoordinatorSnapshot(attempt=attempt, operator=self._name, data=data)
+        return CoordinatorSnapshot(
+            attempt=attempt,
+            operator=self._name,
+            data=data,
+            waiting=waiting,
+            takes_back=self.coordinator.takes_back_events,
+        )
 
-    def _checkpoint(self, attempt: int) -> bytes:
+    def _begin_batch(self, attempt: int) -> None:
+        with self._step:
+            self.coordinator.begin_batch(attempt)
+
+    def _checkpoint(self, attempt: int) -> tuple[bytes, _Waiting]:
         """Take the snapshot and close the gate, as one step of the coordinator (R31).
 
         The coordinator's thread does both. If the driver's thread closed the gate, other threads of
         the coordinator could send events in between that the snapshot does not have.
         """
         with self._step:
-            data = self.coordinator.checkpoint(attempt)
+            data = self._in_bytes(self.coordinator.checkpoint(attempt), "checkpoint")
             with self._lock:
                 # An attempt that timed out has ended, and would never open the gate again.
                 if attempt > self._given_up:
                     self._gate.close(attempt)
-        return data
+                for sent in self._outbox:
+                    if self._operator is not None and sent.region not in self._regions:
+                        # It was sent while the last batch of the region ran.
+                        LOG.warning("an event to region %r is dropped: its data ended", sent.region)
+                        continue
+                    before = self._waiting.get(sent.region, ())
+                    self._waiting[sent.region] = (*before, (attempt, sent.event))
+                self._outbox.clear()
+                return data, dict(self._waiting)
 
     def fallback(self, action: AskFallback) -> Event:
         attempt, name = action.attempt, self._name
         try:
-            for region, refused in action.refused.items():
-                for event, reason in refused:
-                    self._thread.call(self.coordinator.refused, attempt, region, event, reason)
             data = self._thread.call(
                 self.coordinator.checkpoint_fallback, attempt, dict(action.origins)
             )
+            if data is not None:
+                self._in_bytes(data, "checkpoint_fallback")
         except Exception as e:
             LOG.warning("the coordinator of %r failed", name, exc_info=True)
             return FallbackSnapshotFailed(attempt=attempt, operator=name, cause=in_words(e))
         return FallbackSnapshot(attempt=attempt, operator=name, data=data)
 
-    def reset(self, snapshot: bytes | None) -> None:
-        self._thread.call(self._reset, snapshot, named=self.coordinator.reset)
+    def _in_bytes(self, data: object, call: str) -> bytes:
+        if not isinstance(data, bytes):
+            raise TypeError(
+                f"{type(self.coordinator).__name__}.{call}() returned {type(data).__name__}: "
+                "expected bytes"
+            )
+        return data
 
-    def _reset(self, snapshot: bytes | None) -> None:
+    # --- the end of an attempt ------------------------------------------------------------------
+
+    def reset(self, action: ResetCoordinator) -> None:
+        self._latest = action
+        self._thread.call(self._reset, named=self.coordinator.reset)
+        self._hand_over(action.events.received)
+        if self._completed is not None:
+            self.notify(self._completed)
+
+    def _go_back(self) -> None:
+        """Go back after an exception; raises if the coordinator fails at its events again."""
+        self._failed = False
+        self._thread.call(self._reset, named=self.coordinator.reset)
+        self._thread.call(
+            self._handle, self._latest.events.received, named=self.coordinator.handle_event
+        )
+        if self._completed is not None:
+            self.notify(self._completed)
+
+    def _reset(self) -> None:
         """Drop events that did not arrive and go back, as one step: events sent in it are new."""
         with self._step:
             with self._lock:
                 self._outbox.clear()
                 self._gate.reset_all()
-            self.coordinator.reset(snapshot)
+                self._take_over(self._latest.events, self._latest.regions)
+            self.coordinator.reset(self._latest.snapshot)
+
+    def settle(self, action: SettleEvents) -> None:
+        self._latest = ResetCoordinator(
+            operator=action.operator,
+            snapshot=action.snapshot,
+            events=action.events,
+            regions=action.regions,
+        )
+        with self._lock:
+            self._take_over(action.events, action.regions)
+        self._hand_over(action.events.received)
+
+    def _take_over(self, events: CoordinatorEvents, regions: frozenset[str]) -> None:
+        self._waiting = dict(events.waiting)
+        self._regions = regions
+        waiting = [event for of_one in self._waiting.values() for _, event in of_one]
+        fresh = [deliver.event for deliver in (*self._outbox, *self._gate.held)]
+        self._sent_bytes = sum(map(len, (*waiting, *fresh)))
+
+    def _hand_over(self, received: Sequence[tuple[str, bytes]]) -> None:
+        """Call the coordinator with events of regions; if it fails, before the next snapshot."""
+        if not received:
+            return
+        try:
+            self._thread.call(self._handle, received, named=self.coordinator.handle_event)
+        except Exception:
+            self._failed = True
+            LOG.warning(
+                "the coordinator of %r failed at an event of a region; it goes back to the latest "
+                "checkpoint before the next batch, and gets the events again",
+                self._name,
+                exc_info=True,
+            )
+
+    def _handle(self, received: Sequence[tuple[str, bytes]]) -> None:
+        with self._step:
+            for region, event in received:
+                self.coordinator.handle_event(region, event)
 
     def reset_region(self, region: str, origin: int) -> None:
         self._thread.call(self._reset_region, region, origin, named=self.coordinator.region_reset)
 
     def _reset_region(self, region: str, origin: int) -> None:
         with self._step:
-            with self._lock:
-                self._outbox = [deliver for deliver in self._outbox if deliver.region != region]
-                self._gate.reset(region)
+            if self.coordinator.takes_back_events:
+                with self._lock:
+                    self._outbox = [one for one in self._outbox if one.region != region]
+                    self._gate.reset(region)
             self.coordinator.region_reset(region, origin)
 
     def notify(self, action: NotifyCoordinator) -> None:
         try:
             if action.kind == "completed":
-                self._thread.call(
-                    self.coordinator.completed, action.attempt, dict(action.effective)
+                self._completed = action
+                effective = action.effective.items()
+                info = CheckpointInfo(
+                    checkpoint=action.attempt,
+                    took_part=action.took_part,
+                    fallbacks={region: id for region, id in effective if id != action.attempt},
                 )
+                self._thread.call(self.coordinator.checkpoint_complete, info)
             else:
-                self._thread.call(self.coordinator.aborted, action.attempt)
+                self._thread.call(self.coordinator.checkpoint_aborted, action.attempt)
         except Exception:
             LOG.warning("the coordinator of %r failed to take a notice", self._name, exc_info=True)
 
-    def take_events(self) -> list[Deliver]:
+    # --- events to regions ----------------------------------------------------------------------
+
+    def waiting(self) -> _Waiting:
         with self._lock:
-            taken, self._outbox = self._outbox, []
-        return taken
+            return dict(self._waiting)
 
     def acked(self, region: str, attempt: int) -> None:
         with self._lock:
@@ -231,10 +399,35 @@ class _Hosted:
             self._thread.call(self.coordinator.close)
         except Exception:
             LOG.warning("the coordinator of %r failed to close", self._name, exc_info=True)
+        self._end()
+
+    def _end(self) -> None:
         self._thread.end()
+        with _serving_lock:
+            _serving.pop(id(self.coordinator), None)
 
     def _send(self, region: str, event: bytes) -> None:
+        to = f"an event to region {region!r} of {self._name!r}"
+        require_event(event, to)
+        if self._operator is not None and self._operator.on_event is Operator.on_event:
+            raise TypeError(
+                f"{to} cannot be sent: {self._operator.__name__} does not define on_event(event)"
+            )
         with self._lock:
+            if self._closed:
+                raise RuntimeError(f"{to} cannot be sent: the pipeline has ended")
+            if self._operator is not None and region not in self._regions:
+                raise ValueError(
+                    f"{to} cannot be sent: there is no such region in the latest checkpoint, or "
+                    "its data has ended; gateway.regions has those that there are"
+                )
+            if self._sent_bytes + len(event) > MAX_EVENTS_BYTES:
+                raise RuntimeError(
+                    f"{to} cannot be sent: {self._sent_bytes} bytes of events wait for regions, "
+                    f"and {MAX_EVENTS_BYTES} may; send fewer in a batch, or references to data "
+                    "that regions read from a file system"
+                )
+            self._sent_bytes += len(event)
             self._outbox += self._gate.send(region, event)
 
 

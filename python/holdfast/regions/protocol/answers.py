@@ -3,8 +3,8 @@
 A message is: run of the pipeline 16 bytes, then answers to the end. An answer is: kind 1 byte,
 attempt u64, partition u32, length of the region's name u32, length of the body u32, length of the
 figures u32, the name in UTF-8, the body, the figures (see `protocol.figures`). The body of an
-acknowledgement is: length of the refused events u32, these as JSON with their bytes as base64
-(nothing if there are none), and the encoded entry. The body of a decline is: whether the region
+acknowledgement is: length of the events u32, these as JSON with their bytes as base64 (nothing if
+there are none), and the encoded entry. The body of a decline is: whether the region
 had rows 1 byte, length of the cause u32, length of the problem u32, the cause in UTF-8, the
 problem, and an encoded entry that holds the stored rows. Numbers are little-endian. A message
 lives for one attempt and is never stored. The run keeps out tasks of an earlier start of the same
@@ -125,8 +125,8 @@ def _encoded(answer: Answer) -> bytes:
         case RegionStarted():
             kind, body = _STARTED, b""
         case Acked():
-            refused = _encoded_refused(event.refused)
-            kind, body = _ACKED, _LENGTH.pack(len(refused)) + refused + event.entry.to_bytes()
+            sent = _encoded_events(event.events)
+            kind, body = _ACKED, _LENGTH.pack(len(sent)) + sent + event.entry.to_bytes()
         case Declined():
             cause = event.cause.encode()
             problem = b"" if event.problem is None else event.problem.to_bytes()
@@ -148,7 +148,7 @@ def _decoded(kind: int, attempt: int, region: str, body: bytes) -> RegionStarted
             attempt=attempt,
             region=region,
             entry=RegionEntry.from_bytes(body[entry_at:]),
-            refused=_decoded_refused(body[_LENGTH.size : entry_at]),
+            events=_decoded_events(body[_LENGTH.size : entry_at]),
         )
     if kind == _DECLINED:
         _require(len(body), _DECLINE.size)
@@ -168,11 +168,11 @@ def _decoded(kind: int, attempt: int, region: str, body: bytes) -> RegionStarted
     raise ValueError(f"an answer of the unknown kind {kind}")
 
 
-def _encoded_refused(refused: Sequence[tuple[bytes, str]]) -> bytes:
-    if not refused:
+def _encoded_events(events: Sequence[tuple[str, bytes]]) -> bytes:
+    if not events:
         return b""
-    return json.dumps([(b64encode(event).decode(), why) for event, why in refused]).encode()
+    return json.dumps([(to, b64encode(event).decode()) for to, event in events]).encode()
 
 
-def _decoded_refused(data: bytes) -> tuple[tuple[bytes, str], ...]:
-    return tuple((b64decode(event), why) for event, why in json.loads(data)) if data else ()
+def _decoded_events(data: bytes) -> tuple[tuple[str, bytes], ...]:
+    return tuple((to, b64decode(event)) for to, event in json.loads(data)) if data else ()

@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.regions.coordinator import Outcome
 from holdfast.regions.protocol.template import OperatorTemplate
@@ -63,6 +63,8 @@ class StagePlan:
         Columns by whose values rows go to one of several instances.
     given : Operator, optional
         The operator itself, in the process of the user.
+    coordinated : bool
+        The operator has a coordinator, and may send it events.
     """
 
     name: str
@@ -71,6 +73,7 @@ class StagePlan:
     parallelism: int = 1
     route_by: tuple[str, ...] = ()
     given: Any = None
+    coordinated: bool = False
 
     def new_operator(self) -> Any:
         """Make an operator that shares nothing mutable with others."""
@@ -204,6 +207,22 @@ class EndedAttempt:
     fallbacks: Mapping[str, int] = field(default_factory=dict)
 
 
+class RegionEvent(NamedTuple):
+    """An event of a coordinator to a region.
+
+    Parameters
+    ----------
+    attempt : int
+        It comes in front of the rows of this attempt's batch.
+    operator : str
+        Name of the coordinator's operator, or of the source.
+    """
+
+    attempt: int
+    operator: str
+    event: bytes
+
+
 @dataclass(frozen=True)
 class AttemptOrder:
     """Order to a region task for one attempt.
@@ -228,8 +247,9 @@ class AttemptOrder:
     lost : frozenset of int, or None
         Partitions whose task was lost; None: all. No operator runs in them, and every region
         without an answer stores its rows and declines, with `lost_cause`.
-    events : Mapping[str, tuple of bytes]
-        Events of the source's coordinator to regions from before its snapshot (R31).
+    events : Mapping[str, tuple of RegionEvent]
+        Events of coordinators from before their snapshots that no state of the region reflects, in
+        the order of their attempts (R31).
     """
 
     attempt: int
@@ -243,7 +263,7 @@ class AttemptOrder:
     lost: frozenset[int] | None = frozenset()
     lost_cause: str = ""
     ended: tuple[EndedAttempt, ...] = ()
-    events: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)
+    events: Mapping[str, tuple[RegionEvent, ...]] = field(default_factory=dict)
 
     def only_stores(self, partition: int) -> bool:
         """Return whether no operator runs in a partition."""

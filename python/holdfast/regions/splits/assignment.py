@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.base.versions import require_known
-from holdfast.regions.splits.file_split import FileSplit
+from holdfast.regions.coordinator import CheckpointInfo, event_record
+from holdfast.regions.splits.file_split import BadSplit, FileSplit
 
 #: Name of the source among the operators of a checkpoint; no operator can be named so.
 SOURCE_OPERATOR: Final = "#source"
@@ -126,11 +127,10 @@ class Assignment:
         lost = [waiting for id, waiting in received if id > origin]
         self.pool[:0] = [replace(w, failures=w.failures + 1, region=region) for w in lost]
 
-    def covered(self, effective: Mapping[str, int]) -> None:
+    def covered(self, info: CheckpointInfo) -> None:
         """Forget the splits of each region up to the id to which a checkpoint covers them."""
-        for region in self.given.keys() & effective.keys():
-            left = [item for item in self.given[region] if item[0] > effective[region]]
-            self._leave(region, left)
+        for region, given in list(self.given.items()):
+            self._leave(region, [item for item in given if item[0] > info.effective(region)])
 
     # --- files ----------------------------------------------------------------------------------
 
@@ -158,13 +158,12 @@ class Assignment:
         self.add(one.split for one in self.skipped if one.split.path == path)
         self.skipped = [one for one in self.skipped if one.split.path != path]
 
-    def refuse(self, region: str, split: FileSplit, reason: str) -> None:
+    def skip(self, region: str, bad: BadSplit) -> None:
         """Skip a split that a region was given, and went on without."""
+        split = bad.split
         given = self.given.get(region, [])
-        left = [item for item in given if item[1].split != split]
-        if len(left) < len(given):
-            self.skipped.append(Skipped(split, reason, (split.file_bytes, split.modified_ns)))
-        self._leave(region, left)
+        self.skipped.append(Skipped(split, bad.reason, (split.file_bytes, split.modified_ns)))
+        self._leave(region, [item for item in given if item[1].split != split])
 
     def forget_older_than(self, modified_ns: int) -> set[str]:
         """Drop the names of files that are too old to be looked at again; returns them."""
@@ -268,4 +267,10 @@ class Assignment:
 def skipped_splits(metadata: CheckpointMetadata) -> list[Skipped]:
     """Return the splits of files that a pipeline skips as of a checkpoint."""
     snapshot = metadata.coordinators.get(SOURCE_OPERATOR)
-    return [] if snapshot is None else Assignment.decode(snapshot).skipped
+    if snapshot is None:
+        return []
+    assignment = Assignment.decode(snapshot)
+    # Regions tell of bad splits after the enumerator took its snapshot.
+    for region, event in event_record.decode(metadata.coordinators, SOURCE_OPERATOR).received:
+        assignment.skip(region, BadSplit.decode(event))
+    return assignment.skipped

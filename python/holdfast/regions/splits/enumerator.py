@@ -9,11 +9,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from holdfast.regions.base.clock import now_ms
-from holdfast.regions.coordinator.operator_coordinator import EventSender, OperatorCoordinator
+from holdfast.regions.coordinator import CheckpointInfo
+from holdfast.regions.coordinator.operator_coordinator import EventGateway, OperatorCoordinator
 from holdfast.regions.splits.assignment import Assignment
 from holdfast.regions.splits.changes import FileChanges, named
 from holdfast.regions.splits.discovery import FoundFile, list_files
-from holdfast.regions.splits.file_split import FileSplit
+from holdfast.regions.splits.file_split import BadSplit
 
 if TYPE_CHECKING:
     from holdfast.regions.splits.file_splits import FileSplits
@@ -37,13 +38,14 @@ class SplitEnumerator(OperatorCoordinator):
     """
 
     supports_fallback = True
+    takes_back_events = True
 
     def __init__(self, source: FileSplits) -> None:
         self._folder = source.path
         self.regions = source.region_names
         self._splits_per_region = source.splits_per_region
         self._max_file_age_ns = source.max_file_age // timedelta(microseconds=1) * 1000
-        self._send: EventSender | None = None
+        self._gateway: EventGateway | None = None
         self._assignment = Assignment()
         skips = source.on_bad_split == "skip"
         self._changes = FileChanges(self._folder, source.kind, source.split_bytes, skips)
@@ -73,14 +75,14 @@ class SplitEnumerator(OperatorCoordinator):
 
     # --- for the driver -------------------------------------------------------------------------
 
-    def open(self, send: EventSender) -> None:
-        """See `OperatorCoordinator.open`."""
-        self._send = send
+    def start(self, gateway: EventGateway) -> None:
+        """See `OperatorCoordinator.start`."""
+        self._gateway = gateway
 
-    def assign(self, checkpoint: int) -> None:
+    def begin_batch(self, checkpoint: int) -> None:
         """Hand out splits for the batch that begins."""
-        if self._send is None:
-            raise RuntimeError("the enumerator was not opened")
+        if self._gateway is None:
+            raise RuntimeError("the enumerator was not started")
         with self._lock:
             self._find_files()
             # Here and not before, so that the checkpoint that follows has the outcome.
@@ -90,19 +92,19 @@ class SplitEnumerator(OperatorCoordinator):
                 checkpoint, self.regions, splits_per_region=self._splits_per_region
             )
         for region, split in given:
-            self._send(region, split.encode())
+            self._gateway.send(region, split.encode())
 
     def checkpoint(self, checkpoint: int) -> bytes:
         """Return the splits that no region has, and the files that were seen."""
         with self._lock:
             return self._assignment.encode()
 
-    def refused(self, checkpoint: int, region: str, event: bytes, reason: str) -> None:
-        """Skip a split that a region could not read. A reset takes that back."""
-        split = FileSplit.decode(event)
-        LOG.warning("%s in %r is skipped from now on: %s", split, str(self._folder), reason)
+    def handle_event(self, region: str, event: bytes) -> None:
+        """Skip a split that a region could not read."""
+        bad = BadSplit.decode(event)
+        LOG.warning("%s in %r is skipped from now on: %s", bad.split, str(self._folder), bad.reason)
         with self._lock:
-            self._assignment.refuse(region, split, reason)
+            self._assignment.skip(region, bad)
 
     @property
     def skipped_splits(self) -> int:
@@ -129,10 +131,10 @@ class SplitEnumerator(OperatorCoordinator):
         with self._lock:
             self._assignment.take_back(region, origin)
 
-    def completed(self, checkpoint: int, effective: Mapping[str, int]) -> None:
+    def checkpoint_complete(self, info: CheckpointInfo) -> None:
         """Forget the splits that a checkpoint covers."""
         with self._lock:
-            self._assignment.covered(effective)
+            self._assignment.covered(info)
 
     # --- details --------------------------------------------------------------------------------
 

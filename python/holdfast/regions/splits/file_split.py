@@ -85,3 +85,27 @@ class FileSplit:
     def decode(cls, event: bytes) -> Self:
         """Make a split from an event of `encode`."""
         return cls.of_json(json.loads(event))
+
+
+@dataclass(frozen=True, slots=True)
+class BadSplit:
+    """The event by which a region tells that it went on without a split, since it cannot read it.
+
+    Parameters
+    ----------
+    reason : str
+        Why it cannot be read.
+    """
+
+    split: FileSplit
+    reason: str
+
+    def encode(self) -> bytes:
+        """Return the event."""
+        return json.dumps({"split": self.split.to_json(), "reason": self.reason}).encode()
+
+    @classmethod
+    def decode(cls, event: bytes) -> Self:
+        """Return the content of an event of `encode`."""
+        fields = json.loads(event)
+        return cls(FileSplit.of_json(fields["split"]), fields["reason"])

@@ -11,7 +11,7 @@ import pyarrow as pa
 from holdfast._core import InFlight
 from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.graph.step_size import StepSize
-from holdfast.regions.protocol.orders import DEFAULT_SLICE_ROWS
+from holdfast.regions.protocol.orders import DEFAULT_SLICE_ROWS, RegionEvent
 from holdfast.regions.splits.file_split import FileSplit
 from holdfast.regions.state.segments import SegmentReader, read_in_flight
 
@@ -61,8 +61,9 @@ class RegionFeed:
         self._gathered: list[pa.RecordBatch] = []
         self._gathered_rows = 0
         self._gathered_bytes = 0
-        # Rows of earlier batches that no operator has seen, read or still stored.
-        self._owed: deque[pa.RecordBatch | InFlight] = deque()
+        # Rows of earlier batches that no operator has seen, read or still stored, and events.
+        self._owed: deque[pa.RecordBatch | InFlight | RegionEvent] = deque()
+        self._events = 0
         self._unfed: deque[pa.RecordBatch] = deque()
         # Origins of this batch's rows, how many the graph was given, and how many are through.
         self._origins: list[tuple[FileSplit, int, int]] = []
@@ -118,6 +119,11 @@ class RegionFeed:
         """Take rows that come in front of those of the batch."""
         self._owed.extend(rows)
 
+    def owe_event(self, event: RegionEvent) -> None:
+        """Take an event that comes behind the rows so far, and in front of those of the batch."""
+        self._owed.append(event)
+        self._events += 1
+
     def _hand_on(self) -> None:
         gathered = self._gathered
         if not gathered:
@@ -137,11 +143,29 @@ class RegionFeed:
 
     @property
     def waits(self) -> bool:
-        """True if there are rows for the graph."""
+        """True if there are rows or events."""
         return bool(self._owed or self._unfed)
 
+    @property
+    def has_events(self) -> bool:
+        """True if there are events."""
+        return self._events > 0
+
+    @property
+    def event_is_next(self) -> bool:
+        """True if an event comes next, when all rows before it are through the graph."""
+        return bool(self._owed) and isinstance(self._owed[0], RegionEvent)
+
+    def next_event(self) -> RegionEvent:
+        """Take the event that comes next."""
+        event = self._owed.popleft()
+        if not isinstance(event, RegionEvent):
+            raise AssertionError("no event comes next")
+        self._events -= 1
+        return event
+
     def next_rows(self) -> pa.RecordBatch:
-        """Take as many rows as the graph is given at once."""
+        """Take as many rows as the graph is given at once; no event may come next."""
         waiting: deque[Any] = self._owed or self._unfed
         is_new = waiting is self._unfed
         batch = waiting.popleft()
@@ -180,9 +204,14 @@ class RegionFeed:
         return [batch for channel in channels for batch in channel.batches]
 
     def all_waiting(self) -> list[pa.RecordBatch]:
-        """Read rows that are owed, and return them with rows of this batch that were not fed."""
+        """Read rows that are owed, and return them with rows of this batch that were not fed.
+
+        No barrier overtakes an event, so there are none.
+        """
         owed: list[pa.RecordBatch] = []
         for data in self._owed:
+            if isinstance(data, RegionEvent):
+                raise AssertionError("a barrier overtook an event")
             owed += self._read_owed(data) if isinstance(data, InFlight) else [data]
         self._owed = deque(owed)
         return [*owed, *self._unfed]

@@ -15,6 +15,7 @@ import pyarrow as pa
 from holdfast._core import SegmentRef
 from holdfast.regions.base.problem import AtWork
 from holdfast.regions.coordinator import CheckpointInfo
+from holdfast.regions.coordinator.operator_coordinator import MAX_EVENTS_BYTES, require_event
 from holdfast.regions.protocol.figures import OperatorFigures, encode
 from holdfast.regions.protocol.orders import EndedAttempt, StagePlan
 from holdfast.regions.state.registry import FrozenState, StateRegistry
@@ -85,6 +86,8 @@ class OperatorInstance(AtWork):
         self._memory = OwnMemory(stage.schema)
         self._meter = Meter()
         self._sides = sides
+        self._sent: list[bytes] = []
+        self._sent_bytes = 0
         self._context = contextvars.Context()
         context = OperatorContext(
             region=region,
@@ -95,6 +98,7 @@ class OperatorInstance(AtWork):
             xp=xp,
             metrics=self._meter.own,
             sides=sides,
+            _send_event=self._send_event,
         )
         self._context.run(operator.open, context)
         self._state.check_restored()
@@ -123,9 +127,19 @@ class OperatorInstance(AtWork):
         """Return the rows for side outputs, with their names, since the last call."""
         return self._sides.take()
 
+    def on_event(self, event: bytes) -> None:
+        """Run the operator on an event of its coordinator."""
+        self._timed(partial(self._operator.on_event, event))
+
     def begin(self, lease: LeaseOf) -> None:
         """Begin an attempt: its snapshot may refer to older segments that `lease` grants."""
         self._lease = lease
+        self._sent, self._sent_bytes = [], 0
+
+    @property
+    def sent(self) -> Sequence[bytes]:
+        """Events to the coordinator in this attempt, in order."""
+        return self._sent
 
     def snapshot(self, checkpoint: int) -> Sequence[FrozenState]:
         """Take the state as it is. The operator waits for this and nothing else.
@@ -138,15 +152,20 @@ class OperatorInstance(AtWork):
         self._bindings.check(self.where)
         return self._state.freeze(self._lease)
 
-    def tell(self, ended: EndedAttempt, region: str) -> None:
-        """Notify the operator of an attempt's end (R40 to R42)."""
+    def tell(self, ended: EndedAttempt, region: str, took_part: frozenset[str]) -> None:
+        """Notify the operator of an attempt's end (R40 to R42).
+
+        `took_part` are the regions whose new state the latest checkpoint has.
+        """
         operator, run = self._operator, self._context.run
         if ended.outcome == "aborted":
             run(operator.on_checkpoint_aborted, ended.attempt)
         elif region in ended.fallbacks:
             run(operator.on_checkpoint_fallback, ended.attempt, ended.fallbacks[region])
         else:
-            info = CheckpointInfo(fallbacks=ended.fallbacks)
+            info = CheckpointInfo(
+                checkpoint=ended.attempt, took_part=took_part, fallbacks=ended.fallbacks
+            )
             run(operator.on_regional_checkpoint_completed, ended.attempt, info)
 
     def close(self) -> None:
@@ -166,6 +185,27 @@ class OperatorInstance(AtWork):
         finally:
             self._sides.open = False
             self._meter.busy_ns += time.perf_counter_ns() - begun
+
+    def _send_event(self, event: bytes) -> None:
+        if not self.stage.coordinated:
+            raise RuntimeError(
+                f"{self.where} has no coordinator to send an event to: give apply(..., "
+                "coordinator=...)"
+            )
+        if not self._sides.open:
+            raise RuntimeError(
+                f"{self.where} may send events in process(), on_event() and on_end_of_data(): "
+                "open, close and notices of checkpoints may come any number of times, and so would "
+                "their events"
+            )
+        require_event(event, f"an event of {self.where}")
+        self._sent_bytes += len(event)
+        if self._sent_bytes > MAX_EVENTS_BYTES:
+            raise ValueError(
+                f"{self.where} sent more than {MAX_EVENTS_BYTES} bytes of events in one batch: put "
+                "out rows instead"
+            )
+        self._sent.append(event)
 
     def _checked(
         self, call: str, produced: Batches, *, given: pa.RecordBatch | None
@@ -222,12 +262,17 @@ def _nothing_granted(state: str, refs: Sequence[SegmentRef]) -> Sequence[bool]:
     return [False] * len(refs)
 
 
-def tell_instances(instances: Instances, ended: Sequence[EndedAttempt], region: str) -> None:
+def tell_instances(
+    instances: Instances,
+    ended: Sequence[EndedAttempt],
+    region: str,
+    took_part: frozenset[str],
+) -> None:
     """Notify operators that are not used again; one that fails at it is only logged."""
 
     def tell(instance: OperatorInstance) -> None:
         for attempt in ended:
-            instance.tell(attempt, region)
+            instance.tell(attempt, region, took_part)
 
     _each(instances, tell, "when it was notified")
 

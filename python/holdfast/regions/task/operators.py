@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 # The possible results of an operator.
 Batches: TypeAlias = "pa.RecordBatch | pa.Table | Iterable[pa.RecordBatch | pa.Table] | None"
+
+
+def _no_events(event: bytes) -> None:
+    raise RuntimeError("send_event() is for operators in a pipeline that runs")
 
 
 @dataclass(frozen=True)
@@ -48,12 +52,13 @@ class OperatorContext:
     xp: Any
     metrics: MetricGroup = field(default_factory=MetricGroup)
     sides: SideRows = field(default_factory=SideRows, repr=False)
+    _send_event: Callable[[bytes], None] = field(default=_no_events, repr=False)
 
     def emit(self, side: str, rows: pa.RecordBatch | pa.Table) -> None:
         """Give rows to a side output, which `RegionalPipeline.side` declares.
 
         They are published with the checkpoint that has the state of this moment, each once. Allowed
-        in `Operator.process` and `Operator.on_end_of_data`.
+        in `Operator.process`, `Operator.on_event` and `Operator.on_end_of_data`.
 
         Parameters
         ----------
@@ -95,8 +100,71 @@ class OperatorContext:
         """
         self.sides.reject(rows, reason)
 
+    def send_event(self, event: bytes) -> None:
+        """Send an event to the coordinator of the operator.
 
-class Operator:
+        The coordinator's ``handle_event`` gets it once, when the checkpoint has completed that has
+        the state of this call. Events of one instance keep their order. Flink's
+        ``OperatorEventGateway.sendEventToCoordinator``.
+
+        Parameters
+        ----------
+        event : bytes
+            At most 1 MiB.
+
+        Raises
+        ------
+        TypeError
+            If it is not of the type bytes.
+        ValueError
+            If it is too large, or the region sends more than 16 MiB in one batch.
+        RuntimeError
+            If the operator has no coordinator, or is in none of `Operator.process`,
+            `Operator.on_event` and `Operator.on_end_of_data`: other methods may be called any
+            number of times.
+        """
+        self._send_event(event)
+
+
+class CheckpointListener:
+    """Hears how checkpoints end. Every operator is one, so override what you need.
+
+    A region hears of an attempt with its next batch, in front of the rows, or at the end of data. A
+    notice is best effort: it may be lost, or come more than once. So it may let go of what is not
+    needed any more, and must not decide what the state becomes. A coordinator has
+    `OperatorCoordinator.checkpoint_complete` and ``checkpoint_aborted`` instead, which hear of all
+    regions at once.
+
+    The counterpart in Flink is ``CheckpointListener``, with the two notices of FLIP-600 for
+    regional checkpoints.
+    """
+
+    def on_checkpoint_completed(self, checkpoint: int) -> None:
+        """Learn that a checkpoint with this region's state completed.
+
+        Best effort, and any number of times. Flink's ``notifyCheckpointComplete``.
+        """
+
+    def on_regional_checkpoint_completed(self, checkpoint: int, info: CheckpointInfo) -> None:
+        """Learn the same, which regions took part, and which fell back.
+
+        By default it calls `on_checkpoint_completed`. FLIP-600's
+        ``notifyRegionalCheckpointComplete``.
+        """
+        self.on_checkpoint_completed(checkpoint)
+
+    def on_checkpoint_fallback(self, checkpoint: int, origin: int) -> None:
+        """Learn that a checkpoint completed with this region's state of `origin`.
+
+        Neither completed nor aborted: the next checkpoint that this region contributes to covers
+        the work since `origin`. FLIP-600's ``notifyRegionalCheckpointFallback``.
+        """
+
+    def on_checkpoint_aborted(self, checkpoint: int) -> None:
+        """Learn that an attempt ended without a checkpoint. Flink's ``notifyCheckpointAborted``."""
+
+
+class Operator(CheckpointListener):
     """One step of a regional pipeline, with one instance per region.
 
     An instance sees the rows of one region, in the order of the source. Its state reflects each row
@@ -113,9 +181,10 @@ class Operator:
     ----------
     region_safe : bool
         The author's word that the state of an instance depends on nothing but the rows that its
-        region consumed: not on other regions, not on the wall clock, not on how often snapshots are
-        taken. Only then may a checkpoint combine states of different age (FLIP-600, safety
-        predicate). Pipelines with an operator that does not say so run with ``regional=False``.
+        region consumed and the events between them: not on other regions, not on the wall clock,
+        not on how often snapshots are taken. Only then may a checkpoint combine states of different
+        age (FLIP-600, safety predicate). Pipelines with an operator that does not say so run with
+        ``regional=False``.
 
     Examples
     --------
@@ -156,6 +225,21 @@ class Operator:
         """
         raise NotImplementedError(f"{type(self).__name__} does not define process(batch)")
 
+    def on_event(self, event: bytes) -> None:
+        """Take an event of the operator's coordinator, see `OperatorCoordinator`.
+
+        It comes between two batches of rows: all rows of earlier batches are through all operators
+        of the region, and none of the batch for which it was sent is. The state reflects each event
+        once, as it reflects each row: a region that falls back gets its events again, between the
+        same rows. Flink's ``OperatorEventHandler.handleOperatorEvent``.
+
+        Parameters
+        ----------
+        event : bytes
+            The argument of ``gateway.send``.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define on_event(event)")
+
     def on_end_of_data(self) -> Batches:
         """Return the last rows, because no row will ever follow.
 
@@ -170,26 +254,6 @@ class Operator:
             The same as from `process`.
         """
         return None
-
-    def on_checkpoint_completed(self, checkpoint: int) -> None:
-        """Learn that a checkpoint with this region's state completed.
-
-        Best effort, and any number of times.
-        """
-
-    def on_regional_checkpoint_completed(self, checkpoint: int, info: CheckpointInfo) -> None:
-        """Learn the same, and which other regions fell back in it."""
-        self.on_checkpoint_completed(checkpoint)
-
-    def on_checkpoint_fallback(self, checkpoint: int, origin: int) -> None:
-        """Learn that a checkpoint completed with this region's state of `origin`.
-
-        Neither completed nor aborted: the next checkpoint that this region contributes to covers
-        the work since `origin`.
-        """
-
-    def on_checkpoint_aborted(self, checkpoint: int) -> None:
-        """Learn that an attempt ended without a checkpoint."""
 
     def close(self) -> None:
         """Close connections and files. The instance is not used again.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -27,6 +28,7 @@ from holdfast.regions.graph import (
 )
 from holdfast.regions.graph.step_size import StepSize
 from holdfast.regions.protocol.orders import AttemptOrder, OutputPlan, PipelinePlan
+from holdfast.regions.splits.assignment import SOURCE_OPERATOR
 from holdfast.regions.state.registry import FrozenState
 from holdfast.regions.state.routing import route_by
 from holdfast.regions.state.saved import SavedState
@@ -70,6 +72,8 @@ class RegionRun:
         Operators whose state is exactly that of `base`.
     shared : SharedStates
         States for an instance that no checkpoint knows.
+    took_part : frozenset of str
+        Regions whose new state the latest checkpoint has.
 
     Attributes
     ----------
@@ -77,8 +81,8 @@ class RegionRun:
         Takes the rows of this batch.
     answer : Answered or None
         None as long as the region has not answered.
-    refused : list of (bytes, str)
-        Events that it goes on without, and the reasons.
+    sent : list of (str, bytes)
+        Events of the source's reader to coordinators, each with the name of its operator.
     """
 
     def __init__(
@@ -94,9 +98,11 @@ class RegionRun:
         thread: RegionThread,
         cached: Instances | None,
         shared: SharedStates,
+        took_part: frozenset[str],
         xp: Any,
     ) -> None:
         self.region = region
+        self._took_part = took_part
         self._shared = shared
         self._plan = plan
         self._order = order
@@ -124,7 +130,7 @@ class RegionRun:
         self._problem: Problem | None = None
         self._figures = b""
         self.answer: Answered | None = None
-        self.refused: list[tuple[bytes, str]] = []
+        self.sent: list[tuple[str, bytes]] = []
         if base is not None and base.finished:
             # R60. The driver ends the query when it learns that there are rows.
             self._failure = f"its data ended in checkpoint {base.origin}"
@@ -246,7 +252,11 @@ class RegionRun:
             graph.barrier(self._order.attempt, self._begun_ms, now_ms, aligned=self._order.drain)
             self._barrier_sent = True
             return True
-        if self.feed.waits and not self._barrier_sent and graph.room():
+        if self.feed.event_is_next:
+            if not graph.holds_rows():
+                self._take_event()
+                return True
+        elif self.feed.waits and not self._barrier_sent and graph.room():
             graph.feed(self.feed.next_rows())
         begun = time.monotonic()
         worked = graph.step(now_ms) is Progress.WORKED
@@ -269,11 +279,22 @@ class RegionRun:
         """Say whether to send the barrier: behind all rows, or before if it overtakes.
 
         Never before any progress. An attempt may begin later than its alignment timeout, and a
-        region that only ever stored its rows would get nowhere.
+        region that only ever stored its rows would get nowhere. No barrier overtakes an event.
         """
         if self._barrier_sent or not self.feed.ended or not self._progressed:
             return False
-        return not self.feed.waits or self._overtakes(now_ms)
+        return not self.feed.waits or (not self.feed.has_events and self._overtakes(now_ms))
+
+    def _take_event(self) -> None:
+        """Hand an event to its operator: the rows before it are through the whole graph."""
+        event = self.feed.next_event()
+        for instance in self._instances_of(event.operator):
+            instance.on_event(event.event)
+        self._progressed = True
+
+    def _instances_of(self, operator: str) -> Iterable[OperatorInstance]:
+        stages = zip(self._plan.stages, self._instances or (), strict=True)
+        return chain.from_iterable(found for stage, found in stages if stage.name == operator)
 
     def _overtakes(self, now_ms: int) -> bool:
         """Say whether the barrier passes rows that were not fed (R51), if not too many (R58)."""
@@ -295,7 +316,7 @@ class RegionRun:
         for instance in chain.from_iterable(self._instances):
             instance.begin(partial(self._lease, instance.name))
             for ended in self._order.ended:
-                instance.tell(ended, self.region)
+                instance.tell(ended, self.region, self._took_part)
         options = self._plan.options
         specs = []
         for stage, instances in zip(self._plan.stages, self._instances, strict=True):
@@ -310,7 +331,14 @@ class RegionRun:
             max_in_flight_bytes=self._half_of_in_flight_bytes,
         )
         seen: list[ChannelData] = []
+        events = deque(
+            event
+            for event in self._order.events.get(self.region, ())
+            if event.operator != SOURCE_OPERATOR
+        )
         for data in self._base.in_flight if self._base is not None else ():
+            while events and events[0].attempt <= data.created:
+                self.feed.owe_event(events.popleft())
             if data.channel == SOURCE:
                 self.feed.owe([data])
                 continue
@@ -320,6 +348,8 @@ class RegionRun:
                     self.feed.owe(channel.batches)
                 else:
                     seen.append(channel)
+        for event in events:
+            self.feed.owe_event(event)
         graph.restore(seen)
         self._graph = graph
 
@@ -390,6 +420,10 @@ class RegionRun:
             staged=tuple(staged.values()),
             finished=all(entry.finished for entry in entries),
         )
+        sent = list(self.sent)
+        for plan in self._plan.stages:
+            for instance in self._instances_of(plan.name):
+                sent += [(plan.name, event) for event in instance.sent]
         # No data moved since the snapshots were taken, so the operators are exactly at them.
         keep, self._instances = self._instances, None
         self._outputs = {}
@@ -398,9 +432,7 @@ class RegionRun:
         self._graph = None
         self._settle(
             Answered(
-                Acked(
-                    attempt=attempt, region=self.region, entry=region_entry, refused=self.refused
-                ),
+                Acked(attempt=attempt, region=self.region, entry=region_entry, events=sent),
                 segments,
                 tuple(staged),
                 keep=keep,

@@ -23,7 +23,8 @@ from holdfast.regions.files import modes
 from holdfast.regions.protocol.answers import Answer
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, PipelinePlan
 from holdfast.regions.sinks.sink import OutputStore
-from holdfast.regions.splits.file_split import FileSplit
+from holdfast.regions.splits.assignment import SOURCE_OPERATOR
+from holdfast.regions.splits.file_split import BadSplit, FileSplit
 from holdfast.regions.splits.reader import SplitReader, SplitReadError
 from holdfast.regions.state.segments import CheckpointSegments
 from holdfast.regions.task import array_modules
@@ -105,10 +106,14 @@ class OperatorCache:
 
     def close(self, order: ClosingOrder) -> None:
         """Tell the operators of finished regions that their checkpoint completed; close all."""
-        self.prune(order.run, CheckpointMetadata.from_bytes(order.base).regions)
+        base = CheckpointMetadata.from_bytes(order.base)
+        self.prune(order.run, base.regions)
+        took_part = took_part_in(base)
         with self._lock:
             for region, kept in self._kept.items():
-                kept.thread.do(partial(tell_instances, kept.instances, order.ended, region))
+                kept.thread.do(
+                    partial(tell_instances, kept.instances, order.ended, region, took_part)
+                )
         self.close_all()
 
     def close_all(self, timeout_s: float | None = None) -> None:
@@ -145,6 +150,14 @@ class _Kept:
 
     def close(self) -> None:
         self.thread.do(partial(close_instances, self.instances))
+
+
+def took_part_in(metadata: CheckpointMetadata) -> frozenset[str]:
+    """Return the regions whose new state a checkpoint has."""
+    entries = metadata.regions.items()
+    return frozenset(
+        region for region, entry in entries if entry.origin == metadata.id and not entry.failed
+    )
 
 
 def _same_state(entry: RegionEntry, base: RegionEntry | None) -> bool:
@@ -191,6 +204,7 @@ class RegionTask:
         base = CheckpointMetadata.from_bytes(order.base)
         self._bases = dict(base.regions)
         self._stored = CheckpointSegments(store, base)
+        self._took_part = took_part_in(base)
         self._shared = SharedStates(self._stored, plan.pipeline, self._bases)
         cache.prune(plan.run, self._bases, attempt=order.attempt)
         self._xp = array_modules.array_module(gpu=plan.options.gpu)
@@ -247,8 +261,9 @@ class RegionTask:
         for region in handed:
             run = self._runs[region]
             try:
-                for event in self._order.events[region]:
-                    self._read_split(reader, event, run)
+                for sent in self._order.events[region]:
+                    if sent.operator == SOURCE_OPERATOR:
+                        self._read_split(reader, sent.event, run)
             except SplitReadError as e:
                 run.feed.fail(e)
 
@@ -268,7 +283,7 @@ class RegionTask:
             except SplitReadError as e:
                 if e.may_pass:
                     raise
-                run.refused.append((event, e.problem))
+                run.sent.append((SOURCE_OPERATOR, BadSplit(split, e.problem).encode()))
                 return
         for first, batch in rows:
             self._add(run, normal_form(batch), batch.nbytes, origin=(split, first))
@@ -314,6 +329,7 @@ class RegionTask:
             thread=self._cache.thread_of(region, failed=failed),
             cached=cached,
             shared=self._shared,
+            took_part=self._took_part,
             xp=self._xp,
         )
 

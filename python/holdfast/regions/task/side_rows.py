@@ -52,8 +52,8 @@ class SideRows:
         """See `OperatorContext.emit`."""
         if not self.open:
             raise RuntimeError(
-                f"emit({side!r}, ...) is allowed in process() and on_end_of_data() only: at other "
-                "times nothing tells which checkpoint the rows belong to"
+                f"emit({side!r}, ...) is allowed in process(), on_event() and on_end_of_data(): at "
+                "other times nothing tells which checkpoint the rows belong to"
             )
         if side not in self._schemas:
             known = ", ".join(self._schemas) or "none"
