@@ -30,8 +30,10 @@ final class GuardRDD extends RDD<InternalRow> {
   private final List<RDD<InternalRow>> inputs;
   private final List<RDD<InternalRow>> passes;
   private final GuardKey key;
-  private final ParkTask parking;
   private final List<PendingBatch> pending;
+
+  /** A {@link ParkTask} in bytes, which a task of a healthy partition does not read. */
+  private final byte[] parking;
 
   /** Partitions whose tasks ask first. Each stage attempt takes what the driver knows then. */
   private final Set<Integer> suspects;
@@ -62,7 +64,7 @@ final class GuardRDD extends RDD<InternalRow> {
     this.passes = passes;
     this.guard = guard;
     key = guard.key();
-    parking = ParkTask.of(guard, operator);
+    parking = ParkTask.of(guard, operator).bytes();
     pending = guard.passes().stream().map(Guard.Pass::input).toList();
     suspects = batch.suspects;
   }
@@ -113,6 +115,7 @@ final class GuardRDD extends RDD<InternalRow> {
     DriverReply.Decision decision =
         HoldfastPlugin.executor()
             .decide(new DriverRequest.Decide(key, attempt, task.taskAttemptId()));
+    ParkTask parking = ParkTask.read(this.parking);
     if (decision.parks()) {
       List<Iterator<InternalRow>> rows = new ArrayList<>();
       for (int input = 0; input < inputs.size(); input++) {

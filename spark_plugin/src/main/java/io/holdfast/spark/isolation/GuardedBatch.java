@@ -3,6 +3,7 @@ package io.holdfast.spark.isolation;
 import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.rpc.DriverRequest.Attempt;
 import io.holdfast.spark.rpc.DriverRequest.GuardKey;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
@@ -36,7 +37,7 @@ final class GuardedBatch {
   private final String closed;
 
   /** Partitions whose tasks ask before they begin. They travel with the stage. */
-  final Set<Integer> suspects = ConcurrentHashMap.newKeySet();
+  final Set<Integer> suspects = Collections.synchronizedSet(new HashSet<>());
 
   /**
    * By partition, the groups of keys whose rows are parked in this batch: none if the stage runs, all

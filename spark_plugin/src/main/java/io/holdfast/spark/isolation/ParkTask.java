@@ -9,12 +9,16 @@ import java.io.ByteArrayOutputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
 import java.io.Serializable;
+import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.atomic.LongAdder;
 import java.util.function.Predicate;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
+import org.apache.spark.network.util.JavaUtils;
+import org.apache.spark.serializer.SerializerInstance;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter;
@@ -24,6 +28,8 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 import org.apache.spark.util.CollectionAccumulator;
 import scala.Option;
 import scala.collection.Iterator;
+import scala.reflect.ClassTag$;
+import scala.reflect.ClassTag;
 
 /**
  * Parks a partition in its task: the input becomes durable beside the state, and the id of both is
@@ -41,6 +47,7 @@ record ParkTask(
     CollectionAccumulator<StatefulOpStateStoreCheckpointInfo> ids)
     implements Serializable {
   private static final int BUFFER_BYTES = 1 << 20;
+  private static final ClassTag<ParkTask> CLASS = ClassTag$.MODULE$.apply(ParkTask.class);
 
   static ParkTask of(Guard guard, StateStoreWriter operator) {
     return new ParkTask(
@@ -51,6 +58,17 @@ record ParkTask(
         guard.conf().isolationMaxBytes,
         ParkedMetrics.of(operator),
         operator.checkpointInfoAccumulator());
+  }
+
+  byte[] bytes() {
+    SerializerInstance serializer = SparkEnv.get().closureSerializer().newInstance();
+    return JavaUtils.bufferToArray(serializer.serialize(this, CLASS));
+  }
+
+  static ParkTask read(byte[] bytes) {
+    ClassLoader loader = Thread.currentThread().getContextClassLoader();
+    SerializerInstance serializer = SparkEnv.get().closureSerializer().newInstance();
+    return serializer.deserialize(ByteBuffer.wrap(bytes), loader, CLASS);
   }
 
   /** The ids of a partition's stores; null before the first batch. */
