@@ -537,6 +537,47 @@ fn a_commit_keeps_a_part_of_the_pending_input_whatever_runs_its_content_has() {
     assert!(store.keep(8, 7).is_err() && store.keep(0, 7).is_err());
 }
 
+#[test]
+fn input_that_stays_where_it_is_is_needed_longer_than_content_that_is_older() {
+    let world = world();
+    let store = world.store();
+    store.open(0, None).unwrap();
+    let mut ids = vec![commit(&store, &[("a", "1")])];
+    ids.push(park(&store, ids.last(), b"12"));
+    ids.push(park(&store, ids.last(), b"34"));
+    for key in ["b", "c", "d", "e"] {
+        let base = ids.last().unwrap().clone();
+        let version = base.state.version + 1;
+        store.open_version(version - 1, Some(&base)).unwrap();
+        let own = keep(&store, &[(key, "2")], &[(version, b"")]);
+        let inputs = [2, 3].map(|version| base.input_alone(version).unwrap());
+        let state = VersionId::from(own.state);
+        ids.push(state.waiting_for(inputs.iter().chain([&own])));
+        merge(&store, &world);
+    }
+    let pending = ids[6].pending.clone();
+    assert_eq!(pending[..2], ids[2].pending);
+    assert!(ids[6].input_alone(4).is_none());
+    assert!(ids[6].state.floor.0 > 3, "the content is in a newer run");
+    for oldest in 2..7 {
+        world.reclaim(&ids[oldest]);
+        for id in &ids[oldest..] {
+            assert_eq!(world.loaded(id).len() as u64, id.state.version - 2);
+            assert_eq!(input(&store, id, 2).unwrap(), b"12");
+            assert_eq!(input(&store, id, 3).unwrap(), b"34");
+        }
+    }
+    store.open_version(7, ids.last()).unwrap();
+    let last = keep(&store, &[], &[]);
+    world.reclaim(&last);
+    assert!(
+        pending
+            .iter()
+            .all(|input| !world.path(&input.segment).exists())
+    );
+    assert_eq!(world.loaded(&last).len(), 5);
+}
+
 fn commit_is_refused(store: &SharedStore) -> bool {
     store.begin().unwrap();
     let refused = store.commit().is_err();

@@ -25,6 +25,7 @@ natives! {
     raw fn close_parking(parking: jlong);
     env fn pending_versions(id: JString) -> [jlong];
     env fn pending_segment(id: JString, version: jlong) -> [jbyte];
+    env fn input_alone(id: JString, version: jlong) -> JString;
     env fn pending(store: jlong, id: JString) -> [jlong];
     env fn open_pending(store: jlong, id: JString, version: jlong) -> jlong;
     env fn read_pending(reading: jlong, max_bytes: jint) -> [jbyte];
@@ -115,15 +116,32 @@ fn pending_segment<'local>(
     id: JString<'_>,
     version: jlong,
 ) -> Result<JByteArray<'local>> {
+    let input = alone(env, &id, version)?;
+    let segments = input
+        .pending
+        .iter()
+        .flat_map(|pending| pending.segment.to_bytes());
+    Ok(env.byte_array_from_slice(&segments.collect::<Vec<_>>())?)
+}
+
+/// The id of an input alone, for `waiting_for`.
+fn input_alone<'local>(
+    env: &mut Env<'local>,
+    id: JString<'_>,
+    version: jlong,
+) -> Result<JString<'local>> {
+    let input = alone(env, &id, version)?;
+    Ok(env.new_string(input.to_string())?)
+}
+
+fn alone(env: &mut Env<'_>, id: &JString<'_>, version: jlong) -> Result<VersionId> {
     let id = id.try_to_string(env)?.parse::<VersionId>()?;
     let version = version_of(version)?;
-    let found = id.pending.iter().find(|pending| pending.version == version);
-    let Some(pending) = found else {
-        return Err(Failure::from(Error::invalid_input(format!(
+    id.input_alone(version).ok_or_else(|| {
+        Failure::from(Error::invalid_input(format!(
             "the id waits for no input of version {version}"
-        ))));
-    };
-    Ok(env.byte_array_from_slice(&pending.segment.to_bytes())?)
+        )))
+    })
 }
 
 /// Version, rows and bytes of each pending input, oldest first.

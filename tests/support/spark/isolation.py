@@ -23,10 +23,11 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCom
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 import holdfast
+from support.spark.java_side import instance
 from support.spark.queries import source, write_batch
 
 #: Keys that are no numbers, in one partition of four, and the batches that they come in.
-BAD = {"bad": (2, 4), "worse": (3,)}
+BAD = {"bad": (2, 4, 12), "worse": (3,)}
 BAD_KEYS = "key IN ('bad', 'worse')"
 PARTITIONS = 4
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -36,6 +37,8 @@ CASTS = {
     "bad": "CAST(key AS INT)",
     "half": "CAST(nullif(key, 'bad') AS INT)",
     "good": "try_cast(key AS INT)",
+    # One of them fails in its last batch only.
+    "late": "CAST(if(count > 4, key, nullif(key, 'bad')) AS INT)",
 }
 #: Keys that functions of each program fail for.
 FAILING = {"bad": ("bad", "worse"), "half": ("worse",), "good": ()}
@@ -184,6 +187,27 @@ def transformed(events: DataFrame, program: str) -> DataFrame:
     )
 
 
+def on_the_jvm(events: DataFrame, build: Callable[[Any, Any], Any], program: str) -> DataFrame:
+    """A query in Java, which adds up or lists a value of each row."""
+    spark = events.sparkSession
+    rows = events.select("key", F.second("at").cast("long").alias("value"))
+    return _number(DataFrame(build(spark, rows._jdf), spark), program)
+
+
+def jvm_functions(events: DataFrame, program: str) -> DataFrame:
+    def build(spark: SparkSession, rows: Any) -> Any:
+        return instance(spark, "GroupStateJob").flatMap(rows, "update", "NoTimeout")
+
+    return on_the_jvm(events, build, program)
+
+
+def jvm_transformed(events: DataFrame, program: str) -> DataFrame:
+    def build(spark: SparkSession, rows: Any) -> Any:
+        return instance(spark, "CountingJob").apply(rows)
+
+    return on_the_jvm(events, build, program)
+
+
 def _number(frame: DataFrame, program: str) -> DataFrame:
     number = F.expr(CASTS[program]).alias("number")
     if "w" in frame.columns:
@@ -202,6 +226,8 @@ QUERIES = {
     "functions": (functions, "update"),
     "joined": (joined, "append"),
     "transformed": (transformed, "update"),
+    "jvm_functions": (jvm_functions, "update"),
+    "jvm_transformed": (jvm_transformed, "update"),
     "deadly": (deadly, "update"),
     "hungry": (hungry, "update"),
     "slow": (slow, "update"),
@@ -210,6 +236,7 @@ QUERIES = {
 STORES = {
     "joined": ({"joinSide": "left"}, {"joinSide": "right"}),
     "transformed": ({"stateVarName": "total"},),
+    "jvm_transformed": ({"stateVarName": "count"}, {"stateVarName": "values"}),
 }
 
 

@@ -110,19 +110,17 @@ impl Evidence for Floors {
         self.of(owner).is_none_or(|floor| last >= floor)
     }
 
-    fn is_over(&self, owner: &Owner, created: CheckpointId, kind: ListedKind) -> bool {
+    fn decides(&self, owner: &Owner, created: CheckpointId, kind: ListedKind) -> Option<bool> {
         if kind == ListedKind::PendingInput {
+            // It may be older than the content.
             let oldest = self.pending.get(&owner.tag());
-            return oldest.is_some_and(|oldest| created < *oldest);
+            return oldest.map(|oldest| created >= *oldest);
         }
-        let (Some(deltas), Some(floor)) = (self.deltas.get(&owner.tag()), self.of(owner)) else {
-            return false;
-        };
+        let (deltas, floor) = (self.deltas.get(&owner.tag())?, self.of(owner)?);
         // A run may have the same version as the newest changelog in it.
         let older = deltas.newest().is_some_and(|newest| created < newest);
-        older
-            && !(kind == ListedKind::Run
-                && (created == floor || deltas.iter().any(|run| run == created)))
+        let is_own = created == floor || deltas.iter().any(|run| run == created);
+        (older && !(kind == ListedKind::Run && is_own)).then_some(false)
     }
 }
 
@@ -186,7 +184,8 @@ mod tests {
         let mut floors = Floors::default();
         floors.add("0/7", Some(merged.tag()), CheckpointId(10), deltas);
         floors.add("0/7", Some(plain.tag()), CheckpointId(10), NONE);
-        let is_over = |created, kind| floors.is_over(&merged, CheckpointId(created), kind);
+        let is_over =
+            |created, kind| floors.decides(&merged, CheckpointId(created), kind) == Some(false);
         let runs: Vec<u64> = (0..100)
             .filter(|created| !is_over(*created, ListedKind::Run))
             .collect();
@@ -194,11 +193,13 @@ mod tests {
         assert_eq!(runs.len(), 2 + 40);
         let first_changelog = (0..100).find(|created| !is_over(*created, ListedKind::Other));
         assert_eq!(first_changelog, Some(60));
-        assert!(!floors.is_over(&plain, CheckpointId(30), ListedKind::Other));
+        let of_changelog =
+            |floors: &Floors, owner| floors.decides(owner, CheckpointId(30), ListedKind::Other);
+        assert_eq!(of_changelog(&floors, &plain), None);
 
         // Two versions of one store.
         floors.add("0/7", Some(merged.tag()), CheckpointId(10), NONE);
-        assert!(!floors.is_over(&merged, CheckpointId(30), ListedKind::Other));
+        assert_eq!(of_changelog(&floors, &merged), None);
     }
 
     #[test]
@@ -223,17 +224,20 @@ mod tests {
             replaced: None,
         };
         let input = |version| Pending { version, segment };
-        for (pending, oldest) in [(vec![], 21), (vec![input(19), input(20)], 19)] {
+        // Input that keys wait for may be older than the content.
+        for (pending, oldest) in [(vec![], 21), (vec![input(9), input(20)], 9)] {
             let mut floors = Floors::default();
-            let is_over = |floors: &Floors, created, kind| {
-                floors.is_over(&owner, CheckpointId(created), kind)
+            let decided = |floors: &Floors, created, kind| {
+                floors.decides(&owner, CheckpointId(created), kind)
             };
             floors.add("0/7", state.owner, state.floor, state.deltas);
-            assert!(!is_over(&floors, 1, ListedKind::PendingInput), "unknown");
+            assert_eq!(decided(&floors, 1, ListedKind::PendingInput), None);
             floors.add_version("0/7", &VersionId { state, pending });
-            let of_input = |created: &u64| !is_over(&floors, *created, ListedKind::PendingInput);
-            assert_eq!((0..100).find(of_input), Some(oldest));
-            assert!(!is_over(&floors, 1, ListedKind::Other));
+            for created in 0..100 {
+                let of_input = decided(&floors, created, ListedKind::PendingInput);
+                assert_eq!(of_input, Some(created >= oldest), "{created}");
+            }
+            assert_eq!(decided(&floors, 1, ListedKind::Other), None);
         }
     }
 }

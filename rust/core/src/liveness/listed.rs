@@ -152,8 +152,8 @@ pub fn sort_out(
 fn needed_bytes(facts: &ListedFile, evidence: &dyn Evidence) -> Option<u64> {
     let segments = facts.segments.iter();
     let needed = segments.filter(|s| {
-        is_live(evidence, &s.owner, s.created, s.created)
-            && !evidence.is_over(&s.owner, s.created, s.kind)
+        let decided = evidence.decides(&s.owner, s.created, s.kind);
+        decided.unwrap_or_else(|| is_live(evidence, &s.owner, s.created, s.created))
     });
     needed.map(|s| s.len).reduce(|sum, len| sum + len)
 }

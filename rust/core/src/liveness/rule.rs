@@ -14,10 +14,10 @@ pub trait Evidence {
     /// Returns whether the live set of the owner meets `[first, last]`.
     fn is_needed(&self, owner: &Owner, first: CheckpointId, last: CheckpointId) -> bool;
 
-    /// Returns whether the segment was merged into a run, or is input that was replayed, so that
-    /// nothing needs it even if `is_needed` is true.
-    fn is_over(&self, _owner: &Owner, _created: CheckpointId, _kind: ListedKind) -> bool {
-        false
+    /// Returns whether the segment is needed, whatever `is_needed` says: not if it was merged into a
+    /// run, and pending input until it was replayed. `None` if `is_needed` decides.
+    fn decides(&self, _owner: &Owner, _created: CheckpointId, _kind: ListedKind) -> Option<bool> {
+        None
     }
 }
 

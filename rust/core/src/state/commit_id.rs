@@ -75,8 +75,24 @@ impl VersionId {
         self.pending.first().map(|pending| pending.version)
     }
 
-    /// This version, which waits for the pending input of other ids, oldest first. Its segments are written
-    /// for this version, so that they are no older than the runs of the content, and reclaim keeps both.
+    /// An id with one of the pending inputs alone, for [`VersionId::waiting_for`]; `None` if this version does
+    /// not wait for it.
+    #[must_use]
+    pub fn input_alone(&self, version: u64) -> Option<Self> {
+        let found = self
+            .pending
+            .iter()
+            .find(|pending| pending.version == version)?;
+        Some(Self {
+            state: CommitId {
+                version,
+                ..self.state
+            },
+            pending: vec![*found],
+        })
+    }
+
+    /// This version, which waits for the pending input of other ids, oldest first.
     #[must_use]
     pub fn waiting_for<'a>(mut self, inputs: impl IntoIterator<Item = &'a Self>) -> Self {
         let inputs = inputs.into_iter();

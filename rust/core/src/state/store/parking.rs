@@ -1,6 +1,6 @@
 //! Parking: a version gets the content of the one before, and the input of its batch is stored as *pending
 //! input* beside it. The content is not read for that, so a damaged store can be parked, too. A commit may
-//! *keep* a part of pending input: it stores this part once more, so that reclaim keeps it with the content.
+//! *keep* pending input as it is, or store a part of it once more.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::RangeInclusive;

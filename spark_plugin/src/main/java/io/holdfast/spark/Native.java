@@ -244,6 +244,9 @@ public final class Native {
    */
   public static native long keep(long store, long version, long commit);
 
+  /** An id with one of the inputs of a version alone, for {@link #waitingFor}. */
+  public static native String inputAlone(String id, long version);
+
   /** The id of a commit that waits for these inputs, oldest first. */
   public static native String waitingFor(String id, String[] inputs);
 

@@ -169,7 +169,8 @@ public final class DecisionService {
       Configuration conf = new Configuration(guard.run.conf);
       conf.set(HoldfastConf.RUN_ID_KEY, guard.key.run().toString());
       SerializableConfiguration settings = new SerializableConfiguration(conf);
-      return new DriverReply.Decision(KeyGroups.share(waits) == 1, waits, settings);
+      boolean still = guard.isStill(asked.attempt().partition(), waits);
+      return new DriverReply.Decision(KeyGroups.share(waits) == 1, waits, still, settings);
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
       return new DriverReply.Refused("The driver was interrupted");

@@ -137,7 +137,10 @@ final class GuardRDD extends RDD<InternalRow> {
         HoldfastPlugin.executor().beginReplay(task, decision.conf(), decision.waits());
     if (!decision.waits().isEmpty()) {
       Iterator<InternalRow> rows = inputs.get(0).iterator(own.inputs()[0], task);
-      due = parking.keep(own.index(), due, pending, rows, replay, task);
+      due =
+          decision.still()
+              ? parking.keepAll(own, rows, replay)
+              : parking.keep(own.index(), due, pending, rows, replay, task);
     }
     due.add(Replay.LAST);
     return CollectionConverters.asScala(due.iterator())

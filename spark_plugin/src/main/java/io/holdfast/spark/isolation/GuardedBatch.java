@@ -232,6 +232,11 @@ final class GuardedBatch {
     return guard.keys() == null ? KeyGroups.ALL : run.waits(partition, key.batch());
   }
 
+  /** Returns whether groups have the keys that waited before the batch. */
+  synchronized boolean isStill(int partition, List<Integer> groups) {
+    return KeyGroups.share(groups) == KeyGroups.share(before(partition));
+  }
+
   private static List<Integer> withoutFirst(List<Integer> groups) {
     return List.copyOf(groups.subList(1, groups.size()));
   }
@@ -331,8 +336,10 @@ final class GuardedBatch {
     if (error == null) {
       return;
     }
-    boolean divided = groups.size() > before(partition).size();
-    long next = run.nextTry(partition, key.batch(), divided);
+    List<Integer> before = before(partition);
+    boolean fresh = KeyGroups.share(groups) > KeyGroups.share(before);
+    boolean divided = groups.size() > before.size();
+    long next = run.nextTry(partition, key.batch(), fresh, divided);
     if (KeyGroups.share(groups) < 1) {
       LOG.warn(
           "Partition {} of {} (operator {}) is parked in batch {} with {} of its keys. The next try"

@@ -1,6 +1,7 @@
 package io.holdfast.spark.isolation;
 
 import io.holdfast.spark.HoldfastException;
+import io.holdfast.spark.Native;
 import io.holdfast.spark.minor.SparkCalls;
 import io.holdfast.spark.store.NativeStore;
 import io.holdfast.spark.store.Parking;
@@ -111,6 +112,29 @@ record ParkTask(
   }
 
   /**
+   * Stores the rows of keys that wait. The same keys as before wait, so the commit of the replay
+   * names the pending input as it is.
+   *
+   * @param own rows of the batch itself
+   * @return no passes
+   */
+  List<Integer> keepAll(GuardRDD.Split partition, Iterator<InternalRow> own, Replay replay) {
+    NativeStore store = stores.open(partition.index(), stores.first(), replay.conf());
+    String base = partition.base()[0];
+    long bytes = 0;
+    for (NativeStore.Pending input : store.pending(base)) {
+      if (input.rows() > 0) {
+        replay.keeps(Native.inputAlone(base, input.version()));
+        metrics.rows().add(input.rows());
+        metrics.bytes().add(input.bytes());
+        bytes += input.bytes();
+      }
+    }
+    keepOwn(store, own, bytes, replay);
+    return new ArrayList<>();
+  }
+
+  /**
    * Stores the rows of keys that wait on once more, and those of the batch itself. The commit of the
    * replay names them.
    *
@@ -149,13 +173,18 @@ record ParkTask(
         due.add(pass);
       }
     }
-    Iterator<InternalRow> rows = own.filter(waits::test);
-    if (bytes > 0 || rows.hasNext()) {
+    keepOwn(store, own, bytes, replay);
+    return due;
+  }
+
+  private void keepOwn(
+      NativeStore store, Iterator<InternalRow> own, long bytesWaiting, Replay replay) {
+    Iterator<InternalRow> rows = own.filter(keys.in(replay.waits())::test);
+    if (bytesWaiting > 0 || rows.hasNext()) {
       // The input of the version itself is always the last one.
-      keep(store, version + 1, rows, bytes, replay);
+      keep(store, version + 1, rows, bytesWaiting, replay);
       metrics.partitions().add(1);
     }
-    return due;
   }
 
   /** Returns the bytes that were stored. */

@@ -158,14 +158,15 @@ final class QueryRun {
   /**
    * A try failed; returns the batch of the next one.
    *
+   * @param fresh whether keys are parked that did not wait
    * @param divided whether the next try is of less, which may succeed
    */
-  synchronized long nextTry(int partition, long batch, boolean divided) {
+  synchronized long nextTry(int partition, long batch, boolean fresh, boolean divided) {
     return backoffs
         .compute(
             partition,
             (key, last) -> {
-              long pause = last == null ? 1 : divided ? 2 : 2 * last.pause;
+              long pause = fresh || last == null ? 1 : divided ? 2 : 2 * last.pause;
               return new Backoff(pause, batch + pause);
             })
         .next();

@@ -29,9 +29,11 @@ public sealed interface DriverReply extends Serializable {
   /**
    * @param parks whether the task parks its partition
    * @param waits groups of keys whose rows it parks otherwise
+   * @param still whether they have the keys that waited before the batch
    * @param settings Hadoop's, with the run of the query
    */
-  record Decision(boolean parks, List<Integer> waits, SerializableConfiguration settings)
+  record Decision(
+      boolean parks, List<Integer> waits, boolean still, SerializableConfiguration settings)
       implements DriverReply {
     public Configuration conf() {
       return settings.value();
