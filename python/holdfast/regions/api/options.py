@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from holdfast._checks import Allowed, not_allowed, require_allowed, whole_number
 from holdfast._options import DEFAULT_MAX_FILE_BYTES
@@ -40,6 +40,7 @@ ALLOWED: Final[Mapping[str, Allowed]] = {
     "bounded": Allowed("flag"),
     "verify_state": Allowed("flag"),
     "drop_undeclared_state": Allowed("flag"),
+    "on_rows_after_finish": Allowed("other", note='`"fail"`, `"restart"`'),
     "region_threads": Allowed("integer", unit="regions", least=1),
     "channel_batches": Allowed("integer", unit="batches", least=1),
 }
@@ -101,6 +102,9 @@ class PipelineOptions:
     drop_undeclared_state : bool, default False
         Drop state of the checkpoint that no operator declares any more, from the next checkpoint
         on. Otherwise the start refuses it.
+    on_rows_after_finish : {"fail", "restart"}, default "fail"
+        What rows do that come for a region whose data has ended: they end the query with an error,
+        or begin the region anew, without state.
     region_threads : int, default 4
         The most regions of one task that make progress at the same time. One, unless that takes
         long: Python computes in one thread at a time, and threads that wait for each other cost
@@ -131,6 +135,7 @@ class PipelineOptions:
     bounded: bool = False
     verify_state: bool = True
     drop_undeclared_state: bool = False
+    on_rows_after_finish: Literal["fail", "restart"] = "fail"
     region_threads: int = DEFAULT_THREADS
     channel_batches: int = DEFAULT_CAPACITY_BATCHES
 
@@ -156,6 +161,10 @@ class PipelineOptions:
                     "a number of checkpoints and a timedelta, as in (10, timedelta(minutes=10))"
                 )
                 raise not_allowed("max_region_staleness", other, expected)
+        if self.on_rows_after_finish not in ("fail", "restart"):
+            raise not_allowed(
+                "on_rows_after_finish", self.on_rows_after_finish, "'fail' or 'restart'"
+            )
         self.coordinator()  # checks the share of failures
 
     @classmethod
@@ -190,6 +199,7 @@ class PipelineOptions:
             dropped_together=dropped_together,
             tolerable_failed_checkpoints=self.tolerable_failed_checkpoints,
             global_timeout_ms=_ms(self.global_timeout),
+            restart_finished=self.on_rows_after_finish == "restart",
         )
 
     def tasks(self, *, gpu: bool, gather_ms: int = 0) -> TaskOptions:
@@ -204,6 +214,7 @@ class PipelineOptions:
             gather_ms=gather_ms,
             gpu=gpu,
             drop_undeclared_state=self.drop_undeclared_state,
+            restart_finished=self.on_rows_after_finish == "restart",
             umask=modes.followed(),
         )
 

@@ -138,8 +138,9 @@ class RegionFinishedError(RegionalQueryError):
         )
         super().__init__(
             f"rows arrived for region {region!r}, whose data ended in checkpoint {finished}: its "
-            "operators have flushed, and do not run again. To process more rows, begin with a new "
-            f"checkpoint folder, or go back to before the end of data: {back}"
+            "operators have flushed, and do not run again. To process more rows, start with "
+            "on_rows_after_finish='restart', which begins the region anew, without state; begin "
+            f"with a new checkpoint folder; or go back to before the end of data: {back}"
         )
 
 

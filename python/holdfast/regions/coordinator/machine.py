@@ -131,7 +131,8 @@ class CheckpointCoordinator:
             bool(changed) or restored.topology != topology.fingerprint
         )
         # A restart does not know which notices arrived, so it asks the regions again (R62).
-        self._must_ack = {name for name, e in (self._base or {}).items() if e.finished}
+        entries = (self._base or {}).items()
+        self._must_ack = {name for name, e in entries if e.finished and not e.failed}
         # Failed regions of the latest checkpoint whose operators' coordinators have not heard yet.
         self._restarting: tuple[str, ...] = ()
         self._pending: PendingAttempt | None = None
@@ -277,7 +278,8 @@ class CheckpointCoordinator:
         attempt.phase = Phase.RUNNING
         if attempt.trigger.batch_id == INITIAL_BATCH:
             return self._evaluate(attempt)
-        return [planning.run(attempt, self.latest, self._base or {})]
+        restarts = self._options.restart_finished
+        return [planning.run(attempt, self.latest, self._base or {}, restart_finished=restarts)]
 
     def _origin(self, region: str) -> int:
         """Return the origin of the state a region restarts from; unknown regions have none."""
@@ -407,7 +409,9 @@ class CheckpointCoordinator:
         self._must_ack = {
             region
             for region, entry in entries.items()
-            if entry.finished and (region in attempt.regions or region in self._must_ack)
+            if entry.finished
+            and not entry.failed
+            and (region in attempt.regions or region in self._must_ack)
         }
         self.latest, self._base = metadata, entries
         self.history.append(HistoryRecord.of(attempt, outcome))

@@ -56,6 +56,8 @@ class CoordinatorOptions:
         Aborted attempts in a row that do not fail the query (R24).
     global_timeout_ms : int, default 120,000
         Milliseconds for which attempts that must succeed are repeated (R24, R25).
+    restart_finished : bool, default False
+        Rows of a region whose data has ended begin it anew (R64).
     history_length : int, default 100
         Ended attempts that `CheckpointCoordinator.history` remembers, at least 1.
     """
@@ -69,6 +71,7 @@ class CoordinatorOptions:
     dropped_together: int = 1
     tolerable_failed_checkpoints: int = 0
     global_timeout_ms: int = 120_000
+    restart_finished: bool = False
     history_length: int = 100
 
     def __post_init__(self) -> None:

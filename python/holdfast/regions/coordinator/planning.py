@@ -65,6 +65,8 @@ def run(
     attempt: PendingAttempt,
     latest: CheckpointMetadata | None,
     base: Mapping[str, RegionEntry],
+    *,
+    restart_finished: bool,
 ) -> RunAttempt:
     """Return the order to run the attempt's batch; `base` has the regions of `latest`."""
     batch_id = attempt.trigger.batch_id
@@ -77,6 +79,11 @@ def run(
         owed=attempt.owed,
         new_rows=latest is None or batch_id > latest.batch_id,
         end_of_data=attempt.end_of_data,
-        # A finished region never runs again, so its origin is where it finished.
-        finished={region: entry.origin for region, entry in base.items() if entry.finished},
+        # Unless it begins anew (R64), a finished region never runs again, so its origin is where it
+        # finished.
+        finished={
+            region: entry.origin
+            for region, entry in base.items()
+            if entry.finished and not restart_finished
+        },
     )

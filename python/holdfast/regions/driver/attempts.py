@@ -292,6 +292,9 @@ class Attempts:
         if fallbacks:
             self._problems.show(action.attempt)
         self._ended.append(EndedAttempt(action.attempt, action.outcome, fallbacks))
+        if action.outcome != "aborted":
+            # Its output is committed. Its operators hear of it with the next batch (R64).
+            self.note_delivered(since=action.attempt)
 
     def close_operators(self) -> None:
         """Close the operators of finished regions, once they heard of the checkpoint (R61, R62)."""
@@ -300,10 +303,14 @@ class Attempts:
         self._runner.close_operators(order)
         self.note_delivered()
 
-    def note_delivered(self) -> None:
-        """Note that the regions that have finished heard of the latest checkpoint (R62)."""
+    def note_delivered(self, since: int = 0) -> None:
+        """Note that regions that have finished heard of the latest checkpoint (R62).
+
+        `since`: only those that finished in this checkpoint or later.
+        """
         for region in finished_regions(self.latest):
-            self.machine.handle(NoticeDelivered(checkpoint=self.latest.id, region=region))
+            if self.latest.regions[region].origin >= since:
+                self.machine.handle(NoticeDelivered(checkpoint=self.latest.id, region=region))
 
     def _run_attempt(
         self, action: RunAttempt, source: object | None, at_ms: int
@@ -343,5 +350,6 @@ class Attempts:
 
 
 def finished_regions(metadata: CheckpointMetadata) -> list[str]:
-    """Return the regions whose data has ended in a checkpoint."""
-    return [region for region, entry in metadata.regions.items() if entry.finished]
+    """Return the regions whose data has ended in a checkpoint, and that owe no rows since (R64)."""
+    entries = metadata.regions.items()
+    return [region for region, entry in entries if entry.finished and not entry.failed]

@@ -124,6 +124,8 @@ class TaskOptions:
     gather_ms : int
         Milliseconds for which a task gathers answers of its regions before it makes them durable,
         if others are to come. On object stores each time makes an object.
+    restart_finished : bool
+        Rows of a region whose data has ended begin it anew (R64).
     umask : int or None
         Umask of files that tasks make on local disks; None: that of their processes.
     """
@@ -138,6 +140,7 @@ class TaskOptions:
     gather_ms: int = 0
     gpu: bool = False
     drop_undeclared_state: bool = False
+    restart_finished: bool = False
     umask: int | None = None
 
 

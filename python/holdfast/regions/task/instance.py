@@ -49,6 +49,11 @@ class OperatorInstance(AtWork):
     sides : SideRows
         Takes what it emits to side outputs; this instance alone uses it.
 
+    Attributes
+    ----------
+    finishing : bool
+        It has ended the data of its region.
+
     Raises
     ------
     StateError
@@ -85,6 +90,7 @@ class OperatorInstance(AtWork):
         self._lease: LeaseOf = _nothing_granted
         self._memory = OwnMemory(stage.schema)
         self._meter = Meter()
+        self.finishing = False
         self._sides = sides
         self._sent: list[bytes] = []
         self._sent_bytes = 0
@@ -98,6 +104,7 @@ class OperatorInstance(AtWork):
             xp=xp,
             metrics=self._meter.own,
             sides=sides,
+            _finish=self._finish,
             _send_event=self._send_event,
         )
         self._context.run(operator.open, context)
@@ -175,6 +182,18 @@ class OperatorInstance(AtWork):
     def take_figures(self) -> OperatorFigures:
         """Return its figures since the last call; also while it is at work in another thread."""
         return self._meter.take()
+
+    def _finish(self) -> None:
+        if not self._sides.open:
+            raise RuntimeError(
+                f"{self.where} may call finish() in process(), on_event() and on_end_of_data()"
+            )
+        if shared := self._state.kinds & SHARED:
+            raise StateError(
+                f"{self.where} called finish(), and has {' and '.join(sorted(shared))} state: "
+                "regions with such state end together, when all data ends"
+            )
+        self.finishing = True
 
     def _timed(self, work: Callable[[], T]) -> T:
         """Let the operator work, and measure how long it takes."""

@@ -23,6 +23,10 @@ def _no_events(event: bytes) -> None:
     raise RuntimeError("send_event() is for operators in a pipeline that runs")
 
 
+def _no_end() -> None:
+    raise RuntimeError("finish() is for operators in a pipeline that runs")
+
+
 @dataclass(frozen=True)
 class OperatorContext:
     """The surroundings of an operator, given to it when it opens.
@@ -53,6 +57,7 @@ class OperatorContext:
     metrics: MetricGroup = field(default_factory=MetricGroup)
     sides: SideRows = field(default_factory=SideRows, repr=False)
     _send_event: Callable[[bytes], None] = field(default=_no_events, repr=False)
+    _finish: Callable[[], None] = field(default=_no_end, repr=False)
 
     def emit(self, side: str, rows: pa.RecordBatch | pa.Table) -> None:
         """Give rows to a side output, which `RegionalPipeline.side` declares.
@@ -124,6 +129,24 @@ class OperatorContext:
             number of times.
         """
         self._send_event(event)
+
+    def finish(self) -> None:
+        """End the data of this region; the others go on (FLIP-147).
+
+        Takes effect behind the rows of the batch. All operators of the region flush
+        (`Operator.on_end_of_data`), and the checkpoint of the batch publishes what they put out and
+        holds the region as finished. It stays finished after a restart. The option
+        ``on_rows_after_finish`` says what becomes of rows that come later. If the region fails in
+        this batch, its data has not ended: its rows come again, and with them this call.
+
+        Raises
+        ------
+        RuntimeError
+            If it is called at another time than `emit` may be.
+        StateError
+            If the operator has union or broadcast state: regions with such state end together.
+        """
+        self._finish()
 
 
 class CheckpointListener:

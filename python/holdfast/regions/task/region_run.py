@@ -132,11 +132,15 @@ class RegionRun:
         self.answer: Answered | None = None
         self.sent: list[tuple[str, bytes]] = []
         if base is not None and base.finished:
-            # R60. The driver ends the query when it learns that there are rows.
-            self._failure = f"its data ended in checkpoint {base.origin}"
             if cached is not None:
                 thread.do(partial(close_instances, cached))
                 self._instances = None
+            if plan.options.restart_finished:
+                # It begins without state, and with the rows that it could not process since (R64).
+                self._base = RegionEntry(region, origin=base.origin, in_flight=base.in_flight)
+            else:
+                # R60. The driver ends the query when it learns that there are rows.
+                self._failure = f"its data ended in checkpoint {base.origin}"
 
     # --- work -----------------------------------------------------------------------------------
 
@@ -245,11 +249,12 @@ class RegionRun:
             self._open()
             return True
         graph = self._graph
-        if self._barrier_is_due(now_ms):
-            if self._order.end_of_data:
+        if self._barrier_is_due(graph, now_ms):
+            if ends := self._order.end_of_data or self._finishing:
                 # In front of the barrier, so that the snapshot holds the flushed state (R61).
                 graph.end()
-            graph.barrier(self._order.attempt, self._begun_ms, now_ms, aligned=self._order.drain)
+            aligned = self._order.drain or ends
+            graph.barrier(self._order.attempt, self._begun_ms, now_ms, aligned=aligned)
             self._barrier_sent = True
             return True
         if self.feed.event_is_next:
@@ -275,15 +280,27 @@ class RegionRun:
             return True
         return worked or self.feed.waits
 
-    def _barrier_is_due(self, now_ms: int) -> bool:
+    @property
+    def _finishing(self) -> bool:
+        """An operator has ended the region's data."""
+        return any(instance.finishing for instance in chain.from_iterable(self._instances or ()))
+
+    def _barrier_is_due(self, graph: RegionGraph, now_ms: int) -> bool:
         """Say whether to send the barrier: behind all rows, or before if it overtakes.
+
+        Rows that are in the graph go first unless that takes too long, because an operator may end
+        the region's data. Then all rows go first.
 
         Never before any progress. An attempt may begin later than its alignment timeout, and a
         region that only ever stored its rows would get nowhere. No barrier overtakes an event.
         """
         if self._barrier_sent or not self.feed.ended or not self._progressed:
             return False
-        return not self.feed.waits or (not self.feed.has_events and self._overtakes(now_ms))
+        if self._finishing:
+            return not self.feed.waits and not graph.holds_rows()
+        if self.feed.waits:
+            return not self.feed.has_events and self._overtakes(now_ms)
+        return not graph.holds_rows() or self._is_late(now_ms)
 
     def _take_event(self) -> None:
         """Hand an event to its operator: the rows before it are through the whole graph."""
@@ -298,13 +315,17 @@ class RegionRun:
 
     def _overtakes(self, now_ms: int) -> bool:
         """Say whether the barrier passes rows that were not fed (R51), if not too many (R58)."""
-        timeout = self._plan.options.aligned_timeout_ms
-        if timeout is None or self._order.drain:
-            return False
-        if now_ms - self._begun_ms < timeout:
+        if not self._is_late(now_ms):
             return False
         waiting: int = sum(batch.nbytes for batch in self.feed.all_waiting())
         return waiting <= self._half_of_in_flight_bytes
+
+    def _is_late(self, now_ms: int) -> bool:
+        """Say whether the barrier may overtake rows by now (R51)."""
+        timeout = self._plan.options.aligned_timeout_ms
+        if timeout is None or self._order.drain:
+            return False
+        return now_ms - self._begun_ms >= timeout
 
     def _open(self) -> None:
         """Open the operators, and put in-flight data in front of new rows (R55)."""

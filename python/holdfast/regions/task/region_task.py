@@ -21,7 +21,7 @@ from holdfast.regions.base.splitting import split_by_region
 from holdfast.regions.coordinator import Acked, Declined, RegionStarted
 from holdfast.regions.files import modes
 from holdfast.regions.protocol.answers import Answer
-from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, PipelinePlan
+from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, EndedAttempt, PipelinePlan
 from holdfast.regions.sinks.sink import OutputStore
 from holdfast.regions.splits.assignment import SOURCE_OPERATOR
 from holdfast.regions.splits.file_split import BadSplit, FileSplit
@@ -102,6 +102,24 @@ class OperatorCache:
             closing = [self._kept.pop(region) for region in stale]
             self._run = run
         for kept in closing:
+            kept.close()
+
+    def close_finished(
+        self,
+        bases: Mapping[str, RegionEntry],
+        ended: Sequence[EndedAttempt],
+        took_part: frozenset[str],
+    ) -> None:
+        """Close the operators of regions that ended by themselves, once they were told of it."""
+        with self._lock:
+            done = [
+                region
+                for region in self._kept
+                if (base := bases.get(region)) is not None and base.finished
+            ]
+            closing = {region: self._kept.pop(region) for region in done}
+        for region, kept in closing.items():
+            kept.thread.do(partial(tell_instances, kept.instances, ended, region, took_part))
             kept.close()
 
     def close(self, order: ClosingOrder) -> None:
@@ -207,6 +225,7 @@ class RegionTask:
         self._took_part = took_part_in(base)
         self._shared = SharedStates(self._stored, plan.pipeline, self._bases)
         cache.prune(plan.run, self._bases, attempt=order.attempt)
+        cache.close_finished(self._bases, order.ended, self._took_part)
         self._xp = array_modules.array_module(gpu=plan.options.gpu)
         self._runs: dict[str, RegionRun] = {}
         self._told: set[str] = set()
