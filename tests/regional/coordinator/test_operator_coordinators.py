@@ -176,6 +176,32 @@ def test_more_events_than_a_checkpoint_holds_are_refused(tmp_path: Path) -> None
             versions.gateway.send("b", b"1")
 
 
+@pytest.mark.parametrize(
+    ("each", "message"),
+    [
+        (17, "sent more than 16777216 bytes of events in one batch"),
+        (5, "'score': regions sent it 20971520 bytes of events in one checkpoint, and 16777216"),
+    ],
+)
+def test_more_events_of_regions_than_a_checkpoint_holds_are_refused(
+    tmp_path: Path, each: int, message: str
+) -> None:
+    class Talking(Scorer):
+        def process(self, batch: Any) -> Any:
+            for _ in range(each):
+                self.ctx.send_event(bytes(2**20))
+            return super().process(batch)
+
+    pipeline = hf.regional(region_by="region").apply(
+        Talking(), schema=SCORED, name="score", coordinator=Versions()
+    )
+    with (
+        pipeline.write_parquet(tmp_path / "out").open_local(tmp_path / "ckpt") as query,
+        pytest.raises((hf.RegionalQueryError, ValueError), match=message),
+    ):
+        query.run_batch(partitions_of(rows_of(0, REGIONS), 2, slices=1))
+
+
 def test_nothing_can_be_sent_behind_the_end(tmp_path: Path) -> None:
     versions = Versions()
     with open_versions(tmp_path, versions) as query:

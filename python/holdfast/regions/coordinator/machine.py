@@ -50,6 +50,7 @@ from holdfast.regions.coordinator.events import (
 )
 from holdfast.regions.coordinator.history import HistoryRecord
 from holdfast.regions.coordinator.limits import Limits
+from holdfast.regions.coordinator.operator_coordinator import MAX_EVENTS_BYTES
 from holdfast.regions.coordinator.options import CoordinatorOptions, Topology
 from holdfast.regions.coordinator.retention import Retention
 from holdfast.regions.coordinator.settlement import Unsettled
@@ -365,6 +366,7 @@ class CheckpointCoordinator:
             options=self._options,
             topology=self._topology,
         )
+        rejection = rejection or self._too_many_events(attempt)
         if rejection is not None:
             return self._abort(attempt, rejection)
         failed = attempt.failed()
@@ -377,6 +379,18 @@ class CheckpointCoordinator:
             AskFallback(attempt=attempt.id, operator=operator, origins=origins)
             for operator in self._topology.coordinators
         ]
+
+    def _too_many_events(self, attempt: PendingAttempt) -> Rejection | None:
+        """Check that the metadata has room for what regions sent to coordinators (R36)."""
+        for operator in self._topology.coordinators:
+            size = sum(len(event) for _, event in attempt.events(operator).received)
+            if size > MAX_EVENTS_BYTES:
+                detail = (
+                    f"{operator!r}: regions sent it {size} bytes of events in one checkpoint, and "
+                    f"{MAX_EVENTS_BYTES} are allowed; put out rows instead"
+                )
+                return Rejection(reason=Reason.COORDINATOR, detail=detail)
+        return None
 
     def _publish(self, attempt: PendingAttempt) -> list[Action]:
         attempt.phase = Phase.PUBLISHING

@@ -10,10 +10,10 @@ from typing import ClassVar, Final, NoReturn
 from holdfast.regions.coordinator.actions import CheckpointInfo
 
 #: The largest event, in either direction.
-MAX_EVENT_BYTES: Final = 1024 * 1024
+MAX_EVENT_BYTES: Final = 1 << 20
 
 #: Bytes of events in one direction that one checkpoint holds for a coordinator at most.
-MAX_EVENTS_BYTES: Final = 16 * 1024 * 1024
+MAX_EVENTS_BYTES: Final = 16 << 20
 
 
 def require_event(event: object, what: str) -> None:
