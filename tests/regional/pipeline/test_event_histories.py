@@ -20,7 +20,7 @@ from holdfast.regions.coordinator import (
 from holdfast.regions.coordinator.attempt import PendingAttempt
 from holdfast.regions.driver.coordinator_host import _Hosted
 from holdfast.regions.task.region_run import RegionRun
-from support.regional.event_histories import History
+from support.regional.event_histories import STEPS, History
 
 SEEDS = 8
 
@@ -41,7 +41,8 @@ def histories(seeds: Iterable[int]) -> set[str]:
 
 
 def test_every_event_comes_once_and_between_the_same_rows() -> None:  # R31, R36
-    assert histories(range(SEEDS)) == {"global", "regional", "aborted", "in flight"}
+    seen = {"global", "regional", "aborted", "in flight", *STEPS}
+    assert histories(range(SEEDS)) == seen
 
 
 @pytest.mark.full

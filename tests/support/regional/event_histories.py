@@ -12,10 +12,12 @@ import random
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 import holdfast as hf
+from holdfast._core import CheckpointMetadata
 from holdfast.regions.checkpoint.read import checkpoint_ids
 from support.regional.hooks import Hooked, Hooks
 from support.regional.pipelines import ROWS, Row, output_of, partitions_of, rows_of
@@ -23,6 +25,8 @@ from support.regional.pipelines import ROWS, Row, output_of, partitions_of, rows
 REGIONS = ["a", "b", "c"]
 SCORED = pa.schema([("region", pa.string()), ("id", pa.int64()), ("version", pa.int64())])
 EACH = 30
+#: Steps of the driver that fail now and then.
+STEPS = ("begin_batch", "handle_event", "checkpoint", "checkpoint_fallback", "publish")
 
 
 class Numbering(hf.OperatorCoordinator):
@@ -71,6 +75,21 @@ class Numbering(hf.OperatorCoordinator):
         self.before, self.told = ({}, {}) if snapshot is None else json.loads(snapshot)
 
 
+def _failing(name: str) -> Any:
+    call = getattr(Numbering, name)
+
+    def failing(self: Numbering, *arguments: Any) -> Any:
+        result = call(self, *arguments)
+        self.history.may_fail(name)
+        return result
+
+    return failing
+
+
+for _name in ("begin_batch", "handle_event", "checkpoint", "checkpoint_fallback"):
+    setattr(Numbering, _name, _failing(_name))
+
+
 class Counting(Hooked):
     """Puts out rows with the number of the last event; tells of each event and the rows so far."""
 
@@ -116,6 +135,14 @@ class History:
         self.to_send: dict[str, int] = {}
         self.batches: dict[int, list[Row]] = {}
         self.seen: set[str] = set()
+        self.failing: set[str] = set()
+
+    def may_fail(self, step: str) -> None:
+        """Let a step of the driver fail, once."""
+        if step in self.failing:
+            self.failing.discard(step)
+            self.seen.add(step)
+            raise OSError(f"no {step} now")
 
     def open(self, checkpoint_id: int | None = None) -> None:
         self.coordinator = Numbering(self)
@@ -132,10 +159,18 @@ class History:
                 max_failure_ratio=0.9,
                 max_consecutive_failures=100,
                 max_region_staleness=(1000, timedelta(hours=1)),
-                tolerable_failed_checkpoints=3,
+                tolerable_failed_checkpoints=8,
                 aligned_timeout=timedelta(0) if self.unaligned else None,
             )
         )
+        folders: Any = self.query._driver._folders
+        publish = folders.publish
+
+        def failing_publish(metadata: CheckpointMetadata) -> None:
+            self.may_fail("publish")
+            publish(metadata)
+
+        object.__setattr__(folders, "publish", failing_publish)
 
     def run(self) -> None:
         self.open()
@@ -144,7 +179,7 @@ class History:
             if self.random.random() < 0.4:
                 self.restart()
         self.hooks.calm()
-        self.to_send = {}
+        self.to_send, self.failing = {}, set()
         self.give(REGIONS)
         self.query.finish()
         self.restart_at(None)
@@ -159,13 +194,15 @@ class History:
         self.to_send = {region: self.random.choice((0, 0, 1, 2)) for region in REGIONS}
 
         def disturb(region: str, ids: Sequence[int]) -> None:
-            while late:
-                self.coordinator.send(late.pop(), self.number + 1)
+            with self.coordinator.gateway.in_one_step():
+                while late:
+                    self.coordinator.send(late.pop(), self.number + 1)
             if region in failing:
                 failing.discard(region)
                 raise RuntimeError(f"{region} is in trouble")
 
         self.hooks.on_rows = disturb
+        self.failing = {step for step in STEPS if self.random.random() < 0.06}
         self.give(chosen)
         self.seen |= {record.outcome for record in self.query.history(last=3)}
         if any(entry.in_flight_bytes for entry in self.query.latest.regions.values()):
