@@ -55,6 +55,13 @@ SUBJECTS = {
     "regional pipelines": ["test_regional.py", "test_regional_streams.py"],
     "regional pipelines over `FileSplits`": ["test_file_splits.py"],
     "an older minor is refused": ["test_downgrades.py"],
+    "isolation: an operator catches up after a key failed": [
+        "test_isolated_operators.py::test_an_operator_catches_up"
+    ],
+    "isolation: an operator that is not isolated fails, and the log says why": [
+        "test_isolated_operators.py::test_an_operator_that_is_not_isolated",
+        "test_isolated_operators.py::test_a_failure_below",
+    ],
 }
 
 
