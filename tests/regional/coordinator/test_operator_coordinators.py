@@ -456,6 +456,32 @@ def test_an_operator_behind_splits_of_files_has_a_coordinator(tmp_path: Path) ->
     assert all(taken == [*range(2, batches + 1)] for taken in versions.taken.values())
 
 
+def test_an_event_may_put_out_rows_for_a_side_output(tmp_path: Path) -> None:
+    taken = pa.schema([("region", pa.string()), ("version", pa.int64())])
+
+    class Telling(Scorer):
+        def on_event(self, event: bytes) -> None:
+            super().on_event(event)
+            rows = {"region": [self.region], "version": [int(event)]}
+            self.ctx.emit("taken", pa.table(rows, schema=taken))
+
+    hooks = Hooks()
+    pipeline = (
+        hf.regional(region_by="region")
+        .apply(Telling(hooks), schema=SCORED, coordinator=Versions())
+        .side("taken", schema=taken)
+        .write_parquet(tmp_path / "taken")
+        .write_parquet(tmp_path / "out")
+    )
+    with pipeline.open_local(tmp_path / "ckpt", max_failure_ratio=0.5) as query:
+        run(query, 0)
+        hooks.fail_for("b", range(1000, 2000))
+        run(query, 1)
+        hooks.calm()
+        run(query, 2, ["a"])
+    assert output_of(tmp_path / "taken") == [(r, version) for r in REGIONS for version in (2, 3)]
+
+
 # --- notices of checkpoints ---------------------------------------------------------------------
 
 

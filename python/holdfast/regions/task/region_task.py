@@ -125,8 +125,9 @@ class OperatorCache:
     def close(self, order: ClosingOrder) -> None:
         """Tell the operators of finished regions that their checkpoint completed; close all."""
         base = CheckpointMetadata.from_bytes(order.base)
-        self.prune(order.run, base.regions)
-        took_part = took_part_in(base)
+        regions = base.regions
+        self.prune(order.run, regions)
+        took_part = took_part_in(base.id, regions)
         with self._lock:
             for region, kept in self._kept.items():
                 kept.thread.do(
@@ -170,11 +171,12 @@ class _Kept:
         self.thread.do(partial(close_instances, self.instances))
 
 
-def took_part_in(metadata: CheckpointMetadata) -> frozenset[str]:
+def took_part_in(checkpoint: int, regions: Mapping[str, RegionEntry]) -> frozenset[str]:
     """Return the regions whose new state a checkpoint has."""
-    entries = metadata.regions.items()
     return frozenset(
-        region for region, entry in entries if entry.origin == metadata.id and not entry.failed
+        region
+        for region, entry in regions.items()
+        if entry.origin == checkpoint and not entry.failed
     )
 
 
@@ -222,7 +224,7 @@ class RegionTask:
         base = CheckpointMetadata.from_bytes(order.base)
         self._bases = dict(base.regions)
         self._stored = CheckpointSegments(store, base)
-        self._took_part = took_part_in(base)
+        self._took_part = took_part_in(base.id, self._bases)
         self._shared = SharedStates(self._stored, plan.pipeline, self._bases)
         cache.prune(plan.run, self._bases, attempt=order.attempt)
         cache.close_finished(self._bases, order.ended, self._took_part)
