@@ -4,10 +4,12 @@ import java.net.URI;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
 import java.nio.file.StandardCopyOption;
+import java.util.Arrays;
 import java.util.Locale;
 import org.apache.hadoop.fs.Abortable;
 import org.apache.hadoop.fs.CommonPathCapabilities;
 import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.RawLocalFileSystem;
 import org.apache.hadoop.fs.StreamCapabilities;
@@ -51,6 +53,22 @@ public final class ObjectsFileSystem extends RawLocalFileSystem {
       refuseTaken(target);
     }
     return new FSDataOutputStream(new ObjectUpload(target, overwrite), null);
+  }
+
+  /** Objects have no permissions, which the files below have under another URI. */
+  @Override
+  public FileStatus[] listStatus(Path path) throws IOException {
+    return Arrays.stream(super.listStatus(path))
+        .map(
+            file ->
+                new FileStatus(
+                    file.getLen(),
+                    file.isDirectory(),
+                    1,
+                    file.getBlockSize(),
+                    file.getModificationTime(),
+                    file.getPath()))
+        .toArray(FileStatus[]::new);
   }
 
   @Override

@@ -7,6 +7,7 @@ import java.util.Arrays;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.FileUtil;
 import org.apache.hadoop.fs.Path;
 
 /**
@@ -70,8 +71,16 @@ final class MadeFiles {
   private void rename(Path file, Path target) throws IOException {
     files.mkdirs(target.getParent());
     files.delete(target, false);
-    if (!files.rename(file, target)) {
+    if (!renamed(file, target)) {
       throw new IOException("Cannot rename " + file + " to " + target);
+    }
+  }
+
+  private boolean renamed(Path file, Path target) throws IOException {
+    try {
+      return files.rename(file, target);
+    } catch (UnsupportedOperationException noRename) {
+      return FileUtil.copy(files, file, files, target, false, files.getConf());
     }
   }
 }
