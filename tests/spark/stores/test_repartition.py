@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -21,9 +22,11 @@ from holdfast.cli.java import quick_start
 from support import environment
 from support.spark.cases import CASES
 from support.spark.commands import run_commands
+from support.spark.faults import World
 from support.spark.gaps import gap_of
 from support.spark.mini_hdfs import MiniHdfs
 from support.spark.minors import INSTALLED
+from support.spark.moved_queries import BEFORE, Command, Query, entries
 from support.spark.operator_inputs import BATCHES, events
 from support.spark.queries import EVICTING, Batches, drain, run, settings, source, write_batch
 from support.spark.repartitions import PARTITIONS, described, repartition, run_on
@@ -384,3 +387,102 @@ def test_what_cannot_be_divided_is_refused(
     planned.write_text((checkpoint / "offsets" / "0").read_text())
     assert repartition(spark, checkpoint, 34) == 1
     assert "batch 3 of" in capsys.readouterr().err
+
+
+#: Two operators: Spark describes the state of the second one anew with each change.
+DESCRIBED = ("aggregation-update", "transformWithStateOnJvm-update")
+
+KILLED = [
+    (name, way, point)
+    for way, points in {
+        "": (),
+        "--rewrite": ("before-append", "torn-append", "after-append"),
+    }.items()
+    for name in DESCRIBED
+    for point in (
+        *points,
+        *("before-plan", "after-plan", "before-description", "after-description"),
+        *("before-entry", "after-entry"),
+    )
+]
+
+
+def on_holdfast(spark: SparkSession, name: str, folder: Path) -> Query:
+    """A query that has run on Holdfast."""
+    query = Query(spark, name, "rocksdb", folder)
+    query.feed(BEFORE)
+    query.run_holdfast()
+    query.run_undisturbed()
+    return query
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("name", "way", "point"), KILLED)
+def test_the_same_command_finishes_one_that_was_killed(
+    name: str, way: str, point: str, world: World, spark: SparkSession, tmp_path: Path
+) -> None:
+    query = on_holdfast(spark, name, tmp_path)
+    world.arm(point, nth=2 if "append" in point else 1)
+    arguments = ("repartition", query.checkpoint, "--partitions", 4, "--yes", *way.split())
+    Command(*arguments, more=world.environment).kill_at(point, world)
+    planned = max(query.rows) + 1
+    is_new = (query.checkpoint / "commits" / str(planned)).exists()
+    if is_new or not (query.checkpoint / "offsets" / str(planned)).exists():
+        # The query goes on, on the new partitions or on the old ones.
+        copy = tmp_path / "copy"
+        shutil.copytree(query.checkpoint, copy)
+        if not name.startswith("transformWithState"):
+            query.run_holdfast(copy, {})
+    else:
+        with pytest.raises(StreamingQueryException, match=r"--partitions 4 .* again"):
+            query.run_holdfast()
+    code, _, err = Command(*arguments).end()
+    assert code == 0, err
+    assert ("partitions already" in err) == is_new
+    assert described(query.checkpoint) == {4}
+    query.moved.append(planned)
+    query.go_on()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("way", ["", "--rewrite"])
+def test_a_query_that_starts_while_the_command_runs_goes_on(
+    way: str, world: World, spark: SparkSession, tmp_path: Path
+) -> None:
+    query = on_holdfast(spark, "aggregation-update", tmp_path)
+    world.arm("before-plan")
+    arguments = ("repartition", query.checkpoint, "--partitions", 4, "--yes", *way.split())
+    command = Command(*arguments, more=world.environment)
+    command.wait_until_stopped_at("before-plan", world)
+    query.go_on()
+    # The command has not given its plan a name yet.
+    found = entries(query.checkpoint).items()
+    before = {name: content for name, content in found if ".tmp" not in name}
+    world.go("before-plan")
+    code, _, err = command.end()
+    assert code == 1
+    assert "has planned batch" in err
+    assert entries(query.checkpoint) == before
+    query.go_on()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("other", [4, 8])
+@pytest.mark.parametrize("way", ["", "--rewrite"])
+def test_of_two_commands_at_once_one_changes_the_partitions(
+    way: str, other: int, world: World, spark: SparkSession, tmp_path: Path
+) -> None:
+    query = on_holdfast(spark, "aggregation-update", tmp_path)
+    world.arm("before-plan")
+    arguments = ("repartition", query.checkpoint, "--yes", *way.split(), "--partitions")
+    first = Command(*arguments, 4, more=world.environment)
+    first.wait_until_stopped_at("before-plan", world)
+    code, _, err = Command(*arguments, other).end()
+    assert code == 0, err
+    world.go("before-plan")
+    code, _, err = first.end()
+    assert code == (0 if other == 4 else 1)
+    assert ("another command has committed" if other == 4 else "has planned batch") in err
+    assert described(query.checkpoint) == {other}
+    query.moved.append(max(query.rows) + 1)
+    query.go_on()
