@@ -119,7 +119,7 @@ def check(folder: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("query", ["counts", "joined"])
+@pytest.mark.parametrize("query", [pytest.param("counts", marks=pytest.mark.versions), "joined"])
 def test_state_follows_the_executors_of_a_running_query(tmp_path: Path, query: str) -> None:
     arguments = ["--master", "local-cluster[4,1,1024]", "--query", query]
     code = run_job(tmp_path, *arguments, job="spark/executors_job.py")
