@@ -15,7 +15,7 @@ from holdfast.regions.files.paths import any_folder
 from support import commands
 from support.spark.cases import CASES
 from support.spark.commands import run_commands
-from support.spark.faults import World
+from support.spark.faults import CLUSTER, World
 from support.spark.mini_hdfs import MiniHdfs
 from support.spark.moved_queries import (
     BEFORE,
@@ -27,6 +27,7 @@ from support.spark.moved_queries import (
     write_plan,
 )
 from support.spark.queries import PROVIDERS, STATE, settings
+from support.spark.repartitions import repartition
 
 #: For every run of the tests: a way of keeping state each.
 QUICK = {
@@ -252,14 +253,16 @@ def test_a_query_does_not_start_until_the_adoption_has_ended(
 
 KILLED = {("adopt", "before-entry"), ("leave --to rocksdb", "before-entry")}
 
-#: A task writes state, and the entry of ``commits`` gets its name. That of ``offsets`` has its own
-#: in between.
+#: A task writes state, the plan gets its name, and then the entry of ``commits``.
 POINTS = [
     pytest.param(command, point, marks=() if (command, point) in KILLED else pytest.mark.full)
     for command, points in {
-        "adopt": ("before-append", "torn-append", "after-append", "before-entry", "after-entry"),
-        "leave --to rocksdb": ("before-entry", "after-entry"),
-        "undo": ("before-entry",),
+        "adopt": (
+            *("before-append", "torn-append", "after-append"),
+            *("before-plan", "after-plan", "before-entry", "after-entry"),
+        ),
+        "leave --to rocksdb": ("before-plan", "after-plan", "before-entry", "after-entry"),
+        "undo": ("before-plan", "after-plan", "before-entry"),
     }.items()
     for point in points
 ]
@@ -280,10 +283,13 @@ def test_the_same_command_finishes_one_that_was_killed(
     arguments = (name, query.checkpoint, *options, "--yes")
     killed = Command(*arguments, more=world.environment)
     killed.kill_at(point, world)
-    if "append" in point:
+    if "append" in point or point == "before-plan":
         # The old query may go on as if nothing had been.
         shutil.copytree(query.checkpoint, tmp_path / "copy")
-        query.run_old(tmp_path / "copy", {})
+        if command == "adopt":
+            query.run_old(tmp_path / "copy", {})
+        else:
+            query.run_holdfast(tmp_path / "copy", {})
     code, _, err = Command(*arguments).end()
     assert code == 0, err
     assert ("nothing to do" in err) == (point == "after-entry")
@@ -359,3 +365,92 @@ def test_a_checkpoint_on_hdfs_is_adopted_and_leaves(
     query.moved.append(max(query.rows) + 1)
     run_commands({}, {}, ["leave", checkpoint, "--to", of.split("-")[0], "--yes"])
     query.go_on(run_old)
+
+
+#: What a query on RocksDB does to get other partitions: one case in every run of the tests.
+IN_A_ROW = [
+    pytest.param(
+        name,
+        partitions,
+        way,
+        marks=() if (name, partitions, way) == ("join-inner-append", 4, "") else pytest.mark.full,
+    )
+    for name in ("join-inner-append", "transformWithState-list-update", "windows-append")
+    for partitions in (4, 1)
+    for way in ("", "--rewrite")
+]
+
+
+@pytest.mark.parametrize(("name", "partitions", "way"), IN_A_ROW)
+def test_a_query_on_rocksdb_gets_other_partitions_by_way_of_holdfast(
+    name: str, partitions: int, way: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    query = Query(spark, name, "rocksdb", tmp_path)
+    query.begin()
+    query.adopt()
+    assert repartition(spark, query.checkpoint, partitions, "--yes", *way.split()) == 0
+    query.moved.append(query.moved[-1] + 1)
+    query.move(moves.plan_leave(any_folder(str(query.checkpoint)), "rocksdb", "1"))
+    for _ in range(2):
+        query.go_on(lambda: query.run_old(query.checkpoint, query.rows))
+    newest = f"{max(query.rows) + 1}.zip"
+    stores = {file.parts for file in (query.checkpoint / "state/0").rglob(newest)}
+    place = len(query.checkpoint.parts) + 2
+    assert {parts[place] for parts in stores} == set(map(str, range(partitions)))
+
+
+@pytest.mark.parametrize("advice", ["--format 2", pytest.param("--purge", marks=pytest.mark.full)])
+def test_a_folder_does_not_get_files_of_both_formats(
+    advice: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    query = Query(spark, "aggregation-update", "rocksdb-v2", tmp_path)
+    query.begin()
+    query.adopt()
+    query.go_on()
+    before = entries(query.checkpoint)
+    folder = any_folder(str(query.checkpoint))
+    with pytest.raises(OSError, match="files of both formats") as refused:
+        query.move(moves.plan_leave(folder, "rocksdb", "1"))
+    assert entries(query.checkpoint) == before
+    assert advice in str(refused.value)
+    version = "2"
+    if advice == "--purge":
+        version = "1"
+        moves.purge(spark, folder, moves.purgeable(folder), yes=True)
+    query.move(moves.plan_leave(folder, "rocksdb", version))
+    left = {STATE + "checkpointFormatVersion": version}
+    query.go_on(lambda: query.run_old(query.checkpoint, query.rows, left))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("of", "to"), [("hdfs", "rocksdb"), ("rocksdb-changelog", "hdfs")])
+def test_a_query_leaves_to_the_other_provider_of_spark(
+    of: str, to: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    query = Query(spark, "join-inner-append", of, tmp_path)
+    query.begin()
+    query.adopt()
+    query.go_on()
+    query.move(moves.plan_leave(any_folder(str(query.checkpoint)), to, "1"))
+    left = {STATE + "providerClass": PROVIDERS[to]}
+    for _ in range(2):
+        query.go_on(lambda: query.run_old(query.checkpoint, query.rows, left))
+
+
+@pytest.mark.full
+def test_commands_run_on_the_executors_of_a_cluster(spark: SparkSession, tmp_path: Path) -> None:
+    query = Query(spark, "join-inner-append", "rocksdb", tmp_path)
+    query.begin()
+
+    def move(*arguments: object) -> None:
+        name, *options = arguments
+        command = Command(name, query.checkpoint, *options, "--yes", master=CLUSTER)
+        code, _, err = command.end()
+        assert code == 0, err
+        query.moved.append(max([*query.rows, *query.moved]) + 1)
+
+    move("adopt")
+    move("repartition", "--partitions", 3, "--rewrite")
+    query.go_on()
+    move("leave", "--to", "rocksdb")
+    query.go_on(lambda: query.run_old(query.checkpoint, query.rows))
