@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 import holdfast
 from holdfast import _jars, _spark
 from holdfast._options import OPTIONS
+from holdfast.cli import local_spark
 
 STORE = "spark.sql.streaming.stateStore"
 UI_METRICS_KEY = "spark.sql.streaming.ui.enabledCustomMetricList"
@@ -578,3 +579,10 @@ def test_help_and_completion_have_every_option_with_its_default() -> None:
         assert f"    {name} : {option.shown}\n        {option.meaning[:30]}" in str(
             holdfast.spark_conf.__doc__
         )
+
+
+def test_sessions_of_commands_take_options_from_spark_defaults() -> None:
+    needed = local_spark.needed()
+    assert needed.keys() <= holdfast.spark_conf().keys()
+    assert needed.keys() & TUNING == {f"{STORE}.holdfast.sparkFiles"}
+    assert f"{STORE}.providerClass" in needed

@@ -8,10 +8,21 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from holdfast._options import STORE
+from holdfast._spark import spark_conf
 from holdfast.cli.java import stderr_to
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def needed() -> dict[str, str]:
+    """Return settings that Holdfast needs. Its options come from spark-defaults.conf."""
+    option = f"{STORE}.holdfast."
+    # Commands publish entries of Spark's logs durably, whatever a query does.
+    own = f"{option}sparkFiles"
+    conf = spark_conf()
+    return {key: conf[key] for key in conf if key == own or not key.startswith(option)}
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast._spark import spark_conf
 from holdfast.cli import documents, folders, local_spark, move_logs, publishing, report, tables
 from holdfast.cli.move_logs import MOVE_KEY, PROVIDER_KEY, Batch, Logs
 from holdfast.regions.base.printable import printable
@@ -135,7 +134,7 @@ def _do(plan: Plan | None, folder: AnyPath, to: str, arguments: argparse.Namespa
         said = f"the state of {folder} is in {to} already: there is nothing to do"
         print(f"holdfast: {said}", file=sys.stderr)
         return
-    settings = spark_conf()
+    settings = local_spark.needed()
     with local_spark.session("to move a checkpoint", settings, master=arguments.master) as spark:
         document = move(spark, plan, yes=arguments.yes)
     report.print_either(document, tables.of_move, json=arguments.json)
@@ -153,7 +152,9 @@ def _purge(folder: AnyPath, arguments: argparse.Namespace) -> None:
     if not batches:
         print(f"holdfast: {folder} has no files of an adoption to delete", file=sys.stderr)
         return
-    with local_spark.session("to purge files", spark_conf(), master=arguments.master) as spark:
+    with local_spark.session(
+        "to purge files", local_spark.needed(), master=arguments.master
+    ) as spark:
         document = purge(spark, folder, batches, yes=arguments.yes)
     report.print_either(document, tables.of_purge, json=arguments.json)
     sys.stdout.flush()

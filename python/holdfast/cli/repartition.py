@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
-from holdfast._spark import spark_conf
 from holdfast.cli import folders, local_spark, move_logs, moves, publishing, report
 from holdfast.cli.java import quick_start
 from holdfast.cli.move_logs import MOVE_KEY, Logs
@@ -56,7 +55,9 @@ def _run(arguments: argparse.Namespace) -> None:
     _require_free(folder, logs, wanted)
     number = logs.newest.number + 1
     with (
-        local_spark.session("to read state", spark_conf(), master=arguments.master) as spark,
+        local_spark.session(
+            "to read state", local_spark.needed(), master=arguments.master
+        ) as spark,
         _job(spark, folder, logs, wanted) as job,
     ):
         is_there = old == wanted
