@@ -121,7 +121,12 @@ test-full: $(VENV)/installed  ## what takes too long for every run: the whole ma
 fuzz: tools  ## forged files, metadata and ids, each for FUZZ_SECONDS (600), requests and histories; what fails names its seed
 	HOLDFAST_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test -p holdfast-core --locked --test forged -- --nocapture
 	PROPTEST_CASES=20000 cargo test -p holdfast-wire --locked strangers
-	HOLDFAST_SIM_HISTORIES=20000 cargo test -p holdfast-sim --locked --test histories
+	HOLDFAST_SIM_HISTORIES=20000 HOLDFAST_SIM_FIRST=$$(date +%s) \
+	    cargo test -p holdfast-sim --locked --test histories -- --nocapture
+
+.PHONY: models
+models:  ## the models of the protocols with larger bounds than in every run
+	cargo test --release -p holdfast-sim --locked --test commits --test isolation --test moves -- --ignored --nocapture
 
 .PHONY: soak
 soak: soak-stores soak-regional  ## both soaks, one after the other

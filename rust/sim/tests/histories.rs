@@ -1,6 +1,7 @@
 //! Thousands of random histories. A failing one is run again with
 //! `HOLDFAST_SIM_SEED=<seed> cargo test -p holdfast-sim --test histories`, which prints every step;
-//! `HOLDFAST_SIM_HISTORIES=<n>` runs more or fewer, as `make fuzz` does.
+//! `HOLDFAST_SIM_HISTORIES=<n>` runs more or fewer, and `HOLDFAST_SIM_FIRST=<seed>` others, as `make fuzz`
+//! does.
 #![allow(clippy::unwrap_used)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,7 +35,8 @@ fn retained_checkpoints_are_readable_and_nothing_else_is_kept() {
         return;
     }
     let histories = number("HOLDFAST_SIM_HISTORIES").unwrap_or(HISTORIES);
-    let next = AtomicU64::new(0);
+    let first = number("HOLDFAST_SIM_FIRST").unwrap_or(0);
+    let next = AtomicU64::new(first);
     let workers = std::thread::available_parallelism()
         .map_or(1, usize::from)
         .min(4);
@@ -43,7 +45,7 @@ fn retained_checkpoints_are_readable_and_nothing_else_is_kept() {
             let (mut total, mut failures) = (Summary::default(), Vec::new());
             loop {
                 let seed = next.fetch_add(1, Ordering::Relaxed);
-                if seed >= histories {
+                if seed - first >= histories {
                     return (total, failures);
                 }
                 match checked(seed) {
@@ -61,7 +63,7 @@ fn retained_checkpoints_are_readable_and_nothing_else_is_kept() {
         }
         all
     });
-    println!("{histories} histories: {total:?}");
+    println!("{histories} histories from seed {first}: {total:?}");
     let shown = failures
         .iter()
         .take(5)

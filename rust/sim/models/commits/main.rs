@@ -79,6 +79,21 @@ fn a_partition_that_moves_between_executors() {
     assert_that_every_history_keeps_the_invariants(MOVING);
 }
 
+#[test]
+#[ignore = "minutes: `make models`"]
+fn two_drivers_of_which_one_is_disturbed() {
+    assert_that_every_history_keeps_the_invariants(Model {
+        disturbances: 1,
+        ..BESIDE
+    });
+}
+
+#[test]
+#[ignore = "minutes: `make models`"]
+fn a_partition_that_moves_beside_another_application() {
+    assert_that_every_history_keeps_the_invariants(MOVING_BESIDE);
+}
+
 /// Each mutant, a model that suffers from it, and the invariant that it breaks.
 const MUTANTS: [(Mutant, Model, &str); 10] = [
     (Mutant::SyncsNothing, DISTURBED, READABLE),

@@ -97,6 +97,15 @@ fn outputs_that_ignore_a_second_write_get_each_row_once_while_a_part_waits() {
     assert_that_every_history_keeps_the_invariants(by_parts(Sink::Idempotent));
 }
 
+#[test]
+#[ignore = "minutes: `make models`"]
+fn two_crashes_while_a_part_of_the_keys_waits() {
+    assert_that_every_history_keeps_the_invariants(Model {
+        crashes: 2,
+        ..by_parts(Sink::Transactional)
+    });
+}
+
 /// Each mutant, a sink that suffers from it, and the invariant that it breaks.
 const MUTANTS: [(Mutant, Sink, &str); 24] = [
     (Mutant::NoMarker, Sink::Idempotent, NO_ROW_LOST),

@@ -46,6 +46,13 @@ fn old_files_are_purged_beside_all_commands() {
     assert_that_every_history_keeps_the_invariants(model(commands, 3));
 }
 
+#[test]
+#[ignore = "minutes: `make models`"]
+fn a_checkpoint_is_adopted_undone_and_leaves_with_more_starts() {
+    let commands = &[Kind::Adopt, Kind::Undo, Kind::Leave];
+    assert_that_every_history_keeps_the_invariants(model(commands, 5));
+}
+
 /// Each mutant, commands that suffer from it, and the invariant that it breaks.
 const MUTANTS: [(Mutant, &[Kind], &str); 14] = [
     (Mutant::PlanReplaces, &[Kind::Adopt], NO_ROW_TWICE),
