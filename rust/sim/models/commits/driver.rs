@@ -20,8 +20,8 @@ pub struct Query {
     pub batch: usize,
     pub parent: Id,
     pub stage: Stage,
-    /// It has published nothing yet.
-    pub is_new: bool,
+    /// The driver looks at the log before it publishes: it has published nothing yet, or gave a term since.
+    pub looks: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -119,7 +119,7 @@ impl Query {
             batch,
             parent,
             stage: Stage::Tasks,
-            is_new: true,
+            looks: true,
         })
     }
 
@@ -151,12 +151,12 @@ impl Query {
         Some(Stage::Durable(id.clone()))
     }
 
-    /// `Terms::requireNewest`, and in the first batch of a run `CommitLog.requireNext`. None if another
-    /// application took over.
+    /// `Terms::requireNewest`, and in the first batch of a run or after `Terms::gaveTerm`
+    /// `CommitLog.requireNext`. None if another application took over.
     pub fn check(&self, id: &Id, newest: u8, model: &Model, storage: &Storage) -> Option<Stage> {
         let is_fenced = storage.newest_term() > newest && !model.is(Mutant::ChecksNoTerms);
         let is_behind = storage.committed() > self.batch + 1 && !model.is(Mutant::LooksAtNoLog);
-        let is_over = is_fenced || (self.is_new && is_behind);
+        let is_over = is_fenced || (self.looks && is_behind);
         (!is_over).then(|| Stage::Checked(id.clone()))
     }
 
@@ -175,7 +175,7 @@ impl Query {
             batch,
             parent: id.clone(),
             stage: Stage::Tasks,
-            is_new: false,
+            looks: false,
         })
     }
 }

@@ -12,7 +12,7 @@
 //! | `Report` | Spark takes the result of a task, with the id |
 //! | `Seal` | `SnapshotManager::seal` |
 //! | `MakeDurable` | `Durability::makeDurable`: `StoreManagers::sync`, or `adopt_file` for a writer that is gone |
-//! | `Check` | `Terms::requireNewest`, and in the first batch of a run `CommitLog.requireNext` |
+//! | `Check` | `Terms::requireNewest`, and in the first batch of a run or after `Terms::gaveTerm` `CommitLog.requireNext` |
 //! | `Publish` | `CommitEntry` closes `commits/N`, which must not be there |
 //! | `Purge` | Spark deletes entries of its log |
 //! | `ReadFloor` | `Reclaimer::run` reads the oldest entry; `Floors::add_version` |
@@ -64,6 +64,18 @@ const MOVING_BESIDE: Model = Model {
     ..BESIDE
 };
 
+/// An application that another one has overtaken loses its executor and gets another. Nobody cleans up.
+const OVERTAKEN: Model = Model {
+    disturbances: 1,
+    passes: 0,
+    ..BESIDE
+};
+
+#[test]
+fn a_driver_that_was_overtaken_and_gets_another_executor() {
+    assert_that_every_history_keeps_the_invariants(OVERTAKEN);
+}
+
 #[test]
 fn two_drivers_beside_each_other() {
     assert_that_every_history_keeps_the_invariants(BESIDE);
@@ -95,11 +107,12 @@ fn a_partition_that_moves_beside_another_application() {
 }
 
 /// Each mutant, a model that suffers from it, and the invariant that it breaks.
-const MUTANTS: [(Mutant, Model, &str); 10] = [
+const MUTANTS: [(Mutant, Model, &str); 11] = [
     (Mutant::SyncsNothing, DISTURBED, READABLE),
     (Mutant::TrustsTheLost, DISTURBED, READABLE),
     (Mutant::ChecksNoTerms, BESIDE, FENCED_IS_OVER),
     (Mutant::LooksAtNoLog, BESIDE, LIVE_STAYS),
+    (Mutant::JoinsUnseen, OVERTAKEN, FENCED_IS_OVER),
     (Mutant::PublishReplaces, BESIDE, NO_COMMIT_LOST),
     (Mutant::TermsIgnoreFolder, BESIDE, GOES_ON),
     (Mutant::ReclaimsWhenFenced, MOVING_BESIDE, READABLE),

@@ -3,7 +3,7 @@
 use stateright::Property;
 
 use crate::driver::{Application, Executor, Pass, Query, Stage, Task, judge, read_floor};
-use crate::model::{BATCHES, Model, State, invariants, reached};
+use crate::model::{BATCHES, Model, Mutant, State, invariants, reached};
 use crate::storage::{FIRST_FILE, Id, Name, Storage};
 
 /// A step. Applications and executors are named by their places.
@@ -120,7 +120,11 @@ impl State {
             Action::Join(me) => {
                 self.joins -= 1;
                 let given = &mut self.given;
-                let term = self.applications[me].give_term(model, &self.storage, given);
+                let application = &mut self.applications[me];
+                if let Some(query) = &mut application.query {
+                    query.looks |= !model.is(Mutant::JoinsUnseen);
+                }
+                let term = application.give_term(model, &self.storage, given);
                 let place = self.executors.iter().position(Option::is_none)?;
                 self.executors[place] = Some(Executor::new(me, Name { term, number: 0 }));
             }

@@ -185,8 +185,10 @@ public final class HoldfastDriver implements DriverPlugin {
     }
     durability.makeDurable(folder, texts);
     terms.requireNewest(folder);
-    if (!published.contains(entry.checkpoint().toUri().getPath())) {
-      // Files of this run stop an older application. Until now it may have gone on.
+    boolean gaveTerm = terms.gaveTerm(folder);
+    if (gaveTerm || !published.contains(entry.checkpoint().toUri().getPath())) {
+      // Files of this run, or of a new executor, stop another application. Until now it may have gone
+      // on.
       CommitLog.requireNext(entry, conf);
     }
     if (entry.number() == 0) {

@@ -5,7 +5,9 @@ import io.holdfast.spark.Native;
 import io.holdfast.spark.merged.SegmentFolder;
 import io.holdfast.spark.rpc.ExecutorLink;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 
 /** The terms of managers. The driver gives each term once, and above all terms in the folder. */
@@ -28,6 +30,9 @@ public final class Terms {
    * By folder, the newest term of another application at the start of a run. It ends older terms.
    */
   private final Map<String, Long> foreign = new HashMap<>();
+
+  /** Folders in which a term was given since {@link #gaveTerm}. */
+  private final Set<String> given = new HashSet<>();
 
   /**
    * The term for a run that begins. It is a new one if the executor holds none, or if another
@@ -54,10 +59,19 @@ public final class Terms {
   synchronized long next(SegmentFolder folder, Writer writer) {
     String dir = folder.name;
     long last = Math.max(Native.newestTerm(dir, folder.files()), newest(dir));
+    given.add(dir);
     long term = Math.max(last + 1, System.currentTimeMillis() * 1000);
     newest.put(dir, term);
     live.computeIfAbsent(dir, key -> new HashMap<>()).put(term, writer);
     return term;
+  }
+
+  /**
+   * Returns whether a term was given since the last call, and so above those of another application
+   * that has taken over meanwhile. {@link #requireNewest} does not notice that application any more.
+   */
+  synchronized boolean gaveTerm(SegmentFolder folder) {
+    return given.remove(folder.name);
   }
 
   /** The newest term that this application gave for a folder; 0 without one. */
