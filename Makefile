@@ -128,6 +128,10 @@ fuzz: tools  ## forged files, metadata and ids, each for FUZZ_SECONDS (600), req
 models:  ## the models of the protocols with larger bounds than in every run
 	cargo test --release -p holdfast-sim --locked --test commits --test isolation --test moves -- --ignored --nocapture
 
+.PHONY: faults
+faults: $(VENV)/installed  ## what each provider does with damaged files of its checkpoint: the tables of docs/faults.md
+	PYTHONPATH=tests $(BIN)/python -m support.spark.fault_report
+
 .PHONY: soak
 soak: soak-stores soak-regional  ## both soaks, one after the other
 

@@ -119,7 +119,7 @@ def source(spark: SparkSession, folder: Path) -> DataFrame:
     )
 
 
-def canonical(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+def canonical(rows: Sequence[Row | tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Rows as sorted tuples, so that runs compare whatever the row order was."""
     return sorted((tuple(row) for row in rows), key=repr)
 
