@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use holdfast_core::liveness::Floors;
-use holdfast_core::reclaim::{self, IndexCache};
+use holdfast_core::reclaim::{self, IndexCache, KnownTerms};
 use holdfast_core::state::VersionId;
 use holdfast_core::storage::set_local_umask as set_umask;
 use holdfast_core::{Error, FileId, Term};
@@ -37,18 +37,31 @@ fn set_local_umask(umask: jint) -> Result<()> {
     Ok(())
 }
 
-/// The highest term of any file in `dir`, 0 without one. Terms that no manager can have do not
-/// count.
-fn newest_term(env: &mut Env<'_>, dir: JString<'_>, files: JObject<'_>) -> Result<jlong> {
-    let newest = reclaim::newest_term(storage(env, &dir, &files)?.as_ref())?;
+/// The highest term of any file in `dir` that is none of `own`, 0 without one. Terms that no manager
+/// can have do not count.
+fn newest_foreign_term(
+    env: &mut Env<'_>,
+    dir: JString<'_>,
+    files: JObject<'_>,
+    own: JLongArray<'_>,
+) -> Result<jlong> {
+    let own = terms(env, &own)?;
+    let newest = reclaim::newest_foreign_term(storage(env, &dir, &files)?.as_ref(), &own)?;
     Ok(newest.map_or(0, |term| term.0 as jlong))
+}
+
+fn terms(env: &mut Env<'_>, given: &JLongArray<'_>) -> Result<HashSet<Term>> {
+    let given = longs(env, given)?.into_iter();
+    Ok(given.map(|term| Term(term as u64)).collect())
 }
 
 natives! {
     raw fn open_index_cache() -> jlong;
     raw fn close_index_cache(cache: jlong);
     raw fn set_local_umask(umask: jint);
-    env fn newest_term(dir: JString, files: "io.holdfast.spark.merged.HadoopFolder") -> jlong;
+    env fn newest_foreign_term(
+        dir: JString, files: "io.holdfast.spark.merged.HadoopFolder", own: [jlong]
+    ) -> jlong;
     env fn referenced_ends(ids: [JString]) -> ["io.holdfast.spark.merged.FileEnd"];
     env fn adopt_file(
         dir: JString, files: "io.holdfast.spark.merged.HadoopFolder", term: jlong, number: jlong,
@@ -56,7 +69,7 @@ natives! {
     );
     env fn reclaim(
         cache: jlong, dir: JString, files: "io.holdfast.spark.merged.HadoopFolder",
-        partitions: [JString], ids: [JString], live_terms: [jlong], newest: jlong
+        partitions: [JString], ids: [JString], live_terms: [jlong], own: [jlong], older: jlong
     ) -> "io.holdfast.spark.merged.Reclaimed";
 }
 
@@ -122,7 +135,8 @@ fn reclaim<'local>(
     partitions: JStrings<'_>,
     ids: JStrings<'_>,
     live_terms: JLongArray<'_>,
-    newest: jlong,
+    own: JLongArray<'_>,
+    older: jlong,
 ) -> Result<JObject<'local>> {
     let storage = storage(env, &dir, &files)?;
     let mut floors = Floors::default();
@@ -132,14 +146,17 @@ fn reclaim<'local>(
     {
         floors.add_version(&partition, &id.parse()?);
     }
-    let live = longs(env, &live_terms)?.into_iter();
-    let live: HashSet<Term> = live.map(|term| Term(term as u64)).collect();
+    let live = terms(env, &live_terms)?;
+    let known = KnownTerms {
+        older: Term(older as u64),
+        own: terms(env, &own)?,
+    };
     let report = reclaim::reclaim(
         storage.as_ref(),
         &mut INDEX_CACHES.get(cache)?.lock(),
         &floors,
         &|term: Term| live.contains(&term),
-        Term(newest as u64),
+        known,
     )?;
     let space = &report.space;
     let done = env.new_string(report.summary())?;

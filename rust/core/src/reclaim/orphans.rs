@@ -15,7 +15,7 @@ use crate::storage::Storage;
 /// opened. Living managers, which know the leases, delete their own files.
 ///
 /// `retained` returns all retained checkpoints. It is only called if there is a file to judge. The
-/// terms are as for [`reclaim`](super::reclaim).
+/// terms are as for [`reclaim`](super::reclaim): those up to `newest_term` are known.
 ///
 /// # Errors
 /// Errors of [`reclaim`](super::reclaim) and `retained`; `InvalidInput` when a checkpoint gives an
@@ -27,7 +27,7 @@ pub fn reclaim_orphans(
     may_append: &dyn Fn(Term) -> bool,
     newest_term: Term,
 ) -> Result<ReclaimReport> {
-    let files = physical_files(storage, newest_term)?.into_iter();
+    let files = physical_files(storage, &newest_term.into())?.into_iter();
     let orphans = files.filter(|(file, _)| !may_append(file.term));
     let mut sizes: BTreeMap<FileId, u64> = orphans.collect();
     let mut report = ReclaimReport::default();

@@ -51,27 +51,52 @@ impl ReclaimReport {
     }
 }
 
+/// Tells the files of an application that takes over from all others.
+///
+/// The newest own term is no measure: a term that was given, and has no file yet, would hide an
+/// application that took over below it.
+#[derive(Clone, Debug)]
+pub struct KnownTerms {
+    /// Terms up to this one are older than the run.
+    pub older: Term,
+    /// Terms that this application gave.
+    pub own: HashSet<Term>,
+}
+
+impl KnownTerms {
+    fn is_foreign(&self, term: Term) -> bool {
+        term > self.older && !self.own.contains(&term)
+    }
+}
+
+/// All terms up to this one are known.
+impl From<Term> for KnownTerms {
+    fn from(older: Term) -> Self {
+        let own = HashSet::new();
+        Self { older, own }
+    }
+}
+
 /// Deletes the files of `storage` that may go by their own indexes, see [`sort_out`]. Leaves claims
 /// of managers alone, and objects that are no physical files. Opens each file at most once, and no
 /// sealed file that `indexes` knows from an earlier pass.
 ///
 /// `may_append` must be true for every term that was handed out and is not known to be dead.
-/// `newest_term` is the newest term that was handed out before this call.
 ///
 /// # Errors
-/// Errors of listing; `Fenced` if a file has a newer term, so that another application owns these
+/// Errors of listing; `Fenced` if a file has a foreign term, so that another application owns these
 /// files now. Nothing was deleted then.
 pub fn reclaim(
     storage: &dyn Storage,
     indexes: &mut IndexCache,
     evidence: &dyn Evidence,
     may_append: &dyn Fn(Term) -> bool,
-    newest_term: Term,
+    terms: impl Into<KnownTerms>,
 ) -> Result<ReclaimReport> {
     let location = storage.location();
     let mut report = ReclaimReport::default();
     let mut facts = Vec::new();
-    for (file, listed_bytes) in physical_files(storage, newest_term)? {
+    for (file, listed_bytes) in physical_files(storage, &terms.into())? {
         let known = match indexes.find(&location, file, listed_bytes) {
             Some(known) => Ok(known),
             None => classify(storage, indexes, file, listed_bytes, may_append),
@@ -133,22 +158,24 @@ pub(super) fn carry_out(
 /// takes the folder over deletes claims.
 ///
 /// # Errors
-/// Errors of listing; `Fenced` when one has a newer term than `newest_term`.
+/// Errors of listing; `Fenced` when one has a foreign term.
 pub(super) fn physical_files(
     storage: &dyn Storage,
-    newest_term: Term,
+    terms: &KnownTerms,
 ) -> Result<Vec<(FileId, u64)>> {
     let files: Vec<_> = list_files(storage)?
         .filter(|(file, _)| file.term.can_be_given() && !file.is_claim())
         .collect();
-    match files.iter().find(|(file, _)| file.term > newest_term) {
+    match files.iter().find(|(file, _)| terms.is_foreign(file.term)) {
         None => Ok(files),
         Some((file, _)) => Err(Error::new(
             ErrorKind::Fenced,
             format!(
-                "{}/{file} has term {}, newer than {newest_term}: another application took over",
+                "{}/{file} has term {}, which is newer than {} and of another application: that one \
+                 took over",
                 storage.location(),
-                file.term
+                file.term,
+                terms.older
             ),
         )),
     }
@@ -160,8 +187,17 @@ pub(super) fn physical_files(
 /// # Errors
 /// Errors of listing.
 pub fn newest_term(storage: &dyn Storage) -> Result<Option<Term>> {
+    newest_foreign_term(storage, &HashSet::new())
+}
+
+/// The same among terms that an application did not give.
+///
+/// # Errors
+/// Errors of listing.
+pub fn newest_foreign_term(storage: &dyn Storage, own: &HashSet<Term>) -> Result<Option<Term>> {
     let terms = list_files(storage)?.map(|(file, _)| file.term);
-    Ok(terms.filter(|term| term.can_be_given()).max())
+    let foreign = terms.filter(|term| term.can_be_given() && !own.contains(term));
+    Ok(foreign.max())
 }
 
 /// Opens a file once and reads its index.

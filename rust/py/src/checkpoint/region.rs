@@ -146,14 +146,14 @@ pub(crate) struct Staged(CoreStaged);
 #[pymethods]
 impl Staged {
     #[new]
-    #[pyo3(signature = (path, target, rows, bytes, *, output = String::new()))]
-    fn new(path: String, target: String, rows: i64, bytes: i64, output: String) -> PyResult<Self> {
+    #[pyo3(signature = (path, target, rows, bytes, *, output = ""))]
+    fn new(path: String, target: String, rows: i64, bytes: i64, output: &str) -> PyResult<Self> {
         let staged = CoreStaged {
             path,
             target,
             rows: natural("rows", rows)?,
             bytes: natural("bytes", bytes)?,
-            output,
+            output: output.to_owned(),
         };
         staged.check().map_err(to_py)?;
         Ok(Self(staged))

@@ -6,8 +6,13 @@ use crate::storage::{Id, Name, Storage, bit};
 /// An application. Its terms outlive a run of the query.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Application {
-    /// The newest term that it gave; 0 without one.
-    pub newest: u8,
+    /// The terms that it gave, as bits.
+    pub own: u32,
+    /// The newest term of another application when the first executor of the run asked. A newer one ends the
+    /// run.
+    pub base: u8,
+    /// An executor has asked in this run.
+    pub has_begun: bool,
     pub query: Option<Query>,
     pub pass: Option<Pass>,
     /// Clean-ups that it may still begin.
@@ -20,8 +25,8 @@ pub struct Query {
     pub batch: usize,
     pub parent: Id,
     pub stage: Stage,
-    /// The driver looks at the log before it publishes: it has published nothing yet, or gave a term since.
-    pub looks: bool,
+    /// It has published nothing yet.
+    pub is_new: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -74,7 +79,9 @@ pub enum Task {
 impl Application {
     pub fn new(passes: u8) -> Self {
         Self {
-            newest: 0,
+            own: 0,
+            base: 0,
+            has_begun: false,
             query: None,
             pass: None,
             passes,
@@ -88,13 +95,31 @@ impl Application {
             true => 0,
             false => storage.newest_term(),
         };
-        let mut term = listed.max(self.newest) + 1;
+        let newest = u8::try_from(self.own.checked_ilog2().unwrap_or(0)).unwrap_or(u8::MAX);
+        let mut term = listed.max(newest) + 1;
         while *given & (1 << term) != 0 {
             term += 1;
         }
         *given |= 1 << term;
-        self.newest = term;
+        self.own |= 1 << term;
         term
+    }
+
+    /// `Terms::forRun`, for the first executor that asks in a run.
+    pub fn begin_run(&mut self, model: &Model, storage: &Storage) {
+        if !self.has_begun && !model.is(Mutant::BeginsBlind) {
+            self.has_begun = true;
+            self.base = storage.newest_foreign(self.own);
+        }
+    }
+
+    /// `Terms::requireNewest`: whether another application has written since the run began.
+    pub fn is_over(&self, model: &Model, storage: &Storage) -> bool {
+        if model.is(Mutant::HidesBehindNewest) {
+            let newest = self.own.checked_ilog2().unwrap_or(0);
+            return u32::from(storage.newest_term()) > newest;
+        }
+        storage.newest_foreign(self.own) > self.base
     }
 }
 
@@ -119,7 +144,7 @@ impl Query {
             batch,
             parent,
             stage: Stage::Tasks,
-            looks: true,
+            is_new: true,
         })
     }
 
@@ -151,12 +176,18 @@ impl Query {
         Some(Stage::Durable(id.clone()))
     }
 
-    /// `Terms::requireNewest`, and in the first batch of a run or after `Terms::gaveTerm`
-    /// `CommitLog.requireNext`. None if another application took over.
-    pub fn check(&self, id: &Id, newest: u8, model: &Model, storage: &Storage) -> Option<Stage> {
-        let is_fenced = storage.newest_term() > newest && !model.is(Mutant::ChecksNoTerms);
+    /// `Terms::requireNewest`, and in the first batch of a run `CommitLog.requireNext`. None if another
+    /// application took over.
+    pub fn check(
+        &self,
+        id: &Id,
+        application: &Application,
+        model: &Model,
+        storage: &Storage,
+    ) -> Option<Stage> {
+        let is_fenced = application.is_over(model, storage) && !model.is(Mutant::ChecksNoTerms);
         let is_behind = storage.committed() > self.batch + 1 && !model.is(Mutant::LooksAtNoLog);
-        let is_over = is_fenced || (self.looks && is_behind);
+        let is_over = is_fenced || (self.is_new && is_behind);
         (!is_over).then(|| Stage::Checked(id.clone()))
     }
 
@@ -175,7 +206,7 @@ impl Query {
             batch,
             parent: id.clone(),
             stage: Stage::Tasks,
-            looks: false,
+            is_new: false,
         })
     }
 }
@@ -193,12 +224,12 @@ pub fn read_floor(model: &Model, storage: &Storage) -> Option<Pass> {
 pub fn judge(
     floor: u8,
     me: usize,
-    newest: u8,
+    application: &Application,
     model: &Model,
     executors: &[Option<Executor>],
     storage: &Storage,
 ) -> Option<Pass> {
-    if storage.newest_term() > newest && !model.is(Mutant::ReclaimsWhenFenced) {
+    if application.is_over(model, storage) && !model.is(Mutant::ReclaimsWhenFenced) {
         return None;
     }
     let may_append = |name: Name| {

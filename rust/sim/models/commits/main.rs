@@ -6,13 +6,13 @@
 //!
 //! | step | part |
 //! |---|---|
-//! | `StartQuery` | Spark reads the newest entry; `Terms::forRun` |
-//! | `Join` | `StoreManagers::acquire` asks, `Terms::next` gives |
+//! | `StartQuery` | Spark reads the newest entry; `Terms::starting` |
+//! | `Join` | `StoreManagers::acquire` asks, `Terms::forRun` and `Terms::next` give |
 //! | `BeginTask`, `Commit` | `StateStore::open`, `StateStore::commit`, which appends to the manager's file |
 //! | `Report` | Spark takes the result of a task, with the id |
 //! | `Seal` | `SnapshotManager::seal` |
 //! | `MakeDurable` | `Durability::makeDurable`: `StoreManagers::sync`, or `adopt_file` for a writer that is gone |
-//! | `Check` | `Terms::requireNewest`, and in the first batch of a run or after `Terms::gaveTerm` `CommitLog.requireNext` |
+//! | `Check` | `Terms::requireNewest`, and in the first batch of a run `CommitLog.requireNext` |
 //! | `Publish` | `CommitEntry` closes `commits/N`, which must not be there |
 //! | `Purge` | Spark deletes entries of its log |
 //! | `ReadFloor` | `Reclaimer::run` reads the oldest entry; `Floors::add_version` |
@@ -107,14 +107,15 @@ fn a_partition_that_moves_beside_another_application() {
 }
 
 /// Each mutant, a model that suffers from it, and the invariant that it breaks.
-const MUTANTS: [(Mutant, Model, &str); 11] = [
+const MUTANTS: [(Mutant, Model, &str); 12] = [
     (Mutant::SyncsNothing, DISTURBED, READABLE),
     (Mutant::TrustsTheLost, DISTURBED, READABLE),
     (Mutant::ChecksNoTerms, BESIDE, FENCED_IS_OVER),
     (Mutant::LooksAtNoLog, BESIDE, LIVE_STAYS),
-    (Mutant::JoinsUnseen, OVERTAKEN, FENCED_IS_OVER),
+    (Mutant::HidesBehindNewest, OVERTAKEN, FENCED_IS_OVER),
+    (Mutant::BeginsBlind, BESIDE, GOES_ON),
     (Mutant::PublishReplaces, BESIDE, NO_COMMIT_LOST),
-    (Mutant::TermsIgnoreFolder, BESIDE, GOES_ON),
+    (Mutant::TermsIgnoreFolder, BESIDE, FENCED_IS_OVER),
     (Mutant::ReclaimsWhenFenced, MOVING_BESIDE, READABLE),
     (Mutant::ReclaimsOpenFiles, MOVING, READABLE),
     (Mutant::FloorOfNewest, DISTURBED, LIVE_STAYS),

@@ -21,8 +21,10 @@ pub enum Mutant {
     ChecksNoTerms,
     /// The first batch of a run is published although the log has later ones.
     LooksAtNoLog,
-    /// A new executor gets a term, and the driver does not look at the log.
-    JoinsUnseen,
+    /// Terms are compared with the newest that the application gave, not with those that are its own.
+    HidesBehindNewest,
+    /// A run that begins does not accept the terms that are there.
+    BeginsBlind,
     /// The entry of the commit log replaces one that is there.
     PublishReplaces,
     /// A term is above those that the application gave, not above those in the folder.
@@ -89,6 +91,7 @@ impl State {
         let mut storage = self.storage.clone();
         let mut application = Application::new(0);
         let query = Query::start(&storage)?;
+        application.begin_run(model, &storage);
         let mut given = self.given;
         let term = application.give_term(model, &storage, &mut given);
         let file = Name { term, number: 0 };
@@ -96,7 +99,7 @@ impl State {
         let id = Id::next(&query.parent, query.version(), file);
         let executors = [Some(Executor::new(0, file))];
         query.make_durable(&id, model, &executors, &mut storage)?;
-        query.check(&id, application.newest, model, &storage)?;
+        query.check(&id, &application, model, &storage)?;
         query.publish(&id, model, &mut storage)
     }
 

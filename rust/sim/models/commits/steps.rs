@@ -3,7 +3,7 @@
 use stateright::Property;
 
 use crate::driver::{Application, Executor, Pass, Query, Stage, Task, judge, read_floor};
-use crate::model::{BATCHES, Model, Mutant, State, invariants, reached};
+use crate::model::{BATCHES, Model, State, invariants, reached};
 use crate::storage::{FIRST_FILE, Id, Name, Storage};
 
 /// A step. Applications and executors are named by their places.
@@ -106,10 +106,7 @@ impl State {
         match *action {
             Action::StartQuery(me) => {
                 self.starts -= 1;
-                // An application whose terms are older than another's gives its executors new ones.
-                if self.storage.newest_term() > self.applications[me].newest {
-                    self.lose_executors(me);
-                }
+                self.applications[me].has_begun = false;
                 self.applications[me].query = Some(Query::start(&self.storage)?);
             }
             Action::CrashDriver(me) => {
@@ -119,17 +116,19 @@ impl State {
             }
             Action::Join(me) => {
                 self.joins -= 1;
+                self.begin_run(model, me);
                 let given = &mut self.given;
                 let application = &mut self.applications[me];
-                if let Some(query) = &mut application.query {
-                    query.looks |= !model.is(Mutant::JoinsUnseen);
-                }
                 let term = application.give_term(model, &self.storage, given);
                 let place = self.executors.iter().position(Option::is_none)?;
                 self.executors[place] = Some(Executor::new(me, Name { term, number: 0 }));
             }
             Action::BeginTask(place) => {
+                self.begin_run(model, self.executors[place].as_ref()?.of);
                 let one = self.executors[place].as_mut()?;
+                if one.is_lost {
+                    return Some(());
+                }
                 let query = self.applications[one.of].query.as_ref()?;
                 one.task = Task::Runs {
                     version: query.version(),
@@ -185,9 +184,9 @@ impl State {
                 })?
             }
             Action::Check(me) => {
-                let newest = self.applications[me].newest;
+                let application = self.applications[me].clone();
                 self.step_of_query(me, |query, id, _, storage| {
-                    let stage = query.check(id, newest, model, storage)?;
+                    let stage = query.check(id, &application, model, storage)?;
                     Some(Query {
                         stage,
                         ..query.clone()
@@ -210,9 +209,15 @@ impl State {
                 let Some(Pass::Floor(floor)) = self.applications[me].pass else {
                     return None;
                 };
-                let newest = self.applications[me].newest;
-                self.applications[me].pass =
-                    judge(floor, me, newest, model, &self.executors, &self.storage);
+                let application = &self.applications[me];
+                self.applications[me].pass = judge(
+                    floor,
+                    me,
+                    application,
+                    model,
+                    &self.executors,
+                    &self.storage,
+                );
             }
             Action::Delete(me) => {
                 let Some(Pass::Judged(doomed)) = self.applications[me].pass.take() else {
@@ -225,6 +230,19 @@ impl State {
             }
         }
         Some(())
+    }
+
+    /// `Terms::forRun` of an executor. Executors whose terms are older than another application's get new
+    /// ones.
+    fn begin_run(&mut self, model: &Model, me: usize) {
+        if self.applications[me].has_begun {
+            return;
+        }
+        self.applications[me].begin_run(model, &self.storage);
+        let base = self.applications[me].base;
+        for one in self.executors.iter_mut().flatten() {
+            one.is_lost |= one.of == me && one.file.term <= base;
+        }
     }
 
     fn lose_executors(&mut self, of: usize) {

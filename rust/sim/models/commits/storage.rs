@@ -96,6 +96,15 @@ impl Storage {
         terms.max().unwrap_or(0)
     }
 
+    /// The newest term of a file that is not one of these terms, which are bits; 0 without any.
+    pub fn newest_foreign(&self, own: u32) -> u8 {
+        let terms = self.files.iter().map(|file| file.name.term);
+        terms
+            .filter(|term| own & (1 << term) == 0)
+            .max()
+            .unwrap_or(0)
+    }
+
     pub fn file(&mut self, name: Name) -> Option<&mut File> {
         self.files.iter_mut().find(|file| file.name == name)
     }

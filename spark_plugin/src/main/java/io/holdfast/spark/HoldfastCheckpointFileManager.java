@@ -138,7 +138,7 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
   public Path createCheckpointDirectory() {
     CheckpointGuard.checkSettings(conf);
     CheckpointGuard.refuseOldFormat(conf, root);
-    HoldfastPlugin.startedDriver().ifPresent(driver -> driver.starting(root));
+    HoldfastPlugin.startedDriver().ifPresent(driver -> driver.starting(root, conf));
     boolean hasState =
         HoldfastPlugin.startedDriver()
             .map(driver -> driver.sparkRecords().starting(root, conf))

@@ -294,8 +294,8 @@ public final class Native {
   /** Sets the umask of all files and folders that this process makes on local disks from now on. */
   public static native void setLocalUmask(int umask);
 
-  /** Highest term of a file in {@code dir}; 0 without files. */
-  public static native long newestTerm(String dir, HadoopFolder files);
+  /** Highest term of a file in {@code dir} that is none of these; 0 without such files. */
+  public static native long newestForeignTerm(String dir, HadoopFolder files, long[] own);
 
   public static native WriterStats writerStats(long folder);
 
@@ -319,7 +319,8 @@ public final class Native {
    * @param partitions {@code operator/partition} of each id
    * @param ids of the oldest retained entry of the commit log
    * @param liveTerms terms that may still append
-   * @param newestTerm newest term that was given; a file of a newer term stops the call
+   * @param ownTerms terms that this application gave
+   * @param olderTerm older terms than this one and itself are known; a file of any other stops the call
    */
   public static native Reclaimed reclaim(
       long cache,
@@ -328,7 +329,8 @@ public final class Native {
       String[] partitions,
       String[] ids,
       long[] liveTerms,
-      long newestTerm);
+      long[] ownTerms,
+      long olderTerm);
 
   /**
    * Listens for Python workers of this executor.

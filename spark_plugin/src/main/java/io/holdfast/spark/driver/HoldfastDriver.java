@@ -160,8 +160,9 @@ public final class HoldfastDriver implements DriverPlugin {
   }
 
   /** A query starts, and has not read the log yet. */
-  public void starting(Path checkpoint) {
+  public void starting(Path checkpoint, Configuration conf) {
     published.remove(checkpoint.toUri().getPath());
+    terms.starting(SegmentFolder.of(new Path(checkpoint, "state").toString(), conf));
     decisions.starting(checkpoint);
   }
 
@@ -185,10 +186,8 @@ public final class HoldfastDriver implements DriverPlugin {
     }
     durability.makeDurable(folder, texts);
     terms.requireNewest(folder);
-    boolean gaveTerm = terms.gaveTerm(folder);
-    if (gaveTerm || !published.contains(entry.checkpoint().toUri().getPath())) {
-      // Files of this run, or of a new executor, stop another application. Until now it may have gone
-      // on.
+    if (!published.contains(entry.checkpoint().toUri().getPath())) {
+      // Files of this run stop an older application. Until now it may have gone on.
       CommitLog.requireNext(entry, conf);
     }
     if (entry.number() == 0) {
@@ -216,7 +215,7 @@ public final class HoldfastDriver implements DriverPlugin {
     Terms.Given given = terms.given(folder.name);
     long[] live = given.writers().keySet().stream().mapToLong(Long::longValue).toArray();
     Reclaimed pass =
-        Native.reclaim(cache, folder.name, folder.files(), partitions, ids, live, given.newest());
+        Native.reclaim(cache, folder.name, folder.files(), partitions, ids, live, given.own(), given.older());
     reclaimed.put(folder.name, pass);
     tell(folder, batch, pass);
     long toTell = pass.pinnedBytes();

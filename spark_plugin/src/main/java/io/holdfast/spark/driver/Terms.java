@@ -8,7 +8,7 @@ import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Map;
 import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
+import java.util.TreeSet;
 
 /** The terms of managers. The driver gives each term once, and above all terms in the folder. */
 public final class Terms {
@@ -23,33 +23,37 @@ public final class Terms {
   /** By folder, the writers that may still append, by terms of this application. */
   private final Map<String, Map<Long, Writer>> live = new HashMap<>();
 
-  /** By folder, the newest term of this application; read without the lock. */
-  private final Map<String, Long> newest = new ConcurrentHashMap<>();
+  /** By folder, all terms that this application gave. */
+  private final Map<String, TreeSet<Long>> own = new HashMap<>();
 
   /**
-   * By folder, the newest term of another application at the start of a run. It ends older terms.
+   * By folder, the newest term of another application when the first executor of a run asked. A newer
+   * one ends the run. The newest term of this application is no measure: while it has no file, it
+   * would hide another application that took over below it.
    */
-  private final Map<String, Long> foreign = new HashMap<>();
+  private final Map<String, Long> older = new HashMap<>();
 
-  /** Folders in which a term was given since {@link #gaveTerm}. */
-  private final Set<String> given = new HashSet<>();
+  /** Folders in which an executor has asked since the last run started. */
+  private final Set<String> begun = new HashSet<>();
+
+  /** A run of a query starts. */
+  synchronized void starting(SegmentFolder folder) {
+    begun.remove(folder.name);
+  }
 
   /**
    * The term for a run that begins. It is a new one if the executor holds none, or if another
-   * application has written since: {@link #requireNewest} would refuse commits with the old term.
+   * application has written since: files of the old term do not stop that application.
    */
   synchronized long forRun(SegmentFolder folder, long held, Writer writer) {
-    if (held != 0) {
-      long found = Native.newestTerm(folder.name, folder.files());
-      if (found > newest(folder.name)) {
-        foreign.put(folder.name, found);
-      }
-      // All executors hold terms that are older than the term of the other application.
-      if (held > foreign.getOrDefault(folder.name, 0L)) {
-        return held;
-      }
+    begin(folder, begun.contains(folder.name) ? 0 : newestForeign(folder));
+    return held > older.get(folder.name) ? held : next(folder, writer);
+  }
+
+  private void begin(SegmentFolder folder, long foreign) {
+    if (begun.add(folder.name)) {
+      older.put(folder.name, foreign);
     }
-    return next(folder, writer);
   }
 
   /**
@@ -58,50 +62,49 @@ public final class Terms {
    */
   synchronized long next(SegmentFolder folder, Writer writer) {
     String dir = folder.name;
-    long last = Math.max(Native.newestTerm(dir, folder.files()), newest(dir));
-    given.add(dir);
+    long last = Math.max(newestForeign(folder), newest(dir));
     long term = Math.max(last + 1, System.currentTimeMillis() * 1000);
-    newest.put(dir, term);
+    own.computeIfAbsent(dir, key -> new TreeSet<>()).add(term);
     live.computeIfAbsent(dir, key -> new HashMap<>()).put(term, writer);
     return term;
   }
 
-  /**
-   * Returns whether a term was given since the last call, and so above those of another application
-   * that has taken over meanwhile. {@link #requireNewest} does not notice that application any more.
-   */
-  synchronized boolean gaveTerm(SegmentFolder folder) {
-    return given.remove(folder.name);
-  }
-
   /** The newest term that this application gave for a folder; 0 without one. */
-  public long newest(String dir) {
-    return newest.getOrDefault(dir, 0L);
+  public synchronized long newest(String dir) {
+    TreeSet<Long> given = own.get(dir);
+    return given == null ? 0 : given.last();
+  }
+
+  private long newestForeign(SegmentFolder folder) {
+    return Native.newestForeignTerm(folder.name, folder.files(), own(folder.name));
+  }
+
+  private long[] own(String dir) {
+    return own.getOrDefault(dir, new TreeSet<>()).stream().mapToLong(Long::longValue).toArray();
   }
 
   /**
-   * Fails if a file of {@code folder} has a newer term than all terms of this application. Another
-   * application restarted the query then, and this one must not commit any more.
+   * Fails if another application has written to {@code folder} since the run began. It restarted the
+   * query then, and this one must not commit any more.
    */
-  void requireNewest(SegmentFolder folder) {
-    // The listing comes first: a term given meanwhile is known before its first file exists.
-    long found = Native.newestTerm(folder.name, folder.files());
-    long given = newest(folder.name);
-    if (found > given) {
+  synchronized void requireNewest(SegmentFolder folder) {
+    long found = newestForeign(folder);
+    begin(folder, found);
+    if (found > older.get(folder.name)) {
       throw new HoldfastException(
           String.format(
-              "Another query took over this checkpoint: %s has files of term %x, the newest of this"
-                  + " application is %x. The batch was not committed and nothing is lost, but this"
-                  + " query must be stopped: only one query may use a checkpoint.",
-              folder.name, found, given));
+              "Another query took over this checkpoint: %s has files of term %x, which this application"
+                  + " did not give. The batch was not committed and nothing is lost, but this query"
+                  + " must be stopped: only one query may use a checkpoint.",
+              folder.name, found));
     }
   }
 
   /** The terms of a folder at one moment. */
-  record Given(Map<Long, Writer> writers, long newest) {}
+  record Given(Map<Long, Writer> writers, long[] own, long older) {}
 
   synchronized Given given(String dir) {
-    return new Given(writers(dir), newest(dir));
+    return new Given(writers(dir), own(dir), older.getOrDefault(dir, 0L));
   }
 
   /** Writers of a folder by their terms. */
