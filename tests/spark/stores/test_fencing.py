@@ -42,6 +42,25 @@ def test_the_older_application_cannot_commit_once_another_took_over(
 
 
 @pytest.mark.full
+def test_an_application_that_gets_another_executor_sees_who_took_over_before(
+    world: World,
+) -> None:
+    world.feed(3)
+    world.arm("task", nth=2)
+    job = world.start("local-cluster[1,2,1024]", "--mapper", "pause")
+    job.wait_until_stopped_at("task")
+    # Another application has begun meanwhile. The next executor gets a newer term, by the clock.
+    taken = max(int(file.name[:16], 16) for file in merged_files(world.checkpoint)) + 1
+    (world.checkpoint / "state" / "holdfast" / f"{taken:016x}-00000001.hf").write_bytes(b"")
+    (executor,) = job.executors()
+    os.kill(executor, signal.SIGKILL)
+    world.go("task")
+    said = job.wait_until_failed()
+    assert f"has files of term {taken:x}, which this application did not give" in said
+    assert not world.is_committed(2)
+
+
+@pytest.mark.full
 @pytest.mark.parametrize(
     "point",
     [
