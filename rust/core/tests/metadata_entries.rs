@@ -33,6 +33,24 @@ fn an_entry_survives_its_bytes() {
 }
 
 #[test]
+fn a_staged_file_keeps_the_name_of_its_side_output() {
+    let staged = vec![Staged {
+        path: "a".to_owned(),
+        target: "b".to_owned(),
+        rows: 1,
+        bytes: 2,
+        output: "late".to_owned(),
+    }];
+    let entry = RegionEntry::new(NewRegion {
+        staged: staged.clone(),
+        ..empty_region("east", 7)
+    })
+    .unwrap();
+    let found = RegionEntry::from_bytes(entry.to_bytes()).unwrap();
+    assert_eq!(found.staged().unwrap(), staged);
+}
+
+#[test]
 fn names_have_a_bound_and_are_not_empty() {
     let long = "x".repeat(MAX_NAME_BYTES + 1);
     let fits = "x".repeat(MAX_NAME_BYTES);
