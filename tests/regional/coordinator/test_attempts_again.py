@@ -44,12 +44,12 @@ def run(query: hf.LocalQuery, rows: Sequence[Row], *, tasks: int = 2) -> None:
     query.run_batch(partitions_of(rows, tasks))
 
 
-def outage(hooks: Hooks, clock: Clock, ms: int) -> None:
-    """Let every region fail for some time."""
-    over_ms = clock.now_ms() + ms
+def outage(hooks: Hooks, clock: QuickClock, ms: int) -> None:
+    """Let every region fail until pauses have taken so long."""
+    over_ms = sum(clock.pauses) + ms
 
     def trouble(region: str, ids: Sequence[int]) -> None:
-        if clock.now_ms() < over_ms:
+        if sum(clock.pauses) < over_ms:
             raise ConnectionError("the feature store is away")
 
     hooks.on_rows = trouble
@@ -76,11 +76,11 @@ def test_storage_that_is_away_for_a_while_at_the_end_of_data_is_waited_out(
     rows = rows_of(0, REGIONS)
     with pipeline(tmp_path) as query:
         run(query, rows)
-        over_ms, publish = clock.now_ms() + 2_000, Attempts._publish
+        over_ms, publish = sum(clock.pauses) + 2_000, Attempts._publish
 
         def published(self: Attempts, action: Publish) -> Any:
-            now_ms = clock.now_ms()
-            if now_ms < over_ms:
+            if sum(clock.pauses) < over_ms:
+                now_ms = clock.now_ms()
                 return PublishFailed(attempt=action.attempt, cause="no space left", now_ms=now_ms)
             return publish(self, action)
 

@@ -79,7 +79,8 @@ def test_fewer_and_fewer_keys_wait_with_the_one_that_fails(
     assert found(folder, GOOD_PHASE) == whole
 
 
-@pytest.mark.parametrize("place", [0, pytest.param(-1, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("place", [0, -1])
 def test_a_batch_that_runs_again_after_a_kill_delivers_the_same_part(
     place: int, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -6,7 +6,7 @@ from holdfast.regions.base.clock import Clock
 
 
 class QuickClock(Clock):
-    """A clock that pauses move forward, and nothing else: they take no time.
+    """A clock whose pauses take no time: it is moved forward instead.
 
     Attributes
     ----------
@@ -17,10 +17,9 @@ class QuickClock(Clock):
     def __init__(self) -> None:
         super().__init__()
         self.pauses: list[int] = []
-        self._begun_ms = super().now_ms()
 
     def now_ms(self) -> int:
-        return self._begun_ms + sum(self.pauses)
+        return super().now_ms() + sum(self.pauses)
 
     def pause(self, ms: int) -> bool:
         self.pauses.append(ms)

@@ -171,8 +171,8 @@ pub(super) fn physical_files(
         Some((file, _)) => Err(Error::new(
             ErrorKind::Fenced,
             format!(
-                "{}/{file} has term {}, which is newer than {} and of another application: that one \
-                 took over",
+                "{}/{file} has term {}, newer than {} and none of this application: another \
+                 application took over",
                 storage.location(),
                 file.term,
                 terms.older
