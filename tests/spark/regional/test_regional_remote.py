@@ -52,7 +52,7 @@ class Remote:
         return HadoopPath(f"{self.uri}/{name}") if self.objects is None else self.objects / name
 
     def rows(self, name: str = "out") -> list[Row]:
-        """What a reader of an output sees, sorted."""
+        """The rows that a reader of an output sees, sorted."""
         found: list[Row] = []
         for file in self.output(name).iterdir():
             if not file.name.endswith(".parquet"):

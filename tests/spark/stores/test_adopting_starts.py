@@ -4,19 +4,18 @@ undisturbed run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from support.spark.driver_log import log_of
 from support.spark.faults import LOCAL, Job, World, states
 from support.spark.moved_queries import ADOPTING, BEFORE, SOURCES, Query, entries
 from support.spark.queries import PROVIDERS, STATE, settings
 
+ADOPTION = "io.holdfast.spark.moves.Adoption"
 #: For every run of the tests: a kind of source each.
 QUICK_AT_START = {("join-inner-append", "rocksdb-v2"), ("windows-append", "hdfs")}
 
@@ -33,26 +32,6 @@ CELLS_AT_START = [
 ]
 
 
-@contextmanager
-def logged(spark: SparkSession) -> Iterator[Any]:
-    """What adoptions at the start of a query write to the log."""
-    log4j = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
-    text = spark._jvm.java.io.StringWriter()  # type: ignore[union-attr]
-    name = "io.holdfast.spark.moves.Adoption"
-    log4j.core.config.Configurator.setLevel(name, log4j.Level.INFO)
-    logger = log4j.LogManager.getLogger(name)
-    appender = log4j.core.appender.WriterAppender.createAppender(
-        None, None, text, "test", False, True
-    )
-    appender.start()
-    logger.addAppender(appender)
-    try:
-        yield text
-    finally:
-        logger.removeAppender(appender)
-        log4j.core.config.Configurator.setLevel(name, log4j.Level.ERROR)
-
-
 @pytest.mark.versions
 @pytest.mark.parametrize(("name", "of"), CELLS_AT_START)
 def test_a_query_adopts_its_checkpoint_when_it_starts(
@@ -62,7 +41,7 @@ def test_a_query_adopts_its_checkpoint_when_it_starts(
     query.begin()
     before = entries(query.checkpoint)
     query.moved.append(max(query.rows) + 1)
-    with logged(spark) as text, settings(spark, ADOPTING):
+    with log_of(spark, ADOPTION, "INFO") as text, settings(spark, ADOPTING):
         query.go_on()
         assert [line.split(":")[0].split(" ")[0] for line in text.toString().splitlines()] == [
             *["Adopting"] * 3,
@@ -86,7 +65,7 @@ def test_a_start_that_cannot_adopt_changes_nothing(spark: SparkSession, tmp_path
             query.run_holdfast()
         assert f"{STATE}providerClass={PROVIDERS['rocksdb']}" in str(error.value)
         assert entries(query.checkpoint) == before
-        # As the error says.
+        # The error gives this advice.
         query.run_old(query.checkpoint, query.rows)
         query.moved.append(max(query.rows) + 1)
         query.go_on()

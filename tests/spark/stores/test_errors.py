@@ -6,8 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from pyspark.sql import functions as F
 
 import holdfast
 from support import TESTS
+from support.spark.driver_log import log_of
 from support.spark.queries import STATE, drain, settings, source, write_batch
 from support.spark.state_files import commit_ids, merged_files, snapshot
 
@@ -32,27 +32,6 @@ def folder(tmp_path: Path) -> Path:
 
 def counts(spark: SparkSession, folder: Path) -> DataFrame:
     return source(spark, folder).groupBy("key").count()
-
-
-@contextmanager
-def log_of(spark: SparkSession, name: str) -> Iterator[Any]:
-    """What the driver logs as warnings under a name, as a ``java.io.StringWriter``."""
-    jvm: Any = spark._jvm
-    log4j = jvm.org.apache.logging.log4j
-    text = jvm.java.io.StringWriter()
-    configurator = log4j.core.config.Configurator
-    configurator.setLevel(name, log4j.Level.WARN)
-    logger = log4j.LogManager.getLogger(name)
-    appender = log4j.core.appender.WriterAppender.createAppender(
-        None, None, text, "test", False, True
-    )
-    appender.start()
-    logger.addAppender(appender)
-    try:
-        yield text
-    finally:
-        logger.removeAppender(appender)
-        configurator.setLevel(name, log4j.Level.ERROR)
 
 
 def run(spark: SparkSession, folder: Path, checkpoint: Path) -> dict[int, list[Any]]:

@@ -362,7 +362,7 @@ def test_a_quick_start_leaves_options_of_the_user(
     if own:
         monkeypatch.setenv(name, own)
     with quick_start():
-        # Of two options the last one counts.
+        # The last one of two options counts.
         assert os.environ[name].split()[1:] == ([own] if own else [])
     assert os.environ.get(name) == own
 

@@ -1,4 +1,4 @@
-"""What every provider does under the same faults: the tables of docs/faults.md.
+"""Every provider under the same faults: the tables of docs/faults.md.
 
 ``python -m support.spark.fault_report`` runs the query on each provider, with each fault, and
 writes what it found to ``tests/spark/faults.json``. ``--tables`` only makes the tables again.

@@ -1,4 +1,4 @@
-"""What may happen to a file of a checkpoint, and the files to which it may happen."""
+"""Faults of files of a checkpoint, and the files that may have them."""
 
 from __future__ import annotations
 

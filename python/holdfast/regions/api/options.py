@@ -103,8 +103,8 @@ class PipelineOptions:
         Drop state of the checkpoint that no operator declares any more, from the next checkpoint
         on. Otherwise the start refuses it.
     on_rows_after_finish : {"fail", "restart"}, default "fail"
-        What rows do that come for a region whose data has ended: they end the query with an error,
-        or begin the region anew, without state.
+        Treatment of rows that come for a region whose data has ended: they end the query with an
+        error, or begin the region anew, without state.
     region_threads : int, default 4
         The most regions of one task that make progress at the same time. One, unless that takes
         long: Python computes in one thread at a time, and threads that wait for each other cost

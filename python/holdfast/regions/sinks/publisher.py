@@ -15,7 +15,7 @@ from holdfast.regions.sinks.sink import TwoPhaseSink, sink_name
 
 
 class Publishes(Protocol):
-    """What the driver does with staged output, by checkpoint."""
+    """Publishes staged output on the driver, checkpoint by checkpoint."""
 
     def commit(self, checkpoint: int, staged: Iterable[Staged]) -> None:
         """Publish the staged output of a checkpoint's healthy regions; may be repeated (R81)."""

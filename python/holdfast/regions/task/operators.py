@@ -101,7 +101,7 @@ class OperatorContext:
         ValueError
             If the pipeline has no `on_bad_row`: the region fails, and its rows come again.
         TypeError, RuntimeError
-            As in `emit`.
+            In the same cases as `emit`.
         """
         self.sides.reject(rows, reason)
 

@@ -29,7 +29,7 @@ public final class EndOfInput extends MultiBatchExecutor {
   private static final long serialVersionUID = 1L;
   private static final Logger LOG = LoggerFactory.getLogger(EndOfInput.class);
 
-  /** Whether the query ends after one batch. */
+  /** True if the query ends after one batch. */
   private final boolean once;
 
   private final Path checkpoint;
