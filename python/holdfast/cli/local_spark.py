@@ -55,11 +55,21 @@ def session(
             spark.stop()
 
 
-def reason(error: Any) -> str:
-    """Return what a Java exception says: the message of its first cause."""
-    cause = error.java_exception
-    while cause.getCause() is not None:
-        cause = cause.getCause()
-    name: str = cause.getClass().getSimpleName()
-    said: str | None = cause.getMessage()
-    return f"{name}: {said}"
+@contextmanager
+def java_errors() -> Iterator[None]:
+    """Raise what Java throws in the block as OSError, with the message of its first cause.
+
+    PySpark turns some exceptions of Java, such as IllegalArgumentException, into its own.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JJavaError, PySparkException) as error:
+        cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+        if cause is None:
+            raise OSError(str(error)) from None
+        while cause.getCause() is not None:
+            cause = cause.getCause()
+        raise OSError(f"{cause.getClass().getSimpleName()}: {cause.getMessage()}") from None

@@ -182,18 +182,14 @@ def purgeable(folder: AnyPath) -> list[int]:
 
 def purge(spark: Any, folder: AnyPath, batches: Sequence[int], *, yes: bool) -> dict[str, Any]:
     """Delete the files that adoptions recorded, or only count them."""
-    from py4j.protocol import Py4JJavaError
-
     conf = spark._jsparkSession.sessionState().newHadoopConf()
     found = []
-    try:
+    with local_spark.java_errors():
         for batch in batches:
             name = absolute(folder).spark_name
             files = spark._jvm.io.holdfast.spark.moves.OldFiles(name, batch, conf)
             files.purge(yes)
             found.append({"batch": batch, "files": files.count(), "bytes": files.bytes()})
-    except Py4JJavaError as error:
-        raise OSError(local_spark.reason(error)) from None
     return {"purged": yes, "adoptions": found}
 
 
@@ -293,10 +289,8 @@ def move(spark: Any, plan: Plan, *, yes: bool) -> dict[str, Any]:
     dict
         The document that ``--json`` prints.
     """
-    from py4j.protocol import Py4JJavaError
-
     base = plan.base
-    try:
+    with local_spark.java_errors():
         copy = spark._jvm.io.holdfast.spark.moves.StateCopy(
             spark._jsparkSession,
             absolute(plan.folder).spark_name,
@@ -314,8 +308,6 @@ def move(spark: Any, plan: Plan, *, yes: bool) -> dict[str, Any]:
         else:
             operators = json.loads(copy.run(False))
             ms = _extrapolate(operators) // spark.sparkContext.defaultParallelism
-    except Py4JJavaError as error:
-        raise OSError(local_spark.reason(error)) from None
     return documents.of_move(plan.number, base.provider, plan.provider, operators, ms=ms, moved=yes)
 
 

@@ -131,14 +131,10 @@ def _require_free(folder: AnyPath, logs: Logs, wanted: int) -> None:
 @contextmanager
 def _job(spark: Any, folder: AnyPath, logs: Logs, wanted: int) -> Iterator[Any]:
     """Open Spark's part of the command."""
-    from py4j.protocol import Py4JJavaError
-
-    try:
+    with local_spark.java_errors():
         yield spark._jvm.io.holdfast.spark.moves.Repartition(
             spark._jsparkSession,
             absolute(folder).spark_name,
             publishing.of_java(spark, logs.newest),
             wanted,
         )
-    except Py4JJavaError as error:
-        raise OSError(local_spark.reason(error)) from None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from holdfast.cli import moves
+from holdfast.cli import local_spark, moves
 from holdfast.regions.files.paths import any_folder
 from support import commands
 from support.spark.cases import CASES
@@ -454,3 +455,18 @@ def test_commands_run_on_the_executors_of_a_cluster(spark: SparkSession, tmp_pat
     query.go_on()
     move("leave", "--to", "rocksdb")
     query.go_on(lambda: query.run_old(query.checkpoint, query.rows))
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        pytest.param("java.lang.Class.forName", "ClassNotFoundException: none", id="java"),
+        pytest.param("java.lang.Integer.parseInt", "NumberFormatException: .*none", id="pyspark"),
+    ],
+)
+def test_errors_of_java_are_errors_of_the_command(
+    spark: SparkSession, name: str, error: str
+) -> None:
+    call = attrgetter(name)(spark._jvm)
+    with pytest.raises(OSError, match=error), local_spark.java_errors():
+        call("none")
