@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, Final, Literal
+
+_PART: Final = re.compile(
+    r"(\d+)\s*(week|day|hour|minute|second|millisecond|microsecond)s?\s*", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,23 @@ def require_share(option: str, value: object) -> float:
     if not 0 < share <= 1:
         raise not_allowed(option, value, "a number above 0 and at most 1")
     return share
+
+
+def duration(option: str, value: object) -> timedelta:
+    """Return a time of at least 0, given as a timedelta or as text in Spark's form: ``"1 hour"``.
+
+    Raises
+    ------
+    ValueError
+        If it is something else.
+    """
+    if isinstance(value, str) and value.strip() and not _PART.sub("", value).strip():
+        parts = [(f"{unit.lower()}s", int(number)) for number, unit in _PART.findall(value)]
+        with suppress(OverflowError):
+            return sum((timedelta(**{unit: number}) for unit, number in parts), timedelta())
+    elif isinstance(value, timedelta) and value >= timedelta():
+        return value
+    raise not_allowed(option, value, 'a timedelta of at least 0, or a text such as "10 minutes"')
 
 
 def require_duration(option: str, value: object, *, zero: bool) -> None:

@@ -320,6 +320,18 @@ def test_timestamps_and_literals_pass_in_any_time_zone(spark: SparkSession, tmp_
     assert all(row["at"].timestamp() == row["id"] and row["one"] == 1 for row in rows)
 
 
+def test_a_watermark_takes_the_schema_of_the_stream(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.createDataFrame([("bern", 100), ("bern", 90), ("bern", 89)], "site string, s long")
+    timed = rows.select("site", F.timestamp_seconds("s").alias("time"), "s").coalesce(1)
+    timed.write.parquet(str(tmp_path / "in"))
+    with settings(spark, {"spark.sql.session.timeZone": "Asia/Kathmandu"}):
+        stream = spark.readStream.schema(timed.schema).parquet(str(tmp_path / "in"))
+        pipeline = holdfast.regional(stream, region_by="site").with_watermark("time", "10 seconds")
+        writer = pipeline.write_parquet(tmp_path / "out")
+        writer.start(tmp_path / "ckpt", trigger={"availableNow": True}).awaitTermination()
+    assert [row["s"] for row in rows_in(tmp_path / "out")] == [100, 90]
+
+
 def rows_in(path: Path) -> list[dict[str, Any]]:
     return pq.read_table(path).to_pylist()
 

@@ -136,6 +136,10 @@ IN_ORDER = {
         Step("pasted", "import json\nimport os\nimport shutil", everywhere=True),
         Step("printed", "100000 5", everywhere=True),
     ),
+    "docs/regional/event-time.md": (
+        Step("program", "from datetime import datetime, timedelta", "late.py", everywhere=True),
+        Step("printed", "2 on time bern 12:00 20.5", everywhere=True),
+    ),
     "docs/regional/side-outputs.md": (
         Step("pasted", "class Alarms(holdfast.Operator):", everywhere=True),
         Step("printed", "plausible 99", everywhere=True),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Final, NoReturn
 
 import pyarrow as pa
 import pyarrow.types as pat
 
-from holdfast._checks import whole_number
+from holdfast._checks import duration, whole_number
 from holdfast.regions.api.chain import Chain, ChosenOutput
 from holdfast.regions.api.destinations import Written
 from holdfast.regions.api.writer import RegionalWriter
@@ -25,6 +26,7 @@ from holdfast.regions.protocol.orders import StagePlan, instance_name
 from holdfast.regions.sinks.destination import Destination
 from holdfast.regions.splits import FileSplits
 from holdfast.regions.task.operators import Operator
+from holdfast.regions.task.watermark import WATERMARK, Watermark
 
 _SIDE_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
 
@@ -178,13 +180,7 @@ class RegionalPipeline(Written[RegionalWriter]):
         ValueError
             If there is no such side output, or it has no such column.
         """
-        found = next((one for one in self._chain.sides if one.name == side), None)
-        if found is None:
-            known = ", ".join(one.name for one in self._chain.sides) or "none"
-            raise ValueError(
-                f"on_bad_row({side!r}): there is no such side output (declared: {known}); declare "
-                f"it first, with .side({side!r}, schema=...)"
-            )
+        found = self._side(side, of="on_bad_row")
         if "reason" not in found.schema.names or not pat.is_string(
             found.schema.field("reason").type
         ):
@@ -193,6 +189,83 @@ class RegionalPipeline(Written[RegionalWriter]):
                 "columns of the rows that are rejected"
             )
         return RegionalPipeline(replace(self._chain, bad_rows=side))
+
+    def with_watermark(
+        self, column: str, delay: timedelta | str, *, late: str | None = None, schema: Any = None
+    ) -> RegionalPipeline:
+        """Give each region a watermark, and hold back rows that come too late for it.
+
+        The watermark of a region is the newest event time of its rows so far, minus `delay`. It is
+        state of the region and needs no other region. Rows behind it are late. Spark's
+        ``withWatermark``, whose watermark is the same one for all partitions.
+
+        Parameters
+        ----------
+        column : str
+            Event times of the rows: a timestamp. Rows without one are never late.
+        delay : datetime.timedelta or str
+            A text is a number and a unit, from ``microseconds`` to ``weeks``, or several of them.
+        late : str, optional
+            Side output for late rows, declared before, with the columns of the rows. By default
+            late rows are dropped. The metric ``late_rows`` counts them in both cases.
+        schema : pyarrow.Schema, pyspark.sql.types.StructType or str, optional
+            Schema of the rows, in the forms that `apply` takes. Needed only for a pipeline that is
+            given rows, in front of its first operator.
+
+        Raises
+        ------
+        ValueError
+            If there is no such column or side output, or the pipeline has a watermark already, or
+            nothing tells the schema of the rows, or `delay` is no such time.
+        TypeError
+            If the column is no timestamp.
+
+        Examples
+        --------
+        >>> pipeline = holdfast.regional(readings, region_by="device").with_watermark(
+        ...     "time", "10 minutes"
+        ... )
+        """
+        if any(one.name == WATERMARK for one in self._chain.operators):
+            raise ValueError("the pipeline has a watermark, or an operator of that name, already")
+        delay_us = duration("delay", delay) // timedelta(microseconds=1)
+        rows = self._rows(schema)
+        if column not in rows.names:
+            raise ValueError(
+                f"with_watermark({column!r}): the rows have the columns {', '.join(rows.names)}"
+            )
+        if not pat.is_timestamp(kind := rows.field(column).type):
+            raise TypeError(f"with_watermark({column!r}) needs a timestamp, and {column} is {kind}")
+        if late is not None:
+            there = self._side(late, of="late").schema.names
+            if sorted(there) != sorted(rows.names):
+                raise ValueError(
+                    f"the side output {late!r} has the columns {', '.join(there)}, and late rows "
+                    f"have the columns {', '.join(rows.names)}"
+                )
+        return self.apply(Watermark(column, delay_us, late or ""), schema=rows, name=WATERMARK)
+
+    def _rows(self, schema: Any) -> pa.Schema:
+        """Return the schema of the rows of the next operator."""
+        source, before = self._chain.source, self._chain.operators
+        if before:
+            return before[-1].schema
+        if source is not None:
+            return normal_schema(arrow_schema(source.schema))
+        if schema is None:
+            raise ValueError("a pipeline that is given rows needs their schema: schema=...")
+        return normal_schema(arrow_schema(schema))
+
+    def _side(self, name: str, *, of: str) -> ChosenOutput:
+        """Return a side output that was declared before."""
+        found = next((one for one in self._chain.sides if one.name == name), None)
+        if found is None:
+            known = ", ".join(one.name for one in self._chain.sides) or "none"
+            raise ValueError(
+                f"{of}={name!r}: there is no such side output (declared: {known}); declare it "
+                f"first, with .side({name!r}, schema=...)"
+            )
+        return found
 
     def start(self, *_: object, **__: object) -> NoReturn:
         """Raise an error: the pipeline has no sink yet, and `RegionalWriter.start` starts it.

@@ -1,0 +1,73 @@
+"""The watermark of a region: how far its event time has come, and which rows are late."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.regions.task.operators import Batches, Operator, OperatorContext
+
+#: Name of the operator, for its state and metrics.
+WATERMARK: Final = "watermark"
+
+#: Rows that come too late, in its metrics.
+LATE_ROWS: Final = "late_rows"
+
+#: Microseconds before all event times; the longest delay below it is still in 64 bits.
+_BEGINNING: Final = np.iinfo(np.int64).min // 2
+
+
+class Watermark(Operator):
+    """Holds back late rows: their event time is behind the newest so far by more than a delay.
+
+    The newest event time is that of all earlier rows of the region, in the order of the source. So
+    it depends on nothing but these rows: not on batches, on checkpoints or on other regions. It
+    never goes back. A region that owes rows has it as it was in front of them. Flink's
+    ``forBoundedOutOfOrderness``, with a watermark behind every row.
+
+    Parameters
+    ----------
+    column : str
+        Has the event times, of Arrow's type timestamp. Rows without one are never late.
+    delay_us : int
+        Microseconds.
+    late : str
+        Side output for late rows; empty: they are dropped. The counter ``late_rows`` has both.
+    """
+
+    region_safe = True
+
+    def __init__(self, column: str, delay_us: int, late: str) -> None:
+        self._column = column
+        self._delay_us = delay_us
+        self._late = late
+
+    def open(self, ctx: OperatorContext) -> None:
+        """Declare the newest event time, in microseconds since 1970."""
+        self._ctx = ctx
+        self._newest = ctx.state.array("newest", shape=1, dtype="int64", fill=int(_BEGINNING))
+        self._late_rows = ctx.metrics.counter(LATE_ROWS)
+
+    def process(self, batch: pa.RecordBatch) -> Batches:
+        """Return the rows that are not late."""
+        times = _microseconds(batch.column(self._column))
+        before = np.array([int(self._newest[0])], dtype=np.int64)
+        newest = np.maximum.accumulate(np.concatenate((before, times)))
+        late = times < newest[:-1] - self._delay_us
+        late &= times > _BEGINNING
+        self._newest[0] = newest[-1]
+        count = int(np.count_nonzero(late))
+        if not count:
+            return batch
+        self._late_rows.inc(count)
+        if self._late:
+            self._ctx.emit(self._late, batch.filter(pa.array(late)))
+        return batch.filter(pa.array(~late))
+
+
+def _microseconds(times: pa.Array) -> Any:
+    """Return event times as microseconds since 1970; `_BEGINNING` where there is none."""
+    us = times.cast(pa.timestamp("us", times.type.tz), safe=False).cast(pa.int64())
+    return us.fill_null(int(_BEGINNING)).to_numpy(zero_copy_only=False)

@@ -1,0 +1,211 @@
+"""Watermarks of regions, and the rows that come too late for them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import holdfast as hf
+from support.regional.hooks import Hooked, Hooks
+
+REGIONS = ["bern", "oslo", "riga"]
+READINGS = pa.schema(
+    [("region", pa.string()), ("id", pa.int64()), ("time", pa.timestamp("us", "UTC"))]
+)
+DELAY = timedelta(seconds=10)
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+
+Row = tuple[str, int, "datetime | None"]
+
+
+class Passes(Hooked, hf.Operator):
+    """Passes rows on, or fails."""
+
+    region_safe = True
+
+    def open(self, ctx: hf.OperatorContext) -> None:
+        self.region = ctx.region
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self.before(batch)
+        yield batch
+
+
+class Ids(hf.Operator):
+    """Drops the time of rows."""
+
+    region_safe = True
+
+    def process(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.select(["region", "id"])
+
+
+def readings(seed: int, batches: int) -> list[list[Row]]:
+    """Rows whose event times rise and waver; one in twenty has none."""
+    chance = random.Random(seed)  # noqa: S311
+    ids = iter(range(1_000_000))
+
+    def row(batch: int) -> Row:
+        time = BEGIN + timedelta(seconds=8 * batch + chance.randint(-15, 15))
+        return chance.choice(REGIONS), next(ids), None if chance.random() < 0.05 else time
+
+    return [[row(batch) for _ in range(20)] for batch in range(batches)]
+
+
+def on_time(rows: Sequence[Row], delay: timedelta = DELAY) -> tuple[list[int], list[int]]:
+    """Ids of rows that are on time and of those that are late, row by row."""
+    newest: dict[str, datetime] = {}
+    kept: list[int] = []
+    late: list[int] = []
+    for region, row_id, time in rows:
+        is_late = time is not None and region in newest and time < newest[region] - delay
+        (late if is_late else kept).append(row_id)
+        if time is not None:
+            newest[region] = max(time, newest.get(region, time))
+    return kept, late
+
+
+def partitions(rows: Sequence[Row], slices: int = 1) -> list[list[pa.Table]]:
+    """One partition for each region, whose rows come in so many tables."""
+    split = []
+    for region in REGIONS:
+        own = [row for row in rows if row[0] == region]
+        table = pa.Table.from_pydict(
+            dict(zip(READINGS.names, zip(*own, strict=True), strict=True))
+            if own
+            else {name: [] for name in READINGS.names},
+            schema=READINGS,
+        )
+        step = -(-max(1, len(own)) // slices)
+        split.append([table.slice(at, step) for at in range(0, max(1, len(own)), step)])
+    return split
+
+
+def ids_in(folder: Path) -> list[int]:
+    return sorted(pq.read_table(folder).column("id").to_pylist())
+
+
+def writer_of(path: Path, hooks: Hooks | None = None) -> hf.RegionalWriter:
+    return (
+        hf.regional(region_by="region")
+        .side("late", schema=READINGS)
+        .write_parquet(path / "late")
+        .with_watermark("time", "10 seconds", late="late", schema=READINGS)
+        .apply(Passes(hooks), schema=READINGS)
+        .write_parquet(path / "out")
+    )
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_late_rows_depend_on_the_rows_of_the_region_alone(
+    seed: int, tmp_path: Path, hooks: Hooks
+) -> None:
+    batches = readings(seed, batches=12)
+    chance = random.Random(seed)  # noqa: S311
+    fell_back = 0
+    options: dict[str, Any] = {"max_consecutive_failures": 99, "max_failure_ratio": 1.0}
+    if seed % 2:
+        # Barriers overtake rows, so regions owe some.
+        options["aligned_timeout"] = timedelta(0)
+    for first in range(0, len(batches), 4):
+        with writer_of(tmp_path, hooks).open_local(tmp_path / "ckpt", **options) as query:
+            for number in range(first, first + 4):
+                hooks.calm()
+                if number % 4:
+                    hooks.fail_for(chance.choice(REGIONS), range(1_000_000))
+                query.run_batch(partitions(batches[number], slices=3), batch_id=number)
+                fell_back += len(query.latest.failed)
+            hooks.calm()
+            query.run_batch([], batch_id=first + 3)
+            if first + 4 == len(batches):
+                query.finish()
+    kept, late = on_time([row for batch in batches for row in batch])
+    assert late
+    assert fell_back
+    assert ids_in(tmp_path / "late") == sorted(late)
+    assert ids_in(tmp_path / "out") == sorted(kept)
+
+
+def test_rows_that_are_dropped_are_counted(tmp_path: Path) -> None:
+    (rows,) = readings(1, batches=1)
+    pipeline = hf.regional(region_by="region").with_watermark("time", DELAY, schema=READINGS)
+    with pipeline.write_parquet(tmp_path / "out").open_local(tmp_path / "ckpt") as query:
+        query.run_batch(partitions(rows))
+        counted = query.metrics().operators["watermark"].counters["late_rows"]
+    kept, late = on_time(rows)
+    assert counted == len(late) > 0
+    assert ids_in(tmp_path / "out") == sorted(kept)
+
+
+@pytest.mark.parametrize(
+    ("kind", "unit"),
+    [
+        (pa.timestamp("s"), 1),
+        (pa.timestamp("ms", "Europe/Bern"), 10**3),
+        (pa.timestamp("ns"), 10**9),
+    ],
+)
+def test_timestamps_of_every_unit(kind: pa.DataType, unit: int, tmp_path: Path) -> None:
+    schema = pa.schema([("region", pa.string()), ("id", pa.int64()), ("time", kind)])
+    seconds = [100, 90, 89, 101, 91, 90]
+    times = pa.array([one * unit for one in seconds]).cast(kind)
+    rows = pa.table([["bern"] * 6, range(6), times], schema=schema)
+    pipeline = hf.regional(region_by="region").with_watermark("time", DELAY, schema=schema)
+    writer = pipeline.apply(Ids(), schema=READINGS.remove(2)).write_parquet(tmp_path / "out")
+    with writer.open_local(tmp_path / "ckpt") as query:
+        query.run_batch([[rows]])
+    assert ids_in(tmp_path / "out") == [0, 1, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("at", DELAY), "the rows have the columns region, id, time"),
+        (("time", "soon"), "delay='soon' is not allowed: expected a timedelta of at least 0, or"),
+        (("time", "1 hour and"), "is not allowed"),
+        (("time", ""), "is not allowed"),
+        (("time", timedelta(seconds=-1)), "is not allowed"),
+        (("time", f"{10**12} weeks"), "is not allowed"),
+    ],
+)
+def test_what_cannot_be_a_watermark(arguments: tuple[str, Any], error: str) -> None:
+    with pytest.raises(ValueError, match=error):
+        hf.regional(region_by="region").with_watermark(*arguments, schema=READINGS)
+
+
+def test_a_watermark_needs_timestamps_of_known_rows_once() -> None:
+    pipeline = hf.regional(region_by="region")
+    with pytest.raises(TypeError, match="needs a timestamp, and id is int64"):
+        pipeline.with_watermark("id", DELAY, schema=READINGS)
+    with pytest.raises(ValueError, match=r"needs their schema: schema=\.\.\."):
+        pipeline.with_watermark("time", DELAY)
+    with pytest.raises(ValueError, match="the pipeline has a watermark"):
+        pipeline.with_watermark("time", DELAY, schema=READINGS).with_watermark("time", DELAY)
+
+
+def test_late_rows_need_a_side_output_with_their_columns(tmp_path: Path) -> None:
+    pipeline = hf.regional(region_by="region")
+    with pytest.raises(ValueError, match=r"late='late': there is no such side output"):
+        pipeline.with_watermark("time", DELAY, late="late", schema=READINGS)
+    other = pipeline.side("late", schema=READINGS.remove(1)).write_parquet(tmp_path)
+    with pytest.raises(ValueError, match="has the columns region, time, and late rows have"):
+        other.with_watermark("time", DELAY, late="late", schema=READINGS)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("10 minutes", 600), ("1 hour 30 Minutes", 5400), ("2days", 172_800)]
+)
+def test_delays_in_words(text: str, seconds: int, tmp_path: Path) -> None:
+    times = [BEGIN, BEGIN - timedelta(seconds=seconds), BEGIN - timedelta(seconds=seconds + 1)]
+    rows = pa.table([["bern"] * 3, range(3), times], schema=READINGS)
+    pipeline = hf.regional(region_by="region").with_watermark("time", text, schema=READINGS)
+    with pipeline.write_parquet(tmp_path / "out").open_local(tmp_path / "ckpt") as query:
+        query.run_batch([[rows]])
+    assert ids_in(tmp_path / "out") == [0, 1]
