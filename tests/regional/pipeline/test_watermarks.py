@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +20,7 @@ REGIONS = ["bern", "oslo", "riga"]
 READINGS = pa.schema(
     [("region", pa.string()), ("id", pa.int64()), ("time", pa.timestamp("us", "UTC"))]
 )
+COUNTS = pa.schema([("region", pa.string()), ("minute", pa.string()), ("rows", pa.int64())])
 DELAY = timedelta(seconds=10)
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -45,6 +47,51 @@ class Ids(hf.Operator):
 
     def process(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch.select(["region", "id"])
+
+
+class Windows(Hooked, hf.Operator):
+    """Counts the rows of each minute, and puts a minute out once it is complete."""
+
+    region_safe = True
+
+    def open(self, ctx: hf.OperatorContext) -> None:
+        self.region = ctx.region
+        self.counts = ctx.state.value("counts", {})
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        self.before(batch)
+        for time in batch.column("time").to_pylist():
+            if time is not None:
+                minute = f"{time:%F %H:%M}"
+                self.counts.value[minute] = self.counts.value.get(minute, 0) + 1
+
+    def on_watermark(self, watermark: datetime) -> pa.RecordBatch:
+        return self.taken(f"{watermark:%F %H:%M}")
+
+    def on_end_of_data(self) -> pa.RecordBatch:
+        return self.taken("~")
+
+    def taken(self, before: str) -> pa.RecordBatch:
+        done = sorted(minute for minute in self.counts.value if minute < before)
+        counts = [self.counts.value.pop(minute) for minute in done]
+        return pa.RecordBatch.from_arrays([[self.region] * len(done), done, counts], schema=COUNTS)
+
+
+class InOrder(hf.Operator):
+    """Passes rows on, unless one is of a minute that was complete before."""
+
+    region_safe = True
+
+    def open(self, ctx: hf.OperatorContext) -> None:
+        self.complete = ctx.state.value("complete", "")
+
+    def process(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        assert min(batch.column("minute").to_pylist()) >= self.complete.value
+        return batch
+
+    def on_watermark(self, watermark: datetime) -> None:
+        assert f"{watermark:%F %H:%M}" >= self.complete.value
+        self.complete.value = f"{watermark:%F %H:%M}"
 
 
 def readings(seed: int, batches: int) -> list[list[Row]]:
@@ -92,6 +139,10 @@ def ids_in(folder: Path) -> list[int]:
     return sorted(pq.read_table(folder).column("id").to_pylist())
 
 
+def counts_in(folder: Path) -> list[tuple[str, str, int]]:
+    return sorted(tuple(row.values()) for row in pq.read_table(folder).to_pylist())
+
+
 def writer_of(path: Path, hooks: Hooks | None = None) -> hf.RegionalWriter:
     return (
         hf.regional(region_by="region")
@@ -103,10 +154,8 @@ def writer_of(path: Path, hooks: Hooks | None = None) -> hf.RegionalWriter:
     )
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_late_rows_depend_on_the_rows_of_the_region_alone(
-    seed: int, tmp_path: Path, hooks: Hooks
-) -> None:
+def run_troubled(writer: hf.RegionalWriter, path: Path, hooks: Hooks, seed: int) -> list[Row]:
+    """Runs batches of which regions fail, and between which the pipeline starts again."""
     batches = readings(seed, batches=12)
     chance = random.Random(seed)  # noqa: S311
     fell_back = 0
@@ -115,7 +164,7 @@ def test_late_rows_depend_on_the_rows_of_the_region_alone(
         # Barriers overtake rows, so regions owe some.
         options["aligned_timeout"] = timedelta(0)
     for first in range(0, len(batches), 4):
-        with writer_of(tmp_path, hooks).open_local(tmp_path / "ckpt", **options) as query:
+        with writer.open_local(path, **options) as query:
             for number in range(first, first + 4):
                 hooks.calm()
                 if number % 4:
@@ -126,11 +175,44 @@ def test_late_rows_depend_on_the_rows_of_the_region_alone(
             query.run_batch([], batch_id=first + 3)
             if first + 4 == len(batches):
                 query.finish()
-    kept, late = on_time([row for batch in batches for row in batch])
-    assert late
     assert fell_back
+    return [row for batch in batches for row in batch]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_late_rows_depend_on_the_rows_of_the_region_alone(
+    seed: int, tmp_path: Path, hooks: Hooks
+) -> None:
+    rows = run_troubled(writer_of(tmp_path, hooks), tmp_path / "ckpt", hooks, seed)
+    kept, late = on_time(rows)
+    assert late
     assert ids_in(tmp_path / "late") == sorted(late)
     assert ids_in(tmp_path / "out") == sorted(kept)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_windows_come_out_once_when_they_are_complete(
+    seed: int, tmp_path: Path, hooks: Hooks
+) -> None:
+    writer = (
+        hf.regional(region_by="region")
+        .with_watermark("time", DELAY, schema=READINGS)
+        .apply(Windows(hooks), schema=COUNTS)
+        .apply(InOrder(), schema=COUNTS)
+        .write_parquet(tmp_path / "out")
+    )
+    rows = run_troubled(writer, tmp_path / "ckpt", hooks, seed)
+    kept = set(on_time(rows)[0])
+    counts = Counter(
+        (region, f"{time:%F %H:%M}") for region, row_id, time in rows if time and row_id in kept
+    )
+    newest = {at: max(time for region, _, time in rows if time and region == at) for at in REGIONS}
+    complete = {at: f"{time - DELAY:%F %H:%M}" for at, time in newest.items()}
+    expected = [(*key, rows) for key, rows in sorted(counts.items())]
+    assert counts_in(tmp_path / "out") == [row for row in expected if row[1] < complete[row[0]]]
+    with writer.open_local(tmp_path / "ckpt") as query:
+        query.end_of_data()
+    assert counts_in(tmp_path / "out") == expected
 
 
 def test_rows_that_are_dropped_are_counted(tmp_path: Path) -> None:

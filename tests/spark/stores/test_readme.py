@@ -136,10 +136,6 @@ IN_ORDER = {
         Step("pasted", "import json\nimport os\nimport shutil", everywhere=True),
         Step("printed", "100000 5", everywhere=True),
     ),
-    "docs/regional/event-time.md": (
-        Step("program", "from datetime import datetime, timedelta", "late.py", everywhere=True),
-        Step("printed", "2 on time bern 12:00 20.5", everywhere=True),
-    ),
     "docs/regional/side-outputs.md": (
         Step("pasted", "class Alarms(holdfast.Operator):", everywhere=True),
         Step("printed", "plausible 99", everywhere=True),
@@ -201,6 +197,12 @@ _OF_ATTEMPTS = r"(?<=\d) \S+ \S+ \S+$"  # files, bytes and times of a history
 
 #: The blocks of the documents that begin in an empty folder and in a new Python session.
 ON_THEIR_OWN = {
+    "docs/regional/event-time.md": (
+        Step("pasted", "from datetime import datetime, timedelta"),
+        Step("printed", "2 on time bern 12:00 20.5"),
+        Step("pasted", "class QuarterHours(holdfast.Operator):"),
+        Step("printed", "3 mean bern 12:00 20.5"),
+    ),
     "docs/tutorials/failing-region.md": (
         Step("pasted", "import time\nfrom pathlib"),
         Step("pasted", "import numpy as np\nfrom pyspark"),

@@ -243,7 +243,8 @@ class RegionalPipeline(Written[RegionalWriter]):
                     f"the side output {late!r} has the columns {', '.join(there)}, and late rows "
                     f"have the columns {', '.join(rows.names)}"
                 )
-        return self.apply(Watermark(column, delay_us, late or ""), schema=rows, name=WATERMARK)
+        operator = Watermark(column, delay_us, late or "", has_zone=kind.tz is not None)
+        return self.apply(operator, schema=rows, name=WATERMARK)
 
     def _rows(self, schema: Any) -> pa.Schema:
         """Return the schema of the rows of the next operator."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.regions.graph.attempt import Attempt, Instance
 from holdfast.regions.graph.channel import Channel
@@ -192,6 +192,21 @@ class RegionGraph:
         self._used = True
         with self._lost_on_error():
             self._source.send(batch)
+
+    def call(self, stage: str, call: Callable[[Any], Iterable[pa.RecordBatch]]) -> None:
+        """Let the instances of a stage put out rows that no input asks for.
+
+        Raises
+        ------
+        RuntimeError
+            If the graph is lost.
+        """
+        self._require_intact()
+        self._used = True
+        with self._lost_on_error():
+            for instance in self._instances:
+                if instance.key[0] == stage:
+                    self._emit(instance, call(instance.operator))
 
     def end(self) -> None:
         """End the source behind everything fed so far (R54, R61); repeating it does nothing.

@@ -6,6 +6,7 @@ import contextvars
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from itertools import chain
 from typing import Any, Final, TypeVar
@@ -25,7 +26,8 @@ from holdfast.regions.task.metrics import Meter
 from holdfast.regions.task.operators import Batches, Operator, OperatorContext
 from holdfast.regions.task.own_memory import OwnMemory
 from holdfast.regions.task.shared_states import SHARED
-from holdfast.regions.task.side_rows import SideRows
+from holdfast.regions.task.side_rows import AT_WORK, SideRows
+from holdfast.regions.task.watermark import Watermark
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -124,6 +126,21 @@ class OperatorInstance(AtWork):
         produced = self._timed(partial(self._operator.process, batch))
         return self._checked("process", produced, given=batch)
 
+    @property
+    def hears_watermark(self) -> bool:
+        """True if the operator does something at a watermark."""
+        return type(self._operator).on_watermark is not Operator.on_watermark
+
+    def watermark(self) -> datetime | None:
+        """Return the watermark of the region, if the operator is the one that has it."""
+        return self._operator.now() if isinstance(self._operator, Watermark) else None
+
+    def on_watermark(self, watermark: datetime) -> Iterator[pa.RecordBatch]:
+        """Run the operator on the watermark of the region."""
+        self._sides.given = None
+        produced = self._timed(partial(self._operator.on_watermark, watermark))
+        return self._checked("on_watermark", produced, given=None)
+
     def end_of_data(self) -> Iterator[pa.RecordBatch]:
         """Flush the rows that the operator holds back."""
         self._sides.given = None
@@ -185,9 +202,7 @@ class OperatorInstance(AtWork):
 
     def _finish(self) -> None:
         if not self._sides.open:
-            raise RuntimeError(
-                f"{self.where} may call finish() in process(), on_event() and on_end_of_data()"
-            )
+            raise RuntimeError(f"{self.where} may call finish() in {AT_WORK}")
         if shared := self._state.kinds & SHARED:
             raise StateError(
                 f"{self.where} called finish(), and has {' and '.join(sorted(shared))} state: "
@@ -213,9 +228,8 @@ class OperatorInstance(AtWork):
             )
         if not self._sides.open:
             raise RuntimeError(
-                f"{self.where} may send events in process(), on_event() and on_end_of_data(): "
-                "open, close and notices of checkpoints may come any number of times, and so would "
-                "their events"
+                f"{self.where} may send events in {AT_WORK}: open, close and notices of "
+                "checkpoints may come any number of times, and so would their events"
             )
         require_event(event, f"an event of {self.where}")
         self._sent_bytes += len(event)

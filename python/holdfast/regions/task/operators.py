@@ -10,6 +10,8 @@ from holdfast.regions.task.metrics import MetricGroup
 from holdfast.regions.task.side_rows import SideRows
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import pyarrow as pa
 
     from holdfast.regions.coordinator import CheckpointInfo
@@ -63,7 +65,8 @@ class OperatorContext:
         """Give rows to a side output, which `RegionalPipeline.side` declares.
 
         They are published with the checkpoint that has the state of this moment, each once. Allowed
-        in `Operator.process`, `Operator.on_event` and `Operator.on_end_of_data`.
+        in `Operator.process`, `Operator.on_watermark`, `Operator.on_event` and
+        `Operator.on_end_of_data`.
 
         Parameters
         ----------
@@ -124,9 +127,8 @@ class OperatorContext:
         ValueError
             If it is too large, or the region sends more than 16 MiB in one batch.
         RuntimeError
-            If the operator has no coordinator, or is in none of `Operator.process`,
-            `Operator.on_event` and `Operator.on_end_of_data`: other methods may be called any
-            number of times.
+            If the operator has no coordinator, or it is called at another time than `emit` may be:
+            other methods may be called any number of times.
         """
         self._send_event(event)
 
@@ -247,6 +249,26 @@ class Operator(CheckpointListener):
             Rows with the schema given to ``apply``.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define process(batch)")
+
+    def on_watermark(self, watermark: datetime) -> Batches:
+        """Learn that no row on time is older than this; return rows that were waiting for it.
+
+        Called for operators behind `RegionalPipeline.with_watermark`, in each batch with rows of
+        the region, behind these rows. The same watermark may come again. It never goes back. No row
+        that comes later has an event time before it: a window that ends at the watermark, or
+        earlier, is complete. Flink's ``processWatermark``.
+
+        Parameters
+        ----------
+        watermark : datetime.datetime
+            In UTC if the event times are instants, else without a time zone.
+
+        Returns
+        -------
+        pyarrow.RecordBatch, pyarrow.Table, iterable of these, or None
+            The same as from `process`.
+        """
+        return None
 
     def on_event(self, event: bytes) -> None:
         """Take an event of the operator's coordinator, see `OperatorCoordinator`.

@@ -52,6 +52,7 @@ from holdfast.regions.task.output_at_work import OutputAtWork
 from holdfast.regions.task.shared_states import SharedStates
 from holdfast.regions.task.side_rows import SideRows
 from holdfast.regions.task.threads import RegionThread
+from holdfast.regions.task.watermark import WATERMARK
 
 
 class RegionRun:
@@ -120,6 +121,8 @@ class RegionRun:
         # Rows of a split are read again from its file.
         keeps_rows = plan.splits is None
         self.feed = RegionFeed(stored, self._owners, self._step_size, keeps_rows=keeps_rows)
+        # Operators that have not heard of the watermark in this attempt.
+        self._untold: deque[str] = deque()
         self._barrier_sent = False
         self._progressed = False
         self._outputs: dict[str, OutputAtWork] = {}
@@ -250,6 +253,8 @@ class RegionRun:
             return True
         graph = self._graph
         if self._barrier_is_due(graph, now_ms):
+            if self._tell_watermark(graph):
+                return True
             if ends := self._order.end_of_data or self._finishing:
                 # In front of the barrier, so that the snapshot holds the flushed state (R61).
                 graph.end()
@@ -302,6 +307,21 @@ class RegionRun:
             return not self.feed.has_events and self._overtakes(now_ms)
         return not graph.holds_rows() or self._is_late(now_ms)
 
+    def _tell_watermark(self, graph: RegionGraph) -> bool:
+        """Tell the next operator the watermark, behind all rows (R65); False if there is none.
+
+        Rows that the operator puts out go through the graph before the one behind it is told. If a
+        barrier overtakes these rows, the next attempt tells the rest.
+        """
+        if not self._untold or graph.holds_rows():
+            return False
+        watermark = next(iter(self._instances_of(WATERMARK))).watermark()
+        if watermark is None:
+            return False
+        stage = self._untold.popleft()
+        graph.call(stage, lambda instance: instance.on_watermark(watermark))
+        return True
+
     def _take_event(self) -> None:
         """Hand an event to its operator: the rows before it are through the whole graph."""
         event = self.feed.next_event()
@@ -338,6 +358,7 @@ class RegionRun:
             instance.begin(partial(self._lease, instance.name))
             for ended in self._order.ended:
                 instance.tell(ended, self.region, self._took_part)
+        self._untold.extend(self._behind_watermark())
         options = self._plan.options
         specs = []
         for stage, instances in zip(self._plan.stages, self._instances, strict=True):
@@ -373,6 +394,14 @@ class RegionRun:
             self.feed.owe_event(event)
         graph.restore(seen)
         self._graph = graph
+
+    def _behind_watermark(self) -> Iterable[str]:
+        """Names of the operators that want to hear of the watermark."""
+        names = [stage.name for stage in self._plan.stages]
+        if WATERMARK in names:
+            for name in names[names.index(WATERMARK) + 1 :]:
+                if any(one.hears_watermark for one in self._instances_of(name)):
+                    yield name
 
     def _restored(self, stage: Any, index: int) -> OperatorInstance:
         name = stage.instance_name(index)

@@ -13,6 +13,9 @@ from holdfast.regions.task.own_memory import OwnMemory
 if TYPE_CHECKING:
     from holdfast.regions.protocol.orders import PipelinePlan
 
+#: Calls of an operator that belong to a checkpoint: its state, its rows and its events do, too.
+AT_WORK = "process(), on_watermark(), on_event() and on_end_of_data()"
+
 #: Column of rejected rows that says why they were rejected.
 REASON = "reason"
 
@@ -52,8 +55,8 @@ class SideRows:
         """See `OperatorContext.emit`."""
         if not self.open:
             raise RuntimeError(
-                f"emit({side!r}, ...) is allowed in process(), on_event() and on_end_of_data(): at "
-                "other times nothing tells which checkpoint the rows belong to"
+                f"emit({side!r}, ...) is allowed in {AT_WORK}: at other times nothing tells which "
+                "checkpoint the rows belong to"
             )
         if side not in self._schemas:
             known = ", ".join(self._schemas) or "none"

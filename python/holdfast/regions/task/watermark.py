@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +15,8 @@ WATERMARK: Final = "watermark"
 
 #: Rows that come too late, in its metrics.
 LATE_ROWS: Final = "late_rows"
+
+_US: Final = timedelta(microseconds=1)
 
 #: Microseconds before all event times; the longest delay below it is still in 64 bits.
 _BEGINNING: Final = np.iinfo(np.int64).min // 2
@@ -35,14 +38,17 @@ class Watermark(Operator):
         Microseconds.
     late : str
         Side output for late rows; empty: they are dropped. The counter ``late_rows`` has both.
+    has_zone : bool
+        The event times are instants.
     """
 
     region_safe = True
 
-    def __init__(self, column: str, delay_us: int, late: str) -> None:
+    def __init__(self, column: str, delay_us: int, late: str, *, has_zone: bool) -> None:
         self._column = column
         self._delay_us = delay_us
         self._late = late
+        self._epoch = datetime(1970, 1, 1, tzinfo=UTC if has_zone else None)
 
     def open(self, ctx: OperatorContext) -> None:
         """Declare the newest event time, in microseconds since 1970."""
@@ -65,6 +71,17 @@ class Watermark(Operator):
         if self._late:
             self._ctx.emit(self._late, batch.filter(pa.array(late)))
         return batch.filter(pa.array(~late))
+
+    def now(self) -> datetime | None:
+        """Return the watermark: no row on time is older. None before the first event time."""
+        newest = int(self._newest[0])
+        if newest == _BEGINNING:
+            return None
+        # Event times of Arrow may lie outside the years that Python knows.
+        zone = self._epoch.tzinfo
+        first = (datetime.min.replace(tzinfo=zone) - self._epoch) // _US
+        last = (datetime.max.replace(tzinfo=zone) - self._epoch) // _US
+        return self._epoch + min(max(newest - self._delay_us, first), last) * _US
 
 
 def _microseconds(times: pa.Array) -> Any:
