@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
 
 from holdfast import SnapshotManager
-from holdfast.regions.coordinator import CoordinatorOptions, Staleness
+from holdfast.regions.coordinator import CoordinatorOptions, Staleness, idle
 from holdfast.regions.files.folders import CheckpointFolders
 from support.regional.coordinator_world import Rates, World, memory_folder, names
 
@@ -35,6 +35,7 @@ OPTIONS = st.builds(
     dropped_together=st.sampled_from([1, 1, 2, 4]),
     tolerable_failed_checkpoints=st.sampled_from([0, 1, 3, 50, 50, 50]),
     global_timeout_ms=st.sampled_from([0, 150, 3_000, 10**9]),
+    retire_idle_ms=st.sampled_from([None, None, 1, 80, 200, 400]),
 )
 RATES = st.builds(
     Rates,
@@ -51,6 +52,14 @@ RATES = st.builds(
     unaligned=RATE,
     lost_task=RATE,
 )
+
+
+@pytest.fixture(autouse=True)
+def few_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let regions retire in short histories."""
+    monkeypatch.setattr(idle, "LEAST_CHECKPOINTS", 2)
+
+
 QUICK = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 LONG = settings(QUICK, max_examples=10_000)
 
@@ -62,6 +71,7 @@ def every_rule_holds(
     rates: Rates,
     seed: int,
     with_source: bool,
+    on_retire: bool,
 ) -> None:
     with memory_folder() as folder:
         world = World(
@@ -72,6 +82,7 @@ def every_rule_holds(
             seed=seed,
             folder=folder,
             with_source=with_source,
+            on_retire=on_retire,
         )
         world.run()
     note(f"{len(world.oracle.log)} log entries, {world.failed_query}")
@@ -84,6 +95,7 @@ HISTORIES: dict[str, Any] = {
     "rates": RATES,
     "seed": st.integers(0, 2**32),
     "with_source": st.booleans(),
+    "on_retire": st.booleans(),
 }
 
 
@@ -112,6 +124,7 @@ PARTLY_DROPPED: dict[str, Any] = {
     ),
     "seed": 11,
     "with_source": True,
+    "on_retire": True,
 }
 
 
@@ -196,6 +209,7 @@ def test_managers_keep_exactly_the_segments_in_very_many_histories(**history: An
             lambda world: "global_timeout" in (world.failed_query or "")
         ),
         "lost tasks in regional checkpoints": lambda world: world.survived_lost_tasks > 0,
+        "regions that were retired": lambda world: world.retired > 0,
         "deletes that were refused": lambda world: world.refused_deletes > 0,
         "histories to the end": lambda world: world.failed_query is None,
     }.items(),
@@ -224,6 +238,7 @@ def test_histories_are_of_every_kind(what: str, seen: Callable[[World], bool]) -
                     max_region_staleness=Staleness(checkpoints=2),
                     tolerable_failed_checkpoints=1,
                     global_timeout_ms=200,
+                    retire_idle_ms=100,
                 ),
                 rates=rates,
                 seed=seed,

@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 
 from support import environment, preloadable, program
-from support.regional.pipeline_crash_job import BATCHES, FILES, FLUSHED, NONE, REGIONS
+from support.regional.pipeline_crash_job import (
+    BATCHES,
+    FILES,
+    FLUSHED,
+    LAST_ROWS,
+    NONE,
+    REGIONS,
+    STAYING,
+)
 from support.regional.pipelines import expected
 
 HERE = Path(__file__).parent
@@ -135,6 +143,24 @@ def test_death_at_the_end_of_data_loses_nothing_that_is_flushed_and_doubles_none
     ]
     states = {(seen["finished"], sum(row[1] == NONE for row in seen["rows"])) for seen in firsts}
     assert {(0, 0), (len(REGIONS), 0), (len(REGIONS), len(REGIONS))} <= states
+
+
+@some_or_all(step=47)
+def test_death_while_a_region_is_retired_publishes_its_last_rows_once(
+    crash_calls: Path, tmp_path: Path, step: int
+) -> None:
+    pipelines = disturbed("retire", "die_before", crash_calls, tmp_path, step=step)
+    wanted = sorted([*expected(STAYING), *LAST_ROWS])
+    for pipeline in pipelines:
+        for seen in pipeline["after"]:
+            rows = [tuple(row) for row in seen["rows"]]
+            assert len(set(rows)) == len(rows), "no row is doubled"
+            assert set(rows) <= set(wanted), "what can be read is right"
+        assert [tuple(row) for row in pipeline["after"][-1]["rows"]] == wanted
+        assert pipeline["after"][-1]["regions"] == len(REGIONS) - 1
+        check_files(pipeline)
+    deaths = [pipeline["outcomes"].count("killed") for pipeline in pipelines]
+    assert sum(deaths) > len(pipelines), "restarts are killed, too"
 
 
 @some_or_all(step=17)

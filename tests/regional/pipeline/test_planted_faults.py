@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,15 +11,20 @@ import pytest
 from holdfast import SnapshotManager
 from holdfast._core import RegionEntry
 from holdfast.regions.coordinator import (
+    Acked,
     Action,
     CheckpointCoordinator,
+    CommitSinks,
     CoordinatorOptions,
     Declined,
     Ended,
     Event,
     RunAttempt,
     Staleness,
+    Trigger,
     evaluation,
+    idle,
+    planning,
 )
 from holdfast.regions.coordinator.attempt import PendingAttempt
 from holdfast.regions.coordinator.retention import Retention
@@ -31,6 +37,12 @@ from support.regional.coordinator_world import Rates, World, memory_folder, name
 SEEDS = 20
 
 Patch = Callable[[Any, str, Any], None]
+
+
+@pytest.fixture(autouse=True)
+def few_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let regions retire in short histories."""
+    monkeypatch.setattr(idle, "LEAST_CHECKPOINTS", 2)
 
 
 def wrong_origin(patch: Patch) -> None:
@@ -144,6 +156,66 @@ def number_not_noted(patch: Patch) -> None:
     patch(CheckpointFolders, "note_attempt", lambda self, attempt: None)
 
 
+def last_rows_forgotten(patch: Patch) -> None:
+    """A region that is retired is not in the checkpoint, although it put out rows."""
+    compose = evaluation.compose
+
+    def composed(attempt: PendingAttempt, **more: Any) -> dict[str, RegionEntry]:
+        entries = compose(attempt, **more).items()
+        return {region: entry for region, entry in entries if not idle.is_retired(entry)}
+
+    patch(evaluation, "compose", composed)
+
+
+def last_rows_not_recovered(patch: Patch) -> None:
+    """A start does not publish the last rows of a region again."""
+    commit = Attempts._commit
+
+    def without(self: Attempts, action: CommitSinks) -> None:
+        entries = self.latest.regions
+        kept = frozenset(r for r in action.regions if r in entries and entries[r].operators)
+        commit(self, replace(action, regions=kept) if self._recovering else action)
+
+    patch(Attempts, "_commit", without)
+
+
+def retired_beside_failed_regions(patch: Patch) -> None:
+    """Regions are retired with a regional checkpoint."""
+    patch(PendingAttempt, "retire_none", lambda self: None)
+
+
+def retired_too_early(patch: Patch) -> None:
+    """Regions are retired that have been idle for any time."""
+    newest = property(lambda self: max((id for id, _ in self.marks), default=0))
+    patch(idle.IdleTime, "idle_since", newest)
+
+
+def retired_although_they_owe(patch: Patch) -> None:
+    """Rows that are in flight keep no region."""
+    opened = planning.open_attempt
+
+    def with_all(id: int, event: Trigger, **more: Any) -> PendingAttempt:
+        attempt = opened(id, event, **more)
+        if attempt.retiring:
+            attempt.retiring |= attempt.owed
+        return attempt
+
+    patch(planning, "open_attempt", with_all)
+
+
+def retired_although_they_have_rows(patch: Patch) -> None:
+    """A region is retired whose rows of the batch are acknowledged."""
+    acked = PendingAttempt.acked
+
+    def over(self: PendingAttempt, event: Acked) -> None:
+        acked(self, event)
+        if event.region in self.retiring:
+            entry = RegionEntry(event.region, origin=self.id)
+            self.regions[event.region].acked = entry
+
+    patch(PendingAttempt, "acked", over)
+
+
 FAULTS = [
     wrong_origin,
     rows_left_out,
@@ -156,6 +228,12 @@ FAULTS = [
     tasks_go_on,
     reset_with_the_newest_id,
     number_not_noted,
+    last_rows_forgotten,
+    last_rows_not_recovered,
+    retired_beside_failed_regions,
+    retired_too_early,
+    retired_although_they_owe,
+    retired_although_they_have_rows,
 ]
 
 
@@ -230,9 +308,11 @@ def history(seed: int) -> None:
                 max_region_staleness=Staleness(checkpoints=5),
                 num_retained=2,
                 tolerable_failed_checkpoints=50,
+                retire_idle_ms=60,
             ),
+            on_retire=seed % 4 > 0,
             rates=Rates(
-                crash=0.01,
+                crash=0.03,
                 decline=0.05,
                 silence=0.05,
                 repeat=0.1,

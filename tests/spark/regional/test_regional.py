@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,39 @@ def test_a_failing_region_falls_back_and_catches_up(
     query.print_history()
     assert "regional  r02 at 2: RuntimeError: in trouble at 1002 " in capsys.readouterr().out
     assert output_of(tmp_path / "out") == expected(batches)
+
+
+class Farewell(RunningCount):
+    """Puts out the number of its rows when its region is retired."""
+
+    def on_retire(self, ctx: holdfast.OperatorContext) -> pa.RecordBatch:
+        row = {"region": [ctx.region], "id": [-1], "seen": [self.rows.value], "of_key": [-1]}
+        return pa.RecordBatch.from_pydict(row, schema=COUNTED)
+
+
+@pytest.mark.full
+def test_a_region_without_rows_is_retired_by_another_task_and_begins_anew(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def write(numbers: range, regions: Sequence[str]) -> list[list[Row]]:
+        batches = [rows_of(number, regions, each=2) for number in numbers]
+        for number, rows in zip(numbers, batches, strict=True):
+            write_rows(tmp_path / "in", number, rows)
+        return batches
+
+    def run() -> list[str]:
+        query = start(spark, tmp_path, Farewell(), retire_idle=timedelta(milliseconds=8))
+        query.awaitTermination()
+        return sorted(query.latest.regions)
+
+    batches = [*write(range(1), REGIONS), *write(range(1, 10), REGIONS[1:])]
+    assert run() == REGIONS[1:]
+    again = write(range(10, 11), REGIONS)
+    assert run() == REGIONS
+    rows = expected([*batches, [row for row in again[0] if row[0] != "r00"]])
+    last_rows = [("r00", -1, 2, -1)]
+    back = expected([[row for row in again[0] if row[0] == "r00"]])
+    assert output_of(tmp_path / "out") == sorted(rows + last_rows + back)
 
 
 class Calling(RunningCount):

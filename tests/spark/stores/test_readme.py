@@ -140,6 +140,10 @@ IN_ORDER = {
         Step("pasted", "class Alarms(holdfast.Operator):", everywhere=True),
         Step("printed", "plausible 99", everywhere=True),
     ),
+    "docs/regional/ending-regions.md": (
+        Step("pasted", "import time\nfrom datetime import timedelta", everywhere=True),
+        Step("printed", "bob", everywhere=True),
+    ),
     "docs/regional/file-splits.md": (
         Step("pasted", "source = holdfast.FileSplits(", everywhere=True),
     ),

@@ -129,7 +129,7 @@ class Enumerator(OperatorCoordinator):
             assert info.took_part == {
                 region
                 for region, content in regions.items()
-                if content.origin == info.checkpoint and not content.failed
+                if content.origin == info.checkpoint and not (content.failed or content.retired)
             }
         # Behind the snapshot: the gates of regions that did not take part are still closed.
         for region in self.world.regions[:3]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
-from holdfast.regions.coordinator import CoordinatorOptions
+from holdfast.regions.coordinator import CoordinatorOptions, idle
 
 
 @dataclass
@@ -50,13 +51,19 @@ class Content:
     state: Any
     in_flight: list[Any]
     failed: bool
+    retired: bool = False
+
+
+#: Content that a region acknowledges when it is retired.
+RETIRED: Any = "retired"
 
 
 @dataclass
 class Oracle:
     """The log of what was decided.
 
-    ("published", id, {region: Content}, ms), ("crash",) and ("aborted", why, regions, ms, kind).
+    ("published", id, {region: Content}, ms, trigger_ms), ("crash",) and ("aborted", why, regions,
+    ms, kind).
     """
 
     options: CoordinatorOptions
@@ -148,6 +155,36 @@ class Oracle:
     def must_be_global(self, kind: str) -> bool:
         return kind != "checkpoint" or self.consecutive()[1]
 
+    def idle_ms(self, trigger_ms: int) -> dict[str, int]:
+        """Return how long regions took no part, as far as time counts between checkpoints (R66)."""
+        log = [entry for entry in self.log if entry[0] == "published"]
+        longest = -(-(self.options.retire_idle_ms or 0) // idle.LEAST_CHECKPOINTS)
+        times, counted = {log[0][1]: 0}, 0
+        for before, entry in pairwise(log):
+            counted += min(max(entry[4] - before[3], 0), longest)
+            times[entry[1]] = counted
+        counted += min(max(trigger_ms - log[-1][3], 0), longest)
+        return {region: counted - times[c.origin] for region, c in log[-1][2].items()}
+
+    def may_retire(self, told: Told) -> tuple[set[str], set[str]]:
+        """Return the regions that an attempt may retire, and those of them that it has to."""
+        least = self.options.retire_idle_ms
+        if least is None or self.must_be_global(told.kind) or self.failed(told):
+            return set(), set()
+        known = {
+            region: ms
+            for region, ms in self.idle_ms(told.trigger_ms).items()
+            if region not in self.involved(told) and self.at_rest(region)
+        }
+        latest = least + 2 * -(-least // idle.LEAST_CHECKPOINTS)
+        may = {region for region, ms in known.items() if ms >= least}
+        return may, {region for region in may if known[region] >= latest}
+
+    def at_rest(self, region: str) -> bool:
+        """Whether a region has state, and owes nothing."""
+        content = self.base()[1][region]
+        return not (content.failed or content.in_flight or content.retired)
+
     def first_decline_aborts(self) -> bool:
         return not self.options.regional or self.options.max_consecutive_failures == 0
 
@@ -176,9 +213,12 @@ class Oracle:
 
     def judge(self, told: Told) -> tuple[str, dict[str, Content], set[str]]:
         """Return "published" and what is in the checkpoint, or why and by whom there is none."""
-        base_id, base = self.base()
+        base_id, regions = self.base()
+        base = {region: content for region, content in regions.items() if not content.retired}
         failed = self.failed(told)
         involved = self.involved(told)
+        if failed:  # R66: retiring takes a global checkpoint.
+            involved -= {event[1] for event in told.events if event[2] is RETIRED} - failed
         if told.tasks_failed:
             return ("counted" if told.kind == "checkpoint" else "mandatory"), {}, failed
         if failed:
@@ -207,6 +247,9 @@ class Oracle:
                 composed[region] = Content(before.origin, before.state, kept, True)
             elif region in involved:
                 acked = next(e[2] for e in told.events if e[0] == "ack" and e[1] == region)
+                if acked is RETIRED:
+                    composed[region] = Content(told.id, ((), ()), [], False, retired=True)
+                    continue
                 composed[region] = Content(told.id, acked[0], list(acked[1]), False)
             else:
                 composed[region] = Content(before.origin, before.state, before.in_flight, False)

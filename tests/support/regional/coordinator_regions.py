@@ -94,6 +94,12 @@ class Regions:
         )
         return Acked(attempt=attempt, region=region, entry=entry)
 
+    def retire(self, attempt: int, region: str) -> Acked:
+        """Put out the last rows, and keep nothing."""
+        staged = [Staged(f"{attempt}/{region}", target(region, attempt), 1, 1)]
+        entry = RegionEntry(region, origin=attempt, staged=staged)
+        return Acked(attempt=attempt, region=region, entry=entry)
+
     def decline(
         self,
         attempt: int,

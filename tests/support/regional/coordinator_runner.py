@@ -19,7 +19,7 @@ from holdfast.regions.driver.managers import tell
 from holdfast.regions.driver.task_runner import TasksLostError
 from holdfast.regions.protocol.answers import Answer
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder
-from support.regional.coordinator_oracle import Told
+from support.regional.coordinator_oracle import RETIRED, Told
 from support.regional.coordinator_regions import segments_of
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class HostileRunner:
         rows: Any = source if source is not None else ()
         asked = [region for region in (*rows, *owed) if region not in order.answered]
         told.asked |= set(asked)
+        assert order.lost is None or order.retire <= world.may_retire_now()
         newest = world.newest
         assert newest is not None
         assert source is None or told.batch_id > newest.batch_id
@@ -93,7 +94,7 @@ class HostileRunner:
         owed = {
             region
             for region, entry in newest.regions.items()
-            if entry.failed or entry.in_flight_bytes or world.end_of_data
+            if entry.failed or entry.in_flight_bytes or (world.end_of_data and entry.operators)
         }
         batch = newest.batch_id + (world.kind == "checkpoint")
         world.told = Told(order.attempt, batch, world.kind, order.created_ms, owed)
@@ -117,6 +118,8 @@ class HostileRunner:
 
         def ack() -> Acked:
             assert world.newest is not None
+            if region in order.retire:
+                return world.content.retire(order.attempt, region)
             return world.content.ack(
                 order.attempt,
                 region,
@@ -166,7 +169,9 @@ class HostileRunner:
         world.refused |= segments_of(event)
         self.late.append(answer)
         if isinstance(event, Acked):
-            told.events.append(("ack", region, world.content.content(event.entry)))
+            retired = region in order.retire
+            content = RETIRED if retired else world.content.content(event.entry)
+            told.events.append(("ack", region, content))
             return False
         stored = [world.content.rows_of(region, rows) for rows in event.in_flight]
         told.events.append(("decline", region, (stored, event.had_rows)))

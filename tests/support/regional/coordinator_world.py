@@ -31,7 +31,7 @@ from holdfast.regions.files.mounted import MountedPath
 from holdfast.regions.protocol.orders import OutputPlan, PipelinePlan, StagePlan
 from holdfast.regions.splits.assignment import SOURCE_OPERATOR
 from support.regional.coordinator_enumerator import SPLITS, Enumerator
-from support.regional.coordinator_oracle import Content, Oracle, Told
+from support.regional.coordinator_oracle import RETIRED, Content, Oracle, Told
 from support.regional.coordinator_regions import (
     PIPELINE,
     InlineStore,
@@ -76,6 +76,7 @@ class World:
     folder: Path
     manager: SnapshotManager | None = None
     with_source: bool = True
+    on_retire: bool = True
 
     disk: dict[int, CheckpointMetadata] = field(default_factory=dict)
     failed_query: str | None = None
@@ -83,6 +84,7 @@ class World:
     attempts: int = 0
     survived_lost_tasks: int = 0
     refused_deletes: int = 0
+    retired: int = 0
     # Metadata that could not be deleted when it was last tried.
     undeleted: set[int] = field(default_factory=set)
     # Of the attempt under way.
@@ -150,7 +152,10 @@ class World:
         self.count_attempt()
         self.end_of_data = False
         if newest.batch_id + 1 >= self.batches:
-            if all(entry.finished for entry in newest.regions.values()):
+            if all(
+                entry.finished or not (entry.operators or entry.failed)
+                for entry in newest.regions.values()
+            ):
                 return None
             self.kind, self.end_of_data = "final", True
             return self.driver.end_of_data
@@ -212,7 +217,7 @@ class World:
 
     def plan(self) -> PipelinePlan:
         sink: Any = Location("out")
-        stage = StagePlan("stats", b"", pa.schema([]))
+        stage = StagePlan("stats", b"", pa.schema([]), on_retire=self.on_retire)
         output = OutputPlan("", stage.schema, sink)
         return PipelinePlan(PIPELINE, "0" * 32, ("region",), (stage,), (output,))
 
@@ -239,6 +244,21 @@ class World:
             self.expected = self.oracle.judge(self.told)
         return self.expected
 
+    def may_retire_now(self) -> set[str]:
+        """Return the regions that may be retired now that all rows of the batch are known (R66)."""
+        assert self.told is not None
+        rows = {region for what, region, content in self.told.events if content is not RETIRED}
+        idle = self.oracle.idle_ms(self.told.trigger_ms)
+        least = self.options.retire_idle_ms
+        return {
+            region
+            for region, ms in idle.items()
+            if least is not None
+            and ms >= least
+            and region not in rows
+            and self.oracle.at_rest(region)
+        }
+
     def aborted(self, attempt: int) -> None:
         assert attempt == self.attempt
         why, _, blamed = self.judged()
@@ -250,10 +270,16 @@ class World:
 
     def published(self, metadata: CheckpointMetadata) -> None:
         content = {
-            region: Content(entry.origin, *self.content.content(entry), entry.failed)
+            region: Content(
+                entry.origin,
+                *self.content.content(entry),
+                entry.failed,
+                retired=not (entry.operators or entry.failed),
+            )
             for region, entry in metadata.regions.items()
         }
-        self.oracle.log.append(("published", metadata.id, content, metadata.created_ms))
+        trigger_ms = 0 if self.told is None else self.told.trigger_ms
+        self.oracle.log.append(("published", metadata.id, content, metadata.created_ms, trigger_ms))
         failed = {region: c.origin for region, c in content.items() if c.failed}
         self.endings.append((metadata.id, "regional" if failed else "global", failed))
         self.refused -= {ref for e in metadata.regions.values() for _, _, ref in e.refs()}
@@ -272,10 +298,16 @@ class World:
         why, composed, _ = self.judged()
         assert why == "published"
         self.survived_lost_tasks += bool(self.told.lost)
-        assert entries.keys() == composed.keys()
+        may, must = self.oracle.may_retire(self.told)
+        retired = composed.keys() - entries.keys()
+        assert entries.keys() <= composed.keys()
+        assert not (retired and self.on_retire)
+        assert must <= retired <= may  # R66
+        self.retired += len(retired) + sum(content.retired for content in composed.values())
         failed = set()
         for region, entry in entries.items():
             expected = composed[region]
+            assert bool(entry.staged) == (entry.origin == metadata.id and not entry.failed)
             assert entry.origin == expected.origin  # R30
             assert entry.failed == expected.failed
             assert self.content.content(entry) == (expected.state, expected.in_flight)
@@ -305,6 +337,9 @@ class World:
         for region in self.regions:
             rows = {b for b, names in self.input.items() if region in names}
             due = Counter(b for b in rows if b <= metadata.batch_id)
+            due -= Counter(
+                row for batches, _ in self.retired_with(metadata, region) for row in batches
+            )
             entry = metadata.regions.get(region)
             (batches, _), stored = ((), ()), []
             if entry is not None:
@@ -317,11 +352,24 @@ class World:
             return
         pool, _ = json.loads(metadata.coordinators[SOURCE_OPERATOR])
         places = Counter(pool)
+        for region in self.regions:
+            for _, splits in self.retired_with(metadata, region):
+                places.update(splits)
         for entry in metadata.regions.values():
             (_, splits), _ = self.content.content(entry)
             places.update(splits)
         assert set(places.values()) == {1}
         assert len(places) == SPLITS
+
+    def retired_with(self, metadata: CheckpointMetadata, region: str) -> Iterator[Any]:
+        """Yield the states with which a region was retired up to a checkpoint that is new."""
+        entry = metadata.regions.get(region)
+        now = entry is not None and bool(entry.operators or entry.failed)
+        states = [regions.get(region) for _, regions, _ in self.oracle.published()]
+        here = [content is not None and not content.retired for content in states]
+        for content, stays in zip(states, [*here[1:], now], strict=True):
+            if content is not None and not content.retired and not stays:
+                yield content.state
 
     def check_segments(self) -> None:
         """Everything that is on disk can be read, whichever messages were lost (R70)."""
@@ -363,8 +411,9 @@ class World:
         newest = self.newest
         assert newest is not None
         assert newest.batch_id == self.batches - 1
-        assert all(entry.finished for entry in newest.regions.values())
-        assert newest.kind == ("final" if newest.regions else "checkpoint")
+        running = [entry for entry in newest.regions.values() if entry.operators]
+        assert all(entry.finished for entry in running)
+        assert newest.kind == "final" or not running
         self.check_retained()
 
     def check_retained(self) -> None:

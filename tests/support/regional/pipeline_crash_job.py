@@ -6,8 +6,9 @@ its n-th change of files, and the next one, which restarts it, after some more; 
 these changes fail. A third process brings the pipeline to its end. With the CASE ``rows``, all
 changes of the first process count. With ``end`` and ``last``, data ends, and changes count from
 there on, or from the publication of the last checkpoint. With ``splits``, an enumerator hands files
-to regions. n is FIRST, then FIRST + STEP, and so on until there is no n-th change. Prints a line of
-JSON for every pipeline: how its processes ended, and what there was to see after each of them.
+to regions. With ``retire``, a region stays away. n is FIRST, then FIRST + STEP, and so on until
+there is no n-th change. Prints a line of JSON for every pipeline: how its processes ended, and what
+there was to see after each of them.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ import os
 import shutil
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,7 @@ import pyarrow as pa
 import holdfast as hf
 from holdfast.regions.checkpoint.read import checkpoint_ids, read_metadata
 from holdfast.regions.checkpoint.verify import Verification
+from holdfast.regions.coordinator.idle import LEAST_CHECKPOINTS
 from support.regional.pipelines import COUNTED, RunningCount, output_of, partitions_of, rows_of
 from support.regional.split_files import PLACED, Placed, splits_of, write_ids
 
@@ -56,6 +60,20 @@ RESTART_CHANGES = 97
 #: About as many changes and syncs does an undisturbed run make.
 FAILURES = 350
 FAILED = 3
+#: With the case ``retire``, region r02 has rows in the first batch only.
+AWAY = "r02"
+#: The time until it is retired. Every batch comes later than the step of it that counts at most.
+RETIRE_IDLE = timedelta(milliseconds=LEAST_CHECKPOINTS)
+#: One batch without its rows more than it takes, and one behind it.
+STAYING = [
+    BATCHES[0],
+    *(
+        [row for row in rows_of(number, REGIONS, each=4) if row[0] != AWAY]
+        for number in range(1, LEAST_CHECKPOINTS + 2)
+    ),
+]
+#: What it puts out then.
+LAST_ROWS = [(AWAY, NONE, sum(row[0] == AWAY for row in BATCHES[0]), NONE)]
 #: Cases in which data ends.
 ENDING = ("end", "last")
 ENDS = {0: "done", FAILED: "failed", -signal.SIGKILL: "killed"}
@@ -105,6 +123,22 @@ class Ballasted(WithBallast, RunningCount):
             raise AssertionError(f"ballast {self.ballast[:4]} does not go with {self.rows.value}")
 
 
+class Staying(RunningCount):
+    """Has segments, and puts out the number of its rows when its region is retired."""
+
+    def open(self, ctx: hf.OperatorContext) -> None:
+        super().open(ctx)
+        self.ballast = ctx.state.array("ballast", shape=(BALLAST,), dtype="int64")
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self.ballast += batch.num_rows
+        yield from super().process(batch)
+
+    def on_retire(self, ctx: hf.OperatorContext) -> pa.RecordBatch:
+        row = {"region": [self.region], "id": [NONE], "seen": [self.rows.value], "of_key": [NONE]}
+        return pa.RecordBatch.from_pydict(row, schema=COUNTED)
+
+
 class FailingOnce(WithBallast, Placed):
     """Fails at the first row of the second file."""
 
@@ -112,12 +146,13 @@ class FailingOnce(WithBallast, Placed):
         return first_id == 1000
 
 
-def opened(pipeline: Any, folder: Path) -> hf.LocalQuery:
+def opened(pipeline: Any, folder: Path, **options: Any) -> hf.LocalQuery:
     query: hf.LocalQuery = pipeline.write_parquet(folder / "out").open_local(
         folder / "ckpt",
         num_retained=1,
         max_file_bytes=MAX_FILE_BYTES,
         tolerable_failed_checkpoints=2,
+        **options,
     )
     return query
 
@@ -148,6 +183,16 @@ def run_splits(folder: Path) -> None:
         query.finish()
 
 
+def run_retire(folder: Path) -> None:
+    """Gives all batches from the start, each a step of time after the one before."""
+    pipeline = hf.regional(region_by="region").apply(Staying(), schema=COUNTED, name="count")
+    with opened(pipeline, folder, retire_idle=RETIRE_IDLE) as query:
+        for number, rows in enumerate(STAYING):
+            time.sleep(0.003)
+            query.run_batch(partitions_of(rows, 2), batch_id=number)
+        query.finish()
+
+
 def before_publication(query: hf.LocalQuery, call: Callable[[], None]) -> None:
     """Calls something when the next checkpoint is about to be published."""
     attempts: Any = query._driver._attempts
@@ -173,6 +218,8 @@ def outcome(case: str, what: str, origin: str, folder: Path, nth: int) -> str:
             comes_to("start")
             if case == "splits":
                 run_splits(folder)
+            elif case == "retire":
+                run_retire(folder)
             else:
                 run_rows(folder, comes_to, data_ends=case in ENDING)
             os._exit(0)
@@ -193,12 +240,13 @@ def seen_in(folder: Path) -> dict[str, Any]:
     ids = checkpoint_ids(checkpoint) if (checkpoint / "metadata").exists() else []
     verification = Verification(checkpoint)
     verdicts = [verification.verify(number, lambda done, of: None) for number in ids]
-    entries = read_metadata(checkpoint, ids[-1]).regions.values() if ids else ()
+    entries = list(read_metadata(checkpoint, ids[-1]).regions.values()) if ids else []
     return {
         "rows": output_of(folder / "out"),
         "ids": output_of(folder / "ids"),
         "checkpoints": ids,
         "finished": sum(entry.finished for entry in entries),
+        "regions": len(entries),
         "damage": [damage.message for verdict in verdicts for damage in verdict.damage],
     }
 

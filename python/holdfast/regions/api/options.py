@@ -41,6 +41,7 @@ ALLOWED: Final[Mapping[str, Allowed]] = {
     "verify_state": Allowed("flag"),
     "drop_undeclared_state": Allowed("flag"),
     "on_rows_after_finish": Allowed("other", note='`"fail"`, `"restart"`'),
+    "retire_idle": Allowed("time", optional=True, above=True),
     "region_threads": Allowed("integer", unit="regions", least=1),
     "channel_batches": Allowed("integer", unit="batches", least=1),
 }
@@ -105,6 +106,10 @@ class PipelineOptions:
     on_rows_after_finish : {"fail", "restart"}, default "fail"
         Treatment of rows that come for a region whose data has ended: they end the query with an
         error, or begin the region anew, without state.
+    retire_idle : timedelta, optional
+        Time without rows after which a region is dropped with its state, in a global checkpoint. It
+        begins without state if rows come again. `Operator.on_retire` returns its last rows. By
+        default regions stay. Needs operators that all declare ``region_safe``.
     region_threads : int, default 4
         The most regions of one task that make progress at the same time. One, unless that takes
         long: Python computes in one thread at a time, and threads that wait for each other cost
@@ -136,6 +141,7 @@ class PipelineOptions:
     verify_state: bool = True
     drop_undeclared_state: bool = False
     on_rows_after_finish: Literal["fail", "restart"] = "fail"
+    retire_idle: timedelta | None = None
     region_threads: int = DEFAULT_THREADS
     channel_batches: int = DEFAULT_CAPACITY_BATCHES
 
@@ -200,6 +206,7 @@ class PipelineOptions:
             tolerable_failed_checkpoints=self.tolerable_failed_checkpoints,
             global_timeout_ms=_ms(self.global_timeout),
             restart_finished=self.on_rows_after_finish == "restart",
+            retire_idle_ms=None if self.retire_idle is None else _ms(self.retire_idle),
         )
 
     def tasks(self, *, gpu: bool, gather_ms: int = 0) -> TaskOptions:

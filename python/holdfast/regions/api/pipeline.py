@@ -120,7 +120,16 @@ class RegionalPipeline(Written[RegionalWriter]):
                     "apply(name=...)"
                 )
             coordinators[chosen] = coordinator
-        added = StagePlan(chosen, b"", declared, instances, columns, operator, coordinated)
+        added = StagePlan(
+            chosen,
+            b"",
+            declared,
+            instances,
+            columns,
+            operator,
+            coordinated,
+            on_retire=type(operator).on_retire is not Operator.on_retire,
+        )
         operators = (*before, added)
         return RegionalPipeline(
             replace(self._chain, operators=operators, coordinators=coordinators)

@@ -414,6 +414,12 @@ class RegionalWriter:
                 "its region, or start with regional=False, which lets no checkpoint complete "
                 "without every region"
             )
+        if settings.retire_idle is not None and unsafe:
+            raise ValueError(
+                f"operators {', '.join(unsafe)} do not declare region_safe, so other regions may "
+                "need what a region that is retired has: set `region_safe = True` on the class, or "
+                "start without retire_idle"
+            )
         if not operators:
             raise ValueError("the pipeline has no operator: call apply(...) first")
         for chosen in self._outputs:

@@ -148,6 +148,8 @@ class RunAttempt:
         False if the latest checkpoint covers the batch: only owed rows are processed.
     end_of_data : bool
         No row will ever follow: after their owed rows, the regions flush (R61).
+    retiring : mapping of str to RegionEntry
+        Regions to retire, with their entries, unless they have rows in this batch (R66).
     finished : mapping of str to int
         Regions that have finished, and in which checkpoint. Rows for one of them are an error of
         the query: their operators never run again (R60).
@@ -159,6 +161,7 @@ class RunAttempt:
     global_required: bool
     restart: frozenset[str]
     owed: Mapping[str, RegionEntry]
+    retiring: Mapping[str, RegionEntry]
     new_rows: bool
     end_of_data: bool
     finished: Mapping[str, int]

@@ -11,6 +11,7 @@ from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.base.problem import Problem
 from holdfast.regions.coordinator.actions import CoordinatorEvents
 from holdfast.regions.coordinator.events import Acked, Declined, Trigger
+from holdfast.regions.coordinator.idle import IdleTime, is_retired
 
 
 class Phase(Enum):
@@ -65,6 +66,10 @@ class PendingAttempt:
         The first decline aborts (R8).
     end_of_data : bool
         The sources are exhausted, so every region flushes (R61).
+    idle : IdleTime or None
+        How long regions are idle, if such regions are retired (R66).
+    retiring : dict of str to RegionEntry
+        Regions to retire if they have no rows.
     owed : dict of str to RegionEntry
         Regions that must answer.
     snapshots : dict of str to bytes
@@ -92,6 +97,8 @@ class PendingAttempt:
     fail_fast: bool
     end_of_data: bool
     restart: frozenset[str]
+    idle: IdleTime | None
+    retiring: dict[str, RegionEntry]
     owed: dict[str, RegionEntry]
     phase: Phase = Phase.RUNNING
     regions: dict[str, RegionAnswer] = field(default_factory=dict)
@@ -110,6 +117,13 @@ class PendingAttempt:
             return self.frozen
         answers = self.regions.items()
         return {region: answer.cause for region, answer in answers if answer.cause is not None}
+
+    def retire_none(self) -> None:
+        """Let regions that were to be retired stay as they are, as if they had not answered."""
+        for region in self.retiring:
+            answer = self.regions.get(region)
+            if answer is not None and answer.acked is not None and is_retired(answer.acked):
+                del self.regions[region]
 
     def failures(self) -> int:
         """Count the failures so far: regions, or the lost tasks that they were in (R12)."""

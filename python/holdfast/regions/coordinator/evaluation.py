@@ -9,6 +9,7 @@ from enum import Enum
 from holdfast._core import CheckpointMetadata, RegionEntry
 from holdfast.regions.coordinator import event_record
 from holdfast.regions.coordinator.attempt import PendingAttempt
+from holdfast.regions.coordinator.idle import is_retired
 from holdfast.regions.coordinator.limits import Limits
 from holdfast.regions.coordinator.options import CoordinatorOptions, Topology
 
@@ -126,7 +127,8 @@ def compose(
     """Return the regions of the checkpoint: acknowledged, fallen back, or idle (R16).
 
     A failed region falls back as a whole to its entry in the latest checkpoint, with the origin
-    there: no region ever mixes two origins.
+    there: no region ever mixes two origins. A region that is retired is in the checkpoint only with
+    the rows that it put out (R66).
     """
     answers, failed = attempt.regions, attempt.failed()
     composed = {region: entry.carried() for region, entry in base.items() if region not in answers}
@@ -134,8 +136,10 @@ def compose(
         if region in failed:
             before = base.get(region) or RegionEntry(region, origin=base_id)
             composed[region] = before.fell_back(failed[region], attempt.now_ms, answer.in_flight)
-        elif answer.acked is not None:
-            composed[region] = answer.acked
+        elif (entry := answer.acked) is not None:
+            if region in attempt.retiring and is_retired(entry) and not entry.staged:
+                continue
+            composed[region] = entry
     return composed
 
 
@@ -167,6 +171,8 @@ def evaluate(
     topology: Topology,
 ) -> Rejection | None:
     """Evaluate frozen answers, and compose the attempt's checkpoint; see `reject`, `compose`."""
+    if attempt.failed():
+        attempt.retire_none()  # R66
     rejection = reject(attempt, base=base, must_ack=must_ack, options=options, topology=topology)
     if rejection is not None:
         return rejection
@@ -185,6 +191,7 @@ def metadata_of(attempt: PendingAttempt, limits: Limits, topology: Topology) -> 
         event_record.record_name(o): event_record.encode(attempt.events(o))
         for o in attempt.snapshots
     }
+    idle = {} if attempt.idle is None else attempt.idle.record(attempt.id)
     return CheckpointMetadata(
         attempt.id,
         attempt.trigger.batch_id,
@@ -199,7 +206,7 @@ def metadata_of(attempt: PendingAttempt, limits: Limits, topology: Topology) -> 
         consecutive_regional=consecutive,
         force_global=force_global,
         finished_operators=topology.operators if all_finished else (),
-        properties=attempt.trigger.properties,
+        properties={**attempt.trigger.properties, **idle},
     )
 
 

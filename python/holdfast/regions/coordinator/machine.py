@@ -49,6 +49,7 @@ from holdfast.regions.coordinator.events import (
     Trigger,
 )
 from holdfast.regions.coordinator.history import HistoryRecord
+from holdfast.regions.coordinator.idle import IdleTime, without_retired
 from holdfast.regions.coordinator.limits import Limits
 from holdfast.regions.coordinator.operator_coordinator import MAX_EVENTS_BYTES
 from holdfast.regions.coordinator.options import CoordinatorOptions, Topology
@@ -118,7 +119,7 @@ class CheckpointCoordinator:
         self._given_up: tuple[int, ...] = ()
         for id, metadata in sorted(known.items()):
             if restored is not None and id <= restored.id:
-                self._base = metadata.regions
+                self._base = without_retired(metadata, metadata.regions)
                 self._retention.add(metadata, self._base)
             else:
                 self._given_up += (id,)
@@ -199,10 +200,10 @@ class CheckpointCoordinator:
         if self.latest is None:
             initial = Trigger(batch_id=INITIAL_BATCH, kind="checkpoint", now_ms=event.now_ms)
             return actions + self._begin(initial)
-        entries = self._base or {}
+        # With the last rows of regions that were retired.
         committed = frozenset(
             region
-            for region, entry in entries.items()
+            for region, entry in self.latest.regions.items()
             if entry.origin == self.latest.id and not entry.failed
         )
         # Attempts that were open when the last driver died are decided: they left no metadata.
@@ -253,6 +254,8 @@ class CheckpointCoordinator:
         """Open an attempt: operator coordinators first, then the tasks (R1)."""
         operators = self._topology.coordinators
         self._last_id += 1
+        retire_ms = self._options.retire_idle_ms
+        idle = None if retire_ms is None else IdleTime.at(self.latest, event.now_ms, retire_ms)
         attempt = self._pending = planning.open_attempt(
             self._last_id,
             event,
@@ -260,6 +263,7 @@ class CheckpointCoordinator:
             must_run=self._must_ack | self._changed,
             limits=self._limits,
             layout_changed=self._layout_changed,
+            idle=idle,
             options=self._options,
             topology=self._topology,
         )
@@ -427,7 +431,7 @@ class CheckpointCoordinator:
             and not entry.failed
             and (region in attempt.regions or region in self._must_ack)
         }
-        self.latest, self._base = metadata, entries
+        self.latest, self._base = metadata, without_retired(metadata, entries)
         self.history.append(HistoryRecord.of(attempt, outcome))
         healthy = frozenset(attempt.regions.keys() - fallbacks.keys())
         self._restarting = tuple(fallbacks)

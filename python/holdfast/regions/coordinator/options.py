@@ -58,6 +58,8 @@ class CoordinatorOptions:
         Milliseconds for which attempts that must succeed are repeated (R24, R25).
     restart_finished : bool, default False
         Rows of a region whose data has ended begin it anew (R64).
+    retire_idle_ms : int or None, default None
+        Milliseconds without rows after which a region is retired (R66); None: never.
     history_length : int, default 100
         Ended attempts that `CheckpointCoordinator.history` remembers, at least 1.
     """
@@ -72,6 +74,7 @@ class CoordinatorOptions:
     tolerable_failed_checkpoints: int = 0
     global_timeout_ms: int = 120_000
     restart_finished: bool = False
+    retire_idle_ms: int | None = None
     history_length: int = 100
 
     def __post_init__(self) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from itertools import islice
 
 from holdfast._core import CheckpointMetadata, RegionEntry
 from holdfast.regions.coordinator.actions import RunAttempt
 from holdfast.regions.coordinator.attempt import PendingAttempt
 from holdfast.regions.coordinator.events import Trigger
+from holdfast.regions.coordinator.idle import RETIRED_AT_ONCE, IdleTime
 from holdfast.regions.coordinator.limits import Limits
 from holdfast.regions.coordinator.options import CoordinatorOptions, Topology
 
@@ -20,6 +22,7 @@ def open_attempt(
     must_run: Collection[str],
     limits: Limits,
     layout_changed: bool,
+    idle: IdleTime | None,
     options: CoordinatorOptions,
     topology: Topology,
 ) -> PendingAttempt:
@@ -35,11 +38,23 @@ def open_attempt(
     layout_changed : bool
         No checkpoint has completed in the pipeline's layout yet (R14), or with the state that its
         operators declare (R78).
+    idle : IdleTime or None
+        How long regions are idle, if such regions are retired.
     """
     end_of_data = event.kind == "final" and event.end_of_data
     regional = options.regional and options.max_consecutive_failures > 0
     fail_fast = event.kind == "savepoint" or not regional  # R8, R23
     must_succeed = event.kind != "checkpoint" or event.global_only or layout_changed  # R14, R25
+    retires = event.kind == "checkpoint" and not (layout_changed or limits.force_global)
+    since = idle.idle_since if idle is not None and retires else 0
+    retiring = (
+        (region, entry)
+        for region, entry in base.items()
+        if entry.origin <= since
+        and not (entry.failed or entry.in_flight_bytes or region in must_run)
+        # A region that ended stays, since its later rows are an error, unless they are none (R64).
+        and (options.restart_finished or not entry.finished)
+    )
     return PendingAttempt(
         id=id,
         pipeline=topology.pipeline,
@@ -50,6 +65,8 @@ def open_attempt(
         fail_fast=fail_fast,
         end_of_data=end_of_data,
         restart=limits.past_bound(base, event.now_ms),
+        idle=idle,
+        retiring=dict(islice(retiring, RETIRED_AT_ONCE)) if since else {},
         owed={
             region: entry
             for region, entry in base.items()
@@ -77,6 +94,7 @@ def run(
         global_required=attempt.mandatory or attempt.fail_fast,
         restart=attempt.restart,
         owed=attempt.owed,
+        retiring=attempt.retiring,
         new_rows=latest is None or batch_id > latest.batch_id,
         end_of_data=attempt.end_of_data,
         # Unless it begins anew (R64), a finished region never runs again, so its origin is where it

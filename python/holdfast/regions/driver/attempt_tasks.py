@@ -7,8 +7,16 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from holdfast._core import RegionEntry
 from holdfast.regions.base.clock import Clock
-from holdfast.regions.coordinator import Event, RegionStarted, RunAttempt, TasksEnded, TasksFailed
+from holdfast.regions.coordinator import (
+    Acked,
+    Event,
+    RegionStarted,
+    RunAttempt,
+    TasksEnded,
+    TasksFailed,
+)
 from holdfast.regions.driver.attempt_watch import AttemptWatch
 from holdfast.regions.driver.task_runner import TaskRunner, TasksLostError
 from holdfast.regions.protocol.orders import AttemptOrder
@@ -23,11 +31,13 @@ def run_tasks(
     source: object | None,
     watch: AttemptWatch,
     clock: Clock,
+    *,
+    on_retire: bool,
 ) -> Generator[Event, None, None]:
     """Run the tasks of an attempt; yields events, and last that the tasks ended or failed.
 
     Closing it ends the tasks. `source` has the rows of the batch, in the runner's form; None
-    without rows.
+    without rows. `on_retire`: operators may put out rows when their region is retired.
     """
     for region in order.events:
         # Without an answer, the events that the region was sent would be nowhere.
@@ -38,8 +48,19 @@ def run_tasks(
         # Events may wait for regions that the batch has no rows for.
         owing = dict.fromkeys((*action.owed, *order.events))
         owed = [region for region in owing if region not in watch.partitions]
-        if owed:
-            yield from _run_owed(runner, order, owed, watch)
+        # By now it is known which regions have rows (R66).
+        idle = {
+            region: entry
+            for region, entry in action.retiring.items()
+            if region not in watch.partitions and region not in order.events
+        }
+        last_rows = [region for region in idle if on_retire and not idle[region].finished]
+        if owed or last_rows:
+            retiring = replace(order, retire=frozenset(last_rows))
+            yield from _run_owed(runner, retiring, [*owed, *last_rows], watch)
+        for region in idle.keys() - last_rows:
+            entry = RegionEntry(region, origin=order.attempt)
+            yield Acked(attempt=order.attempt, region=region, entry=entry)
     except TasksLostError as e:
         yield TasksFailed(attempt=order.attempt, cause=str(e), now_ms=clock.now_ms())
     else:

@@ -75,6 +75,8 @@ class Attempts:
         Raises an exception if output may not be published or thrown away any more.
     properties : mapping of str to str
         Properties for the metadata of every checkpoint.
+    on_retire : bool
+        Operators may put out rows when their region is retired.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class Attempts:
         history: HistoryLog,
         metrics: MetricsLog,
         properties: Mapping[str, str],
+        on_retire: bool,
     ) -> None:
         self.machine = machine
         self._run = run
@@ -105,6 +108,7 @@ class Attempts:
         self._metrics = metrics
         self._noted = 0
         self._properties = properties
+        self._on_retire = on_retire
         # Ends of attempts that operators have not heard of; the next order tells them.
         self._ended: list[EndedAttempt] = []
         self._problems = ProblemLog()
@@ -346,7 +350,9 @@ class Attempts:
         self._problems.begin()
         retained = [metadata.id for metadata in self.machine.retained]
         watch = AttemptWatch(action, retained, self._metrics)
-        return run_tasks(self._runner, action, order, source, watch, self._clock)
+        return run_tasks(
+            self._runner, action, order, source, watch, self._clock, on_retire=self._on_retire
+        )
 
 
 def finished_regions(metadata: CheckpointMetadata) -> list[str]:

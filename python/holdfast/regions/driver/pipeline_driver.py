@@ -21,6 +21,7 @@ from holdfast.regions.coordinator import (
     HistoryRecord,
     Topology,
 )
+from holdfast.regions.coordinator.idle import without_retired
 from holdfast.regions.driver.attempts import Attempts, finished_regions
 from holdfast.regions.driver.coordinator_host import CoordinatorHost
 from holdfast.regions.driver.metrics import MetricsLog, PipelineMetrics
@@ -132,6 +133,7 @@ class PipelineDriver:
             history=self._history,
             metrics=self._metrics,
             properties=self._properties,
+            on_retire=any(stage.on_retire for stage in self._plan.stages),
         )
         self._started.start()
 
@@ -226,7 +228,8 @@ class PipelineDriver:
         """
         with self._turn("end_of_data()"):
             self._attempts.require_intact()
-            if len(finished_regions(self.latest)) < len(self.latest.regions):
+            regions = without_retired(self.latest, self.latest.regions)
+            if len(finished_regions(self.latest)) < len(regions):
                 self._attempts.until_done(self.latest.batch_id, "final", None, end_of_data=True)
                 self._attempts.close_operators()
 

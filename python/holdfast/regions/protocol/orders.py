@@ -65,6 +65,8 @@ class StagePlan:
         The operator itself, in the process of the user.
     coordinated : bool
         The operator has a coordinator, and may send it events.
+    on_retire : bool
+        The operator may put out rows when its region is retired.
     """
 
     name: str
@@ -74,6 +76,7 @@ class StagePlan:
     route_by: tuple[str, ...] = ()
     given: Any = None
     coordinated: bool = False
+    on_retire: bool = False
 
     def new_operator(self) -> Any:
         """Make an operator that shares nothing mutable with others."""
@@ -245,6 +248,8 @@ class AttemptOrder:
         A decline aborts the attempt. A region that fails stores no rows, since they come again.
     restart : frozenset of str
         Regions that must not continue a cached operator.
+    retire : frozenset of str
+        Regions without rows that are to be retired: their operators put out the last rows (R66).
     answered : frozenset of str
         Regions that have answered already; their rows are skipped.
     lost : frozenset of int, or None
@@ -262,6 +267,7 @@ class AttemptOrder:
     end_of_data: bool = False
     global_required: bool = False
     restart: frozenset[str] = frozenset()
+    retire: frozenset[str] = frozenset()
     answered: frozenset[str] = frozenset()
     lost: frozenset[int] | None = frozenset()
     lost_cause: str = ""

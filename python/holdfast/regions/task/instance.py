@@ -55,6 +55,8 @@ class OperatorInstance(AtWork):
     ----------
     finishing : bool
         It has ended the data of its region.
+    retiring : bool
+        Its region is retired at the end of data of this attempt, and its state is dropped.
 
     Raises
     ------
@@ -93,11 +95,12 @@ class OperatorInstance(AtWork):
         self._memory = OwnMemory(stage.schema)
         self._meter = Meter()
         self.finishing = False
+        self.retiring = False
         self._sides = sides
         self._sent: list[bytes] = []
         self._sent_bytes = 0
         self._context = contextvars.Context()
-        context = OperatorContext(
+        self._operator_context = context = OperatorContext(
             region=region,
             operator=stage.name,
             instance=index,
@@ -144,8 +147,12 @@ class OperatorInstance(AtWork):
     def end_of_data(self) -> Iterator[pa.RecordBatch]:
         """Flush the rows that the operator holds back."""
         self._sides.given = None
-        produced = self._timed(self._operator.on_end_of_data)
-        return self._checked("on_end_of_data", produced, given=None)
+        call: Callable[..., Batches] = self._operator.on_end_of_data
+        if self.retiring:
+            call = partial(self._operator.on_retire, self._operator_context)
+        produced = self._timed(call)
+        name = "on_retire" if self.retiring else "on_end_of_data"
+        return self._checked(name, produced, given=None)
 
     def take_emitted(self) -> list[tuple[str, pa.RecordBatch]]:
         """Return the rows for side outputs, with their names, since the last call."""
@@ -173,6 +180,8 @@ class OperatorInstance(AtWork):
         StateError
             If the operator replaced a state, or one holds something that cannot be kept.
         """
+        if self.retiring:
+            return ()
         self._bindings.check(self.where)
         return self._state.freeze(self._lease)
 

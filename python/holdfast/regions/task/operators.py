@@ -300,6 +300,25 @@ class Operator(CheckpointListener):
         """
         return None
 
+    def on_retire(self, ctx: OperatorContext) -> Batches:
+        """Return the last rows of a region that had none for ``retire_idle``.
+
+        Called once, and the instance is closed. They are published with the checkpoint that drops
+        the region and its state. If the region fails here, or that checkpoint does not complete,
+        the region stays as it was.
+
+        Parameters
+        ----------
+        ctx : OperatorContext
+            The same as in `open`.
+
+        Returns
+        -------
+        pyarrow.RecordBatch, pyarrow.Table, iterable of these, or None
+            The same as from `process`.
+        """
+        return None
+
     def close(self) -> None:
         """Close connections and files. The instance is not used again.
 

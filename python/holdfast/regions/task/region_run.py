@@ -123,6 +123,7 @@ class RegionRun:
         self.feed = RegionFeed(stored, self._owners, self._step_size, keeps_rows=keeps_rows)
         # Operators that have not heard of the watermark in this attempt.
         self._untold: deque[str] = deque()
+        self._retiring = region in order.retire
         self._barrier_sent = False
         self._progressed = False
         self._outputs: dict[str, OutputAtWork] = {}
@@ -255,7 +256,7 @@ class RegionRun:
         if self._barrier_is_due(graph, now_ms):
             if self._tell_watermark(graph):
                 return True
-            if ends := self._order.end_of_data or self._finishing:
+            if ends := self._order.end_of_data or self._retiring or self._finishing:
                 # In front of the barrier, so that the snapshot holds the flushed state (R61).
                 graph.end()
             aligned = self._order.drain or ends
@@ -355,6 +356,7 @@ class RegionRun:
                 for stage in self._plan.stages
             )
         for instance in chain.from_iterable(self._instances):
+            instance.retiring = self._retiring
             instance.begin(partial(self._lease, instance.name))
             for ended in self._order.ended:
                 instance.tell(ended, self.region, self._took_part)
@@ -446,7 +448,8 @@ class RegionRun:
         attempt = self._order.attempt
         entries: list[OperatorEntry] = []
         segments: list[tuple[Owner, Sequence[SegmentRef]]] = []
-        for plan in self._plan.stages:
+        # Nothing stays of a region that is retired but the rows that it put out (R66).
+        for plan in () if self._retiring else self._plan.stages:
             for index in range(plan.parallelism):
                 entry = write_operator(
                     self._store,
@@ -468,7 +471,7 @@ class RegionRun:
             operators=entries,
             in_flight=in_flight,
             staged=tuple(staged.values()),
-            finished=all(entry.finished for entry in entries),
+            finished=bool(entries) and all(entry.finished for entry in entries),
         )
         sent = list(self.sent)
         for plan in self._plan.stages:
@@ -480,13 +483,17 @@ class RegionRun:
         # Freed now, and not with the graphs of all other regions of the task: with ten thousand
         # regions, Python's collector would look through all their objects once more.
         self._graph = None
+        figures = figures_of(keep) if keep is not None else b""
+        if keep is not None and self._retiring:
+            close_instances(keep)
+            keep = None
         self._settle(
             Answered(
                 Acked(attempt=attempt, region=self.region, entry=region_entry, events=sent),
                 segments,
                 tuple(staged),
                 keep=keep,
-                figures=figures_of(keep) if keep is not None else b"",
+                figures=figures,
             )
         )
 

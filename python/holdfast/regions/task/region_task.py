@@ -19,6 +19,7 @@ from holdfast.regions.base.normal_form import normal_form
 from holdfast.regions.base.problem import message_of
 from holdfast.regions.base.splitting import split_by_region
 from holdfast.regions.coordinator import Acked, Declined, RegionStarted
+from holdfast.regions.coordinator.idle import is_retired
 from holdfast.regions.files import modes
 from holdfast.regions.protocol.answers import Answer
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, EndedAttempt, PipelinePlan
@@ -176,7 +177,7 @@ def took_part_in(checkpoint: int, regions: Mapping[str, RegionEntry]) -> frozens
     return frozenset(
         region
         for region, entry in regions.items()
-        if entry.origin == checkpoint and not entry.failed
+        if entry.origin == checkpoint and not (entry.failed or is_retired(entry))
     )
 
 

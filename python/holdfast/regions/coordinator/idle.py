@@ -1,0 +1,93 @@
+"""The time that regions go without rows, as checkpoints record it (R66)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from holdfast._core import CheckpointMetadata, RegionEntry
+
+#: Property of a checkpoint that records the time.
+IDLE_PROPERTY: Final = "idle"
+
+VERSION: Final = 1
+
+#: So many checkpoints without rows of a region come before it is retired, however late they are.
+LEAST_CHECKPOINTS: Final = 8
+
+#: Regions that are retired with one checkpoint, so that no batch takes long for that.
+RETIRED_AT_ONCE: Final = 1_000
+
+
+@dataclass(frozen=True)
+class IdleTime:
+    """Time that counts for idle regions, and when some earlier checkpoints were made in it.
+
+    A region that took no part since some checkpoint has been idle since then at least. So a few
+    checkpoints are remembered, and nothing of any region.
+
+    Attributes
+    ----------
+    ms : int
+        Milliseconds that count, up to an attempt.
+    marks : tuple of (int, int)
+        Checkpoints with their time, both rising.
+    """
+
+    retire_ms: int
+    ms: int = 0
+    marks: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def at(cls, latest: CheckpointMetadata | None, now_ms: int, retire_ms: int) -> IdleTime:
+        """Let time go on to an attempt.
+
+        A checkpoint that comes late may follow a stop of the pipeline or an outage of its source,
+        and rows may wait for all regions. So no step counts for more than a share of the time. A
+        clock that was set back counts for nothing.
+        """
+        known = None if latest is None else latest.properties.get(IDLE_PROPERTY)
+        if latest is None or known is None:
+            return cls(retire_ms)
+        record = json.loads(known)
+        if record["version"] != VERSION:
+            return cls(retire_ms)
+        idle = cls(retire_ms, record["ms"], tuple((id, ms) for id, ms in record["marks"]))
+        step_ms = min(max(now_ms - latest.created_ms, 0), idle.longest_step_ms)
+        return replace(idle, ms=idle.ms + step_ms)
+
+    @property
+    def longest_step_ms(self) -> int:
+        """The most that counts from one checkpoint to the next."""
+        return -(-self.retire_ms // LEAST_CHECKPOINTS)
+
+    @property
+    def idle_since(self) -> int:
+        """The newest checkpoint since which a region is idle for long enough; 0: there is none."""
+        return max((id for id, ms in self.marks if self.ms - ms >= self.retire_ms), default=0)
+
+    def record(self, checkpoint: int) -> dict[str, str]:
+        """Return the property for a checkpoint that is made now."""
+        marks = [(id, ms) for id, ms in self.marks if id >= self.idle_since]
+        if not marks or self.ms - marks[-1][1] >= self.longest_step_ms:
+            marks.append((checkpoint, self.ms))
+        return {IDLE_PROPERTY: json.dumps({"version": VERSION, "ms": self.ms, "marks": marks})}
+
+
+def without_retired(
+    metadata: CheckpointMetadata, entries: Mapping[str, RegionEntry]
+) -> Mapping[str, RegionEntry]:
+    """Return the regions of a checkpoint that go on.
+
+    A region that put out rows when it was retired is in that checkpoint with these rows alone.
+    """
+    if IDLE_PROPERTY not in metadata.properties:
+        return entries
+    return {region: entry for region, entry in entries.items() if not is_retired(entry)}
+
+
+def is_retired(entry: RegionEntry) -> bool:
+    """Return whether a region has no state, no mark and no rows: no checkpoint needs its entry."""
+    return not (entry.operators or entry.finished or entry.failed or entry.in_flight_bytes)
