@@ -29,7 +29,7 @@ from gpu import state
 from isolation import measure as isolation
 from memory import measure as memory
 from moves import measure as moves
-from regional import coordinator, pipeline, regions, requests
+from regional import coordinator, idle, pipeline, regions, requests
 from resident import backfill
 from resident import measure as resident
 from resident.queries import ALL_QUERIES as OPERATORS
@@ -60,6 +60,7 @@ PLANS: Mapping[str, Callable[[argparse.Namespace, Path], Iterator[Plan]]] = {
     "resident": resident.plans,
     "backfill": backfill.plans,
     "coordinator": coordinator.plans,
+    "idle": idle.plans,
     "state": partial(state.plans, "numpy"),
     GPU: partial(state.plans, "cupy"),
     "pipeline": pipeline.plans,
@@ -73,7 +74,7 @@ PLANS: Mapping[str, Callable[[argparse.Namespace, Path], Iterator[Plan]]] = {
     **{suite: partial(queries.plans, cases) for suite, cases in SUITES.items()},
 }
 
-_WITHOUT_SPARK = {"coordinator", "state", GPU}
+_WITHOUT_SPARK = {"coordinator", "idle", "state", GPU}
 
 SUITES_HELP = """\
 compare BEFORE AFTER takes two result files of one suite, and says what got worse beyond the noise.
@@ -88,6 +89,7 @@ suites:
   resident  resident memory of queries with ten times the state that memory holds (needs jcmd)
   backfill  a first batch larger than memory: time, resident memory, bytes written (needs jcmd)
   coordinator  a checkpoint of 10,000 regions of which 30 % fail: no Spark
+  idle     10 active regions of 20,000 known ones, beside 10 of 10: no Spark
   state    snapshots and restore of one large NumPy array, beside numpy.save and PyTorch: no Spark
   gpu      the same of a CuPy array, digests, the copy to the host, memory (needs a GPU)
   pipeline  regional pipelines of 64 regions: healthy, one region failing, one region slow
