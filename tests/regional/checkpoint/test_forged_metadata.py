@@ -33,7 +33,7 @@ def old(tmp_path: Path) -> Path:
 def victim(tmp_path: Path) -> Path:
     """Another folder that looks like that of a sink, with a staged file."""
     folder = tmp_path / "victim"
-    file = folder / staged_name("r00", 3)
+    file = folder / staged_name(["r00"], 3)
     file.parent.mkdir(parents=True)
     file.write_bytes(PLANTED)
     return folder
@@ -80,7 +80,7 @@ def staged_file(folder: Path, path: str) -> Staged:
     file = folder / path
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(PLANTED)
-    return Staged(path, target_name("r00", 3, ".parquet"), 1, len(PLANTED))
+    return Staged(path, target_name(["r00"], 3, ".parquet"), 1, len(PLANTED))
 
 
 def test_output_is_published_in_no_folder_but_the_pipelines_own(
@@ -88,7 +88,7 @@ def test_output_is_published_in_no_folder_but_the_pipelines_own(
 ) -> None:
     found = next(path for path in victim.rglob("*") if path.is_file())
     staged = Staged(
-        str(found.relative_to(victim)), target_name("r00", 3, ".parquet"), 1, len(PLANTED)
+        str(found.relative_to(victim)), target_name(["r00"], 3, ".parquet"), 1, len(PLANTED)
     )
     forge(old, [staged], output=str(victim))
     before = everything(victim)
@@ -108,8 +108,8 @@ def test_output_that_was_published_elsewhere_is_not_asked_for_again(
 
 
 # As `staged_name` makes it, but the same in every process that collects the tests.
-GOOD = f"{staged_name('r00', 3).rpartition('.')[0]}.0123456789abcdef"
-STEM = target_name("r00", 3, "")
+GOOD = f"{staged_name(['r00'], 3).rpartition('.')[0]}.0123456789abcdef"
+STEM = target_name(["r00"], 3, "")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ STEM = target_name("r00", 3, "")
         (GOOD, "sub/planted.parquet"),
         (GOOD, "planted.parquet"),
         (GOOD, "_SUCCESS"),
-        (GOOD, target_name("r00", 2, ".parquet")),
+        (GOOD, target_name(["r00"], 2, ".parquet")),
         (GOOD, f"{STEM}.parquet\n"),
         ("../victim/secret", f"{STEM}.parquet"),
         ("/etc/passwd", f"{STEM}.parquet"),

@@ -11,6 +11,7 @@ from holdfast._core import RegionEntry
 from holdfast.regions.coordinator import (
     INITIAL_BATCH,
     Acked,
+    AckedTogether,
     Action,
     AskFallback,
     CheckpointCoordinator,
@@ -192,6 +193,48 @@ def test_what_a_stored_acknowledgement_shares_is_not_released() -> None:  # R3
     again = RegionEntry("a", origin=2, operators=acked.operators, in_flight=[left])
     assert job.handle(Acked(attempt=2, region="a", entry=again)) == []
     assert released(job.end()) == {in_flight("a", 2): (left.ref,)}
+
+
+def together(*entries: RegionEntry) -> AckedTogether:
+    acks = [Acked(attempt=2, region=entry.region, entry=entry) for entry in entries]
+    return AckedTogether(attempt=2, acks=acks)
+
+
+def test_regions_in_one_file_acknowledge_together() -> None:  # R84
+    job = Job()
+    job.trigger()
+    entries = {region: entry(region, 2) for region in "ab"}
+    assert job.handle(together(*entries.values())) == []
+    job.end()
+    assert job.latest.regions == entries
+
+
+@pytest.mark.parametrize("declined", [False, True])
+def test_none_of_the_regions_in_a_file_counts_if_one_answered_before(declined: bool) -> None:  # R84
+    job = Job()
+    job.trigger()
+    if declined:
+        job.handle(Declined(attempt=2, region="b", cause="lost", had_rows=False))
+    else:
+        job.ack("b")
+    refused = [entry(region, 2) for region in "abc"]
+    assert job.handle(together(*refused)) == []
+    # The task that answered for b answers for the others, too.
+    acked = {region: job.ack(region) for region in "ac"}
+    notices = released(job.end())
+    assert notices == {state(one.region): refs(one) for one in refused}
+    assert {region: job.latest.regions[region] for region in "ac"} == acked
+
+
+def test_regions_in_one_file_that_acknowledge_after_the_freeze_are_released() -> None:  # R84
+    job = Job()
+    job.trigger()
+    job.ack("c")
+    actions = job.handle(TasksEnded(attempt=2, now_ms=7))
+    late = [entry(region, 2) for region in "ab"]
+    assert job.handle(together(*late)) == []
+    assert released(job.settle(actions)) == {state(one.region): refs(one) for one in late}
+    assert job.latest.regions.keys() == {"c"}
 
 
 def test_an_aborted_attempt_releases_nothing_because_all_of_it_is_dead() -> None:  # R3, R42

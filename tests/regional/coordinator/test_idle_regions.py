@@ -176,6 +176,28 @@ def test_nothing_is_retired_with_a_checkpoint_in_which_a_region_fell_back(
         assert farewells(tmp_path) == [("r01", 5)]
 
 
+def test_last_rows_are_in_no_file_with_rows_of_regions_that_stay(
+    tmp_path: Path, clock: QuickClock, hooks: Hooks
+) -> None:
+    # R84: r03 replays rows in the task that would retire r01, and r02 fails in another one.
+    batches = [
+        *batches_without("r01", ENOUGH - 1),
+        rows(ENOUGH, "r01", "r03"),
+        rows(ENOUGH + 1, "r01"),
+    ]
+    with pipeline(tmp_path, Farewell(hooks), tasks=1, max_consecutive_failures=9) as query:
+        go_on(query, clock, batches[: ENOUGH - 1])
+        hooks.fail_for("r03", range((ENOUGH - 1) * 1000, ENOUGH * 1000))
+        go_on(query, clock, batches[:ENOUGH], first=ENOUGH - 1)
+        hooks.fail_for("r02", range(ENOUGH * 1000, (ENOUGH + 1) * 1000))
+        go_on(query, clock, batches[: ENOUGH + 1], first=ENOUGH)
+        assert (set(query.latest.failed), farewells(tmp_path)) == ({"r02"}, [])
+        assert hooks.happened("retired") == ["r01"]
+        hooks.calm()
+        go_on(query, clock, batches, first=ENOUGH + 1)
+        assert farewells(tmp_path) == [("r01", 5)]
+
+
 def test_a_region_that_owes_rows_is_not_retired(
     tmp_path: Path, clock: QuickClock, hooks: Hooks
 ) -> None:

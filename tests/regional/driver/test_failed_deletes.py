@@ -195,7 +195,7 @@ def test_staged_output_that_cannot_be_removed_is_swept_later(
             refused = unlinkable(patched, lambda path: "_holdfast" in path)
             run(query, rows[:3])
             assert refused
-            assert len(staged_files(tmp_path)) == 3 * 4
+            assert len({path.parent for path in staged_files(tmp_path)}) == 3
             (warning,) = warnings(caplog, "cannot be removed yet")
             assert "not for now" in warning
         run(query, rows, first=3)

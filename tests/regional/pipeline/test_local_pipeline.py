@@ -30,11 +30,13 @@ from support.regional.pipelines import (
 REGIONS = [f"r{number:02}" for number in range(6)]
 
 
-def pipeline(path: Path, operator: hf.Operator, **options: Any) -> hf.LocalQuery:
+def pipeline(
+    path: Path, operator: hf.Operator, *, per_region: bool = False, **options: Any
+) -> hf.LocalQuery:
     return (
         hf.regional(region_by="region")
         .apply(operator, schema=COUNTED, name="count")
-        .write_parquet(path / "out")
+        .write_parquet(path / "out", per_region=per_region)
         .open_local(path / "ckpt", **options)
     )
 
@@ -220,7 +222,7 @@ def test_a_region_whose_output_is_not_durable_falls_back_alone(
             raise OSError(errno.EIO, "the device is in trouble")
         sync(descriptor)
 
-    with pipeline(tmp_path, RunningCount()) as query:
+    with pipeline(tmp_path, RunningCount(), per_region=True) as query:
         run(query, batches[:1])
         before = query.latest.id
         with monkeypatch.context() as patched:

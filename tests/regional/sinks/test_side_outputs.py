@@ -262,7 +262,7 @@ def test_a_pipeline_that_begins_from_another_publishes_its_side_output(
     unpublished(tmp_path, write, monkeypatch)
     restore = hf.restore(tmp_path / "ckpt", mode=mode)
     elsewhere = pipeline_of(to_parquet(tmp_path / "other"), tmp_path)
-    with pytest.raises(ValueError, match="has not published 2 files"):
+    with pytest.raises(ValueError, match=r"has not published \d files? of"):
         elsewhere.open_local(tmp_path / "ckpt-2", restore=restore)
     with pipeline_of(write, tmp_path).open_local(tmp_path / "ckpt-2", restore=restore) as query:
         assert output_of(tmp_path / "even") == even(2)

@@ -57,6 +57,20 @@ def test_many_answers_are_several_messages() -> None:
     assert [answer for message in messages for answer in decode(message)[1]] == answers
 
 
+def test_answers_that_count_together_are_in_one_message() -> None:  # R84
+    def acked(region: str, *, with_next: bool) -> Answer:
+        event = Acked(attempt=1, region=region, entry=RegionEntry(region, origin=1))
+        return Answer(0, event, with_next=with_next)
+
+    regions = [f"{number:01000}" for number in range(3000)]
+    others = acked("before", with_next=False), acked("behind", with_next=False)
+    group = [acked(region, with_next=True) for region in regions]
+    answers = [others[0], *group, acked("last", with_next=False), others[1]]
+    decoded = [decode(message)[1] for message in encode(RUN, answers)]
+    assert [answer for message in decoded for answer in message] == answers
+    assert all(not message[-1].with_next for message in decoded)
+
+
 def test_a_message_that_is_cut_is_refused_wherever_it_is_cut() -> None:
     (message,) = encode(RUN, ANSWERS)
     wholes = {len(next(encode(RUN, ANSWERS[:count]))) for count in range(1, len(ANSWERS))}

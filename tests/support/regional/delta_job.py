@@ -17,12 +17,14 @@ from deltalake import DeltaTable
 
 import holdfast as hf
 from holdfast.regions.sinks.delta import DeltaSink
+from holdfast.regions.task import shared_output
 from support.regional.hooks import Hooks
 from support.regional.pipelines import COUNTED, Troubled, partitions_of, rows_of
 
 #: In the order of a commit.
 POINTS = ("staged", "second-link", "published", "added", "synced", "swept")
 REGIONS = ["r00", "r01", "r02", "r03"]
+TASKS = 2
 BATCHES = [rows_of(number, REGIONS) for number in range(4)]
 
 
@@ -39,7 +41,7 @@ def open_pipeline(
 
 def run(query: hf.LocalQuery, count: int, *, first: int = 0) -> None:
     for number in range(first, count):
-        query.run_batch(partitions_of(BATCHES[number], 2), batch_id=number)
+        query.run_batch(partitions_of(BATCHES[number], TASKS), batch_id=number)
 
 
 def dying(owner: Any, name: str, at: int, *, behind: bool = False) -> None:
@@ -60,10 +62,12 @@ def dying(owner: Any, name: str, at: int, *, behind: bool = False) -> None:
 
 
 def main(table: Path, checkpoint: Path, point: str) -> None:
-    links = len(REGIONS)
+    # One file of each task, however slow the machine is.
+    shared_output.WAITS_MS = 600_000
+    links = TASKS
     places: dict[str, tuple[Any, str, int, bool]] = {
         "staged": (DeltaSink, "commit", 2, False),
-        "second-link": (os, "link", links + 3, False),
+        "second-link": (os, "link", links + 2, False),
         # The first commit creates the table.
         "published": (DeltaTable, "create_write_transaction", 1, False),
         "added": (DeltaTable, "create_write_transaction", 1, True),

@@ -47,7 +47,7 @@ FLUSHED = [
 ]
 #: The rows of the side output, which has all rows.
 IDS = pa.schema([("region", pa.string()), ("id", pa.int64())])
-#: What fails: region r01 in this batch, once.
+#: What fails: region r02, which shares a file with r00, in this batch, once.
 FAILING = range(1000, 2000)
 #: An array too large to be kept in the metadata, so that there are segments.
 BALLAST = 512
@@ -103,7 +103,7 @@ class WithBallast(hf.Operator):
 
 
 class Ballasted(WithBallast, RunningCount):
-    """Has two states that must always be of the same age; r01 fails. Counts up in the end."""
+    """Has two states that must always be of the same age; r02 fails. Counts up in the end."""
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         self.check()
@@ -111,7 +111,7 @@ class Ballasted(WithBallast, RunningCount):
         yield from super().process(batch)
 
     def is_to_fail(self, first_id: int) -> bool:
-        return self.region == "r01" and first_id in FAILING
+        return self.region == "r02" and first_id in FAILING
 
     def on_end_of_data(self) -> Iterator[pa.RecordBatch]:
         self.check()

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from holdfast.regions.sinks import (
     DEFAULT_COMPRESSION,
+    DEFAULT_TARGET_FILE_BYTES,
     CheckpointId,
     Compression,
     ParquetSink,
@@ -34,7 +35,12 @@ class Written(ABC, Generic[T]):
         """Return the pipeline with this destination of the rows."""
 
     def write_parquet(
-        self, path: str | Path, *, compression: Compression = DEFAULT_COMPRESSION
+        self,
+        path: str | Path,
+        *,
+        compression: Compression = DEFAULT_COMPRESSION,
+        per_region: bool = False,
+        target_file_bytes: int = DEFAULT_TARGET_FILE_BYTES,
     ) -> T:
         """Write the rows as Parquet files, each row exactly once.
 
@@ -45,16 +51,34 @@ class Written(ABC, Generic[T]):
             on driver and executors; a string is a URI, or a path of Spark's default file system.
         compression : str, default "zstd"
             Codec, as in ``pyarrow.parquet.write_table``.
+        per_region : bool, default False
+            Each region writes a file of its own in each checkpoint. By default, the regions of a
+            task write into one file. A region with more than 32 MiB of rows always has its own.
+        target_file_bytes : int, default 128 MiB
+            A task begins another file when one has this many bytes of rows, as Arrow has them in
+            memory. Compressed files are smaller.
 
         Notes
         -----
         The start refuses columns that Spark or PyArrow would read as another type, such as
         ``timestamp[ns]`` and durations; see "Types in Parquet files" in docs/regional/sinks.md.
         """
-        sink = ParquetSink(path, compression=compression)
+        sink = ParquetSink(
+            path,
+            compression=compression,
+            per_region=per_region,
+            target_file_bytes=target_file_bytes,
+        )
         return self._written_to(SinkDestination(sink, named=path))
 
-    def write_delta(self, path: str | Path, *, compression: Compression = DEFAULT_COMPRESSION) -> T:
+    def write_delta(
+        self,
+        path: str | Path,
+        *,
+        compression: Compression = DEFAULT_COMPRESSION,
+        per_region: bool = False,
+        target_file_bytes: int = DEFAULT_TARGET_FILE_BYTES,
+    ) -> T:
         """Append the rows to a Delta table, each row exactly once.
 
         Workers write the files. The driver adds the files of a checkpoint in one entry of the
@@ -69,6 +93,10 @@ class Written(ABC, Generic[T]):
             pipeline at a time appends to it with this; others may write to it by other means.
         compression : str, default "zstd"
             Codec, as in ``pyarrow.parquet.write_table``.
+        per_region : bool, default False
+            Each region writes a file of its own in each checkpoint, see `write_parquet`.
+        target_file_bytes : int, default 128 MiB
+            Bytes of rows after which a task begins another file, see `write_parquet`.
 
         Raises
         ------
@@ -78,7 +106,12 @@ class Written(ABC, Generic[T]):
             If only Spark reaches the folder. The start checks that rows fit the table.
         """
         require_deltalake()
-        sink = DeltaSink(path, compression=compression)
+        sink = DeltaSink(
+            path,
+            compression=compression,
+            per_region=per_region,
+            target_file_bytes=target_file_bytes,
+        )
         return self._written_to(SinkDestination(sink))
 
     def write_to(self, sink: TwoPhaseSink) -> T:

@@ -277,8 +277,9 @@ def _publish_pending(output: Output, old: CheckpointFolders, metadata: Checkpoin
                 "pipeline once more and stop it, or let the new one write into the same folder"
             ) from None
         if waiting := elsewhere.unpublished(staged):
+            files = "1 file" if len(waiting) == 1 else f"{len(waiting)} files"
             raise ValueError(
-                f"the old pipeline has not published {len(waiting)} files of checkpoint "
+                f"the old pipeline has not published {files} of checkpoint "
                 f"{metadata.id} yet, the first as {waiting[0]}, and the new one writes elsewhere: "
                 "start the old pipeline once more and stop it, or let the new one write into the "
                 "same folder"

@@ -83,7 +83,7 @@ def summarise(folder: AnyPath, id: int) -> Summary:
         finished_regions=sum(entry.finished for entry in entries),
         in_flight_rows=sum(in_flight_rows(entry) for entry in entries),
         in_flight_bytes=sum(entry.in_flight_bytes for entry in entries),
-        staged_files=sum(len(entry.staged) for entry in entries),
+        staged_files=len({one.path for entry in entries for one in entry.staged}),
         stored_bytes=CheckpointFolders(folder).metadata_file(id).status().st_size + segment_bytes,
     )
 

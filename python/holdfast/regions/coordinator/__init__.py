@@ -30,6 +30,7 @@ from holdfast.regions.coordinator.event_gate import (
 from holdfast.regions.coordinator.events import (
     INITIAL_BATCH as INITIAL_BATCH,
     Acked as Acked,
+    AckedTogether as AckedTogether,
     CoordinatorSnapshot as CoordinatorSnapshot,
     CoordinatorSnapshotFailed as CoordinatorSnapshotFailed,
     Declined as Declined,

@@ -10,7 +10,7 @@ from holdfast._core import CheckpointMetadata, InFlight, Owner, RegionEntry, Seg
 from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.base.problem import Problem
 from holdfast.regions.coordinator.actions import CoordinatorEvents
-from holdfast.regions.coordinator.events import Acked, Declined, Trigger
+from holdfast.regions.coordinator.events import Acked, AckedTogether, Declined, Trigger
 from holdfast.regions.coordinator.idle import IdleTime, is_retired
 
 
@@ -157,6 +157,19 @@ class PendingAttempt:
     def started(self, region: str) -> None:
         """Expect an answer."""
         self.regions.setdefault(region, RegionAnswer())
+
+    def acked_together(self, event: AckedTogether) -> None:
+        """Store acknowledgements, unless there is an answer of one of their regions already.
+
+        Then another task runs these regions, and answers for the others, too.
+        """
+        answers = [self.regions.get(ack.region, RegionAnswer()) for ack in event.acks]
+        fresh = all(answer.acked is None and answer.cause is None for answer in answers)
+        for ack in event.acks:
+            if fresh:
+                self.acked(ack)
+            else:
+                self.refuse(ack)
 
     def acked(self, event: Acked) -> None:
         """Store an acknowledgement, unless there is an answer already (R3)."""

@@ -109,6 +109,14 @@ class Acked:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class AckedTogether:
+    """Regions whose rows are in one file: all of them count, or none (R84)."""
+
+    attempt: int
+    acks: Sequence[Acked]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Declined:
     """A region failed (R4), or a rescue stored the rows of a region that is silent.
 
@@ -222,6 +230,7 @@ Event = (
     | CoordinatorSnapshotFailed
     | RegionStarted
     | Acked
+    | AckedTogether
     | Declined
     | TasksEnded
     | TasksFailed

@@ -32,6 +32,7 @@ from holdfast.regions.coordinator.evaluation import Reason, Rejection
 from holdfast.regions.coordinator.events import (
     INITIAL_BATCH,
     Acked,
+    AckedTogether,
     CoordinatorSnapshot,
     CoordinatorSnapshotFailed,
     Declined,
@@ -183,6 +184,8 @@ class CheckpointCoordinator:
                 return []
             case Acked() | Declined():
                 return self._answer(attempt, event)
+            case AckedTogether():
+                return self._answer_together(attempt, event)
             case CoordinatorSnapshot() | FallbackSnapshot():
                 return self._snapshot(attempt, event)
             case CoordinatorSnapshotFailed() | FallbackSnapshotFailed():
@@ -313,6 +316,14 @@ class CheckpointCoordinator:
             to_blame = frozenset((event.region,))
             rejection = Rejection(reason=Reason.DECLINED, detail=detail, regions=to_blame)
             return self._abort(attempt, rejection)
+        return []
+
+    def _answer_together(self, attempt: PendingAttempt, event: AckedTogether) -> list[Action]:
+        if attempt.phase is Phase.RUNNING:
+            attempt.acked_together(event)
+        else:
+            for ack in event.acks:
+                attempt.refuse(ack)
         return []
 
     def _notice_delivered(self, event: NoticeDelivered) -> list[Action]:

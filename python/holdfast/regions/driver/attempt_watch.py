@@ -14,7 +14,14 @@ from holdfast.regions.base.errors import (
     RegionInTwoTasksError,
 )
 from holdfast.regions.base.problem import Problem
-from holdfast.regions.coordinator import Acked, Declined, Event, RegionStarted, RunAttempt
+from holdfast.regions.coordinator import (
+    Acked,
+    AckedTogether,
+    Declined,
+    Event,
+    RegionStarted,
+    RunAttempt,
+)
 from holdfast.regions.driver.metrics import MetricsLog
 from holdfast.regions.protocol.answers import Answer
 from holdfast.regions.protocol.orders import AttemptOrder
@@ -53,6 +60,7 @@ class AttemptWatch:
         `owed` rows. So is a region whose state the pipeline declares in another form: no checkpoint
         may have some regions in the one form and some in the other (R78).
         """
+        together: list[Answer] = []
         with closing(given):
             for answer in given:
                 event, region = answer.event, answer.event.region
@@ -69,7 +77,22 @@ class AttemptWatch:
                 if isinstance(event, Declined) and _is_of_changed_state(event.problem):
                     text = event.problem.headline(region, self.attempt)
                     raise LayoutChangedError(text) from event.problem.error()
-                yield self._event(answer, order, owed=owed)
+                if answer.with_next or together:
+                    together.append(answer)
+                    if not answer.with_next:
+                        yield self._event_of_all(together)
+                        together = []
+                else:
+                    yield self._event(answer, order, owed=owed)
+
+    def _event_of_all(self, together: Sequence[Answer]) -> AckedTogether:
+        acks = [answer.event for answer in together if isinstance(answer.event, Acked)]
+        if self.answered.isdisjoint(ack.region for ack in acks):
+            # Else none of them counts: see `PendingAttempt.acked_together`.
+            for answer in together:
+                self.answered.add(answer.event.region)
+                self._metrics.add(answer.event.region, answer.figures)
+        return AckedTogether(attempt=self.attempt, acks=acks)
 
     def _event(
         self, answer: Answer, order: AttemptOrder, *, owed: bool

@@ -22,6 +22,7 @@ from holdfast.regions.checkpoint.history import HistoryLog
 from holdfast.regions.coordinator import (
     INITIAL_BATCH,
     Acked,
+    AckedTogether,
     Action,
     AskFallback,
     CheckpointCoordinator,
@@ -324,8 +325,9 @@ class Attempts:
         with closing(self._run_tasks(action, source, at_ms)) as events:
             for event in events:
                 found += self.machine.handle(event)
-                if isinstance(event, Acked):
-                    self._host.acked(event.region, event.attempt)
+                if isinstance(event, Acked | AckedTogether):
+                    for ack in event.acks if isinstance(event, AckedTogether) else (event,):
+                        self._host.acked(ack.region, ack.attempt)
                 elif isinstance(event, Declined) and event.problem is not None:
                     self._problems.note(event.region, event.problem)
                 if self.machine.pending != action.attempt:

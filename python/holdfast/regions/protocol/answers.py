@@ -4,11 +4,12 @@ A message is: run of the pipeline 16 bytes, then answers to the end. An answer i
 attempt u64, partition u32, length of the region's name u32, length of the body u32, length of the
 figures u32, the name in UTF-8, the body, the figures (see `protocol.figures`). The body of an
 acknowledgement is: length of the events u32, these as JSON with their bytes as base64 (nothing if
-there are none), and the encoded entry. The body of a decline is: whether the region
-had rows 1 byte, length of the cause u32, length of the problem u32, the cause in UTF-8, the
-problem, and an encoded entry that holds the stored rows. Numbers are little-endian. A message
-lives for one attempt and is never stored. The run keeps out tasks of an earlier start of the same
-pipeline, whose attempts may have had the same numbers.
+there are none), and the encoded entry. A kind of its own says that an acknowledgement counts
+together with the next one; one message has all that count together. The body of a decline is:
+whether the region had rows 1 byte, length of the cause u32, length of the problem u32, the cause
+in UTF-8, the problem, and an encoded entry that holds the stored rows. Numbers are little-endian.
+A message lives for one attempt and is never stored. The run keeps out tasks of an earlier start of
+the same pipeline, whose attempts may have had the same numbers.
 
 The driver's JVM hands several messages over at once, each behind its length u32.
 """
@@ -33,7 +34,7 @@ _LENGTH: Final = struct.Struct("<I")
 _RUN_BYTES: Final = 16
 _HEAD: Final = struct.Struct("<BQIIII")
 _DECLINE: Final = struct.Struct("<?II")
-_STARTED, _ACKED, _DECLINED = 1, 2, 3
+_STARTED, _ACKED, _DECLINED, _ACKED_WITH_NEXT = 1, 2, 3, 4
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,15 @@ class Answer:
         The coordinator's event. A decline on the wire names no lost task: the driver knows which.
     figures : bytes
         Encoded `OperatorFigures` of an acknowledgement or a decline.
+    with_next : bool
+        An acknowledgement that counts only if the next answer does, because rows of both regions
+        are in one file.
     """
 
     partition: int
     event: RegionStarted | Acked | Declined
     figures: bytes = b""
+    with_next: bool = False
 
 
 def encode(run: str, answers: Iterable[Answer]) -> Iterator[bytes]:
@@ -61,7 +66,7 @@ def encode(run: str, answers: Iterable[Answer]) -> Iterator[bytes]:
     message = bytearray(head)
     for answer in answers:
         message += _encoded(answer)
-        if len(message) >= MESSAGE_BYTES:
+        if len(message) >= MESSAGE_BYTES and not answer.with_next:
             yield bytes(message)
             message = bytearray(head)
     if len(message) > len(head):
@@ -114,7 +119,8 @@ def decode(message: bytes) -> tuple[str, list[Answer]]:
         _require(len(message) - name_at, at - name_at)
         region = message[name_at:body_at].decode()
         event = _decoded(kind, attempt, region, message[body_at:figures_at])
-        answers.append(Answer(partition, event, message[figures_at:at]))
+        with_next = kind == _ACKED_WITH_NEXT
+        answers.append(Answer(partition, event, message[figures_at:at], with_next))
     return message[:_RUN_BYTES].hex(), answers
 
 
@@ -126,7 +132,8 @@ def _encoded(answer: Answer) -> bytes:
             kind, body = _STARTED, b""
         case Acked():
             sent = _encoded_events(event.events)
-            kind, body = _ACKED, _LENGTH.pack(len(sent)) + sent + event.entry.to_bytes()
+            kind = _ACKED_WITH_NEXT if answer.with_next else _ACKED
+            body = _LENGTH.pack(len(sent)) + sent + event.entry.to_bytes()
         case Declined():
             cause = event.cause.encode()
             problem = b"" if event.problem is None else event.problem.to_bytes()
@@ -141,7 +148,7 @@ def _encoded(answer: Answer) -> bytes:
 def _decoded(kind: int, attempt: int, region: str, body: bytes) -> RegionStarted | Acked | Declined:
     if kind == _STARTED:
         return RegionStarted(attempt=attempt, region=region)
-    if kind == _ACKED:
+    if kind in (_ACKED, _ACKED_WITH_NEXT):
         _require(len(body), _LENGTH.size)
         entry_at = _LENGTH.size + _LENGTH.unpack_from(body)[0]
         return Acked(

@@ -76,14 +76,13 @@ class LocalRunner:
         work: list[tuple[Any, Sequence[str]]] = [(rows, ()) for rows in partitions]
         if owed:
             work.extend(((), owed[first :: self._tasks]) for first in range(self._tasks))
-        messages = queue.SimpleQueue[Answer | None]()
+        messages = queue.SimpleQueue[Sequence[Answer] | None]()
         over = threading.Event()
 
         def tell(answers: Sequence[Answer]) -> None:
             if over.is_set():
                 raise TasksLostError("the attempt is over")
-            for answer in answers:
-                messages.put(answer)
+            messages.put(answers)
 
         def work_off(partition: int, rows: Any, regions: Sequence[str]) -> None:
             try:
@@ -96,7 +95,8 @@ class LocalRunner:
             running = [threads.submit(work_off, n, *of_one) for n, of_one in enumerate(work)]
             try:
                 for _ in running:
-                    yield from iter(messages.get, None)
+                    for answers in iter(messages.get, None):
+                        yield from answers
             finally:
                 # The next attempt must not run beside this one.
                 over.set()

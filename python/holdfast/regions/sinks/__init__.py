@@ -9,6 +9,7 @@ from holdfast.regions.sinks.batch_function import (
 from holdfast.regions.sinks.checkpoint_id import CheckpointId
 from holdfast.regions.sinks.parquet import (
     DEFAULT_COMPRESSION,
+    DEFAULT_TARGET_FILE_BYTES,
     Compression,
     ParquetSink,
 )
@@ -17,6 +18,7 @@ from holdfast.regions.sinks.sink import Stage, TwoPhaseSink
 
 __all__ = [
     "DEFAULT_COMPRESSION",
+    "DEFAULT_TARGET_FILE_BYTES",
     "BatchFunction",
     "CheckpointId",
     "Compression",

@@ -46,7 +46,8 @@ class BatchFunction(Publisher):
         if not files or checkpoint <= last_delivered(self.staging.root):
             return
         self.staging.commit(checkpoint, files)
-        paths = [self.staging.root / file.target for file in files]
+        targets = dict.fromkeys(file.target for file in files)
+        paths = [self.staging.root / target for target in targets]
         self._deliver(paths, checkpoint)
         note_delivered(self.staging.root, checkpoint)
         for path in paths:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +25,7 @@ from holdfast.regions.base.clock import now_ms
 from holdfast.regions.files.durable import explained, sync_file, sync_path
 from holdfast.regions.files.mounted import MountedPath
 from holdfast.regions.files.paths import local_folder
-from holdfast.regions.sinks.layout import published_attempt
+from holdfast.regions.sinks.layout import own_files, published_attempt
 from holdfast.regions.sinks.parquet import ParquetSink
 from holdfast.regions.sinks.parquet_stage import SUFFIX
 from holdfast.regions.sinks.readable import kinds_of, require_readable
@@ -148,7 +149,13 @@ class DeltaSink(ParquetSink):
         super().commit(checkpoint, files)
         from deltalake.transaction import create_table_with_add_actions
 
-        added = [self._added(one) for one in files]
+        rows = Counter[str]()
+        for one in files:
+            rows[one.target] += one.rows
+        added = [
+            self._added(target, size, rows[target])
+            for _, target, size in own_files(self.root, files, SUFFIX)
+        ]
         properties = _properties(checkpoint)
         if table is None:
             import pyarrow.parquet as pq
@@ -167,13 +174,10 @@ class DeltaSink(ParquetSink):
         """Return the paths of staged files that were not added yet. Changes nothing."""
         table = self._table()
         last = -1 if table is None else _last_added(table)
-        files = list(staged)
-        # Also checks that the names are such as the sink makes.
-        super().unpublished(files)
         return [
-            str(self.root / one.target)
-            for one in files
-            if (published_attempt(one.target, SUFFIX) or 0) > last
+            str(self.root / target)
+            for _, target, _ in own_files(self.root, staged, SUFFIX)
+            if (published_attempt(target, SUFFIX) or 0) > last
         ]
 
     def published_after(self, attempt: int) -> list[str]:
@@ -231,12 +235,12 @@ class DeltaSink(ParquetSink):
                 others[0],
             )
 
-    def _added(self, one: Staged) -> Any:
+    def _added(self, target: str, size: int, rows: int) -> Any:
         from deltalake.transaction import AddAction
 
-        written = (self.root / one.target).stat().st_mtime_ns // 1_000_000
-        stats = json.dumps({"numRecords": one.rows})
-        return AddAction(one.target, one.bytes, {}, written, data_change=True, stats=stats)
+        written = (self.root / target).stat().st_mtime_ns // 1_000_000
+        stats = json.dumps({"numRecords": rows})
+        return AddAction(target, size, {}, written, data_change=True, stats=stats)
 
     def _sync_log(self, before: int) -> None:
         """Make the entries of the log behind a version durable, which deltalake does not."""

@@ -2,7 +2,8 @@
 
 ::
 
-    <folder>/part-0000000042-JFK-3f0c....parquet                             published
+    <folder>/part-0000000042-JFK-3f0c....parquet                             of one region
+    <folder>/part-0000000042-64-regions-9ad1....parquet                      of several
     <folder>/_holdfast/staged/0000000042/part-0000000042-JFK-3f0c....<nonce>  staged
 
 Readers leave out names that begin with an underscore or a dot: Spark, pyarrow.dataset and others
@@ -12,9 +13,10 @@ agree on this. A staged name has no suffix of its format, for readers that look 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from holdfast._core import Staged
@@ -32,10 +34,17 @@ _STAGED: Final = re.compile(
 )
 
 
-def target_name(region: str, attempt: int, suffix: str) -> str:
-    """Return the name of a region's published file, which is the same every time."""
-    readable = f"{region}-" if _READABLE.fullmatch(region) else ""
-    digest = hashlib.sha256(region.encode()).hexdigest()[:20]
+def target_name(regions: Sequence[str], attempt: int, suffix: str) -> str:
+    """Return the name of the published file with the rows of regions, the same every time.
+
+    A region is in one file of an attempt, so no two of them have the same name.
+    """
+    if len(regions) == 1:
+        readable, named = regions[0], regions[0]
+    else:
+        readable, named = f"{len(regions)}-regions", json.dumps(regions)
+    readable = f"{readable}-" if _READABLE.fullmatch(readable) else ""
+    digest = hashlib.sha256(named.encode()).hexdigest()[:20]
     return f"part-{attempt:010d}-{readable}{digest}{suffix}"
 
 
@@ -45,13 +54,13 @@ def published_attempt(name: str, suffix: str) -> int | None:
     return int(found["attempt"]) if found is not None else None
 
 
-def staged_name(region: str, attempt: int) -> str:
-    """Return a name for a region's staged file that no other task will use.
+def staged_name(regions: Sequence[str], attempt: int) -> str:
+    """Return a name for a staged file that no other task will use.
 
     Two tasks of one region and attempt may run at once, if the first was given up and lives on.
     The acknowledged one counts.
     """
-    stem = target_name(region, attempt, suffix="")
+    stem = target_name(regions, attempt, suffix="")
     return f"{STAGED_FOLDER}/{attempt:010d}/{stem}.{secrets.token_hex(8)}"
 
 
@@ -72,12 +81,12 @@ def own_target(path: str, suffix: str) -> str | None:
 
 
 def own_files(root: object, staged: Iterable[Staged], suffix: str) -> list[tuple[str, str, int]]:
-    """Return the path, the final name and the size in bytes of staged files.
+    """Return the path, the final name and the size in bytes of staged files, each file once.
 
     Metadata of a savepoint may come from anywhere, so a path or a name that no stage makes is a
     ValueError.
     """
-    files = []
+    files: dict[str, tuple[str, str, int]] = {}
     for one in staged:
         expected = own_target(one.path, suffix)
         if one.target != expected:
@@ -87,5 +96,5 @@ def own_files(root: object, staged: Iterable[Staged], suffix: str) -> list[tuple
                 f"expected a path inside {root} such as a pipeline stages ({wanted}), found "
                 f"{found!r}: the checkpoint's metadata is damaged or forged; nothing was published"
             )
-        files.append((one.path, one.target, one.bytes))
-    return files
+        files[one.path] = (one.path, one.target, one.bytes)
+    return list(files.values())

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, cast, get_args
 
-from holdfast._checks import require_one_of
+from holdfast._checks import require_bool, require_int, require_one_of
 from holdfast._core import Staged
 from holdfast.regions.files.durable import explained
 from holdfast.regions.files.paths import (
@@ -41,6 +41,8 @@ Compression = Literal["snappy", "zstd", "gzip", "lz4", "none"]
 
 DEFAULT_COMPRESSION: Final[Compression] = "zstd"
 
+DEFAULT_TARGET_FILE_BYTES: Final = 128 << 20
+
 # Files that are synced at the same time: file systems put such syncs together.
 _SYNC_THREADS: Final = 8
 
@@ -49,10 +51,11 @@ _SYNC_THREADS: Final = 8
 class ParquetSink(TwoPhaseSink):
     """Publishes the output of regions as Parquet files in a folder, exactly once.
 
-    Each region writes at most one file per checkpoint. The file is staged in ``_holdfast/staged``,
-    which readers such as Spark and pyarrow.dataset leave out. It appears in the folder by one
-    atomic step when the checkpoint that contains the region's state is durable. Its name is made
-    from the checkpoint attempt and the region, so publishing it again changes nothing.
+    The regions of a task write one file per checkpoint. The file is staged in
+    ``_holdfast/staged``, which readers such as Spark and pyarrow.dataset leave out. It appears in
+    the folder by one atomic step when the checkpoint that contains the state of its regions is
+    durable. Its name is made from the checkpoint attempt and the regions, so publishing it again
+    changes nothing.
 
     The folder belongs to one pipeline, although files of other writers may be in it.
 
@@ -64,6 +67,10 @@ class ParquetSink(TwoPhaseSink):
         ``hdfs://namenode/out`` or ``s3a://bucket/out``.
     compression : {"snappy", "zstd", "gzip", "lz4", "none"}, default "zstd"
         How the files are compressed. Spark reads each of them.
+    per_region : bool, default False
+        Write a file of its own for each region.
+    target_file_bytes : int, default 128 MiB
+        Bytes of rows in memory after which a task begins another file.
 
     Attributes
     ----------
@@ -81,6 +88,8 @@ class ParquetSink(TwoPhaseSink):
 
     root: AnyPath
     compression: Compression
+    per_region: bool
+    target_file_bytes: int
 
     can_withdraw = True
 
@@ -89,8 +98,12 @@ class ParquetSink(TwoPhaseSink):
         path: str | os.PathLike[str] | HadoopPath,
         *,
         compression: Compression = DEFAULT_COMPRESSION,
+        per_region: bool = False,
+        target_file_bytes: int = DEFAULT_TARGET_FILE_BYTES,
     ) -> None:
         require_one_of("compression", compression, get_args(Compression))
+        per_region = require_bool("per_region", per_region)
+        target_file_bytes = require_int("target_file_bytes", target_file_bytes, at_least=1)
         root = any_folder(path)
         if root.exists() and not root.is_dir():
             raise NotADirectoryError(f"cannot write to {root}: expected a folder, found a file")
@@ -101,6 +114,8 @@ class ParquetSink(TwoPhaseSink):
             )
         object.__setattr__(self, "root", root)
         object.__setattr__(self, "compression", compression)
+        object.__setattr__(self, "per_region", per_region)
+        object.__setattr__(self, "target_file_bytes", target_file_bytes)
 
     @property
     def location(self) -> str:
@@ -128,7 +143,15 @@ class ParquetSink(TwoPhaseSink):
         if attempt < 0:
             raise ValueError(f"attempt={attempt} is not allowed: expected an id from 0")
         return ParquetStage(
-            self.root, self.compression, region=region, attempt=attempt, schema=schema
+            self.root, self.compression, regions=[region], attempt=attempt, schema=schema
+        )
+
+    def shared_writer(
+        self, regions: Sequence[str], attempt: int, schema: pa.Schema
+    ) -> ParquetStage:
+        """Begin a file with the output of several regions, which all acknowledge or none."""
+        return ParquetStage(
+            self.root, self.compression, regions=regions, attempt=attempt, schema=schema
         )
 
     def persist(

@@ -1,9 +1,9 @@
-"""Output of one region in one attempt, as a Parquet file."""
+"""Output of one region in one attempt, or of several together, as a Parquet file."""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final, Self, cast
@@ -22,28 +22,35 @@ from holdfast.regions.sinks.sink import OutputStore, Stage
 SUFFIX: Final = ".parquet"
 
 # In memory, before encoding. Small batches are gathered: a row group each would be slow to read.
-ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
+ROW_GROUP_BYTES: Final = 32 << 20
 
 # The encoder writes many small pieces, and each write takes the interpreter's lock.
 WRITE_BYTES: Final = 256 * 1024
 
 
 class ParquetStage(Stage):
-    """Output of one region in one attempt; see `ParquetSink.writer`.
+    """Output of regions in one attempt; see `ParquetSink.writer` and `ParquetSink.shared_writer`.
 
-    A stage ends once: by `close`, by `discard`, or by a failed `write`. Used as a context
-    manager, it discards rows that were not closed.
+    A stage ends once: by `close`, by `take`, by `discard`, or by a failed `write`. Used as a
+    context manager, it discards rows that were not closed.
     """
 
     def __init__(
-        self, root: AnyPath, compression: str, *, region: str, attempt: int, schema: pa.Schema
+        self,
+        root: AnyPath,
+        compression: str,
+        *,
+        regions: Sequence[str],
+        attempt: int,
+        schema: pa.Schema,
     ) -> None:
         self._root = root
         self._compression = compression
         self._schema = schema
-        self._path = staged_name(region, attempt)
-        self._target = target_name(region, attempt, suffix=SUFFIX)
-        self._named = f"the output of region {region!r} in attempt {attempt}"
+        self._path = staged_name(regions, attempt)
+        self._target = target_name(regions, attempt, suffix=SUFFIX)
+        named = f"region {regions[0]!r}" if len(regions) == 1 else f"{len(regions)} regions"
+        self._named = f"the output of {named} in attempt {attempt}"
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
         self._rows = 0
@@ -96,6 +103,34 @@ class ParquetStage(Stage):
         self._writer = self._stream = None
         self._ended = True
         return Staged(self._path, self._target, self._rows, size)
+
+    def take(self) -> list[pa.RecordBatch]:
+        """End the output and return its rows, for a file with those of other regions.
+
+        Without effect, and without rows, if the rows are so many that a file has some already.
+        """
+        self._require_open()
+        if self._file is not None:
+            return []
+        self._ended = True
+        taken, self._pending = self._pending, []
+        return taken
+
+    def require_writable(self, rows: Sequence[pa.RecordBatch]) -> None:
+        """Check that Parquet has all values of rows, by encoding them into nothing.
+
+        Raises
+        ------
+        pyarrow.ArrowException
+            If it does not.
+        """
+        with (
+            self._explained(),
+            pq.ParquetWriter(
+                pa.MockOutputStream(), self._schema, compression=self._compression
+            ) as nowhere,
+        ):
+            nowhere.write_table(pa.Table.from_batches(rows, self._schema))
 
     @property
     def local_folder(self) -> Path | None:

@@ -24,6 +24,9 @@ class Answered:
         Segments that must be durable before the driver gets the answer.
     outputs : sequence of OutputAtWork
         Output that must be durable, too.
+    shared : sequence of OutputAtWork
+        Output whose rows go into files with those of other regions. The acknowledgement names these
+        files once they are durable.
     keep : Instances or None
         Operators that the next attempt may continue with.
     figures : bytes
@@ -33,5 +36,6 @@ class Answered:
     event: Acked | Declined
     segments: Sequence[tuple[Owner, Sequence[SegmentRef]]] = ()
     outputs: Sequence[OutputAtWork] = ()
+    shared: Sequence[OutputAtWork] = ()
     keep: Instances | None = None
     figures: bytes = b""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 from holdfast._core import Staged
 from holdfast.regions.base.problem import AtWork
 from holdfast.regions.protocol.orders import OutputPlan
+from holdfast.regions.sinks.parquet import ParquetSink
+from holdfast.regions.sinks.parquet_stage import ParquetStage
 from holdfast.regions.sinks.sink import OutputStore, Stage
 
 if TYPE_CHECKING:
@@ -18,15 +20,38 @@ LOG: Final = logging.getLogger(__name__)
 
 
 class OutputAtWork(AtWork):
-    """A stage, whose errors name its sink."""
+    """A stage, whose errors name its sink.
+
+    Parameters
+    ----------
+    regions : sequence of str
+        The region whose output it is, or several.
+    shares : bool, default False
+        Leave the rows to a file with those of other regions when it is closed, if the sink writes
+        such files and the rows are not too many.
+
+    Attributes
+    ----------
+    rows : list of pyarrow.RecordBatch
+        The rows that it left when it was closed.
+    """
 
     kind_at_work: Literal["operator", "sink"] = "sink"
 
-    def __init__(self, output: OutputPlan, region: str, attempt: int) -> None:
+    def __init__(
+        self, output: OutputPlan, regions: Sequence[str], attempt: int, *, shares: bool = False
+    ) -> None:
         self.plan = output
         self.operator_name = type(output.sink).__name__
-        self._named = f"region {region!r}, attempt {attempt}"
-        stage = output.sink.writer(region, attempt, output.schema)
+        self.rows: list[pa.RecordBatch] = []
+        more = f" and {len(regions) - 1} more" if len(regions) > 1 else ""
+        self._named = f"region {regions[0]!r}{more}, attempt {attempt}"
+        sink = output.sink
+        self._shares = shares and isinstance(sink, ParquetSink) and not sink.per_region
+        if len(regions) == 1:
+            stage = sink.writer(regions[0], attempt, output.schema)
+        else:
+            stage = cast("ParquetSink", sink).shared_writer(regions, attempt, output.schema)
         if not isinstance(stage, Stage):
             raise TypeError(f"writer() returned {type(stage).__name__}, expected a holdfast.Stage")
         self.stage = stage
@@ -37,7 +62,10 @@ class OutputAtWork(AtWork):
             self.stage.write(batch)
 
     def close(self) -> Staged | None:
-        """End the output; see `Stage.close`."""
+        """End the output; see `Stage.close`. None if it leaves its rows to a shared file."""
+        if self._shares and (rows := cast("ParquetStage", self.stage).take()):
+            self.rows = rows
+            return None
         staged = self.stage.close()
         if staged is not None and not isinstance(staged, Staged):
             raise TypeError(
@@ -46,6 +74,10 @@ class OutputAtWork(AtWork):
         if staged is None or not self.plan.name:
             return staged
         return Staged(staged.path, staged.target, staged.rows, staged.bytes, output=self.plan.name)
+
+    def require_writable(self) -> None:
+        """Check that the sink takes the rows that it left, see `ParquetStage.require_writable`."""
+        cast("ParquetStage", self.stage).require_writable(self.rows)
 
     def discard(self) -> None:
         """Throw the rows away; the sweep does it if that fails."""

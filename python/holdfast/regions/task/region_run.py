@@ -75,6 +75,8 @@ class RegionRun:
         States for an instance that no checkpoint knows.
     took_part : frozenset of str
         Regions whose new state the latest checkpoint has.
+    shares : bool
+        Its output may be in files with that of other regions.
 
     Attributes
     ----------
@@ -100,6 +102,7 @@ class RegionRun:
         cached: Instances | None,
         shared: SharedStates,
         took_part: frozenset[str],
+        shares: bool,
         xp: Any,
     ) -> None:
         self.region = region
@@ -124,6 +127,8 @@ class RegionRun:
         # Operators that have not heard of the watermark in this attempt.
         self._untold: deque[str] = deque()
         self._retiring = region in order.retire
+        # The driver may do without the answers of these regions alone.
+        self._shares = shares and not self._retiring
         self._barrier_sent = False
         self._progressed = False
         self._outputs: dict[str, OutputAtWork] = {}
@@ -190,7 +195,7 @@ class RegionRun:
             raise AssertionError(f"region {self.region!r} was delivered without an answer")
         return self.answer
 
-    def instead_of(self, answer: Answered, cause: str) -> Answered:
+    def instead_of(self, answer: Answered, cause: str, problem: Problem | None = None) -> Answered:
         """Decline in place of an acknowledgement that cannot be kept, because storage failed.
 
         Its staged output is in no checkpoint's metadata, so it is swept later.
@@ -199,7 +204,7 @@ class RegionRun:
             output.discard()
         if answer.keep is not None:
             self.thread.do(partial(close_instances, answer.keep))
-        return replace(self._declined(cause), figures=answer.figures)
+        return replace(self._declined(cause, problem), figures=answer.figures)
 
     def abandon(self) -> None:
         """Close operators and output: the attempt ended before the region answered."""
@@ -441,7 +446,9 @@ class RegionRun:
 
     def _write(self, output: OutputPlan, rows: pa.RecordBatch) -> None:
         if output.name not in self._outputs:
-            self._outputs[output.name] = OutputAtWork(output, self.region, self._order.attempt)
+            self._outputs[output.name] = OutputAtWork(
+                output, [self.region], self._order.attempt, shares=self._shares
+            )
         self._outputs[output.name].write(rows)
 
     def _acknowledge(self, snapshot: RegionSnapshot) -> None:
@@ -492,6 +499,7 @@ class RegionRun:
                 Acked(attempt=attempt, region=self.region, entry=region_entry, events=sent),
                 segments,
                 tuple(staged),
+                tuple(output for output in closed if output.rows),
                 keep=keep,
                 figures=figures,
             )

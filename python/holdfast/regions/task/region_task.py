@@ -16,7 +16,6 @@ import pyarrow as pa
 from holdfast._core import CheckpointMetadata, RegionEntry, SegmentStore
 from holdfast.regions.base.clock import elapsed_ms
 from holdfast.regions.base.normal_form import normal_form
-from holdfast.regions.base.problem import message_of
 from holdfast.regions.base.splitting import split_by_region
 from holdfast.regions.coordinator import Acked, Declined, RegionStarted
 from holdfast.regions.coordinator.idle import is_retired
@@ -33,6 +32,7 @@ from holdfast.regions.task.answered import Answered
 from holdfast.regions.task.instance import Instances, close_instances, tell_instances
 from holdfast.regions.task.output_at_work import persisted
 from holdfast.regions.task.region_run import RegionRun
+from holdfast.regions.task.shared_output import Lost, SharedOutput, not_durable
 from holdfast.regions.task.shared_states import SharedStates
 from holdfast.regions.task.threads import PinnedThreads, RegionThread, RegionThreads
 
@@ -199,6 +199,9 @@ class RegionTask:
         Takes answers to the driver; returns once they are there.
     output : OutputStore, optional
         Takes staged output to file systems that this process does not reach.
+    shares : bool, default True
+        Regions may write into one file. A task that is run again may not, because some of its
+        regions may have answered before.
     """
 
     def __init__(
@@ -211,6 +214,7 @@ class RegionTask:
         tell: Callable[[Sequence[Answer]], None],
         cache: OperatorCache,
         output: OutputStore | None = None,
+        shares: bool = True,
     ) -> None:
         self._begun_ms = elapsed_ms()
         self._plan = plan
@@ -231,7 +235,11 @@ class RegionTask:
         cache.close_finished(self._bases, order.ended, self._took_part)
         self._xp = array_modules.array_module(gpu=plan.options.gpu)
         self._runs: dict[str, RegionRun] = {}
-        self._told: set[str] = set()
+        self._shares = shares and order.lost == frozenset()
+        self._together = SharedOutput(order.attempt, output, begun_ms=self._begun_ms)
+        # Regions that came to an answer. The driver gets it at once, or when shared files are
+        # durable.
+        self._answered: set[str] = set()
         self._threads = RegionThreads(plan.options.threads, gather_ms=plan.options.gather_ms)
 
     def run(self, batches: Iterable[pa.RecordBatch], owed: Iterable[str] = ()) -> int:
@@ -270,7 +278,9 @@ class RegionTask:
             self._wait_for_the_rest()
         finally:
             self._threads.stop()
-        return len(self._told)
+            for run in self._together.waiting:
+                run.thread.do(run.abandon)
+        return len(self._answered)
 
     # --- details --------------------------------------------------------------------------------
 
@@ -352,6 +362,7 @@ class RegionTask:
             cached=cached,
             shared=self._shared,
             took_part=self._took_part,
+            shares=self._shares,
             xp=self._xp,
         )
 
@@ -359,37 +370,60 @@ class RegionTask:
         timeout_ms = self._plan.options.region_timeout_ms
         deadline_ms = self._begun_ms + timeout_ms
         late = f"expired: no answer within region_timeout ({timeout_ms / 1000:g} s)"
-        while len(self._told) < len(self._runs):
+        while len(self._answered) < len(self._runs):
             if self._only_stores:
                 self._decline_the_rest(self._order.lost_cause)
             elif (left_ms := deadline_ms - elapsed_ms()) <= 0:
                 self._decline_the_rest(late)
             else:
                 self._deliver(self._threads.wait(left_ms / 1000))
+            if self._together.is_late(elapsed_ms()):
+                self._deliver_shared()
+        self._deliver_shared()
 
     def _decline_the_rest(self, cause: str) -> None:
         """Decline for regions that hang; nothing can stop their threads, which stay behind (R5)."""
-        silent = [run for region, run in self._runs.items() if region not in self._told]
+        silent = [run for region, run in self._runs.items() if region not in self._answered]
         for run in silent:
             run.expire(cause)
         self._deliver(silent)
 
     def _deliver(self, runs: Sequence[RegionRun]) -> None:
-        """Make answers durable, then send them to the driver (R3)."""
+        """Make answers durable, then send them to the driver (R3), or wait for shared files."""
         if not runs:
             return
-        self._told.update(run.region for run in runs)
+        self._answered.update(run.region for run in runs)
+        answers = self._durable_answers(runs)
+        self._send([(run, answer) for run, answer in answers if not answer.shared])
+        for run, answer in answers:
+            if answer.shared:
+                self._together.add(run, answer, elapsed_ms())
+                if self._together.is_full:
+                    self._deliver_shared()
+
+    def _deliver_shared(self) -> None:
+        """Write the files of several regions, and send the answers of these regions (R84)."""
+        waiting = self._together.waiting
+        written, lost = self._together.write()
+        self._send(written, together=True)
+        self._send([(run, self._lost(run, waiting[run], why)) for run, why in lost.items()])
+
+    def _send(
+        self, answers: Sequence[tuple[RegionRun, Answered]], *, together: bool = False
+    ) -> None:
         sent: list[Answer] = []
-        for run, answer in self._durable_answers(runs):
-            sent.append(Answer(self._partition, answer.event, answer.figures))
+        for left, (run, answer) in zip(reversed(range(len(answers))), answers, strict=True):
+            with_next = together and left > 0
+            sent.append(Answer(self._partition, answer.event, answer.figures, with_next))
             if isinstance(answer.event, Acked) and answer.keep is not None:
                 self._cache.keep(run.region, answer.event.entry, answer.keep, run.thread)
-        self._tell(sent)
+        if sent:
+            self._tell(sent)
 
     def _durable_answers(self, runs: Sequence[RegionRun]) -> list[tuple[RegionRun, Answered]]:
         """Return the answers of these regions; a decline if storage failed."""
         answers = {run: run.settled() for run in runs}
-        lost: dict[RegionRun, str] = {}
+        lost: dict[RegionRun, Lost] = {}
         for plan in self._plan.outputs:
             staged = {
                 run: output
@@ -400,24 +434,25 @@ class RegionTask:
             errors = persisted(list(staged.values()), self._output)
             for run, error in zip(staged, errors, strict=True):
                 if error is not None:
-                    lost[run] = (
-                        f"sink {type(plan.sink).__name__!r} did not make its output durable: "
-                        f"{type(error).__name__}: {message_of(error)}"
-                    )
+                    lost[run] = Lost(not_durable(plan, error))
         return [(run, self._durable(run, answer, lost.get(run))) for run, answer in answers.items()]
 
-    def _durable(self, run: RegionRun, answer: Answered, lost: str | None) -> Answered:
-        cause = lost or "its snapshot could not be made durable"
+    def _durable(self, run: RegionRun, answer: Answered, lost: Lost | None) -> Answered:
         if lost is not None:
-            self._release(answer)
-        elif self._made_durable(answer):
+            return self._lost(run, answer, lost)
+        if self._made_durable(answer):
             return answer
-        if isinstance(answer.event, Acked):
-            answer = run.instead_of(answer, cause)
-            if self._made_durable(answer):
-                return answer
-        declined = cast("Declined", answer.event)
-        return replace(answer, event=replace(declined, in_flight=()))
+        if isinstance(answer.event, Declined):
+            return _without_rows(answer)
+        return self._instead_of(run, answer, Lost("its snapshot could not be made durable"))
+
+    def _lost(self, run: RegionRun, answer: Answered, lost: Lost) -> Answered:
+        self._release(answer)
+        return self._instead_of(run, answer, lost)
+
+    def _instead_of(self, run: RegionRun, answer: Answered, lost: Lost) -> Answered:
+        declined = run.instead_of(answer, lost.cause, lost.problem)
+        return declined if self._made_durable(declined) else _without_rows(declined)
 
     def _made_durable(self, answer: Answered) -> bool:
         # The first of several waits for storage; its wait covers earlier writes of the others.
@@ -434,6 +469,12 @@ class RegionTask:
     def _release(self, answer: Answered) -> None:
         for owner, refs in answer.segments:
             self._store.release(owner, refs)
+
+
+def _without_rows(answer: Answered) -> Answered:
+    """Return a decline whose rows could not be stored."""
+    declined = cast("Declined", answer.event)
+    return replace(answer, event=replace(declined, in_flight=()))
 
 
 def _sizes(batch: pa.RecordBatch, parts: Sequence[tuple[str, pa.RecordBatch]]) -> list[int]:

@@ -86,6 +86,7 @@ def run_region_task(
                 tell=tell,
                 cache=cache,
                 output=staging,
+                shares=context.attemptNumber() == 0,
             )
             if owed:
                 names = [name for batch in batches for name in batch.column(0).to_pylist()]
