@@ -92,7 +92,7 @@ suites:
   idle     10 active regions of 20,000 known ones, beside 10 of 10: no Spark
   state    snapshots and restore of one large NumPy array, beside numpy.save and PyTorch: no Spark
   gpu      the same of a CuPy array, digests, the copy to the host, memory (needs a GPU)
-  pipeline  regional pipelines of 64 regions: healthy, one region failing, one region slow
+  pipeline  regional pipelines of 64 regions: healthy, one failing, one slow; and of 2,048
   regions  10,000 regions on two executors: from the last row to the published checkpoint
   requests  what checkpoints of a pipeline ask HDFS and S3 for (needs Maven the first time)
   restarts  what queries and pipelines do first when they go on from HDFS and S3 (the same)

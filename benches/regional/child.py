@@ -47,10 +47,12 @@ _FOR_EVER: dict[str, Any] = {
 class Variant:
     """One streaming query with input, output and checkpoint of its own."""
 
-    def __init__(self, spark: SparkSession, spec: dict[str, Any], name: str) -> None:
+    def __init__(
+        self, spark: SparkSession, spec: dict[str, Any], name: str, *, files: str = "files"
+    ) -> None:
         self.name = name
         self._batches = 0
-        self._files = [Path(file) for file in spec["files"]]
+        self._files = [Path(file) for file in spec[files]]
         self._rows = spec["rows"]
         root = Path(spec["folder"]) / name.replace(" ", "-").replace(",", "")
         self._staged = root / "staged"
@@ -105,11 +107,13 @@ class Variant:
         return found
 
 
-def _regional(variant: Variant, operator: Deviations, **options: Any) -> None:
+def _regional(
+    variant: Variant, operator: Deviations, *, per_region: bool = False, **options: Any
+) -> None:
     variant.query = (
         holdfast.regional(variant.frame, region_by="region")
         .apply(operator, schema=DEVIATIONS)
-        .write_parquet(variant.out)
+        .write_parquet(variant.out, per_region=per_region)
         .start(variant.checkpoint, name=variant.name, **options)
     )
 
@@ -147,9 +151,9 @@ class Turns:
         self.report = report
         self._variants: list[Variant] = []
 
-    def add(self, name: str, start: Callable[[Variant], None]) -> float:
+    def add(self, name: str, start: Callable[[Variant], None], *, files: str = "files") -> float:
         """Start a variant; returns the time of its last batch of the warm-up, in ms."""
-        variant = Variant(self._spark, self.spec, name)
+        variant = Variant(self._spark, self.spec, name, files=files)
         start(variant)
         figures = {"batch_ms": 0.0}
         for _ in range(self.spec["warm_up"]):
@@ -206,6 +210,19 @@ def failing(turns: Turns) -> None:
     turns.refused("global only", lambda variant: _regional(variant, operator, regional=False))
 
 
+def many(turns: Turns) -> None:
+    """Many regions, and the same rows in 64 regions."""
+    files = "files_of_many"
+    turns.add("64 regions", lambda variant: _regional(variant, Deviations()))
+    turns.add("holdfast", lambda variant: _regional(variant, Deviations()), files=files)
+    turns.add(
+        "a file for each region",
+        lambda variant: _regional(variant, Deviations(), per_region=True),
+        files=files,
+    )
+    turns.run()
+
+
 def slow(turns: Turns) -> None:
     """One region needs ten times as long for its rows as the whole batch takes without it."""
     batch_ms = turns.add("undisturbed", lambda variant: _regional(variant, Deviations()))
@@ -222,7 +239,7 @@ def slow(turns: Turns) -> None:
     turns.run()
 
 
-CASES = {"healthy": healthy, "failing": failing, "slow": slow}
+CASES = {"healthy": healthy, "failing": failing, "many": many, "slow": slow}
 
 
 def run(spec: dict[str, Any], report: Reporter) -> None:

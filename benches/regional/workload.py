@@ -97,7 +97,7 @@ def region_names(regions: int) -> list[str]:
     return [f"shard-{number:03}" for number in range(regions)]
 
 
-def write_input(folder: Path, *, rows: int, regions: int, run_rows: int) -> list[Path]:
+def write_input(folder: Path, *, rows: int, regions: int, run_rows: int) -> list[str]:
     """Write the files of one micro-batch, one for each task; whole regions in each.
 
     The rows of a region come in runs of `run_rows`, and the regions of a file take turns.
@@ -121,13 +121,13 @@ def write_input(folder: Path, *, rows: int, regions: int, run_rows: int) -> list
         ]
         files.append(folder / f"rows-{task}.parquet")
         pq.write_table(pa.Table.from_arrays(columns, schema=ROWS), files[-1])
-    return files
+    return [str(file) for file in files]
 
 
 def plain_task(
     batches: Iterable[pa.RecordBatch], *, folder: str, batch_id: int
 ) -> Iterator[pa.RecordBatch]:
-    """Do the operator's work and write the same files, with no state, checkpoint or sync."""
+    """Do the operator's work and write a file for each region: no state, checkpoint or sync."""
     sums: dict[str, Any] = {}
     outputs: dict[str, list[pa.RecordBatch]] = {}
     for region, output in _plain_outputs(batches, sums):
