@@ -211,7 +211,9 @@ def test_every_command_prints_a_document_on_request() -> None:
     (commands,) = (
         action for action in parser()._actions if isinstance(action, argparse._SubParsersAction)
     )
-    named = "conf jar show verify history cost parked adopt undo leave repartition doctor"
+    named = (
+        "conf jar show verify history cost parked quarantine adopt undo leave repartition doctor"
+    )
     assert set(commands.choices) == set(named.split())
     for name, command in commands.choices.items():
         assert "--json" in command.format_help(), name

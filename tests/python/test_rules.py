@@ -174,7 +174,7 @@ def test_help_of_the_command_line_cites_no_rules() -> None:
     )
     texts = [("holdfast", parser.format_help())]
     texts += [(name, command.format_help()) for name, command in commands.choices.items()]
-    assert len(texts) == 13
+    assert len(texts) == 14
     for module in (batches, checkpoints, cost, details, documents, history, main, report, settings):
         texts += help_texts(vars(module))
         texts.append((module.__name__, module.__doc__ or ""))

@@ -71,7 +71,7 @@ def print_pipeline(
 
 
 def _order(region: dict[str, Any]) -> tuple[bool, int, str]:
-    return not region["failed"], -region["in_flight_rows"], region["region"]
+    return not region["fallbacks"], -region["in_flight_rows"], region["region"]
 
 
 def _operators(entries: Iterable[RegionEntry]) -> Table:

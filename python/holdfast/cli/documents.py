@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from holdfast._core import CheckpointMetadata, RegionEntry
 from holdfast.regions.checkpoint.parked import ParkedPartition
+from holdfast.regions.checkpoint.quarantine import quarantined_regions
 from holdfast.regions.checkpoint.query_folder import QueryCheckpoint
 from holdfast.regions.checkpoint.query_state import StoredSegment
 from holdfast.regions.checkpoint.read import Summary, in_flight_rows
@@ -192,6 +193,12 @@ def _parked(one: ParkedPartition) -> dict[str, Any]:
             for input in one.inputs
         ],
     }
+
+
+def of_quarantine(metadata: CheckpointMetadata) -> dict[str, Any]:
+    """Return the regions in quarantine in a checkpoint of a regional pipeline."""
+    found = quarantined_regions(metadata)
+    return {"id": metadata.id, "quarantined": [asdict(one) for one in found]}
 
 
 def of_segments(batch: int, segments: Sequence[StoredSegment]) -> dict[str, Any]:

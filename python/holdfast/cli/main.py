@@ -23,6 +23,7 @@ from holdfast.cli import (
     history,
     moves,
     parked,
+    quarantine,
     repartition,
     settings,
 )
@@ -114,6 +115,14 @@ def parser() -> argparse.ArgumentParser:
     parked.add_arguments(waiting)
     waiting.set_defaults(run=parked.show)
 
+    held = commands.add_parser(
+        "quarantine",
+        help="print the regions of a pipeline that are in quarantine (on_stuck), or the rows that "
+        "they owe",
+    )
+    quarantine.add_arguments(held)
+    held.set_defaults(run=quarantine.print_regions)
+
     adopted = commands.add_parser(
         "adopt",
         help="let Holdfast go on with the checkpoint of a query that has its state in Spark's "
@@ -159,6 +168,7 @@ def parser() -> argparse.ArgumentParser:
         told,
         priced,
         waiting,
+        held,
         adopted,
         undone,
         left,

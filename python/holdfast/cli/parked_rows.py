@@ -25,8 +25,8 @@ FORMATS: Final = ("json", "arrow", "parquet")
 ROW: Final = "_row"
 
 
-def write(folder: AnyPath, parked: Sequence[ParkedPartition], form: str) -> None:
-    """Write the rows that wait to stdout, in one of `FORMATS`.
+def require_no_terminal(form: str) -> None:
+    """Check that stdout can take rows in one of `FORMATS`.
 
     Raises
     ------
@@ -35,6 +35,11 @@ def write(folder: AnyPath, parked: Sequence[ParkedPartition], form: str) -> None
     """
     if form != "json" and sys.stdout.isatty():
         raise ValueError(f"--rows {form} writes bytes: send them to a file with '>'")
+
+
+def write(folder: AnyPath, parked: Sequence[ParkedPartition], form: str) -> None:
+    """Write the rows that wait to stdout, in one of `FORMATS`."""
+    require_no_terminal(form)
     with _rows(folder, parked) as rows:
         shown = rows.drop(ROW)
         if form == "json":
@@ -42,6 +47,11 @@ def write(folder: AnyPath, parked: Sequence[ParkedPartition], form: str) -> None
                 print(line[0])
             return
         found = shown.toArrow()
+    write_bytes(found, form)
+
+
+def write_bytes(found: pa.Table, form: str) -> None:
+    """Write rows to stdout as ``arrow`` or ``parquet``."""
     if form == "arrow":
         import pyarrow as pa
 

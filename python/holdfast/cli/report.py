@@ -33,7 +33,7 @@ MAX_LINES: Final = 50
 _COLOURS: Final = {
     **dict.fromkeys(("global", "healthy", "finished", "ok", "G"), "green"),
     **dict.fromkeys(("regional", "fell back", "r"), "yellow"),
-    **dict.fromkeys(("aborted", "damaged", "missing", "x"), "red"),
+    **dict.fromkeys(("aborted", "damaged", "missing", "quarantined", "x"), "red"),
     "#": "cyan",
 }
 

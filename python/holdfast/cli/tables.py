@@ -205,6 +205,16 @@ def of_parked(document: Mapping[str, Any]) -> Table:
     )
 
 
+def of_quarantine(document: Mapping[str, Any]) -> Table:
+    """Return one line per region in quarantine."""
+    return _table(
+        document["quarantined"],
+        "region, since, fallbacks, origin, rows, bytes, error",
+        words={"region", "since", "error"},
+        of={"since": lambda one: time_text(one["since_ms"])},
+    )
+
+
 def of_verdicts(verdicts: Sequence[Mapping[str, Any]], *, number: str, parts: str) -> Table:
     """Return one line per checkpoint or batch that was read, with the number of its parts."""
     return _table(
@@ -225,6 +235,8 @@ def _failed(failed: Sequence[Mapping[str, Any]]) -> str:
 def _state(region: Mapping[str, Any]) -> str:
     if region["failed"]:
         return "fell back"
+    if region["fallbacks"]:
+        return "quarantined"
     return "finished" if region["finished"] else "healthy"
 
 

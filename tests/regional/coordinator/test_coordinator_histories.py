@@ -1,6 +1,6 @@
 """Random histories of a pipeline's driver, held against an oracle that keeps everything.
 
-Whatever fails, is repeated, comes late or never: rules R12, R16, R20 to R25, R30 to R34 and R70,
+Whatever fails, is repeated, comes late or never: rules R12, R16, R20 to R29, R30 to R34 and R70,
 and every row of every region in every checkpoint exactly once.
 """
 
@@ -31,6 +31,8 @@ OPTIONS = st.builds(
         checkpoints=st.sampled_from([1, 2, 3, 10]),
         age_ms=st.sampled_from([60, 200, 10**9]),
     ),
+    quarantine_after=st.sampled_from([None, None, 1, 2, 3]),
+    max_quarantined_bytes=st.sampled_from([1 << 30, 1 << 30, 40]),
     num_retained=st.integers(1, 4),
     dropped_together=st.sampled_from([1, 1, 2, 4]),
     tolerable_failed_checkpoints=st.sampled_from([0, 1, 3, 50, 50, 50]),

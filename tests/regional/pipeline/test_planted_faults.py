@@ -10,6 +10,7 @@ import pytest
 
 from holdfast import SnapshotManager
 from holdfast._core import RegionEntry
+from holdfast.regions.base.quarantine import quarantined
 from holdfast.regions.coordinator import (
     Acked,
     Action,
@@ -167,6 +168,24 @@ def last_rows_forgotten(patch: Patch) -> None:
     patch(evaluation, "compose", composed)
 
 
+def quarantine_judged(patch: Patch) -> None:
+    """A region in quarantine aborts the attempts in which it fails (R27)."""
+    patch(PendingAttempt, "counted", lambda self: dict(self.failed()))
+
+
+def quarantine_overwritten(patch: Patch) -> None:
+    """The rows of a batch take the place of those that a region in quarantine owes."""
+    compose = evaluation.compose
+
+    def composed(attempt: PendingAttempt, **more: Any) -> dict[str, RegionEntry]:
+        entries = compose(attempt, **more)
+        for region in attempt.quarantined & attempt.regions.keys():
+            entries[region] = quarantined(entries[region], entries[region].in_flight[-1:])
+        return entries
+
+    patch(evaluation, "compose", composed)
+
+
 def last_rows_not_recovered(patch: Patch) -> None:
     """A start does not publish the last rows of a region again."""
     commit = Attempts._commit
@@ -216,6 +235,44 @@ def retired_although_they_have_rows(patch: Patch) -> None:
     patch(PendingAttempt, "acked", over)
 
 
+def quarantine_let_go(patch: Patch) -> None:
+    """A region in quarantine is lost where it has no rows in a batch."""
+
+    def let_go(attempt: PendingAttempt, options: CoordinatorOptions) -> None:
+        for region in attempt.quarantined - attempt.regions.keys():
+            del attempt.composed[region]
+
+    patch(evaluation, "overfull", let_go)
+
+
+def quarantine_unbounded(patch: Patch) -> None:
+    """The rows in quarantine have no bound (R28)."""
+    patch(evaluation, "overfull", lambda attempt, options: None)
+
+
+def quarantine_for_ever(patch: Patch) -> None:
+    """A start leaves the regions in quarantine where they are (R29)."""
+    init = CheckpointCoordinator.__init__
+
+    def without_replay(self: CheckpointCoordinator, *given: Any, **more: Any) -> None:
+        init(self, *given, **more)
+        self._replay = frozenset()
+
+    patch(CheckpointCoordinator, "__init__", without_replay)
+
+
+def quarantine_attempted_for_ever(patch: Patch) -> None:
+    """A region that failed in its replay is attempted again (R29)."""
+    completed = CheckpointCoordinator._completed
+
+    def again(self: CheckpointCoordinator, *given: Any) -> list[Action]:
+        actions = completed(self, *given)
+        self._replay = self._quarantined
+        return actions
+
+    patch(CheckpointCoordinator, "_completed", again)
+
+
 FAULTS = [
     wrong_origin,
     rows_left_out,
@@ -234,6 +291,12 @@ FAULTS = [
     retired_too_early,
     retired_although_they_owe,
     retired_although_they_have_rows,
+    quarantine_judged,
+    quarantine_overwritten,
+    quarantine_let_go,
+    quarantine_unbounded,
+    quarantine_for_ever,
+    quarantine_attempted_for_ever,
 ]
 
 
@@ -291,9 +354,10 @@ def without_release(manager: SnapshotManager, message: Any) -> None:
 def histories() -> None:
     for seed in range(SEEDS):
         history(seed)
+        history(seed, quarantine=True)
 
 
-def history(seed: int) -> None:
+def history(seed: int, *, quarantine: bool = False) -> None:
     """Run a history in which much goes wrong, and which goes on for long all the same."""
     with (
         memory_folder() as folder,
@@ -309,17 +373,19 @@ def history(seed: int) -> None:
                 num_retained=2,
                 tolerable_failed_checkpoints=50,
                 retire_idle_ms=60,
+                quarantine_after=1 + seed % 2 if quarantine else None,
+                max_quarantined_bytes=1 << 30 if seed % 3 else 12,
             ),
             on_retire=seed % 4 > 0,
             rates=Rates(
                 crash=0.03,
-                decline=0.05,
+                decline=0.1 if quarantine else 0.05,
                 silence=0.05,
                 repeat=0.1,
                 coordinator=0.03,
                 publish=0.02,
                 undeleted=0.1,
-                drain=0.1,
+                drain=0.3 if quarantine else 0.1,
                 lost_task=0.03,
             ),
             seed=seed,

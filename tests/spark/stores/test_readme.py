@@ -207,6 +207,11 @@ ON_THEIR_OWN = {
         Step("pasted", "class QuarterHours(holdfast.Operator):"),
         Step("printed", "3 mean bern 12:00 20.5"),
     ),
+    "docs/regional/quarantine.md": (
+        Step("program", "import sys\n\nimport pyarrow as pa", "totals.py"),
+        Step("printed", "2 [('bern', 1.0), "),
+        Step("terminal", "$ holdfast quarantine", varies=r"\d{4}-\d\d-\d\dT[\d:]+Z"),
+    ),
     "docs/tutorials/failing-region.md": (
         Step("pasted", "import time\nfrom pathlib"),
         Step("pasted", "import numpy as np\nfrom pyspark"),

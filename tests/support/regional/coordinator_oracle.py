@@ -5,7 +5,9 @@ It shares no code with the coordinator, and nothing that could be forgotten betw
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
@@ -30,6 +32,12 @@ class Told:
         acknowledged state, or what a decline stored and whether it had rows.
     tasks_failed
         Tasks were lost for good, so that it is not known which regions had rows in them.
+    stored
+        Regions in quarantine that only store their rows.
+    excused
+        These, and regions that come out of quarantine.
+    last_try
+        It need not be global any more: regions that fail go into quarantine.
     """
 
     id: int
@@ -41,17 +49,25 @@ class Told:
     lost: dict[str, str] = field(default_factory=dict)
     events: list[tuple[str, str, Any]] = field(default_factory=list)
     tasks_failed: bool = False
+    stored: set[str] = field(default_factory=set)
+    excused: set[str] = field(default_factory=set)
+    last_try: bool = False
 
 
 @dataclass
 class Content:
-    """A region in a checkpoint: the tokens in its state, and what is stored of its rows."""
+    """A region in a checkpoint: the tokens in its state, and what is stored of its rows.
+
+    `held`: it is in quarantine. `count`: how often it fell back since its state was taken.
+    """
 
     origin: int
     state: Any
     in_flight: list[Any]
     failed: bool
     retired: bool = False
+    held: bool = False
+    count: int = 0
 
 
 #: Content that a region acknowledges when it is retired.
@@ -152,6 +168,22 @@ class Oracle:
                 found.add(region)
         return found
 
+    def quarantines(self) -> bool:
+        return self.options.quarantine_after is not None and not self.first_decline_aborts()
+
+    def held(self) -> set[str]:
+        """Return the regions in quarantine."""
+        published = self.published()
+        return {r for r, c in published[-1][1].items() if c.held} if published else set()
+
+    def last_try(self) -> bool:
+        """Return whether regions that fail again end what has been repeated for too long (R27)."""
+        since = self.repeated_since()
+        if since is None or not self.quarantines() or self.log[-1][:2] != ("aborted", "forced"):
+            return False
+        _, _, _, at_ms, kind = self.log[-1]
+        return bool(kind != "checkpoint" and at_ms - since >= self.options.global_timeout_ms)
+
     def must_be_global(self, kind: str) -> bool:
         return kind != "checkpoint" or self.consecutive()[1]
 
@@ -183,7 +215,7 @@ class Oracle:
     def at_rest(self, region: str) -> bool:
         """Whether a region has state, and owes nothing."""
         content = self.base()[1][region]
-        return not (content.failed or content.in_flight or content.retired)
+        return not (content.count or content.in_flight or content.retired)
 
     def first_decline_aborts(self) -> bool:
         return not self.options.regional or self.options.max_consecutive_failures == 0
@@ -219,44 +251,69 @@ class Oracle:
         involved = self.involved(told)
         if failed:  # R66: retiring takes a global checkpoint.
             involved -= {event[1] for event in told.events if event[2] is RETIRED} - failed
+        aborted = "counted" if told.kind == "checkpoint" else "mandatory"
         if told.tasks_failed:
-            return ("counted" if told.kind == "checkpoint" else "mandatory"), {}, failed
-        if failed:
-            if self.must_be_global(told.kind) or self.first_decline_aborts():
-                return self.kind_of_abort(told), {}, failed
+            return aborted, {}, failed
+        # R27: what is in quarantine, or comes out of it, cannot end an attempt.
+        counted, active = failed - told.excused, involved - told.excused
+        if counted:
+            must = self.must_be_global(told.kind) or self.first_decline_aborts()
+            if must and not told.last_try:
+                return self.kind_of_abort(told), {}, counted
             if len(base.keys() | involved) == 1:
-                return "counted", {}, failed
+                return aborted, {}, counted
             # R12: idle regions are none of those that could fail, a lost task is one failure.
-            share = int(Decimal(str(self.options.max_failure_ratio)) * len(involved))
-            alone = failed - told.lost.keys()
-            failures = len(alone) + len({told.lost[region] for region in failed - alone})
-            if len(involved) > 1 and failed == involved:
-                return "counted", {}, failed
+            share = int(Decimal(str(self.options.max_failure_ratio)) * len(active))
+            alone = counted - told.lost.keys()
+            failures = len(alone) + len({told.lost[region] for region in counted - alone})
+            if len(active) > 1 and counted == active:
+                return aborted, {}, counted
             if failures > max(1, share):
-                return "counted", {}, failed
-            if any(self._stored(told, region)[1] for region in failed):
-                return "counted", {}, failed
-            if failed & self.must_restart(told.trigger_ms):
-                return "counted", {}, failed
+                return aborted, {}, counted
+        if any(self._stored(told, region)[1] for region in failed):
+            return aborted, {}, failed
+        restart = self.must_restart(told.trigger_ms)
+        if failed & restart and not self.quarantines():
+            return "counted", {}, failed
         composed = {}
         for region in base.keys() | involved:
             before = base.get(region, Content(base_id, ((), ()), [], False))
+            acked = next((e[2] for e in told.events if e[0] == "ack" and e[1] == region), None)
             if region in failed:
                 stored, _ = self._stored(told, region)
                 kept = [*before.in_flight, *stored]
-                composed[region] = Content(before.origin, before.state, kept, True)
+                count = before.count + 1
+                stuck = self.quarantines() and (
+                    count >= (self.options.quarantine_after or 0)
+                    or region in restart | told.excused
+                    or told.last_try
+                )
+                composed[region] = Content(
+                    before.origin, before.state, kept, not stuck, held=stuck, count=count
+                )
+            elif region in told.stored & involved:
+                assert acked is not None
+                composed[region] = replace(before, in_flight=list(acked[1]))
             elif region in involved:
-                acked = next(e[2] for e in told.events if e[0] == "ack" and e[1] == region)
+                assert acked is not None
                 if acked is RETIRED:
                     composed[region] = Content(told.id, ((), ()), [], False, retired=True)
                     continue
                 composed[region] = Content(told.id, acked[0], list(acked[1]), False)
             else:
-                composed[region] = Content(before.origin, before.state, before.in_flight, False)
-        left = {region for region, content in composed.items() if content.in_flight}
+                composed[region] = replace(before, failed=False)
+        left = {r for r, content in composed.items() if content.in_flight and not content.held}
         if told.kind != "checkpoint" and left:
             return "mandatory", {}, left
+        held = {r: content for r, content in composed.items() if content.held}
+        if self.quarantines() and self._bytes(held.values()) > self.options.max_quarantined_bytes:
+            return "overfull", {}, set(held)  # R28
         return "published", composed, set()
+
+    @staticmethod
+    def _bytes(contents: Iterable[Content]) -> int:
+        """Return how many bytes these regions owe: each piece is a JSON list of its batches."""
+        return sum(len(json.dumps(piece)) for one in contents for piece in one.in_flight)
 
     def kind_of_abort(self, told: Told) -> str:
         if not self.must_be_global(told.kind):

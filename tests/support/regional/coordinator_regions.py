@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from holdfast import Owner, SegmentRef, SnapshotManager
 from holdfast._core import InFlight, OperatorEntry, Piece, RegionEntry, Staged, StateEntry
+from holdfast.regions.base.quarantine import quarantined
 from holdfast.regions.coordinator import Acked, Declined
 
 PIPELINE = "p"
@@ -100,6 +101,15 @@ class Regions:
         entry = RegionEntry(region, origin=attempt, staged=staged)
         return Acked(attempt=attempt, region=region, entry=entry)
 
+    def keep(self, attempt: int, base: RegionEntry, batch: int | None, *, merged: int) -> Acked:
+        """Store a batch behind what a region in quarantine owes, merged with some pieces."""
+        region, pieces = base.region, list(base.in_flight)
+        if batch is not None:
+            first = max(0, len(pieces) - merged)
+            before = [row for piece in pieces[first:] for row in self.rows_of(region, piece)]
+            pieces[first:] = [self.stored_rows(attempt, region, *before, batch)]
+        return Acked(attempt=attempt, region=region, entry=quarantined(base, pieces))
+
     def decline(
         self,
         attempt: int,
@@ -115,12 +125,12 @@ class Regions:
             attempt=attempt, region=region, cause=cause, in_flight=stored, had_rows=had_rows
         )
 
-    def stored_rows(self, attempt: int, region: str, batch: int) -> InFlight:
-        data = json.dumps([batch]).encode()
+    def stored_rows(self, attempt: int, region: str, *batches: int) -> InFlight:
+        data = json.dumps(batches).encode()
         stored = self.store.put(in_flight_owner(region, attempt), attempt, data)
         if isinstance(stored, bytes):
-            return InFlight(attempt, "source", 1, len(data), inline=stored)
-        return InFlight(attempt, "source", 1, len(data), ref=stored)
+            return InFlight(attempt, "source", len(batches), len(data), inline=stored)
+        return InFlight(attempt, "source", len(batches), len(data), ref=stored)
 
     def rows_of(self, region: str, rows: InFlight) -> tuple[int, ...]:
         stored = rows.inline if rows.ref is None else rows.ref

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core import CheckpointMetadata
+from holdfast.regions.base.quarantine import in_quarantine
 from holdfast.regions.coordinator import (
     Acked,
     Declined,
@@ -94,16 +95,22 @@ class HostileRunner:
         owed = {
             region
             for region, entry in newest.regions.items()
-            if entry.failed or entry.in_flight_bytes or (world.end_of_data and entry.operators)
+            if entry.failed
+            or entry.in_flight_bytes
+            or in_quarantine(entry)
+            or (world.end_of_data and entry.operators and not entry.finished)
         }
+        stored = world.oracle.held() - world.replay
         batch = newest.batch_id + (world.kind == "checkpoint")
-        world.told = Told(order.attempt, batch, world.kind, order.created_ms, owed)
+        world.told = Told(order.attempt, batch, world.kind, order.created_ms, owed - stored)
+        world.told.stored, world.told.excused = stored, world.oracle.held()
+        world.told.last_try = world.oracle.last_try()
+        assert (order.quarantined, order.excused) == (stored, world.told.excused)  # R27, R29
         # A region that was sent something must answer, too.
         world.told.owed |= order.events.keys()
         assert order.restart == world.oracle.must_restart(order.created_ms)  # R22
-        assert order.global_required == (
-            world.oracle.must_be_global(world.kind) or world.oracle.first_decline_aborts()
-        )
+        must = world.oracle.must_be_global(world.kind) or world.oracle.first_decline_aborts()
+        assert order.global_required == (must and not world.told.last_try)
         world.restart_told = order.restart
 
     def script(
@@ -111,7 +118,8 @@ class HostileRunner:
     ) -> Iterator[RegionStarted | Acked | Declined]:
         """Yield what one region says, in this order."""
         world, rates = self.world, self.world.rates
-        saved = not (order.global_required or world.chance(rates.unsaved))
+        saves = not order.global_required or region in order.excused
+        saved = saves and not world.chance(rates.unsaved)
 
         def decline(cause: str = "boom", *, saved: bool = saved) -> Declined:
             return world.content.decline(order.attempt, region, batch, cause, saved=saved)
@@ -120,10 +128,14 @@ class HostileRunner:
             assert world.newest is not None
             if region in order.retire:
                 return world.content.retire(order.attempt, region)
+            base = world.newest.regions.get(region)
+            if base is not None and region in order.quarantined:
+                merged = world.random.choice([0, 0, 1, 9])
+                return world.content.keep(order.attempt, base, batch, merged=merged)
             return world.content.ack(
                 order.attempt,
                 region,
-                world.newest.regions.get(region),
+                base,
                 batch,
                 [int(sent.event) for sent in order.events.get(region, ())],
                 unaligned=not order.drain and world.chance(rates.unaligned),
@@ -153,7 +165,7 @@ class HostileRunner:
         if world.chance(rates.repeat):
             yield declined
         if world.chance(rates.repeat):
-            yield decline(saved=not order.global_required)
+            yield decline(saved=saves)
         if world.chance(rates.repeat):
             yield ack()
 
@@ -177,7 +189,7 @@ class HostileRunner:
         told.events.append(("decline", region, (stored, event.had_rows)))
         if first is None and order.only_stores(answer.partition):
             told.lost[region] = "owed" if owed else f"partition {answer.partition}"
-        if first == "ack" or not world.oracle.first_decline_aborts():
+        if first == "ack" or not world.oracle.first_decline_aborts() or region in told.excused:
             return False
         world.expected = (world.oracle.kind_of_abort(told), {}, {region})
         return True

@@ -18,6 +18,7 @@ from holdfast import SegmentRef, SnapshotManager
 from holdfast._core import CheckpointMetadata, Staged
 from holdfast.regions.base.clock import Clock
 from holdfast.regions.base.errors import RegionalQueryError
+from holdfast.regions.base.quarantine import in_quarantine
 from holdfast.regions.checkpoint.history import HistoryLog
 from holdfast.regions.coordinator import (
     INITIAL_BATCH,
@@ -94,6 +95,10 @@ class World:
     told: Told | None = None
     expected: tuple[str, dict[str, Content], set[str]] | None = None
     restart_told: frozenset[str] = frozenset()
+    # Regions in quarantine that have another attempt to come.
+    replay: set[str] = field(default_factory=set)
+    replayed: int = 0
+    repaired: bool = False
     over: bool = False
     # What the driver must pass on: endings to regions, refused segments to managers.
     endings: list[tuple[int, str, dict[str, int]]] = field(default_factory=list)
@@ -104,6 +109,8 @@ class World:
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)  # noqa: S311
         self.oracle = Oracle(self.options)
+        # Pipelines with a quarantine have no coordinators.
+        self.with_source &= self.options.quarantine_after is None
         self.content = Regions(
             InlineStore() if self.manager is None else ManagerStore(self.manager)
         )
@@ -152,11 +159,13 @@ class World:
         self.count_attempt()
         self.end_of_data = False
         if newest.batch_id + 1 >= self.batches:
+            held = self.oracle.held() - self.replay
             if all(
-                entry.finished or not (entry.operators or entry.failed)
-                for entry in newest.regions.values()
+                entry.finished or not (entry.operators or entry.fallbacks)
+                for region, entry in newest.regions.items()
+                if region not in held
             ):
-                return None
+                return self.repair if held else None
             self.kind, self.end_of_data = "final", True
             return self.driver.end_of_data
         if self.chance(self.rates.drain):
@@ -165,6 +174,13 @@ class World:
         self.kind = "checkpoint"
         batch = newest.batch_id + 1
         return lambda: self.driver.run_batch(batch, sorted(self.input[batch]))
+
+    def repair(self) -> None:
+        """Repair everything: the next start replays what is in quarantine."""
+        assert not self.repaired  # R29
+        self.repaired = True
+        self.rates, self.bad = Rates(), set()
+        raise CrashError
 
     def count_attempt(self) -> None:
         self.attempts += 1
@@ -179,6 +195,7 @@ class World:
             self.host = CoordinatorHost(sources, timeout_s=60)
             self.kind, self.end_of_data = "checkpoint", False
             self.told = self.expected = None
+            self.replay = self.oracle.held()
             self.driver = PipelineDriver(
                 self.plan(),
                 Topology(
@@ -232,6 +249,14 @@ class World:
             self.over = False
             self.refused = set()
 
+    def begin_idle(self, metadata: CheckpointMetadata) -> None:
+        """Note an attempt at the end of data that has no region to run but those in quarantine."""
+        held = self.oracle.held()
+        assert held
+        self.begin(metadata.id)
+        self.told = Told(metadata.id, metadata.batch_id, "final", metadata.created_ms, set())
+        self.told.stored = self.told.excused = held
+
     def fails_counted(self) -> None:
         """Note that the attempt aborts, which counts unless it must succeed (R24)."""
         self.expected = ("counted" if self.kind == "checkpoint" else "mandatory", {}, set())
@@ -264,6 +289,8 @@ class World:
         why, _, blamed = self.judged()
         assert why != "published"
         self.over = True
+        if self.told is not None:
+            self.replay -= self.oracle.failed(self.told)
         self.refused = set()  # The decision alone makes all of the attempt dead.
         self.oracle.log.append(("aborted", why, blamed, self.clock.read_ms, self.kind))
         self.endings.append((attempt, "aborted", {}))
@@ -274,12 +301,16 @@ class World:
                 entry.origin,
                 *self.content.content(entry),
                 entry.failed,
-                retired=not (entry.operators or entry.failed),
+                held=in_quarantine(entry),
+                count=entry.fallbacks,
+                retired=not (entry.operators or entry.fallbacks),
             )
             for region, entry in metadata.regions.items()
         }
         trigger_ms = 0 if self.told is None else self.told.trigger_ms
         self.oracle.log.append(("published", metadata.id, content, metadata.created_ms, trigger_ms))
+        self.replayed += any(not content[region].held for region in self.replay)
+        self.replay = set()
         failed = {region: c.origin for region, c in content.items() if c.failed}
         self.endings.append((metadata.id, "regional" if failed else "global", failed))
         self.refused -= {ref for e in metadata.regions.values() for _, _, ref in e.refs()}
@@ -293,6 +324,8 @@ class World:
         if metadata.batch_id == INITIAL_BATCH:
             assert dict(entries) == {}
             return
+        if metadata.id != self.attempt and self.end_of_data:
+            self.begin_idle(metadata)
         assert metadata.id == self.attempt
         assert self.told is not None
         why, composed, _ = self.judged()
@@ -309,7 +342,8 @@ class World:
             expected = composed[region]
             assert bool(entry.staged) == (entry.origin == metadata.id and not entry.failed)
             assert entry.origin == expected.origin  # R30
-            assert entry.failed == expected.failed
+            assert (entry.failed, in_quarantine(entry)) == (expected.failed, expected.held)
+            assert entry.fallbacks == expected.count
             assert self.content.content(entry) == (expected.state, expected.in_flight)
             count, since = self.oracle.fallbacks(region)
             if entry.failed:
@@ -319,7 +353,7 @@ class World:
                 bound = self.options.max_region_staleness
                 assert entry.fallbacks <= bound.checkpoints  # R22
                 assert region not in self.restart_told
-            else:
+            elif not expected.held:
                 assert (entry.fallbacks, entry.stale_since_ms) == (0, None)
         count, _ = self.oracle.consecutive()
         expected_count = count + 1 if failed else 0
@@ -329,7 +363,8 @@ class World:
         )
         if metadata.kind != "checkpoint":  # R25
             assert not failed
-            assert not any(entry.in_flight_bytes for entry in entries.values())
+            owing = {region for region, entry in entries.items() if entry.in_flight_bytes}
+            assert all(composed[region].held for region in owing)
         self.check_rows(metadata)
         self.check_splits(metadata)
 
@@ -364,7 +399,7 @@ class World:
     def retired_with(self, metadata: CheckpointMetadata, region: str) -> Iterator[Any]:
         """Yield the states with which a region was retired up to a checkpoint that is new."""
         entry = metadata.regions.get(region)
-        now = entry is not None and bool(entry.operators or entry.failed)
+        now = entry is not None and bool(entry.operators or entry.fallbacks)
         states = [regions.get(region) for _, regions, _ in self.oracle.published()]
         here = [content is not None and not content.retired for content in states]
         for content, stays in zip(states, [*here[1:], now], strict=True):
@@ -382,10 +417,10 @@ class World:
         """No attempt is repeated that should have been given up, nor without a pause (R22, R24)."""
         assert self.oracle.counted_aborts() <= self.options.tolerable_failed_checkpoints
         assert self.expected is not None
-        if self.told is not None:
+        if self.told is not None and not self.oracle.quarantines():
             assert not self.expected[2] & self.restart_told
         at_ms = self.oracle.log[-1][3]
-        assert not self.repeated_for_too_long(at_ms)
+        assert not self.repeated_for_too_long(at_ms) or self.oracle.last_try()
         assert pause_ms == self.oracle.pause_ms(at_ms)
 
     def repeated_for_too_long(self, now_ms: int) -> bool:
@@ -399,7 +434,10 @@ class World:
         """The query fails only for a region that was restarted, too many aborts, or too long."""
         aborts = self.oracle.counted_aborts()
         assert self.expected is not None, error
-        if in_vain := self.expected[2] & self.restart_told:
+        in_vain = self.expected[2] & self.restart_told
+        if self.expected[0] == "overfull":
+            assert "max_quarantined_bytes" in error
+        elif in_vain and not self.oracle.quarantines():
             assert any(f"region {region!r} failed again" in error for region in in_vain)
         elif "global_timeout" in error:
             assert self.repeated_for_too_long(self.oracle.log[-1][3])

@@ -32,6 +32,9 @@ ALLOWED: Final[Mapping[str, Allowed]] = {
     "task_grace": Allowed("time"),
     "aligned_timeout": Allowed("time", optional=True, note="less than `region_timeout`"),
     "max_in_flight_bytes": Allowed("integer", unit="bytes"),
+    "on_stuck": Allowed("other", note='`"fail"`, `"quarantine"`'),
+    "quarantine_after": Allowed("integer", unit="checkpoints", least=1),
+    "max_quarantined_bytes": Allowed("integer", unit="bytes"),
     "num_retained": Allowed("integer", unit="checkpoints", least=1),
     "tolerable_failed_checkpoints": Allowed("integer", unit="attempts"),
     "global_timeout": Allowed("time"),
@@ -76,6 +79,13 @@ class PipelineOptions:
         in-flight data, and the batch ends without them. By default it never does.
     max_in_flight_bytes : int, default 256 MiB
         Bound on in-flight data of a region.
+    on_stuck : {"fail", "quarantine"}, default "fail"
+        Treatment of a region that keeps failing: it ends the pipeline with an error, or goes into
+        quarantine. Then its rows are stored, and the pipeline runs without it.
+    quarantine_after : int, default 3
+        Fallbacks of one region in a row after which it is in quarantine.
+    max_quarantined_bytes : int, default 1 GiB
+        Bytes of the rows that all regions in quarantine owe together. More end the pipeline.
     num_retained : int, default 3
         Completed checkpoints that are kept. On an object store up to three more: they go four at a
         time, which costs one request.
@@ -132,6 +142,9 @@ class PipelineOptions:
     task_grace: timedelta = timedelta(seconds=5)
     aligned_timeout: timedelta | None = None
     max_in_flight_bytes: int = 256 * 1024 * 1024
+    on_stuck: Literal["fail", "quarantine"] = "fail"
+    quarantine_after: int = 3
+    max_quarantined_bytes: int = 1024 * 1024 * 1024
     num_retained: int = 3
     tolerable_failed_checkpoints: int = 0
     global_timeout: timedelta = timedelta(minutes=2)
@@ -167,6 +180,8 @@ class PipelineOptions:
                     "a number of checkpoints and a timedelta, as in (10, timedelta(minutes=10))"
                 )
                 raise not_allowed("max_region_staleness", other, expected)
+        if self.on_stuck not in ("fail", "quarantine"):
+            raise not_allowed("on_stuck", self.on_stuck, "'fail' or 'quarantine'")
         if self.on_rows_after_finish not in ("fail", "restart"):
             raise not_allowed(
                 "on_rows_after_finish", self.on_rows_after_finish, "'fail' or 'restart'"
@@ -201,6 +216,8 @@ class PipelineOptions:
             max_consecutive_failures=self.max_consecutive_failures,
             max_region_staleness=Staleness(checkpoints=fallbacks, age_ms=_ms(age)),
             max_in_flight_bytes=self.max_in_flight_bytes,
+            quarantine_after=self.quarantine_after if self.on_stuck == "quarantine" else None,
+            max_quarantined_bytes=self.max_quarantined_bytes,
             num_retained=self.num_retained,
             dropped_together=dropped_together,
             tolerable_failed_checkpoints=self.tolerable_failed_checkpoints,

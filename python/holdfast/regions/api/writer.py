@@ -422,6 +422,12 @@ class RegionalWriter:
             )
         if not operators:
             raise ValueError("the pipeline has no operator: call apply(...) first")
+        coordinators = host.supports_fallback()
+        if settings.on_stuck == "quarantine" and coordinators:
+            raise ValueError(
+                f"on_stuck='quarantine' is not allowed with {' and '.join(map(repr, coordinators))}"
+                ", which has a coordinator: its events cannot wait for a region in quarantine"
+            )
         for chosen in self._outputs:
             chosen.destination.require_fit(chosen.schema)
         plans = [
@@ -429,7 +435,6 @@ class RegionalWriter:
             for chosen, output in zip(self._outputs, outputs, strict=True)
         ]
         plan = self._chain.plan(settings.name, plans, tasks)
-        coordinators = host.supports_fallback()
         layout = Layout.of(plan)
         instances = [name for stage in layout.stages for name in stage.instances]
         topology = Topology(

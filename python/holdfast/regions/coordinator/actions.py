@@ -144,6 +144,11 @@ class RunAttempt:
         Regions that must run and answer even without new rows, with their entries: those with
         in-flight data, those that failed, those that finished and have not heard of their commit
         (R62), and for a final checkpoint every region that has not finished (R61).
+    quarantined : frozenset of str
+        Regions that store their rows, and run no operator (R27).
+    excused : frozenset of str
+        Regions whose failure aborts no attempt, so they store their rows also if it has to be
+        global.
     new_rows : bool
         False if the latest checkpoint covers the batch: only owed rows are processed.
     end_of_data : bool
@@ -162,6 +167,8 @@ class RunAttempt:
     restart: frozenset[str]
     owed: Mapping[str, RegionEntry]
     retiring: Mapping[str, RegionEntry]
+    quarantined: frozenset[str]
+    excused: frozenset[str]
     new_rows: bool
     end_of_data: bool
     finished: Mapping[str, int]

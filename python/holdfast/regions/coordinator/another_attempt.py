@@ -29,7 +29,10 @@ def choose(
     failed = attempt.failed()
     if rejection.reason is Reason.NOT_DRAINED:
         failed = dict.fromkeys(rejection.regions, rejection.reason.value)
-    if stale := sorted(failed.keys() & attempt.restart):
+    if rejection.reason is Reason.QUARANTINE:
+        return _fail(attempt, str(rejection), min(rejection.regions))
+    stale = sorted(failed.keys() & attempt.restart)
+    if stale and not options.quarantines:
         region = stale[0]
         error = limits.stale_error(
             region, base.get(region), failed[region], origin(region), attempt.now_ms
@@ -42,7 +45,10 @@ def choose(
         if rejection.reason is Reason.DECLINED and not attempt.fail_fast:  # R10
             limits.forced_attempt_declined()
         if not attempt.forced and not limits.must_be_repeated(attempt.now_ms):
-            return _give_up(attempt, last, limits, options)
+            failing = rejection.reason is Reason.DECLINED and options.quarantines
+            if attempt.last_try or not failing:
+                return _give_up(attempt, last, limits, options)
+            limits.last_try = True  # R27
     elif limits.aborted():
         tolerable, aborts = options.tolerable_failed_checkpoints, limits.aborts
         many = f"{aborts} checkpoint attempts in a row were aborted"
@@ -59,7 +65,7 @@ def _give_up(
     attempt: PendingAttempt, last: str, limits: Limits, options: CoordinatorOptions
 ) -> GiveUp | FailQuery:
     """End the attempts at a checkpoint that must succeed, and has not for too long (R25)."""
-    attempts, limits.repeated = limits.repeated, 0
+    attempts, limits.repeated, limits.last_try = limits.repeated, 0, False
     if attempt.trigger.optional:
         return GiveUp(attempts=attempts)
     return _fail(

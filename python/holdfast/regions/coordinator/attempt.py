@@ -72,6 +72,12 @@ class PendingAttempt:
         Regions to retire if they have no rows.
     owed : dict of str to RegionEntry
         Regions that must answer.
+    quarantined : frozenset of str
+        Regions that only store their rows (R27).
+    excused : frozenset of str
+        These, and regions that come out of quarantine: where they fail, they are in it again.
+    last_try : bool
+        It is mandatory, but regions have failed for too long: those that fail go into quarantine.
     snapshots : dict of str to bytes
         By operator; a corrected snapshot replaces the one of the trigger (R32).
     waiting : dict of str to mapping
@@ -100,6 +106,9 @@ class PendingAttempt:
     idle: IdleTime | None
     retiring: dict[str, RegionEntry]
     owed: dict[str, RegionEntry]
+    quarantined: frozenset[str] = frozenset()
+    excused: frozenset[str] = frozenset()
+    last_try: bool = False
     phase: Phase = Phase.RUNNING
     regions: dict[str, RegionAnswer] = field(default_factory=dict)
     snapshots: dict[str, bytes] = field(default_factory=dict)
@@ -125,9 +134,14 @@ class PendingAttempt:
             if answer is not None and answer.acked is not None and is_retired(answer.acked):
                 del self.regions[region]
 
+    def counted(self) -> dict[str, str]:
+        """Return the causes of the failed regions that count: those that are not excused."""
+        failed = self.failed().items()
+        return {region: cause for region, cause in failed if region not in self.excused}
+
     def failures(self) -> int:
         """Count the failures so far: regions, or the lost tasks that they were in (R12)."""
-        tasks = [answer.task for answer in self.regions.values() if answer.cause is not None]
+        tasks = [self.regions[region].task for region in self.counted()]
         return tasks.count(None) + len({task for task in tasks if task is not None})
 
     def events(self, operator: str) -> CoordinatorEvents:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from holdfast._core import CheckpointMetadata, RegionEntry
+from holdfast.regions.base.quarantine import in_quarantine, quarantined
 from holdfast.regions.coordinator import event_record
 from holdfast.regions.coordinator.attempt import PendingAttempt
 from holdfast.regions.coordinator.idle import is_retired
@@ -29,6 +30,7 @@ class Reason(Enum):
     PARTLY_FINISHED = "only some regions of an operator with union state have finished"
     NOT_DRAINED = "regions still have in-flight data"
     COORDINATOR = "the coordinator of an operator failed"
+    QUARANTINE = "regions in quarantine owe more than max_quarantined_bytes"
     STALE = "a region failed again after its restart"
     PUBLICATION = "the checkpoint could not be published"
 
@@ -77,9 +79,15 @@ def reject(
     must_ack : collection of str
         Finished regions that have not heard of their last commit (R62).
     """
-    failed = attempt.failed()
+    answers = attempt.regions
+    unsaved = {
+        region: cause
+        for region, cause in attempt.failed().items()
+        if answers[region].unsaved and not answers[region].in_flight
+    }
+    failed = attempt.counted()
     if not failed:
-        return None
+        return _not_stored(unsaved)
     to_blame = frozenset(failed)
 
     def because(reason: Reason, detail: str, regions: Collection[str] = to_blame) -> Rejection:
@@ -87,13 +95,14 @@ def reject(
 
     first = min(failed)
     causes = f"{names(failed)}; {first!r}: {failed[first]}"
-    if attempt.mandatory or attempt.fail_fast:  # R10, R14, R25
+    if (attempt.mandatory or attempt.fail_fast) and not attempt.last_try:  # R10, R14, R25
         return because(Reason.DECLINED, causes)
     regions = len(base.keys() | attempt.regions.keys() if base else attempt.regions)
     if regions <= 1:  # R11
         return because(Reason.ONE_REGION, causes)
     # Regions that were not asked have no rows and cannot fail (R12).
-    active, failures = len(attempt.regions), attempt.failures()
+    active = len(answers.keys() - attempt.excused)
+    failures = attempt.failures()
     allowed = options.failures_allowed(active)
     if len(failed) == active > 1 and _made_one_mistake(attempt):
         return because(Reason.MISTAKE, f"{len(failed)} of {active}: {causes}")
@@ -104,9 +113,8 @@ def reject(
         )
     if base is None:  # R13
         return because(Reason.NO_BASE, causes)
-    answers = attempt.regions
-    if lost := [name for name in failed if answers[name].unsaved and not answers[name].in_flight]:
-        return because(Reason.NOT_STORED, f"{names(lost)}; {lost[0]!r}: {failed[lost[0]]}", lost)
+    if lost := _not_stored(unsaved):
+        return lost
     if finished := [region for region in failed if region in must_ack]:  # R62
         return because(Reason.MUST_ACK, f"{names(finished)}: {failed[finished[0]]}", finished)
     unable = [operator for operator, able in topology.coordinators.items() if not able]
@@ -115,27 +123,41 @@ def reject(
     return None
 
 
+def _not_stored(unsaved: Mapping[str, str]) -> Rejection | None:
+    if not unsaved:
+        return None
+    detail = f"{names(unsaved)}; {(first := next(iter(unsaved)))!r}: {unsaved[first]}"
+    return Rejection(reason=Reason.NOT_STORED, detail=detail, regions=frozenset(unsaved))
+
+
 def _made_one_mistake(attempt: PendingAttempt) -> bool:
     """Return whether the same place of the program raised the same exception in all regions."""
-    kinds = {answer.problem and answer.problem.kind for answer in attempt.regions.values()}
+    problems = [attempt.regions[region].problem for region in attempt.counted()]
+    kinds = {problem and problem.kind for problem in problems}
     return len(kinds) == 1 and None not in kinds
 
 
 def compose(
-    attempt: PendingAttempt, *, base: Mapping[str, RegionEntry], base_id: int
+    attempt: PendingAttempt,
+    *,
+    base: Mapping[str, RegionEntry],
+    base_id: int,
+    options: CoordinatorOptions,
 ) -> dict[str, RegionEntry]:
     """Return the regions of the checkpoint: acknowledged, fallen back, or idle (R16).
 
     A failed region falls back as a whole to its entry in the latest checkpoint, with the origin
-    there: no region ever mixes two origins. A region that is retired is in the checkpoint only with
-    the rows that it put out (R66).
+    there: no region ever mixes two origins. A region that is stuck goes into quarantine (R27). One
+    that is retired is in the checkpoint only with the rows that it put out (R66).
     """
     answers, failed = attempt.regions, attempt.failed()
     composed = {region: entry.carried() for region, entry in base.items() if region not in answers}
     for region, answer in answers.items():
         if region in failed:
             before = base.get(region) or RegionEntry(region, origin=base_id)
-            composed[region] = before.fell_back(failed[region], attempt.now_ms, answer.in_flight)
+            fallen = before.fell_back(failed[region], attempt.now_ms, answer.in_flight)
+            stuck = _is_stuck(fallen, attempt, options)
+            composed[region] = quarantined(fallen) if stuck else fallen
         elif (entry := answer.acked) is not None:
             if region in attempt.retiring and is_retired(entry) and not entry.staged:
                 continue
@@ -143,12 +165,48 @@ def compose(
     return composed
 
 
+def _is_stuck(fallen: RegionEntry, attempt: PendingAttempt, options: CoordinatorOptions) -> bool:
+    """Return whether a region that fell back is in quarantine from this checkpoint on (R27)."""
+    if not options.quarantines or options.quarantine_after is None:
+        return False
+    return (
+        fallen.fallbacks >= options.quarantine_after
+        or fallen.region in attempt.restart | attempt.excused
+        or attempt.last_try
+    )
+
+
+def overfull(attempt: PendingAttempt, options: CoordinatorOptions) -> Rejection | None:
+    """Evaluate the rows that regions in quarantine owe together (R28)."""
+    if not options.quarantines:
+        return None
+    composed = attempt.composed
+    owed = {
+        region: composed[region].in_flight_bytes
+        for region in attempt.quarantined | attempt.regions.keys()
+        if region in composed and in_quarantine(composed[region])
+    }
+    if sum(owed.values()) <= options.max_quarantined_bytes:
+        return None
+    most = max(owed, key=lambda region: (owed[region], region))
+    return Rejection(
+        reason=Reason.QUARANTINE,
+        detail=(
+            f"{sum(owed.values())} bytes, and {options.max_quarantined_bytes} are allowed: "
+            f"{names(owed)}; {most!r} owes {owed[most]}: {composed[most].cause}"
+        ),
+        regions=frozenset((most,)),
+    )
+
+
 def incomplete(attempt: PendingAttempt) -> Rejection | None:
     """Evaluate the composed regions: some things cannot wait for a later checkpoint (R25, R63)."""
     composed = attempt.composed
     if attempt.trigger.kind != "checkpoint":
         left = frozenset(
-            region for region, entry in composed.items() if entry.failed or entry.in_flight_bytes
+            region
+            for region, entry in composed.items()
+            if entry.failed or (entry.in_flight_bytes and not in_quarantine(entry))
         )
         if left:
             return Rejection(reason=Reason.NOT_DRAINED, detail=names(left), regions=left)
@@ -176,16 +234,18 @@ def evaluate(
     rejection = reject(attempt, base=base, must_ack=must_ack, options=options, topology=topology)
     if rejection is not None:
         return rejection
-    if stale := attempt.failed().keys() & attempt.restart:  # R22
+    stale = attempt.failed().keys() & attempt.restart
+    if stale and not options.quarantines:  # R22
         return Rejection(reason=Reason.STALE, detail=names(stale))
-    attempt.composed = compose(attempt, base=base or {}, base_id=base_id)
-    return incomplete(attempt)
+    attempt.composed = compose(attempt, base=base or {}, base_id=base_id, options=options)
+    return incomplete(attempt) or overfull(attempt, options)
 
 
 def metadata_of(attempt: PendingAttempt, limits: Limits, topology: Topology) -> CheckpointMetadata:
     """Return the metadata of the checkpoint that an attempt has composed."""
     entries = attempt.composed
-    consecutive, force_global = limits.after(regional=bool(attempt.failed()))
+    regional = any(entries[region].failed for region in attempt.failed())
+    consecutive, force_global = limits.after(regional=regional)
     all_finished = bool(entries) and all(entry.finished for entry in entries.values())
     records = {
         event_record.record_name(o): event_record.encode(attempt.events(o))

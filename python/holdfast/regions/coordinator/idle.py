@@ -90,4 +90,4 @@ def without_retired(
 
 def is_retired(entry: RegionEntry) -> bool:
     """Return whether a region has no state, no mark and no rows: no checkpoint needs its entry."""
-    return not (entry.operators or entry.finished or entry.failed or entry.in_flight_bytes)
+    return not (entry.operators or entry.finished or entry.fallbacks or entry.in_flight_bytes)

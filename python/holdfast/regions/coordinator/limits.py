@@ -37,6 +37,8 @@ class Limits:
         time and are no `aborts` (R25).
     repeated_since_ms : int
         When the first of them ended.
+    last_try : bool
+        They have been repeated for too long, and regions that fail go into quarantine (R27).
     """
 
     options: CoordinatorOptions
@@ -46,6 +48,7 @@ class Limits:
     aborts_since_global: int = 0
     repeated: int = 0
     repeated_since_ms: int = 0
+    last_try: bool = False
 
     def after(self, *, regional: bool) -> tuple[int, bool]:
         """Return the counter and the flag that a checkpoint's metadata records (R20, R21)."""
@@ -60,6 +63,7 @@ class Limits:
         self.force_global = metadata.force_global
         self.aborts = 0
         self.repeated = 0
+        self.last_try = False
         if metadata.is_global:
             self.aborts_since_global = 0
 

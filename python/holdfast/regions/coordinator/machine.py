@@ -6,6 +6,7 @@ import collections
 from collections.abc import Collection, Mapping, Sequence
 
 from holdfast._core import CheckpointMetadata, RegionEntry
+from holdfast.regions.base.quarantine import in_quarantine
 from holdfast.regions.coordinator import (
     another_attempt,
     evaluation,
@@ -133,9 +134,12 @@ class CheckpointCoordinator:
         self._layout_changed = restored is not None and (
             bool(changed) or restored.topology != topology.fingerprint
         )
-        # A restart does not know which notices arrived, so it asks the regions again (R62).
         entries = (self._base or {}).items()
-        self._must_ack = {name for name, e in entries if e.finished and not e.failed}
+        held = frozenset(name for name, entry in entries if in_quarantine(entry))
+        # Each start runs the regions in quarantine once: the program may be repaired (R29).
+        self._quarantined = self._replay = held if options.quarantines else frozenset()
+        # A restart does not know which notices arrived, so it asks the regions again (R62).
+        self._must_ack = {name for name, e in entries if e.finished and not e.fallbacks}
         # Failed regions of the latest checkpoint whose operators' coordinators have not heard yet.
         self._restarting: tuple[str, ...] = ()
         self._pending: PendingAttempt | None = None
@@ -152,6 +156,28 @@ class CheckpointCoordinator:
     def retained(self) -> tuple[CheckpointMetadata, ...]:
         """The retained checkpoints, oldest first (R70), with those that cannot be dropped (R76)."""
         return self._retention.checkpoints
+
+    @property
+    def quarantined(self) -> frozenset[str]:
+        """The regions in quarantine (R27)."""
+        return self._quarantined
+
+    @property
+    def resting(self) -> frozenset[str]:
+        """The regions in quarantine that the next attempt does not run (R29)."""
+        return self._quarantined - self._replay
+
+    def replay(self, region: str) -> None:
+        """Let the next attempt run a region in quarantine (R29).
+
+        Raises
+        ------
+        ValueError
+            If it is not in quarantine.
+        """
+        if region not in self._quarantined:
+            raise ValueError(f"region {region!r} is not in quarantine")
+        self._replay |= {region}
 
     def handle(self, event: Event) -> list[Action]:
         """Take in an event, and return the actions that follow, in their order.
@@ -264,6 +290,8 @@ class CheckpointCoordinator:
             event,
             base=self._base or {},
             must_run=self._must_ack | self._changed,
+            quarantined=self._quarantined,
+            replay=self._replay,
             limits=self._limits,
             layout_changed=self._layout_changed,
             idle=idle,
@@ -304,14 +332,16 @@ class CheckpointCoordinator:
             return []
         if isinstance(event, Acked):
             entry = event.entry
-            if entry.origin == attempt.id and not entry.failed:  # R16
+            stored = event.region in attempt.quarantined and in_quarantine(entry)
+            expected = self._origin(event.region) if stored else attempt.id
+            if entry.origin == expected and not entry.failed:  # R16, R27
                 attempt.acked(event)
                 return []
             attempt.refuse(event)
             wrong = f"acknowledged the state of checkpoint {entry.origin}"
             event = Declined(attempt=event.attempt, region=event.region, cause=wrong)
         attempt.declined(event)
-        if attempt.fail_fast and event.region in attempt.failed():  # R8
+        if attempt.fail_fast and event.region in attempt.counted():  # R8
             detail = f"{event.region!r}: {event.cause}"
             to_blame = frozenset((event.region,))
             rejection = Rejection(reason=Reason.DECLINED, detail=detail, regions=to_blame)
@@ -428,7 +458,8 @@ class CheckpointCoordinator:
 
     def _completed(self, attempt: PendingAttempt, metadata: CheckpointMetadata) -> list[Action]:
         entries = attempt.composed
-        fallbacks = {region: entries[region].origin for region in attempt.failed()}
+        failed = attempt.failed().keys()
+        fallbacks = {region: entries[region].origin for region in failed if entries[region].failed}
         outcome: Outcome = "regional" if fallbacks else "global"
         self._pending = None
         self._layout_changed = False
@@ -439,12 +470,17 @@ class CheckpointCoordinator:
             region
             for region, entry in entries.items()
             if entry.finished
-            and not entry.failed
+            and not entry.fallbacks
             and (region in attempt.regions or region in self._must_ack)
         }
         self.latest, self._base = metadata, without_retired(metadata, entries)
         self.history.append(HistoryRecord.of(attempt, outcome))
-        healthy = frozenset(attempt.regions.keys() - fallbacks.keys())
+        healthy = frozenset(attempt.regions.keys() - failed)
+        if self._options.quarantines:
+            answered = attempt.regions.keys() & entries.keys()
+            held = {region for region in answered if in_quarantine(entries[region])}
+            self._quarantined = self._quarantined - attempt.regions.keys() | held
+            self._replay = frozenset()
         self._restarting = tuple(fallbacks)
         ended = Ended(attempt=attempt.id, outcome=outcome)
         regions = self._running()
@@ -488,6 +524,7 @@ class CheckpointCoordinator:
     def _abort(self, attempt: PendingAttempt, rejection: Rejection) -> list[Action]:
         """End the attempt without a checkpoint."""
         self._pending = None
+        self._replay -= attempt.failed().keys()
         cause = str(rejection)
         self.history.append(HistoryRecord.of(attempt, "aborted", cause))
         operators = self._topology.coordinators

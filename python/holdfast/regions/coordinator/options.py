@@ -48,6 +48,12 @@ class CoordinatorOptions:
         Regional checkpoints in a row after which one must be global (R21). 0: never regional.
     max_in_flight_bytes : int, default 256 MiB
         In-flight data beyond which a region that keeps failing counts as stale (R58).
+    quarantine_after : int, optional
+        Fallbacks of a region in a row, at least 1, after which it is in quarantine (R27). None: a
+        region that is stuck ends the query.
+    max_quarantined_bytes : int, default 1 GiB
+        Bytes of the rows that all regions in quarantine owe together, beyond which the query ends
+        (R28).
     num_retained : int, default 3
         Newest checkpoints that stay, at least 1; savepoints are not counted (R70).
     dropped_together : int, default 1
@@ -69,6 +75,8 @@ class CoordinatorOptions:
     max_consecutive_failures: int = 2
     max_region_staleness: Staleness = field(default_factory=Staleness)
     max_in_flight_bytes: int = 256 << 20
+    quarantine_after: int | None = None
+    max_quarantined_bytes: int = 1 << 30
     num_retained: int = 3
     dropped_together: int = 1
     tolerable_failed_checkpoints: int = 0
@@ -88,11 +96,24 @@ class CoordinatorOptions:
             )
         require_int("max_consecutive_failures", self.max_consecutive_failures, at_least=0)
         require_int("max_in_flight_bytes", self.max_in_flight_bytes, at_least=0)
+        if self.quarantine_after is not None:
+            require_int("quarantine_after", self.quarantine_after, at_least=1)
+        require_int("max_quarantined_bytes", self.max_quarantined_bytes, at_least=0)
         require_int("num_retained", self.num_retained, at_least=1)
         require_int("dropped_together", self.dropped_together, at_least=1)
         require_int("tolerable_failed_checkpoints", self.tolerable_failed_checkpoints, at_least=0)
         require_int("global_timeout_ms", self.global_timeout_ms, at_least=0)
         require_int("history_length", self.history_length, at_least=1)
+
+    @property
+    def may_fall_back(self) -> bool:
+        """Whether a checkpoint may be regional (R8, R23)."""
+        return self.regional and self.max_consecutive_failures > 0
+
+    @property
+    def quarantines(self) -> bool:
+        """Whether regions that are stuck go into quarantine (R27)."""
+        return self.may_fall_back and self.quarantine_after is not None
 
     def failures_allowed(self, regions: int) -> int:
         """Return how many of the active ``regions`` may fail in one checkpoint (R12)."""

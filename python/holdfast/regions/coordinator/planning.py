@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from itertools import islice
 
 from holdfast._core import CheckpointMetadata, RegionEntry
+from holdfast.regions.base.quarantine import in_quarantine
 from holdfast.regions.coordinator.actions import RunAttempt
 from holdfast.regions.coordinator.attempt import PendingAttempt
 from holdfast.regions.coordinator.events import Trigger
@@ -20,6 +21,8 @@ def open_attempt(
     *,
     base: Mapping[str, RegionEntry],
     must_run: Collection[str],
+    quarantined: frozenset[str],
+    replay: frozenset[str],
     limits: Limits,
     layout_changed: bool,
     idle: IdleTime | None,
@@ -35,6 +38,8 @@ def open_attempt(
     must_run : collection of str
         Finished regions that have not heard of their last commit (R62), and those whose state is
         declared in another form (R78).
+    quarantined, replay : frozenset of str
+        Regions in quarantine, and those of them that get another attempt (R29).
     layout_changed : bool
         No checkpoint has completed in the pipeline's layout yet (R14), or with the state that its
         operators declare (R78).
@@ -42,8 +47,7 @@ def open_attempt(
         How long regions are idle, if such regions are retired.
     """
     end_of_data = event.kind == "final" and event.end_of_data
-    regional = options.regional and options.max_consecutive_failures > 0
-    fail_fast = event.kind == "savepoint" or not regional  # R8, R23
+    fail_fast = event.kind == "savepoint" or not options.may_fall_back  # R8, R23
     must_succeed = event.kind != "checkpoint" or event.global_only or layout_changed  # R14, R25
     retires = event.kind == "checkpoint" and not (layout_changed or limits.force_global)
     since = idle.idle_since if idle is not None and retires else 0
@@ -51,10 +55,11 @@ def open_attempt(
         (region, entry)
         for region, entry in base.items()
         if entry.origin <= since
-        and not (entry.failed or entry.in_flight_bytes or region in must_run)
+        and not (entry.fallbacks or entry.in_flight_bytes or region in must_run)
         # A region that ended stays, since its later rows are an error, unless they are none (R64).
         and (options.restart_finished or not entry.finished)
     )
+    stored = quarantined - replay - frozenset(must_run)
     return PendingAttempt(
         id=id,
         pipeline=topology.pipeline,
@@ -70,11 +75,18 @@ def open_attempt(
         owed={
             region: entry
             for region, entry in base.items()
-            if entry.failed
-            or entry.in_flight_bytes
-            or region in must_run
-            or (end_of_data and not entry.finished)
+            if region not in stored
+            and (
+                entry.failed
+                or entry.in_flight_bytes
+                or in_quarantine(entry)
+                or region in must_run
+                or (end_of_data and not entry.finished)
+            )
         },
+        quarantined=stored,
+        excused=quarantined - frozenset(must_run),
+        last_try=limits.last_try and not layout_changed,
     )
 
 
@@ -91,10 +103,12 @@ def run(
         attempt=attempt.id,
         batch_id=batch_id,
         kind=attempt.trigger.kind,
-        global_required=attempt.mandatory or attempt.fail_fast,
+        global_required=(attempt.mandatory or attempt.fail_fast) and not attempt.last_try,
         restart=attempt.restart,
         owed=attempt.owed,
         retiring=attempt.retiring,
+        quarantined=attempt.quarantined,
+        excused=attempt.excused,
         new_rows=latest is None or batch_id > latest.batch_id,
         end_of_data=attempt.end_of_data,
         # Unless it begins anew (R64), a finished region never runs again, so its origin is where it

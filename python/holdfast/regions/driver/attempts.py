@@ -17,6 +17,7 @@ from holdfast.regions.base.errors import (
     StoppedError,
 )
 from holdfast.regions.base.problem import in_words
+from holdfast.regions.base.quarantine import in_quarantine
 from holdfast.regions.base.sparing_log import SparingLog
 from holdfast.regions.checkpoint.history import HistoryLog
 from holdfast.regions.coordinator import (
@@ -207,6 +208,8 @@ class Attempts:
                 self._noted = record.id
                 self._history.note(record)
                 self._metrics.ended(record)
+                if self.machine.latest is not None:
+                    self._metrics.held(self.machine.latest, self.machine.quarantined)
                 sums = {**self._metrics.sums(), "skippedSplits": self._host.skipped_splits()}
                 self._runner.show_metrics(sums)
                 self._runner.show_attempt(record)
@@ -294,8 +297,20 @@ class Attempts:
         self._host.ended(action.attempt)
         # Only a published attempt is sure to have a latest checkpoint.
         fallbacks = dict(self.latest.failed) if action.outcome == "regional" else {}
-        if fallbacks:
+        failed = self.machine.history[-1].failed if action.outcome != "aborted" else ()
+        if failed:
             self._problems.show(action.attempt)
+        regions = self.latest.regions if failed else {}
+        for one in failed:
+            if in_quarantine(entry := regions[one.region]):
+                LOG.warning(
+                    "region %r is in quarantine, with the state of checkpoint %d: it fell back %d "
+                    "times in a row. Its rows are stored until it is repaired: %s",
+                    one.region,
+                    entry.origin,
+                    entry.fallbacks,
+                    one.cause,
+                )
         self._ended.append(EndedAttempt(action.attempt, action.outcome, fallbacks))
         if action.outcome != "aborted":
             # Its output is committed. Its operators hear of it with the next batch (R64).
@@ -345,6 +360,8 @@ class Attempts:
             end_of_data=action.end_of_data,
             global_required=action.global_required,
             restart=action.restart,
+            quarantined=action.quarantined,
+            excused=action.excused,
             ended=tuple(self._ended),
             events=self._host.take_events(),
         )
@@ -360,4 +377,4 @@ class Attempts:
 def finished_regions(metadata: CheckpointMetadata) -> list[str]:
     """Return the regions whose data has ended in a checkpoint, and that owe no rows since (R64)."""
     entries = metadata.regions.items()
-    return [region for region, entry in entries if entry.finished and not entry.failed]
+    return [region for region, entry in entries if entry.finished and not entry.fallbacks]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast._core import CheckpointMetadata, RegionEntry
+from holdfast.regions.base.quarantine import in_quarantine
 from holdfast.regions.base.sparing_log import SparingLog
 from holdfast.regions.checkpoint.read import in_flight_rows
 from holdfast.regions.coordinator import HistoryRecord
@@ -113,6 +114,8 @@ class PipelineMetrics:
         Bytes of state in the latest completed checkpoint, by operator, over all regions.
     in_flight_rows : int
         Rows that this checkpoint stores and that no state reflects yet.
+    quarantined_regions, quarantined_bytes : int
+        Regions in quarantine in this checkpoint, and bytes of the rows that they owe.
     skipped_splits : int
         Splits that ``FileSplits(on_bad_split="skip")`` skips at the moment.
     """
@@ -127,6 +130,8 @@ class PipelineMetrics:
     unnamed: int
     state_bytes: Mapping[str, int]
     in_flight_rows: int
+    quarantined_regions: int = 0
+    quarantined_bytes: int = 0
     skipped_splits: int = 0
 
 
@@ -151,6 +156,7 @@ class MetricsLog:
         self._attempts = {"global": 0, "regional": 0, "aborted": 0}
         self._attempt_ms = 0
         self._in_flight_rows = 0
+        self._quarantined = (0, 0)
 
     def add(self, region: str, figures: bytes) -> None:
         """Add the figures of a region's answer in the attempt under way; nothing if they are empty.
@@ -189,6 +195,13 @@ class MetricsLog:
             if record.outcome != "aborted":
                 self._in_flight_rows = record.in_flight_rows
 
+    def held(self, latest: CheckpointMetadata, regions: Collection[str]) -> None:
+        """Note the regions in quarantine after an attempt."""
+        known = latest.regions if regions else {}
+        entries = [known[region] for region in regions]
+        with self._lock:
+            self._quarantined = len(entries), sum(entry.in_flight_bytes for entry in entries)
+
     def sums(self) -> dict[str, Number]:
         """Return the sums over all regions, by names for Spark's metrics system."""
         with self._lock:
@@ -199,6 +212,8 @@ class MetricsLog:
                 "attemptMs": self._attempt_ms,
                 "failures": self._failures,
                 "inFlightRows": self._in_flight_rows,
+                "quarantinedRegions": self._quarantined[0],
+                "quarantinedBytes": self._quarantined[1],
             }
             operators = self._named(self._total).values()
         for level, total in zip(self._levels, operators, strict=True):
@@ -218,6 +233,7 @@ class MetricsLog:
         entries = latest.regions
         sizes = {region: _state_bytes(entry) for region, entry in entries.items()}
         rows = {region: in_flight_rows(entry) for region, entry in entries.items()}
+        held = [entry for entry in entries.values() if in_quarantine(entry)]
         state_bytes = dict.fromkeys(self._operators, 0)
         for size in sizes.values():
             for name, count in size.items():
@@ -246,6 +262,8 @@ class MetricsLog:
                 unnamed=len(named[MAX_REGIONS:]),
                 state_bytes=state_bytes,
                 in_flight_rows=sum(rows.values()),
+                quarantined_regions=len(held),
+                quarantined_bytes=sum(entry.in_flight_bytes for entry in held),
                 skipped_splits=skipped_splits,
             )
 

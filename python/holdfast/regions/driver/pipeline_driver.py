@@ -58,7 +58,7 @@ class PipelineDriver:
         self._plan = plan
         self._topology = topology
         self._options = options
-        self._folders = folders
+        self.folders = folders
         self._runner = runner
         self._publisher = publisher
         self._may_publish = may_publish
@@ -103,13 +103,13 @@ class PipelineDriver:
             Opens operators, to compare their state with that of the checkpoint (R78).
         """
         retained, changed = open_folder(
-            self._folders, self._plan, checkpoint_id=checkpoint_id, verify=verify, compare=compare
+            self.folders, self._plan, checkpoint_id=checkpoint_id, verify=verify, compare=compare
         )
         latest = retained[-1] if retained else None
         if latest is not None:
             kept = {key: latest.properties.get(key) for key in RESTORED_PROPERTIES}
             self._properties |= {key: value for key, value in kept.items() if value is not None}
-        identity = self._folders.read_identity()
+        identity = self.folders.read_identity()
         if identity is not None:
             self._properties[IDENTITY_PROPERTY] = identity
         self._runner.restore(retained)
@@ -118,13 +118,13 @@ class PipelineDriver:
             self._topology,
             restored=latest,
             retained=retained,
-            last_id=max(latest.id if latest is not None else 0, self._folders.read_last_attempt()),
+            last_id=max(latest.id if latest is not None else 0, self.folders.read_last_attempt()),
             changed=changed,
         )
         self._started = Attempts(
             machine,
             run=self._plan.run,
-            folders=self._folders,
+            folders=self.folders,
             runner=self._runner,
             publisher=self._publisher,
             may_publish=self._may_publish,
@@ -179,7 +179,7 @@ class PipelineDriver:
         ValueError
             If a later batch overtook this one, which no checkpoint would have.
         """
-        with self._turn("run_batch()"):
+        with self.turn("run_batch()"):
             latest = self.latest.batch_id
             number = latest + 1 if batch_id is None else batch_id
             if number <= latest and any(number in left_out for left_out in self._left_out):
@@ -226,10 +226,11 @@ class PipelineDriver:
         RegionalQueryError
             If some region keeps failing. No region is finished then.
         """
-        with self._turn("end_of_data()"):
+        with self.turn("end_of_data()"):
             self._attempts.require_intact()
-            regions = without_retired(self.latest, self.latest.regions)
-            if len(finished_regions(self.latest)) < len(regions):
+            known = without_retired(self.latest, self.latest.regions)
+            running = known.keys() - self._attempts.machine.resting
+            if len(finished_regions(self.latest)) < len(running):
                 self._attempts.until_done(self.latest.batch_id, "final", None, end_of_data=True)
                 self._attempts.close_operators()
 
@@ -260,7 +261,7 @@ class PipelineDriver:
                 cause = self._attempts.machine.history[-1].cause
                 raise SavepointError(path, given_up.attempts, cause)
             write_image(
-                self._folders,
+                self.folders,
                 self.latest,
                 path,
                 kind="savepoint",
@@ -270,10 +271,19 @@ class PipelineDriver:
             )
             self.saved = True
 
+    def replay(self, region: str) -> None:
+        """Let the next attempt run a region in quarantine."""
+        self._attempts.machine.replay(region)
+
     @property
     def _owes(self) -> bool:
-        """True if some rows of the stream are in no state yet."""
-        return any(entry.failed or entry.in_flight_bytes for entry in self.latest.regions.values())
+        """True if some rows of the stream are in no state yet, apart from those in quarantine."""
+        resting = self._attempts.machine.resting
+        return any(
+            entry.fallbacks or entry.in_flight_bytes
+            for region, entry in self.latest.regions.items()
+            if region not in resting
+        )
 
     @property
     def _attempts(self) -> Attempts:
@@ -282,7 +292,7 @@ class PipelineDriver:
         return self._started
 
     @contextmanager
-    def _turn(self, call: str) -> Iterator[None]:
+    def turn(self, call: str) -> Iterator[None]:
         """Wait until no other call is under way; none may follow a savepoint."""
         self._require_unsaved()  # a better reason than that the pipeline is closed
         with self._turns.turn(call):

@@ -250,6 +250,10 @@ class AttemptOrder:
         Regions that must not continue a cached operator.
     retire : frozenset of str
         Regions without rows that are to be retired: their operators put out the last rows (R66).
+    quarantined : frozenset of str
+        Regions that store their rows, and run no operator (R27).
+    excused : frozenset of str
+        Regions whose decline aborts nothing, so they store their rows in any case.
     answered : frozenset of str
         Regions that have answered already; their rows are skipped.
     lost : frozenset of int, or None
@@ -268,6 +272,8 @@ class AttemptOrder:
     global_required: bool = False
     restart: frozenset[str] = frozenset()
     retire: frozenset[str] = frozenset()
+    quarantined: frozenset[str] = frozenset()
+    excused: frozenset[str] = frozenset()
     answered: frozenset[str] = frozenset()
     lost: frozenset[int] | None = frozenset()
     lost_cause: str = ""

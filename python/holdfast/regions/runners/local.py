@@ -29,6 +29,7 @@ from holdfast.regions.coordinator import HistoryRecord, NotifyManagers
 from holdfast.regions.driver.managers import tell
 from holdfast.regions.driver.metrics import PipelineMetrics
 from holdfast.regions.driver.pipeline_driver import PipelineDriver
+from holdfast.regions.driver.quarantine import Quarantine
 from holdfast.regions.driver.query_html import SHOWN_ATTEMPTS, query_html
 from holdfast.regions.driver.task_runner import TasksLostError
 from holdfast.regions.files.paths import local_folder
@@ -343,6 +344,10 @@ class LocalQuery:
         state = "it runs in this process" if self._open else "it is closed"
         attempts = self.history(last=SHOWN_ATTEMPTS)
         return query_html(self._driver.name, state, self.latest, attempts)
+
+    def quarantine(self) -> Quarantine:
+        """Return the regions in quarantine, see `RegionalQuery.quarantine`."""
+        return Quarantine(self._driver)
 
     def metrics(self) -> PipelineMetrics:
         """Return the figures of operators since `open_local`, see `RegionalQuery.metrics`."""

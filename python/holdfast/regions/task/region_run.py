@@ -16,6 +16,7 @@ import pyarrow as pa
 from holdfast._core import InFlight, OperatorEntry, Owner, RegionEntry, SegmentRef, SegmentStore
 from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.base.problem import Problem
+from holdfast.regions.base.quarantine import quarantined
 from holdfast.regions.base.turns import work_for
 from holdfast.regions.coordinator import Acked, Declined
 from holdfast.regions.graph import (
@@ -49,6 +50,7 @@ from holdfast.regions.task.instance import (
     figures_of,
 )
 from holdfast.regions.task.output_at_work import OutputAtWork
+from holdfast.regions.task.quarantined_rows import with_rows
 from holdfast.regions.task.shared_states import SharedStates
 from holdfast.regions.task.side_rows import SideRows
 from holdfast.regions.task.threads import RegionThread
@@ -162,6 +164,8 @@ class RegionRun:
             try:
                 if self.feed.error is not None:
                     raise self.feed.error
+                if self._base is not None and self.region in self._order.quarantined:
+                    return self._store_in_quarantine(self._base)
                 return self._advance(now_ms)
             except BaseException as e:
                 # Also SystemExit of an operator: the thread is not its own.
@@ -225,7 +229,8 @@ class RegionRun:
     def _declined(self, cause: str, problem: Problem | None = None) -> Answered:
         rows = self.feed.source_rows
         stored: tuple[InFlight, ...] = ()
-        if rows and not self._order.global_required:
+        stores = not self._order.global_required or self.region in self._order.excused
+        if rows and stores:
             try:
                 channel = ChannelData(SOURCE, tuple(rows), "input")
                 stored = (self._store_in_flight(SOURCE, [channel]),)
@@ -252,6 +257,24 @@ class RegionRun:
             output.discard()
         if answer.keep is not None:
             close_instances(answer.keep)
+
+    def _store_in_quarantine(self, base: RegionEntry) -> bool:
+        """Store the rows behind those that the region owes, and run nothing (R27)."""
+        if not self.feed.ended:
+            return False
+        attempt = self._order.attempt
+        owed = with_rows(
+            base.in_flight,
+            self.feed.source_rows,
+            store=self._store,
+            stored=self._stored,
+            owners=self._owners,
+            attempt=attempt,
+        )
+        entry = quarantined(base, owed)
+        segments = self._in_flight_segments(owed[-1:])
+        self._settle(Answered(Acked(attempt=attempt, region=self.region, entry=entry), segments))
+        return True
 
     def _advance(self, now_ms: int) -> bool:
         if self._graph is None:

@@ -347,12 +347,13 @@ class RegionTask:
 
     def _new_run(self, region: str) -> RegionRun:
         base = self._bases.get(region)
-        fresh = region in self._order.restart or self._only_stores
+        order = self._order
+        fresh = region in order.restart | order.quarantined or self._only_stores
         cached = self._cache.take(region, None if fresh else base)
-        failed = base is not None and base.failed
+        failed = base is not None and base.fallbacks > 0
         return RegionRun(
             self._plan,
-            self._order,
+            order,
             region,
             base,
             self._store,

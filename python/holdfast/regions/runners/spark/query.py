@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from holdfast.regions.base.errors import JvmLostError, RegionalQueryError
 from holdfast.regions.base.problem import message_of, presentable
+from holdfast.regions.base.quarantine import in_quarantine
 from holdfast.regions.base.turns import Turns
 from holdfast.regions.coordinator import HistoryRecord
 from holdfast.regions.driver.history import history_rows, print_history
 from holdfast.regions.driver.metrics import PipelineMetrics
 from holdfast.regions.driver.pipeline_driver import PipelineDriver
+from holdfast.regions.driver.quarantine import Quarantine
 from holdfast.regions.driver.query_html import SHOWN_ATTEMPTS, query_html
 from holdfast.regions.files.folders import CheckpointFolders
 from holdfast.regions.files.paths import any_folder
@@ -137,8 +139,9 @@ class RegionalQuery:
         dict
             ``active`` (bool), ``checkpoint`` and ``batch`` (int: the latest completed ones),
             ``regions`` (int: known), ``finished`` (int: those whose data has ended), ``failed``
-            (dict: region to origin of its state), ``in_flight_rows`` (int: stored and not yet in
-            any state), ``message`` (Spark's words; empty if its JVM is gone).
+            (dict: region to origin of its state), ``quarantined`` (list: regions in quarantine),
+            ``in_flight_rows`` (int: stored and not yet in any state), ``message`` (Spark's words;
+            empty if its JVM is gone).
         """
         latest = self.latest
         regions = latest.regions
@@ -152,6 +155,7 @@ class RegionalQuery:
             "regions": len(regions),
             "finished": sum(entry.finished for entry in regions.values()),
             "failed": dict(latest.failed),
+            "quarantined": [region for region, entry in regions.items() if in_quarantine(entry)],
             "in_flight_rows": sum(
                 data.rows
                 for entry in regions.values()
@@ -191,6 +195,13 @@ class RegionalQuery:
         if error is not None and not self.isActive:
             state = f"it ended with {type(error).__name__}: {message_of(error)}"
         return query_html(self.name, state, self.latest, self.history(last=SHOWN_ATTEMPTS))
+
+    def quarantine(self) -> Quarantine:
+        """Return the regions in quarantine: why and since when, their rows, and their release.
+
+        Regions go there with the option ``on_stuck="quarantine"``.
+        """
+        return Quarantine(self._driver)
 
     def metrics(self) -> PipelineMetrics:
         """Return the figures of operators since this start of the pipeline, also by region.

@@ -1,0 +1,93 @@
+"""Rows of a region in quarantine: each batch adds a piece, and small pieces are merged (R28)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Final
+
+import pyarrow as pa
+
+from holdfast._core import InFlight, SegmentStore
+from holdfast.regions.base.owners import RegionOwners
+from holdfast.regions.graph import SOURCE, ChannelData
+from holdfast.regions.state.segments import SegmentReader, read_in_flight, write_in_flight
+
+#: Small pieces that lie side by side before some of them are merged. Their sizes differ by less
+#: than 2^32, so among so many there are always some to merge.
+PIECES: Final = 32
+
+#: A piece of this size is not merged any more, and a merged one has at most twice as much: a task
+#: has it in memory.
+LARGE_BYTES: Final = 32 << 20
+
+
+def with_rows(
+    owed: Sequence[InFlight],
+    rows: Sequence[pa.RecordBatch],
+    *,
+    store: SegmentStore,
+    stored: SegmentReader,
+    owners: RegionOwners,
+    attempt: int,
+) -> list[InFlight]:
+    """Store rows behind those that a region owes, and return where all of them are.
+
+    A row is written again only where its piece becomes at least twice as large, so it is written
+    about as often as the size of all has binary digits. Older pieces stay as they are.
+
+    Raises
+    ------
+    OSError, ValueError
+        If a piece cannot be read or written.
+    """
+    first = merged_from([_size(piece) for piece in owed], sum(batch.nbytes for batch in rows))
+    before = [
+        batch
+        for piece in owed[first:]
+        for channel in read_in_flight(stored, owners, piece)
+        for batch in channel.batches
+    ]
+    channel = ChannelData(SOURCE, tuple(_joined([*before, *rows])), "input")
+    return [*owed[:first], write_in_flight(store, owners, attempt, SOURCE, [channel])]
+
+
+def merged_from(sizes: Sequence[int], added: int) -> int:
+    """Return the number of the first piece that the next one is merged with.
+
+    That is the first one that is not larger than all behind it. So each piece that stays is larger
+    than all behind it.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Bytes of the pieces, oldest first.
+    added : int
+        Bytes of the next one.
+    """
+    small = len(sizes)
+    while small and sizes[small - 1] < LARGE_BYTES:
+        small -= 1
+    if len(sizes) - small < PIECES:
+        return len(sizes)
+    first, behind = len(sizes), added
+    for number in range(len(sizes) - 1, small - 1, -1):
+        if sizes[number] <= behind and behind + sizes[number] <= 2 * LARGE_BYTES:
+            first = number
+        behind += sizes[number]
+    return first
+
+
+def _size(piece: InFlight) -> int:
+    # Rows that wait between operators are not merged.
+    return piece.bytes if piece.channel == SOURCE else LARGE_BYTES
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    for _, alike in groupby(batches, key=lambda batch: batch.schema):
+        parts = list(alike)
+        try:
+            yield pa.concat_batches(parts)
+        except pa.ArrowException:
+            # Dictionaries that need a wider index together, or that Arrow cannot unite.
+            yield from parts
