@@ -6,6 +6,7 @@ import org.apache.spark.sql.Dataset
 import org.apache.spark.sql.execution.streaming.sources.MemorySink
 import org.apache.spark.sql.streaming.{OutputMode, StreamTest}
 import org.scalatest.{Args, Ignore, Status}
+import org.scalatest.time.{Seconds, Span}
 
 /**
  * Puts Holdfast in the place of the provider that a suite of Spark asks for.
@@ -14,6 +15,10 @@ import org.scalatest.{Args, Ignore, Status}
  * name another provider, or checkpoint format 1, in three places; here they get Holdfast's.
  */
 trait HoldfastAsProvider extends StreamTest with HoldfastInSessions {
+  /** Shorter where failures are isolated: tests that wait for one wait in vain. */
+  override val streamingTimeout: Span =
+    Span(Integer.getInteger("holdfast.suites.timeoutSeconds", 120).toLong, Seconds)
+
   override def testStream(
       stream: Dataset[_],
       outputMode: OutputMode,

@@ -56,6 +56,9 @@ _ROCKSDB = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
 
+#: A task needs a second attempt. Tests that expect a failure wait for it in vain, for so long.
+_ISOLATED = {"holdfast.suites.master": "local[2,2]", "holdfast.suites.timeoutSeconds": "40"}
+
 #: What Spark's launcher opens, without which Spark does not start.
 _OPENED = (
     *("java.base/java.lang", "java.base/java.lang.invoke", "java.base/java.lang.reflect"),
@@ -198,7 +201,7 @@ def run(
             "java.io.tmpdir": scratch,
             "io.netty.tryReflectionSetAccessible": "true",
             "holdfast.suites.seen": str(seen),
-            **({"holdfast.suites.master": "local[2,2]"} if isolated else {}),
+            **(_ISOLATED if isolated else {}),
         }
         command = [tool("java"), *QUICK_START, "-Xmx3g", "-Xss4m", "-ea"]
         command += ["--add-modules=jdk.incubator.vector"]
