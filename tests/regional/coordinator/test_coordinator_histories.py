@@ -53,6 +53,7 @@ RATES = st.builds(
     drain=RARELY,
     unaligned=RATE,
     lost_task=RATE,
+    together=st.sampled_from([0.0, 0.3, 0.9]),
 )
 
 
@@ -213,6 +214,7 @@ def test_managers_keep_exactly_the_segments_in_very_many_histories(**history: An
         "lost tasks in regional checkpoints": lambda world: world.survived_lost_tasks > 0,
         "regions that were retired": lambda world: world.retired > 0,
         "deletes that were refused": lambda world: world.refused_deletes > 0,
+        "files of several regions": lambda world: world.shared_files > 0,
         "histories to the end": lambda world: world.failed_query is None,
     }.items(),
 )
@@ -229,6 +231,7 @@ def test_histories_are_of_every_kind(what: str, seen: Callable[[World], bool]) -
         drain=0.4,
         unaligned=0.05,
         lost_task=0.05,
+        together=0.3 if "files" in what else 0.0,
     )
     found = 0
     for seed in range(60):

@@ -13,6 +13,7 @@ from holdfast._core import RegionEntry
 from holdfast.regions.base.quarantine import quarantined
 from holdfast.regions.coordinator import (
     Acked,
+    AckedTogether,
     Action,
     CheckpointCoordinator,
     CommitSinks,
@@ -57,6 +58,16 @@ def wrong_origin(patch: Patch) -> None:
         return entries
 
     patch(evaluation, "compose", composed)
+
+
+def file_in_part(patch: Patch) -> None:
+    """Of regions with one file, those count that have not answered before."""
+
+    def one_by_one(self: PendingAttempt, event: AckedTogether) -> None:
+        for ack in event.acks:
+            self.acked(ack)
+
+    patch(PendingAttempt, "acked_together", one_by_one)
 
 
 def rows_left_out(patch: Patch) -> None:
@@ -291,6 +302,7 @@ FAULTS = [
     retired_too_early,
     retired_although_they_owe,
     retired_although_they_have_rows,
+    file_in_part,
     quarantine_judged,
     quarantine_overwritten,
     quarantine_let_go,
@@ -387,6 +399,7 @@ def history(seed: int, *, quarantine: bool = False) -> None:
                 undeleted=0.1,
                 drain=0.3 if quarantine else 0.1,
                 lost_task=0.03,
+                together=0.3,
             ),
             seed=seed,
             folder=folder,

@@ -156,6 +156,20 @@ def segments_of(answer: Acked | Declined) -> set[SegmentRef]:
     return {rows.ref for rows in answer.in_flight if rows.ref is not None}
 
 
+def in_file(answer: Any, path: str) -> Acked:
+    """Return an acknowledgement with all of its output in a file."""
+    entry: RegionEntry = answer.entry
+    entry = RegionEntry(
+        entry.region,
+        origin=entry.origin,
+        operators=entry.operators,
+        in_flight=entry.in_flight,
+        staged=[Staged(path, one.target, one.rows, one.bytes) for one in entry.staged],
+        finished=entry.finished,
+    )
+    return Acked(attempt=answer.attempt, region=answer.region, entry=entry)
+
+
 def target(region: str, attempt: int) -> str:
     """Name what a region stages in an attempt."""
     return f"{region}-{attempt}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core import CheckpointMetadata
@@ -21,7 +21,7 @@ from holdfast.regions.driver.task_runner import TasksLostError
 from holdfast.regions.protocol.answers import Answer
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder
 from support.regional.coordinator_oracle import RETIRED, Told
-from support.regional.coordinator_regions import segments_of
+from support.regional.coordinator_regions import in_file, segments_of
 
 if TYPE_CHECKING:
     from support.regional.coordinator_world import World
@@ -32,7 +32,7 @@ class HostileRunner:
     """Runs regions that fail, fall silent and repeat themselves, in tasks that are lost."""
 
     world: World
-    late: list[Answer] = field(default_factory=list)
+    late: list[list[Answer]] = field(default_factory=list)
 
     def run(
         self, order: AttemptOrder, source: object | None, owed: Sequence[str]
@@ -53,6 +53,7 @@ class HostileRunner:
         tasks = 1 + order.attempt % 3
         lost = {task for task in range(tasks) if world.chance(world.rates.lost_task)}
         scripts = []
+        together: dict[int, list[Answer]] = {}
         for region in asked:
             partition = world.regions.index(region) % tasks
             batch = told.batch_id if source is not None else None
@@ -68,10 +69,19 @@ class HostileRunner:
                 scripts.remove(script)
                 continue
             if self.late and world.chance(world.rates.repeat):
-                yield world.random.choice(self.late)
+                yield from world.random.choice(self.late)
+            if self.shares(answer, order, together.get(answer.partition, [])):
+                together.setdefault(answer.partition, []).append(answer)
+                if world.chance(0.3):
+                    yield from self.note_together(together.pop(answer.partition))
+                continue
             ends = self.note(answer, order, owed=source is None)
             yield answer
             assert not ends, "tasks of an attempt that is over still run"
+        for partition, group in together.items():
+            # The task may die before it sends what is in its file.
+            if partition not in lost or world.chance(0.5):
+                yield from self.note_together(group)
         world.may_crash()
         if lost:
             told.tasks_failed = order.lost is None
@@ -169,6 +179,36 @@ class HostileRunner:
         if world.chance(rates.repeat):
             yield ack()
 
+    def shares(self, answer: Answer, order: AttemptOrder, group: Sequence[Answer]) -> bool:
+        """Whether rows of the region of an answer go into a file with those of others."""
+        rate, region = self.world.rates.together, answer.event.region
+        return (
+            rate > 0
+            and isinstance(answer.event, Acked)
+            and order.lost == frozenset()
+            and region not in order.retire | order.quarantined
+            and all(other.event.region != region for other in group)
+            and self.world.chance(rate)
+        )
+
+    def note_together(self, group: Sequence[Answer]) -> Sequence[Answer]:
+        """Note acknowledgements that count together, and return them with their file."""
+        world, told = self.world, self.world.told
+        assert told is not None
+        regions = [answer.event.region for answer in group]
+        path = f"{told.id}/{'+'.join(regions)}"
+        world.files[path] = set(regions)
+        fresh = all(world.oracle.first_answer(told, region) is None for region in regions)
+        sent = []
+        for left, answer in zip(reversed(range(len(group))), group, strict=True):
+            acked = in_file(answer.event, path)
+            world.refused |= segments_of(acked)
+            if fresh:
+                told.events.append(("ack", acked.region, world.content.content(acked.entry)))
+            sent.append(replace(answer, event=acked, with_next=left > 0))
+        self.late.append(sent)
+        return sent
+
     def note(self, answer: Answer, order: AttemptOrder, *, owed: bool) -> bool:
         """Note what the oracle needs of an answer; returns whether it ends the attempt (R8)."""
         world = self.world
@@ -179,7 +219,7 @@ class HostileRunner:
             return False
         first = world.oracle.first_answer(told, region)
         world.refused |= segments_of(event)
-        self.late.append(answer)
+        self.late.append([answer])
         if isinstance(event, Acked):
             retired = region in order.retire
             content = RETIRED if retired else world.content.content(event.entry)

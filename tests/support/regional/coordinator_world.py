@@ -62,6 +62,7 @@ class Rates:
     undeleted: float = 0.0
     drain: float = 0.0
     unaligned: float = 0.0
+    together: float = 0.0
     lost_task: float = 0.0
 
 
@@ -85,6 +86,7 @@ class World:
     attempts: int = 0
     survived_lost_tasks: int = 0
     refused_deletes: int = 0
+    shared_files: int = 0
     retired: int = 0
     # Metadata that could not be deleted when it was last tried.
     undeleted: set[int] = field(default_factory=set)
@@ -95,6 +97,8 @@ class World:
     told: Told | None = None
     expected: tuple[str, dict[str, Content], set[str]] | None = None
     restart_told: frozenset[str] = frozenset()
+    # Regions with rows in a file that several share.
+    files: dict[str, set[str]] = field(default_factory=dict)
     # Regions in quarantine that have another attempt to come.
     replay: set[str] = field(default_factory=set)
     replayed: int = 0
@@ -367,6 +371,17 @@ class World:
             assert all(composed[region].held for region in owing)
         self.check_rows(metadata)
         self.check_splits(metadata)
+        self.check_files(metadata)
+
+    def check_files(self, metadata: CheckpointMetadata) -> None:
+        """A file is in the checkpoint with all of its regions (R84)."""
+        found: dict[str, set[str]] = {}
+        for region, entry in metadata.regions.items():
+            for one in entry.staged:
+                found.setdefault(one.path, set()).add(region)
+        for path, regions in found.items():
+            assert regions == self.files.get(path, regions)
+        self.shared_files += len(found.keys() & self.files.keys())
 
     def check_rows(self, metadata: CheckpointMetadata) -> None:
         for region in self.regions:
