@@ -65,7 +65,7 @@ def _show_pipeline(folder: AnyPath, arguments: argparse.Namespace) -> None:
     report.print_table(tables.of_checkpoints(document))
     shown = asked or (summaries[-1].metadata if summaries else None)
     if shown is not None:
-        _print_skipped(shown)
+        _print_waiting(shown)
         report.print_beginning(shown)
     if arguments.details:
         wrong = [*unreadable, *details.print_pipeline(folder, summaries, shown)]
@@ -76,11 +76,16 @@ def _show_pipeline(folder: AnyPath, arguments: argparse.Namespace) -> None:
 def _show_regions(metadata: CheckpointMetadata, *, json: bool) -> None:
     report.print_either(documents.of_regions(metadata), tables.of_regions, json=json)
     if not json:
-        _print_skipped(metadata)
+        _print_waiting(metadata)
 
 
-def _print_skipped(metadata: CheckpointMetadata) -> None:
-    """Print the splits of files that a checkpoint skips, if it skips any."""
+def _print_waiting(metadata: CheckpointMetadata) -> None:
+    """Print the events that wait for regions, and the splits of files that are skipped."""
+    if events := documents.events_of(metadata):
+        report.print_section(
+            f"events of coordinators that wait for their region in checkpoint {metadata.id}",
+            tables.of_events(events),
+        )
     if skipped := skipped_splits(metadata):
         print(f"\nsplits of files that checkpoint {metadata.id} skips:")
         report.print_table(tables.of_skipped(skipped))

@@ -19,6 +19,7 @@ from holdfast.regions.checkpoint.query_state import StoredSegment
 from holdfast.regions.checkpoint.read import Summary, in_flight_rows
 from holdfast.regions.checkpoint.verify import Verdict
 from holdfast.regions.coordinator import HistoryRecord
+from holdfast.regions.coordinator.event_record import decode_all
 from holdfast.regions.splits.assignment import skipped_splits
 
 #: Figures of the index of a run.
@@ -53,6 +54,7 @@ def _checkpoint(summary: Summary) -> dict[str, Any]:
         "staged_files": summary.staged_files,
         "stored_bytes": summary.stored_bytes,
         "skipped_splits": _skipped(metadata),
+        "waiting_events": events_of(metadata),
         "properties": dict(metadata.properties),
     }
 
@@ -64,7 +66,18 @@ def of_regions(metadata: CheckpointMetadata) -> dict[str, Any]:
         "batch": metadata.batch_id,
         "regions": [_region(entry) for entry in metadata.regions.values()],
         "skipped_splits": _skipped(metadata),
+        "waiting_events": events_of(metadata),
     }
+
+
+def events_of(metadata: CheckpointMetadata) -> list[dict[str, Any]]:
+    """Return the events of coordinators that wait for a region, since it fell back."""
+    return [
+        {"operator": operator, "region": region, "attempt": attempt, "bytes": len(event)}
+        for operator, events in decode_all(metadata.coordinators).items()
+        for region, waiting in events.waiting.items()
+        for attempt, event in waiting
+    ]
 
 
 def _skipped(metadata: CheckpointMetadata) -> list[dict[str, Any]]:

@@ -144,6 +144,11 @@ def of_skipped(skipped: Iterable[Skipped]) -> Table:
     return _table(found, "skipped, bytes, reason", words={"skipped", "reason"}, of={})
 
 
+def of_events(events: Sequence[Mapping[str, Any]]) -> Table:
+    """Return one line per event of a coordinator that waits for its region."""
+    return _table(events, "operator, region, attempt, bytes", words={"operator", "region"}, of={})
+
+
 def of_attempts(records: Sequence[HistoryRecord]) -> Table:
     """Return one line per attempt."""
     named = [failed_text(record, max_failed=NAMED_REGIONS) for record in records]

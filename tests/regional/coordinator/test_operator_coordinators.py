@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import holdfast as hf
+from holdfast.cli.main import main
 from support.regional.hooks import Hooks
 from support.regional.pipelines import ROWS, output_of, partitions_of, rows_of
 from support.regional.split_files import splits_of, write_ids
@@ -74,6 +76,29 @@ def test_a_restart_gives_a_failed_region_its_events_again(tmp_path: Path) -> Non
         run(query, 3)
     assert scored(tmp_path) == {(r, n): {n + 1 if n else 0} for r in REGIONS for n in range(4)}
     assert versions.taken == {region: [2, 3, 4] for region in REGIONS}
+
+
+def test_show_lists_the_events_that_wait(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hooks = Hooks()
+    with open_versions(tmp_path, Versions(), hooks) as query:
+        run(query, 0)
+        main(["show", str(tmp_path / "ckpt")])
+        assert "events of coordinators" not in capsys.readouterr().out
+        hooks.fail_for("b", range(1000, 3000))
+        run(query, 1)
+        run(query, 2)
+        id = query.latest.id
+    for arguments in ([], ["--id", str(id)]):
+        main(["show", str(tmp_path / "ckpt"), *arguments])
+        shown = capsys.readouterr().out
+        assert f"wait for their region in checkpoint {id}" in shown
+        main(["show", str(tmp_path / "ckpt"), *arguments, "--json"])
+        document = json.loads(capsys.readouterr().out)
+        found = document.get("checkpoints", [document])[-1]["waiting_events"]
+        assert [(one["region"], one["attempt"]) for one in found] == [("b", id - 1), ("b", id)]
+        assert all(one["operator"] in shown and one["bytes"] for one in found)
 
 
 def test_after_an_aborted_attempt_all_go_back_and_nothing_comes_twice(tmp_path: Path) -> None:

@@ -36,6 +36,12 @@ def encode(events: CoordinatorEvents) -> bytes:
     return json.dumps(content, separators=(",", ":")).encode()
 
 
+def decode_all(coordinators: Mapping[str, bytes]) -> dict[str, CoordinatorEvents]:
+    """Return the events in the metadata of a checkpoint, by operator; see `decode`."""
+    operators = [name.removesuffix(SUFFIX) for name in coordinators if name.endswith(SUFFIX)]
+    return {operator: decode(coordinators, operator) for operator in operators}
+
+
 def decode(coordinators: Mapping[str, bytes], operator: str) -> CoordinatorEvents:
     """Return the events of an operator's coordinator from the metadata of a checkpoint.
 
