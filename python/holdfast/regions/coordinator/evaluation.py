@@ -151,7 +151,9 @@ def compose(
     that is retired is in the checkpoint only with the rows that it put out (R66).
     """
     answers, failed = attempt.regions, attempt.failed()
-    composed = {region: entry.carried() for region, entry in base.items() if region not in answers}
+    composed = dict(base)
+    for region in [region for region, entry in base.items() if entry.origin == base_id]:
+        composed[region] = base[region].carried()  # its output was committed
     for region, answer in answers.items():
         if region in failed:
             before = base.get(region) or RegionEntry(region, origin=base_id)
@@ -159,9 +161,9 @@ def compose(
             stuck = _is_stuck(fallen, attempt, options)
             composed[region] = quarantined(fallen) if stuck else fallen
         elif (entry := answer.acked) is not None:
-            if region in attempt.retiring and is_retired(entry) and not entry.staged:
-                continue
             composed[region] = entry
+            if region in attempt.retiring and is_retired(entry) and not entry.staged:
+                del composed[region]
     return composed
 
 
@@ -211,7 +213,7 @@ def incomplete(attempt: PendingAttempt) -> Rejection | None:
         if left:
             return Rejection(reason=Reason.NOT_DRAINED, detail=names(left), regions=left)
     running = {region for region, entry in composed.items() if not entry.finished}
-    if running and len(running) < len(composed) and (union := _with_union_state(composed)):
+    if 0 < len(running) < len(composed) and (union := _with_union_state(composed)):
         return Rejection(
             reason=Reason.PARTLY_FINISHED,
             detail=f"{', '.join(sorted(union))}; running: {names(running)}",

@@ -81,8 +81,8 @@ class HistoryRecord:
             ),
             in_flight_rows=sum(
                 stored.rows
-                for entry in completed.values()
-                if entry.in_flight_bytes
+                for region in attempt.regions.keys() | attempt.quarantined  # others owe nothing
+                if (entry := completed.get(region)) is not None and entry.in_flight_bytes
                 for stored in entry.in_flight
             ),
             cause=cause,

@@ -89,6 +89,8 @@ class CheckpointCoordinator:
     ----------
     latest : CheckpointMetadata or None
         The newest completed checkpoint.
+    entries : mapping of str to RegionEntry
+        Its regions. `CheckpointMetadata.regions` makes all of them anew.
     history : collections.deque of HistoryRecord
         The newest ended attempts, oldest first.
     """
@@ -126,6 +128,7 @@ class CheckpointCoordinator:
             else:
                 self._given_up += (id,)
         self.latest = restored
+        self.entries: Mapping[str, RegionEntry] = {} if restored is None else restored.regions
         self.history: collections.deque[HistoryRecord] = collections.deque(
             maxlen=options.history_length
         )
@@ -151,6 +154,11 @@ class CheckpointCoordinator:
     def pending(self) -> int | None:
         """The id of the attempt that is under way."""
         return None if self._pending is None else self._pending.id
+
+    @property
+    def undelivered(self) -> frozenset[str]:
+        """Regions that finished and have not heard of their last commit (R62)."""
+        return frozenset(self._must_ack)
 
     @property
     def retained(self) -> tuple[CheckpointMetadata, ...]:
@@ -232,7 +240,7 @@ class CheckpointCoordinator:
         # With the last rows of regions that were retired.
         committed = frozenset(
             region
-            for region, entry in self.latest.regions.items()
+            for region, entry in self.entries.items()
             if entry.origin == self.latest.id and not entry.failed
         )
         # Attempts that were open when the last driver died are decided: they left no metadata.
@@ -255,7 +263,9 @@ class CheckpointCoordinator:
         ]
 
     def _running(self) -> frozenset[str]:
-        """Return the regions of the latest checkpoint whose data has not ended."""
+        """Return the regions whose data has not ended, for coordinators."""
+        if not self._topology.coordinators:
+            return frozenset()
         entries = (self._base or {}).items()
         return frozenset(region for region, entry in entries if not entry.finished)
 
@@ -468,12 +478,12 @@ class CheckpointCoordinator:
         self._retention.add(metadata, entries)
         self._must_ack = {
             region
-            for region, entry in entries.items()
-            if entry.finished
-            and not entry.fallbacks
-            and (region in attempt.regions or region in self._must_ack)
+            for region in attempt.regions.keys() | self._must_ack
+            if (entry := entries.get(region)) is not None and entry.finished and not entry.fallbacks
         }
-        self.latest, self._base = metadata, without_retired(metadata, entries)
+        self.latest, self.entries, self._base = metadata, entries, entries
+        if attempt.retiring:
+            self._base = without_retired(metadata, entries)
         self.history.append(HistoryRecord.of(attempt, outcome))
         healthy = frozenset(attempt.regions.keys() - failed)
         if self._options.quarantines:

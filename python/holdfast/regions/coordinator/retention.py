@@ -21,6 +21,24 @@ class _Owners:
     owners: tuple[Owner, ...]
 
 
+@dataclass(frozen=True)
+class _View:
+    """The regions of a checkpoint, and the owners whose origin is not its id.
+
+    Attributes
+    ----------
+    of_region : mapping of str to tuple of Owner
+        These owners by region.
+    owing : frozenset of str
+        Regions with in-flight data.
+    """
+
+    entries: Mapping[str, RegionEntry]
+    moved: Mapping[Owner, int]
+    of_region: Mapping[str, tuple[Owner, ...]]
+    owing: frozenset[str]
+
+
 @dataclass
 class Retention:
     """The retained checkpoints, oldest first, and the view of them that managers get.
@@ -39,6 +57,7 @@ class Retention:
     _kept: dict[int, CheckpointMetadata] = field(default_factory=dict)
     _moved: dict[int, Mapping[Owner, int]] = field(default_factory=dict)
     _owners: dict[str, _Owners] = field(default_factory=dict)
+    _newest: _View = field(default_factory=lambda: _View({}, {}, {}, frozenset()))
 
     def add(self, metadata: CheckpointMetadata, entries: Mapping[str, RegionEntry]) -> None:
         """Take in a checkpoint that is newer than all others."""
@@ -72,29 +91,50 @@ class Retention:
     def _owners_moved(self, id: int, entries: Mapping[str, RegionEntry]) -> dict[Owner, int]:
         """Return the owners whose state or rows have another origin than the checkpoint's id.
 
-        Regions that took their snapshot for it and have no in-flight data cost one comparison.
+        Regions with the entry of the checkpoint before cost one comparison.
         """
-        moved: dict[Owner, int] = {}
-        usual = self._usual_stores(id, entries)
-        for region, entry in entries.items():
-            if entry.origin != id:
-                stores = usual if entry.failed else frozenset()
-                for owner in self._owners_of(region, entry, stores):
-                    moved[owner] = entry.origin
-            if entry.in_flight_bytes:
-                for stored in entry.in_flight:
-                    if stored.created != id:
-                        owner = RegionOwners(self.pipeline, region).in_flight(stored.created)
-                        moved[owner] = stored.created
+        before = self._newest
+        changed = [
+            region
+            for region, entry in entries.items()
+            # In-flight data of the checkpoint before is older now.
+            if before.entries.get(region) is not entry or region in before.owing
+        ]
+        moved, of_region = dict(before.moved), dict(before.of_region)
+        for region in (*changed, *(before.entries.keys() - entries.keys())):
+            for owner in of_region.pop(region, ()):
+                del moved[owner]
+        usual = self._usual_stores(id, [entries[region] for region in changed])
+        for region in changed:
+            if found := self._moved_in(id, region, entries[region], usual):
+                of_region[region] = tuple(found)
+                moved |= found
+        owing = frozenset(region for region in changed if entries[region].in_flight_bytes)
+        self._newest = _View(entries, moved, of_region, owing)
         return moved
 
-    def _usual_stores(self, id: int, entries: Mapping[str, RegionEntry]) -> frozenset[Store]:
+    def _moved_in(
+        self, id: int, region: str, entry: RegionEntry, usual: frozenset[Store]
+    ) -> dict[Owner, int]:
+        moved: dict[Owner, int] = {}
+        if entry.origin != id:
+            stores = usual if entry.failed else frozenset()
+            for owner in self._owners_of(region, entry, stores):
+                moved[owner] = entry.origin
+        if entry.in_flight_bytes:
+            for stored in entry.in_flight:
+                if stored.created != id:
+                    owner = RegionOwners(self.pipeline, region).in_flight(stored.created)
+                    moved[owner] = stored.created
+        return moved
+
+    def _usual_stores(self, id: int, changed: Iterable[RegionEntry]) -> frozenset[Store]:
         """Return the state names of one region that took its snapshot for the checkpoint.
 
         A failed region may have written state under these names, too, which its base does not know.
         That state is dead at once only if the managers get to know its owners.
         """
-        fresh = next((entry for entry in entries.values() if entry.origin == id), None)
+        fresh = next((entry for entry in changed if entry.origin == id), None)
         return frozenset() if fresh is None else _stores(fresh)
 
     def _owners_of(

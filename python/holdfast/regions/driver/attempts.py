@@ -159,7 +159,7 @@ class Attempts:
     ) -> GiveUp | None:
         """Make attempts, with pauses between them, until one completes or they are given up."""
         latest = self.machine.latest
-        if latest is None or not any(entry.failed for entry in latest.regions.values()):
+        if latest is None or latest.is_global:
             # The clock measures nothing now, since no region grows stale.
             self._clock.adjust()
         while True:
@@ -267,8 +267,8 @@ class Attempts:
 
     def _commit(self, action: CommitSinks) -> None:
         """Publish the staged output of the latest checkpoint; at a start, the part that is left."""
-        entries = self.latest.regions
-        regions = [region for region in entries if region in action.regions]
+        entries = self.machine.entries
+        regions = [region for region in sorted(action.regions) if region in entries]
         staged = [one for region in regions for one in entries[region].staged]
         checkpoint = CheckpointId.of(self.latest)
         self._require_owned()
@@ -328,8 +328,8 @@ class Attempts:
 
         `since`: only those that finished in this checkpoint or later.
         """
-        for region in finished_regions(self.latest):
-            if self.latest.regions[region].origin >= since:
+        for region in self.machine.undelivered:
+            if self.machine.entries[region].origin >= since:
                 self.machine.handle(NoticeDelivered(checkpoint=self.latest.id, region=region))
 
     def _run_attempt(

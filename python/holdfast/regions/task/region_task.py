@@ -60,6 +60,14 @@ class OperatorCache:
         self._homes: WeakValueDictionary[str, RegionThread] = WeakValueDictionary()
         self._threads = PinnedThreads()
         self._lock = threading.Lock()
+        self._base: _Base | None = None
+
+    def base(self, encoded: bytes) -> _Base:
+        """Decode the checkpoint that an attempt is based on, once for all of its tasks here."""
+        with self._lock:
+            if self._base is None or self._base.encoded != encoded:
+                self._base = _Base.of(encoded)
+            return self._base
 
     def take(self, region: str, base: RegionEntry | None) -> Instances | None:
         """Hand out the operators of a region if they fit its base; else they are closed."""
@@ -161,6 +169,22 @@ class OperatorCache:
 
 
 @dataclass(frozen=True)
+class _Base:
+    """The checkpoint that an attempt is based on."""
+
+    encoded: bytes
+    metadata: CheckpointMetadata
+    regions: Mapping[str, RegionEntry]
+    took_part: frozenset[str]
+
+    @classmethod
+    def of(cls, encoded: bytes) -> _Base:
+        metadata = CheckpointMetadata.from_bytes(encoded)
+        regions = metadata.regions
+        return cls(encoded, metadata, regions, took_part_in(metadata.id, regions))
+
+
+@dataclass(frozen=True)
 class _Kept:
     """The open operators of a region, at the state of `entry`."""
 
@@ -226,10 +250,10 @@ class RegionTask:
         self._tell = tell
         self._cache = cache
         modes.follow(plan.options.umask)
-        base = CheckpointMetadata.from_bytes(order.base)
-        self._bases = dict(base.regions)
-        self._stored = CheckpointSegments(store, base)
-        self._took_part = took_part_in(base.id, self._bases)
+        base = cache.base(order.base)
+        self._bases = base.regions
+        self._stored = CheckpointSegments(store, base.metadata)
+        self._took_part = base.took_part
         self._shared = SharedStates(self._stored, plan.pipeline, self._bases)
         cache.prune(plan.run, self._bases, attempt=order.attempt)
         cache.close_finished(self._bases, order.ended, self._took_part)
