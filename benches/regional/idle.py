@@ -20,8 +20,11 @@ import holdfast
 from harness.screen import Screen
 
 BATCH = Metric(name="batch_ms", title="batch, ms", decimals=1)
+CPU = Metric(name="cpu_ms", title="processor time of a batch, ms", decimals=1)
 START = Metric(name="start_ms", title="start from the checkpoint, ms", decimals=1)
 METADATA = Metric(name="metadata_kib", title="metadata, KiB")
+
+METRICS = (BATCH, CPU, START, METADATA)
 
 #: The same pipeline without idle regions.
 ALONE = "no others"
@@ -92,8 +95,10 @@ class Plan:
                         _run(queries[name], range(self.active))  # warms up
                     for _ in range(self.batches):
                         for name, query in queries.items():
+                            begun = time.process_time()
                             taken, _ = _timed(lambda query=query: _run(query, range(self.active)))
                             values[name][BATCH.name].append(taken)
+                            values[name][CPU.name].append((time.process_time() - begun) * 1e3)
                     for name, query in queries.items():
                         size = len(query.latest.to_bytes())
                         values[name][METADATA.name].append(size / 1024)
@@ -105,7 +110,7 @@ class Plan:
         return Result(
             name="idle",
             plan={key: value for key, value in asdict(self).items() if key != "folder"},
-            metrics=(BATCH, START, METADATA),
+            metrics=METRICS,
             targets=TARGETS,
             runs=runs,
             notes=NOTES,
@@ -129,7 +134,7 @@ def plans(options: argparse.Namespace, folder: Path) -> Iterator[Plan]:
 
 
 def _empty() -> dict[str, list[float]]:
-    return {metric.name: [] for metric in (BATCH, START, METADATA)}
+    return {metric.name: [] for metric in METRICS}
 
 
 def _run(query: holdfast.LocalQuery, regions: range) -> None:

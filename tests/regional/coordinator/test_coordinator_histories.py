@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
 
 from holdfast import SnapshotManager
-from holdfast.regions.coordinator import CoordinatorOptions, Staleness, idle
+from holdfast.regions.coordinator import CoordinatorOptions, Staleness, idle, machine
 from holdfast.regions.files.folders import CheckpointFolders
 from support.regional.coordinator_world import Rates, World, memory_folder, names
 
@@ -146,14 +146,21 @@ def test_every_rule_holds_in_very_many_histories(**history: Any) -> None:
 
 
 def the_manager_keeps_what_is_needed(
-    count: int, batches: int, options: CoordinatorOptions, rates: Rates, seed: int
+    count: int,
+    batches: int,
+    options: CoordinatorOptions,
+    rates: Rates,
+    seed: int,
+    owners_told: int,
 ) -> None:
     with (
+        pytest.MonkeyPatch.context() as patched,
         memory_folder() as folder,
         SnapshotManager(
             CheckpointFolders(folder).segments, max_file_bytes=2_000, max_space_amplification=None
         ) as manager,
     ):
+        patched.setattr(machine, "OWNERS_TOLD", owners_told)
         world = World(
             regions=list(names(count)),
             batches=batches,
@@ -167,6 +174,7 @@ def the_manager_keeps_what_is_needed(
         # A restart tells everything again, but for what was refused; this time nothing is lost.
         world.rates = Rates()
         world.crashed()
+        patched.undo()
         world.boot()
         world.host.close()
         needed = {ref for m in world.disk.values() for _, _, ref in m.segments("p")}
@@ -182,6 +190,7 @@ WITH_MANAGER: dict[str, Any] = {
     "options": OPTIONS,
     "rates": RATES,
     "seed": st.integers(0, 2**32),
+    "owners_told": st.sampled_from([1, 2, machine.OWNERS_TOLD]),
 }
 
 

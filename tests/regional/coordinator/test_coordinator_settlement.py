@@ -198,6 +198,24 @@ def test_managers_hear_of_every_owner_with_an_older_origin() -> None:  # R44, R7
     assert origins(message) == {2, 3, 4}
 
 
+def test_managers_hear_less_often_if_very_many_owners_have_an_older_origin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # R43
+    monkeypatch.setattr("holdfast.regions.coordinator.machine.OWNERS_TOLD", 2)
+    job = Job(dataclasses.replace(MANY, num_retained=2))
+    job.batch(healthy="abcdef")
+    told = [of(NotifyManagers, job.batch(healthy="a")) for _ in range(6)]
+    assert [len(messages) for messages in told] == [0, 0, 1, 0, 0, 1]
+    (message,) = told[-1]
+    assert (message.checkpoint, message.decided) == (8, 8)
+    assert message.retained.keys() == {7, 8}
+    # A refused answer is named in no other message.
+    job.trigger()
+    job.ack("a")
+    job.ack("a", operator="other")
+    assert one(NotifyManagers, job.end()).released
+
+
 def test_a_global_checkpoint_completes_partially_where_regions_are_idle() -> None:
     # The manager refuses `completed` with fallbacks in the view.
     job = Job(MANY)

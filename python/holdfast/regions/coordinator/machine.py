@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 from holdfast._core import CheckpointMetadata, RegionEntry
 from holdfast.regions.base.quarantine import in_quarantine
@@ -57,6 +58,10 @@ from holdfast.regions.coordinator.operator_coordinator import MAX_EVENTS_BYTES
 from holdfast.regions.coordinator.options import CoordinatorOptions, Topology
 from holdfast.regions.coordinator.retention import Retention
 from holdfast.regions.coordinator.settlement import Unsettled
+
+#: Managers hear of every checkpoint if no more owners have an older state. The message names all
+#: of these, so managers hear of every second checkpoint if there are more, and so on (R43).
+OWNERS_TOLD: Final = 2_000
 
 
 class CheckpointCoordinator:
@@ -146,6 +151,8 @@ class CheckpointCoordinator:
         # Failed regions of the latest checkpoint whose operators' coordinators have not heard yet.
         self._restarting: tuple[str, ...] = ()
         self._pending: PendingAttempt | None = None
+        # Checkpoints of which the managers were not told, because the message is large.
+        self._untold = 0
         # The notices of the latest checkpoint, while the driver drops metadata.
         self._unsettled: Unsettled | None = None
         self._error: str | None = None
@@ -525,9 +532,20 @@ class CheckpointCoordinator:
         return self._settle(unsettled)
 
     def _settle(self, unsettled: Unsettled) -> list[Action]:
-        operators = self._topology.coordinators
-        notices = settlement.after_drop(unsettled, self._base or {}, self._retention, operators)
-        return list(notices)
+        self._untold += 1
+        tell = self._untold * OWNERS_TOLD >= self._retention.owners_at_rest
+        # No other message names the segments of refused answers.
+        if tell := tell or bool(unsettled.released):
+            self._untold = 0
+        return list(
+            settlement.after_drop(
+                unsettled,
+                self._base or {},
+                self._retention,
+                self._topology.coordinators,
+                tell_managers=tell,
+            )
+        )
 
     # --- the other end --------------------------------------------------------------------------
 
@@ -535,6 +553,7 @@ class CheckpointCoordinator:
         """End the attempt without a checkpoint."""
         self._pending = None
         self._replay -= attempt.failed().keys()
+        self._untold = 0
         cause = str(rejection)
         self.history.append(HistoryRecord.of(attempt, "aborted", cause))
         operators = self._topology.coordinators

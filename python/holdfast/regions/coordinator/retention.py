@@ -84,6 +84,11 @@ class Retention:
         """The retained checkpoints, oldest first."""
         return tuple(self._kept.values())
 
+    @property
+    def owners_at_rest(self) -> int:
+        """Number of owners whose origin is not the newest checkpoint."""
+        return len(self._newest.moved)
+
     def view(self) -> dict[int, Mapping[Owner, int]]:
         """Return the owners of every retained checkpoint whose origin is not its id."""
         return dict(self._moved)

@@ -47,6 +47,8 @@ def after_drop(
     entries: Mapping[str, RegionEntry],
     retention: Retention,
     operators: Collection[str],
+    *,
+    tell_managers: bool,
 ) -> Iterator[Action]:
     """Yield the notices of a publication, once the metadata of subsumed checkpoints was dropped.
 
@@ -55,16 +57,17 @@ def after_drop(
     (R74).
     """
     checkpoint = unsettled.checkpoint
-    view = retention.view()
-    moved = view[checkpoint]
-    yield NotifyManagers(
-        message="partially_completed" if moved else "completed",
-        checkpoint=checkpoint,
-        fallbacks=moved,
-        retained=view,
-        decided=unsettled.decided,
-        released=unsettled.released,
-    )
+    if tell_managers:
+        view = retention.view()
+        moved = view[checkpoint]
+        yield NotifyManagers(
+            message="partially_completed" if moved else "completed",
+            checkpoint=checkpoint,
+            fallbacks=moved,
+            retained=view,
+            decided=unsettled.decided,
+            released=unsettled.released,
+        )
     yield from unsettled.settled
     if operators:
         took_part = frozenset(

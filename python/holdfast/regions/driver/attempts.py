@@ -300,9 +300,8 @@ class Attempts:
         failed = self.machine.history[-1].failed if action.outcome != "aborted" else ()
         if failed:
             self._problems.show(action.attempt)
-        regions = self.latest.regions if failed else {}
         for one in failed:
-            if in_quarantine(entry := regions[one.region]):
+            if in_quarantine(entry := self.machine.entries[one.region]):
                 LOG.warning(
                     "region %r is in quarantine, with the state of checkpoint %d: it fell back %d "
                     "times in a row. Its rows are stored until it is repaired: %s",
