@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Self, cast
 
@@ -28,6 +30,18 @@ ROW_GROUP_BYTES: Final = 32 << 20
 WRITE_BYTES: Final = 256 * 1024
 
 
+@dataclass(frozen=True)
+class TakenRows:
+    """Rows that a stage has kept in memory."""
+
+    batches: Sequence[pa.RecordBatch]
+    rows: int
+    nbytes: int
+
+
+NO_ROWS: Final = TakenRows((), 0, 0)
+
+
 class ParquetStage(Stage):
     """Output of regions in one attempt; see `ParquetSink.writer` and `ParquetSink.shared_writer`.
 
@@ -47,8 +61,8 @@ class ParquetStage(Stage):
         self._root = root
         self._compression = compression
         self._schema = schema
-        self._path = staged_name(regions, attempt)
-        self._target = target_name(regions, attempt, suffix=SUFFIX)
+        self._regions = regions
+        self._attempt = attempt
         named = f"region {regions[0]!r}" if len(regions) == 1 else f"{len(regions)} regions"
         self._named = f"the output of {named} in attempt {attempt}"
         self._pending: list[pa.RecordBatch] = []
@@ -78,12 +92,7 @@ class ParquetStage(Stage):
             )
         if batch.num_rows == 0:
             return
-        self._pending.append(batch)
-        self._pending_bytes += batch.nbytes
-        self._rows += batch.num_rows
-        if self._pending_bytes >= ROW_GROUP_BYTES:
-            with self._or_discard():
-                self._write_pending()
+        self._gather([batch], batch.nbytes)
 
     def close(self) -> Staged | None:
         """End the file. It is not durable before `ParquetSink.persist`.
@@ -104,19 +113,24 @@ class ParquetStage(Stage):
         self._ended = True
         return Staged(self._path, self._target, self._rows, size)
 
-    def take(self) -> list[pa.RecordBatch]:
+    def take(self) -> TakenRows:
         """End the output and return its rows, for a file with those of other regions.
 
-        Without effect, and without rows, if the rows are so many that a file has some already.
+        Without effect, and without rows, if there are none, or so many that a file has some.
         """
         self._require_open()
-        if self._file is not None:
-            return []
+        if self._file is not None or not self._pending:
+            return NO_ROWS
         self._ended = True
         taken, self._pending = self._pending, []
-        return taken
+        return TakenRows(taken, self._rows, self._pending_bytes)
 
-    def require_writable(self, rows: Sequence[pa.RecordBatch]) -> None:
+    def add(self, taken: TakenRows) -> None:
+        """Add the rows of another stage. If that fails, the stage is discarded."""
+        self._require_open()
+        self._gather(taken.batches, taken.nbytes)
+
+    def require_writable(self, taken: TakenRows) -> None:
         """Check that Parquet has all values of rows, by encoding them into nothing.
 
         Raises
@@ -130,7 +144,7 @@ class ParquetStage(Stage):
                 pa.MockOutputStream(), self._schema, compression=self._compression
             ) as nowhere,
         ):
-            nowhere.write_table(pa.Table.from_batches(rows, self._schema))
+            nowhere.write_table(pa.Table.from_batches(taken.batches, self._schema))
 
     @property
     def local_folder(self) -> Path | None:
@@ -169,6 +183,22 @@ class ParquetStage(Stage):
             self._file.drop()
         # When they are collected they write a footer and their buffer, which goes nowhere.
         self._writer = self._stream = None
+
+    @cached_property
+    def _path(self) -> str:
+        return staged_name(self._regions, self._attempt)
+
+    @property
+    def _target(self) -> str:
+        return target_name(self._regions, self._attempt, suffix=SUFFIX)
+
+    def _gather(self, batches: Sequence[pa.RecordBatch], nbytes: int) -> None:
+        self._pending += batches
+        self._pending_bytes += nbytes
+        self._rows += sum(batch.num_rows for batch in batches)
+        if self._pending_bytes >= ROW_GROUP_BYTES:
+            with self._or_discard():
+                self._write_pending()
 
     def __enter__(self) -> Self:
         return self

@@ -10,7 +10,7 @@ from holdfast._core import Staged
 from holdfast.regions.base.problem import AtWork
 from holdfast.regions.protocol.orders import OutputPlan
 from holdfast.regions.sinks.parquet import ParquetSink
-from holdfast.regions.sinks.parquet_stage import ParquetStage
+from holdfast.regions.sinks.parquet_stage import NO_ROWS, ParquetStage
 from holdfast.regions.sinks.sink import OutputStore, Stage
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class OutputAtWork(AtWork):
 
     Attributes
     ----------
-    rows : list of pyarrow.RecordBatch
+    taken : TakenRows
         The rows that it left when it was closed.
     """
 
@@ -43,7 +43,7 @@ class OutputAtWork(AtWork):
     ) -> None:
         self.plan = output
         self.operator_name = type(output.sink).__name__
-        self.rows: list[pa.RecordBatch] = []
+        self.taken = NO_ROWS
         more = f" and {len(regions) - 1} more" if len(regions) > 1 else ""
         self._named = f"region {regions[0]!r}{more}, attempt {attempt}"
         sink = output.sink
@@ -63,9 +63,10 @@ class OutputAtWork(AtWork):
 
     def close(self) -> Staged | None:
         """End the output; see `Stage.close`. None if it leaves its rows to a shared file."""
-        if self._shares and (rows := cast("ParquetStage", self.stage).take()):
-            self.rows = rows
-            return None
+        if self._shares:
+            self.taken = cast("ParquetStage", self.stage).take()
+            if self.taken.rows:
+                return None
         staged = self.stage.close()
         if staged is not None and not isinstance(staged, Staged):
             raise TypeError(
@@ -75,9 +76,13 @@ class OutputAtWork(AtWork):
             return staged
         return Staged(staged.path, staged.target, staged.rows, staged.bytes, output=self.plan.name)
 
+    def add(self, part: OutputAtWork) -> None:
+        """Add the rows that the output of a region left."""
+        cast("ParquetStage", self.stage).add(part.taken)
+
     def require_writable(self) -> None:
         """Check that the sink takes the rows that it left, see `ParquetStage.require_writable`."""
-        cast("ParquetStage", self.stage).require_writable(self.rows)
+        cast("ParquetStage", self.stage).require_writable(self.taken)
 
     def discard(self) -> None:
         """Throw the rows away; the sweep does it if that fails."""

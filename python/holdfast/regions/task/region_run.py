@@ -522,7 +522,7 @@ class RegionRun:
                 Acked(attempt=attempt, region=self.region, entry=region_entry, events=sent),
                 segments,
                 tuple(staged),
-                tuple(output for output in closed if output.rows),
+                tuple(output for output in closed if output.taken.rows),
                 keep=keep,
                 figures=figures,
             )

@@ -11,6 +11,7 @@ from holdfast.regions.base.problem import Problem, message_of
 from holdfast.regions.coordinator import Acked
 from holdfast.regions.protocol.orders import OutputPlan
 from holdfast.regions.sinks.parquet import ParquetSink
+from holdfast.regions.sinks.parquet_stage import NO_ROWS
 from holdfast.regions.sinks.sink import OutputStore, failure_of
 from holdfast.regions.task.answered import Answered
 from holdfast.regions.task.output_at_work import OutputAtWork, persisted
@@ -68,7 +69,7 @@ class SharedOutput:
         self.is_full |= self._answers_bytes >= ANSWERS_BYTES
         for part in answer.shared:
             name = part.plan.name
-            nbytes = self._rows_bytes.get(name, 0) + sum(batch.nbytes for batch in part.rows)
+            nbytes = self._rows_bytes.get(name, 0) + part.taken.nbytes
             self._rows_bytes[name] = nbytes
             self.is_full |= nbytes >= cast("ParquetSink", part.plan.sink).target_file_bytes
 
@@ -92,7 +93,7 @@ class SharedOutput:
             # The answers stay as long as the task, and the rows need not.
             for answer in waiting.values():
                 for part in answer.shared:
-                    part.rows = []
+                    part.taken = NO_ROWS
 
     def _write(
         self, waiting: dict[RegionRun, Answered]
@@ -132,7 +133,7 @@ class SharedOutput:
             if failure is not None:
                 return dict.fromkeys(parts, Lost(not_durable(plan, failure)))
             for run, part in parts.items():
-                rows = sum(batch.num_rows for batch in part.rows)
+                rows = part.taken.rows
                 one = Staged(whole.path, whole.target, rows, whole.bytes, output=plan.name)
                 staged[run].append(one)
         return {}
@@ -140,8 +141,7 @@ class SharedOutput:
 
 def _written(file: OutputAtWork, parts: Iterable[OutputAtWork]) -> Staged:
     for part in parts:
-        for batch in part.rows:
-            file.write(batch)
+        file.add(part)
     return cast("Staged", file.close())
 
 
