@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -109,15 +110,18 @@ def farewells(path: Path) -> list[tuple[str, int]]:
 
 
 def test_a_region_without_rows_is_dropped_with_its_state_and_begins_empty(
-    tmp_path: Path, clock: QuickClock, hooks: Hooks
+    tmp_path: Path, clock: QuickClock, hooks: Hooks, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     batches = batches_without("r01", ENOUGH)
     with pipeline(tmp_path, Counted(hooks), num_retained=1) as query:
         go_on(query, clock, batches[:-1])
+        assert "idle regions" not in caplog.text
         assert known(query) == REGIONS
         segments = query.manager.stats().live_segments
         go_on(query, clock, batches, first=len(batches) - 1)
         assert known(query) == rest("r01")
+        assert "drops 1 idle regions: 'r01'" in caplog.text
         assert query.manager.stats().live_segments == segments - 1
         batches.append(rows(len(batches)))
         go_on(query, clock, batches, first=len(batches) - 1)

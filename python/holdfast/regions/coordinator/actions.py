@@ -7,7 +7,7 @@ what is published.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -270,11 +270,17 @@ class Ended:
     """The attempt is over; the driver stops tasks of it that still run.
 
     Regions hear of it with the next order, see `protocol.orders.EndedAttempt` (R40 to R42).
+
+    Attributes
+    ----------
+    retired : collection of str
+        Regions that are dropped with the checkpoint (R66).
     """
 
     attempt: int
     outcome: Outcome
     cause: str = ""
+    retired: Collection[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

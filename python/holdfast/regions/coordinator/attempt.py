@@ -129,10 +129,17 @@ class PendingAttempt:
 
     def retire_none(self) -> None:
         """Let regions that were to be retired stay as they are, as if they had not answered."""
-        for region in self.retiring:
-            answer = self.regions.get(region)
-            if answer is not None and answer.acked is not None and is_retired(answer.acked):
-                del self.regions[region]
+        for region in self.retired():
+            del self.regions[region]
+
+    def retired(self) -> list[str]:
+        """Return the regions that are to be retired and have acknowledged that."""
+        answers = {region: self.regions.get(region) for region in self.retiring}
+        return [
+            region
+            for region, answer in answers.items()
+            if answer is not None and answer.acked is not None and is_retired(answer.acked)
+        ]
 
     def counted(self) -> dict[str, str]:
         """Return the causes of the failed regions that count: those that are not excused."""

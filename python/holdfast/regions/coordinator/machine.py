@@ -499,7 +499,7 @@ class CheckpointCoordinator:
             self._quarantined = self._quarantined - attempt.regions.keys() | held
             self._replay = frozenset()
         self._restarting = tuple(fallbacks)
-        ended = Ended(attempt=attempt.id, outcome=outcome)
+        ended = Ended(attempt=attempt.id, outcome=outcome, retired=attempt.retired())
         regions = self._running()
         settled = tuple(
             SettleEvents(

@@ -51,6 +51,7 @@ from holdfast.regions.coordinator import (
     Start,
     Trigger,
 )
+from holdfast.regions.coordinator.evaluation import names
 from holdfast.regions.driver.attempt_tasks import run_tasks
 from holdfast.regions.driver.attempt_watch import AttemptWatch
 from holdfast.regions.driver.cleanup import CleanUp
@@ -310,6 +311,9 @@ class Attempts:
                     entry.fallbacks,
                     one.cause,
                 )
+        if action.retired:
+            count, some = len(action.retired), names(action.retired)
+            LOG.info("checkpoint %d drops %d idle regions: %s", action.attempt, count, some)
         self._ended.append(EndedAttempt(action.attempt, action.outcome, fallbacks))
         if action.outcome != "aborted":
             # Its output is committed. Its operators hear of it with the next batch (R64).
