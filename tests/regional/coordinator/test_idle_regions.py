@@ -359,6 +359,18 @@ def test_a_few_checkpoints_are_remembered_however_many_there_were() -> None:
     assert marks <= LEAST_CHECKPOINTS + 2
 
 
+def test_the_record_of_version_1_stays_readable() -> None:
+    idle = IdleTime(1000, ms=1300, marks=((4, 100), (9, 250), (17, 400), (25, 1300)))
+    record = idle.record(31)[IDLE_PROPERTY]
+    fixture = Path(__file__).parents[2] / "fixtures" / "idle-v1" / "property.json"
+    assert record == fixture.read_text().strip()
+    metadata = CheckpointMetadata(
+        31, 9, "checkpoint", 50, b"", [], properties={IDLE_PROPERTY: record}
+    )
+    found = IdleTime.at(metadata, 60, 1000)
+    assert (found.ms, found.marks, found.idle_since) == (1310, idle.marks[1:], 9)
+
+
 def test_a_record_of_a_newer_version_begins_anew() -> None:
     record = {IDLE_PROPERTY: json.dumps({"version": 2, "times": "?"})}
     metadata = CheckpointMetadata(9, 9, "checkpoint", 0, b"", [], properties=record)
