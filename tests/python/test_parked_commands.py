@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.cli.parked import finish, move, ranges
+from holdfast.cli.dead_letters import ranges
+from holdfast.cli.parked import finish, move
 from holdfast.regions.checkpoint.parked import parked_partitions, read_skips
 from holdfast.regions.files.mounted import MountedPath
 from support.commands import cells, run

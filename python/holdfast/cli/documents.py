@@ -17,6 +17,7 @@ from holdfast.regions.checkpoint.quarantine import quarantined_regions
 from holdfast.regions.checkpoint.query_folder import QueryCheckpoint
 from holdfast.regions.checkpoint.query_state import StoredSegment
 from holdfast.regions.checkpoint.read import Summary, in_flight_rows
+from holdfast.regions.checkpoint.skips import Skipped
 from holdfast.regions.checkpoint.verify import Verdict
 from holdfast.regions.coordinator import HistoryRecord
 from holdfast.regions.coordinator.event_record import decode_all
@@ -208,9 +209,9 @@ def _parked(one: ParkedPartition) -> dict[str, Any]:
     }
 
 
-def of_quarantine(metadata: CheckpointMetadata) -> dict[str, Any]:
+def of_quarantine(metadata: CheckpointMetadata, skipped: Skipped) -> dict[str, Any]:
     """Return the regions in quarantine in a checkpoint of a regional pipeline."""
-    found = quarantined_regions(metadata)
+    found = quarantined_regions(metadata, skipped)
     return {"id": metadata.id, "quarantined": [asdict(one) for one in found]}
 
 

@@ -27,10 +27,19 @@ from holdfast.cli import (
     repartition,
     settings,
 )
+from holdfast.regions.base.errors import FolderInUseError
 
 USAGE_ERROR = 2
 INTERRUPTED = 128 + signal.SIGINT
 NOT_READ = 128 + signal.SIGPIPE
+
+_FAILURES = (
+    OSError,
+    FolderInUseError,
+    NewerFormatError,
+    NotImplementedError,
+    UnsupportedSparkError,
+)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -118,7 +127,7 @@ def parser() -> argparse.ArgumentParser:
     held = commands.add_parser(
         "quarantine",
         help="print the regions of a pipeline that are in quarantine (on_stuck), or the rows that "
-        "they owe",
+        "they owe, or move such rows to dead letters",
     )
     quarantine.add_arguments(held)
     held.set_defaults(run=quarantine.print_regions)
@@ -227,7 +236,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"holdfast: {error}", file=sys.stderr)
         return USAGE_ERROR
-    except (OSError, NewerFormatError, NotImplementedError, UnsupportedSparkError) as error:
+    except _FAILURES as error:
         print(f"holdfast: {error}", file=sys.stderr)
         return 1
     return 0

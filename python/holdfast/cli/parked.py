@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import io
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from holdfast.cli import documents, folders, parked_rows, report, tables
-from holdfast.cli.parked_rows import ROW
+from holdfast.cli import dead_letters, documents, folders, parked_rows, report, tables
+from holdfast.cli.dead_letters import ROW
 from holdfast.cli.tables import Table
 from holdfast.regions.checkpoint.parked import (
     ParkedPartition,
-    Range,
     Skip,
     parked_partitions,
     read_skips,
@@ -27,9 +25,8 @@ from holdfast.regions.files.paths import AnyPath, absolute
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Columns beside those of the rows.
+#: Column beside those of the rows.
 BATCH: Final = "_batch"
-ERROR: Final = "_error"
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -51,15 +48,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         metavar="EXPR",
         help="the rows: an expression of Spark SQL over the columns that --rows writes",
     )
-    skipped.add_argument(
-        "--dead-letter",
-        required=True,
-        metavar="DIR",
-        help="folder for a new Parquet file with these rows, a path or a URI",
-    )
-    skipped.add_argument(
-        "--yes", action="store_true", help="move the rows (default: only count them)"
-    )
+    dead_letters.add_arguments(skipped)
     skipped.set_defaults(run=skip)
 
 
@@ -108,22 +97,7 @@ def skip(arguments: argparse.Namespace) -> None:
 
 def _numbers(matching: pa.Table) -> Mapping[int, Sequence[int]]:
     """Return the numbers of rows by batch."""
-    found: dict[int, list[int]] = {}
-    pairs = zip(matching[BATCH].to_pylist(), matching[ROW].to_pylist(), strict=True)
-    for batch, number in pairs:
-        found.setdefault(batch, []).append(number)
-    return found
-
-
-def ranges(numbers: Sequence[int]) -> tuple[Range, ...]:
-    """Return numbers as ascending ranges."""
-    found: list[Range] = []
-    for number in sorted(numbers):
-        if found and found[-1][1] == number:
-            found[-1] = (found[-1][0], number + 1)
-        else:
-            found.append((number, number + 1))
-    return tuple(found)
+    return dead_letters.numbers_by(matching[BATCH].to_pylist(), matching[ROW].to_pylist())
 
 
 def move(folder: AnyPath, parked: ParkedPartition, matching: pa.Table, letters: AnyPath) -> AnyPath:
@@ -143,22 +117,10 @@ def move(folder: AnyPath, parked: ParkedPartition, matching: pa.Table, letters: 
         If a batch of the query has begun and not ended, or has processed parked rows meanwhile, or
         a file cannot be written.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     _refuse_unfinished(folder, parked.partition)
-    letters.make_folder(exist_ok=True)
     query = read_query_checkpoint(folder).query
     name = f"{query}-{parked.operator}-{parked.partition}"
-    number = next(n for n in range(sys.maxsize) if not (letters / f"{name}-{n}.parquet").exists())
-    file = letters / f"{name}-{number}.parquet"
-    content = io.BytesIO()
-    errors = pa.array([parked.error] * matching.num_rows, pa.string())
-    pq.write_table(matching.drop_columns([ROW]).append_column(ERROR, errors), content)
-    staged = _staged(file)
-    staged.unlink(missing_ok=True)
-    staged.create(content.getvalue())
-    letters.sync()
+    file = dead_letters.stage(letters, name, matching, parked.error)
     numbers = _numbers(matching)
     new = [
         Skip(
@@ -166,7 +128,7 @@ def move(folder: AnyPath, parked: ParkedPartition, matching: pa.Table, letters: 
             partition=parked.partition,
             batch=one.batch,
             segment=one.segment,
-            rows=ranges(numbers[one.batch]),
+            rows=dead_letters.ranges(numbers[one.batch]),
             dead_letters=str(file),
             done=False,
         )
@@ -181,11 +143,6 @@ def move(folder: AnyPath, parked: ParkedPartition, matching: pa.Table, letters: 
             "nothing was moved. Stop the query, and try again"
         )
     return file
-
-
-def _staged(file: AnyPath) -> AnyPath:
-    # No reader of the folder looks at names that begin with a dot.
-    return file.with_name(f".{file.name}")
 
 
 def _refuse_unfinished(folder: AnyPath, partition: int) -> None:
@@ -218,14 +175,9 @@ def finish(folder: AnyPath, partition: int) -> None:
         # A batch that began before the skip may have given the rows to the sink.
         write_skips(folder, [one for one in skips if one not in begun])
         for path in files:
-            _staged(folders.given(path)).unlink(missing_ok=True)
+            dead_letters.take_back(path)
         _refuse_unfinished(folder, partition)
         return
     for path in files:
-        file = folders.given(path)
-        if not file.exists():
-            size = _staged(file).status().st_size
-            file.parent.publish([(_staged(file).name, file.name, size)])
-            file.parent.sync()
-        _staged(file).unlink(missing_ok=True)
+        dead_letters.publish(path)
     write_skips(folder, [replace(one, done=True) if one in begun else one for one in skips])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast._jars import plugin_jars
 from holdfast.cli import local_spark
+from holdfast.cli.dead_letters import ROW
 from holdfast.regions.checkpoint.parked import ParkedPartition
 from holdfast.regions.checkpoint.query_folder import STATE_FILES_FOLDER
 from holdfast.regions.files.paths import AnyPath, absolute
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 
 #: Ways to write rows to stdout.
 FORMATS: Final = ("json", "arrow", "parquet")
-
-#: The number of a row in its input.
-ROW: Final = "_row"
 
 
 def require_no_terminal(form: str) -> None:
@@ -77,17 +75,28 @@ def matching(folder: AnyPath, parked: Sequence[ParkedPartition], where: str) -> 
     ValueError
         If it is no such expression, or cannot be computed for a row.
     """
+    with _rows(folder, parked) as rows:
+        return selected(rows, where)
+
+
+def selected(rows: DataFrame, where: str) -> pa.Table:
+    """Return the rows for which an expression of Spark SQL is true.
+
+    Raises
+    ------
+    ValueError
+        If it is no such expression, or cannot be computed for a row.
+    """
     from pyspark.errors import PySparkException
 
     # PySpark logs what it raises.
     logging.getLogger("SQLQueryContextLogger").disabled = True
-    with _rows(folder, parked) as rows:
-        try:
-            return rows.where(where).toArrow()
-        except PySparkException as error:
-            message = str(error).splitlines()[0]
-            columns = ", ".join(rows.columns)
-            raise ValueError(f"--where {where!r}: {message} Columns: {columns}") from None
+    try:
+        return rows.where(where).toArrow()
+    except PySparkException as error:
+        message = str(error).splitlines()[0]
+        columns = ", ".join(rows.columns)
+        raise ValueError(f"--where {where!r}: {message} Columns: {columns}") from None
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from support.regional.pipeline_crash_job import (
     NONE,
     REGIONS,
     STAYING,
+    STUCK,
 )
 from support.regional.pipelines import expected
 
@@ -161,6 +162,25 @@ def test_death_while_a_region_is_retired_publishes_its_last_rows_once(
         check_files(pipeline)
     deaths = [pipeline["outcomes"].count("killed") for pipeline in pipelines]
     assert sum(deaths) > len(pipelines), "restarts are killed, too"
+
+
+@some_or_all(step=59)
+def test_death_beside_a_region_in_quarantine_loses_none_of_its_rows(
+    crash_calls: Path, tmp_path: Path, step: int
+) -> None:
+    pipelines = disturbed("quarantine", "die_before", crash_calls, tmp_path, step=step)
+    for pipeline in pipelines:
+        *before, last = pipeline["after"]
+        for seen in before:
+            rows = [tuple(row) for row in seen["rows"]]
+            assert len(set(rows)) == len(rows), "no row is doubled"
+            assert set(rows) <= {row for row in EXPECTED if row[0] != STUCK}
+        assert [tuple(row) for row in last["rows"]] == EXPECTED
+        assert last["quarantined"] == []
+        check_files(pipeline)
+    deaths = [pipeline["outcomes"].count("killed") for pipeline in pipelines]
+    assert sum(deaths) > len(pipelines), "restarts are killed, too"
+    assert any(pipeline["after"][0]["quarantined"] == [STUCK] for pipeline in pipelines)
 
 
 @some_or_all(step=17)

@@ -15,6 +15,7 @@ import pytest
 import holdfast as hf
 from holdfast.cli.main import main
 from holdfast.regions.base.quarantine import in_quarantine
+from holdfast.regions.task import quarantined_rows
 from holdfast.regions.task.quarantined_rows import LARGE_BYTES, PIECES, merged_from
 from support.regional.hooks import Hooks
 from support.regional.pipelines import (
@@ -177,15 +178,19 @@ def test_rows_beyond_the_bound_end_the_pipeline_with_the_reason(
     assert output_of(tmp_path / "out") == expected(batches)
 
 
-def test_its_pieces_stay_few(tmp_path: Path, hooks: Hooks) -> None:  # R28
-    batches = [rows_of(number, [STUCK, "r01"]) for number in range(3 * PIECES)]
+def test_its_pieces_stay_few(
+    tmp_path: Path, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+) -> None:  # R28
+    few = 8
+    monkeypatch.setattr(quarantined_rows, "PIECES", few)
+    batches = [rows_of(number, [STUCK, "r01"]) for number in range(3 * few)]
     hooks.fail_for(STUCK, EVER)
     most = 0
     with pipeline(tmp_path, Troubled(hooks)) as query:
         for number, rows in enumerate(batches):
             query.run_batch(partitions_of(rows, 2), batch_id=number)
             most = max(most, len(query.latest.regions[STUCK].in_flight))
-    assert most == PIECES
+    assert most == few
     hooks.calm()
     with pipeline(tmp_path, Troubled(hooks)) as query:
         query.finish()

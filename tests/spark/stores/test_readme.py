@@ -211,6 +211,7 @@ ON_THEIR_OWN = {
         Step("program", "import sys\n\nimport pyarrow as pa", "totals.py"),
         Step("printed", "2 [('bern', 1.0), "),
         Step("terminal", "$ holdfast quarantine", varies=r"\d{4}-\d\d-\d\dT[\d:]+Z"),
+        Step("not run", "$ holdfast quarantine", "test_quarantine_skip.py has such a region"),
     ),
     "docs/tutorials/failing-region.md": (
         Step("pasted", "import time\nfrom pathlib"),

@@ -6,9 +6,9 @@ its n-th change of files, and the next one, which restarts it, after some more; 
 these changes fail. A third process brings the pipeline to its end. With the CASE ``rows``, all
 changes of the first process count. With ``end`` and ``last``, data ends, and changes count from
 there on, or from the publication of the last checkpoint. With ``splits``, an enumerator hands files
-to regions. With ``retire``, a region stays away. n is FIRST, then FIRST + STEP, and so on until
-there is no n-th change. Prints a line of JSON for every pipeline: how its processes ended, and what
-there was to see after each of them.
+to regions. With ``retire``, a region stays away. With ``quarantine``, a region fails until the
+third process. n is FIRST, then FIRST + STEP, and so on until there is no n-th change. Prints a line
+of JSON for every pipeline: how its processes ended, and what there was to see after each of them.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ from typing import Any
 import pyarrow as pa
 
 import holdfast as hf
+from holdfast.regions.base.quarantine import in_quarantine
 from holdfast.regions.checkpoint.read import checkpoint_ids, read_metadata
 from holdfast.regions.checkpoint.verify import Verification
 from holdfast.regions.coordinator.idle import LEAST_CHECKPOINTS
+from holdfast.regions.task import quarantined_rows
 from support.regional.pipelines import COUNTED, RunningCount, output_of, partitions_of, rows_of
 from support.regional.split_files import PLACED, Placed, splits_of, write_ids
 
@@ -74,6 +76,10 @@ STAYING = [
 ]
 #: What it puts out then.
 LAST_ROWS = [(AWAY, NONE, sum(row[0] == AWAY for row in BATCHES[0]), NONE)]
+#: With the case ``quarantine``, this region fails until it is repaired.
+STUCK = "r02"
+#: Few pieces are enough to merge some.
+PIECES = 2
 #: Cases in which data ends.
 ENDING = ("end", "last")
 ENDS = {0: "done", FAILED: "failed", -signal.SIGKILL: "killed"}
@@ -139,6 +145,19 @@ class Staying(RunningCount):
         return pa.RecordBatch.from_pydict(row, schema=COUNTED)
 
 
+class Stuck(Staying):
+    """Fails in one region as long as a file is missing."""
+
+    def __init__(self, repaired: Path) -> None:
+        super().__init__()
+        self.repaired = repaired
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if self.region == STUCK and not self.repaired.exists():
+            raise RuntimeError("in trouble")
+        return super().process(batch)
+
+
 class FailingOnce(WithBallast, Placed):
     """Fails at the first row of the second file."""
 
@@ -193,6 +212,18 @@ def run_retire(folder: Path) -> None:
         query.finish()
 
 
+def run_quarantine(folder: Path) -> None:
+    """Gives all batches from the start, while a region is in quarantine."""
+    quarantined_rows.PIECES = PIECES  # type: ignore[misc]
+    pipeline = hf.regional(region_by="region")
+    operator = Stuck(folder / "repaired")
+    counted = pipeline.apply(operator, schema=COUNTED, name="count")
+    with opened(counted, folder, on_stuck="quarantine", quarantine_after=1) as query:
+        for number, rows in enumerate(BATCHES):
+            query.run_batch(partitions_of(rows, 2), batch_id=number)
+        query.finish()
+
+
 def before_publication(query: hf.LocalQuery, call: Callable[[], None]) -> None:
     """Calls something when the next checkpoint is about to be published."""
     attempts: Any = query._driver._attempts
@@ -220,6 +251,8 @@ def outcome(case: str, what: str, origin: str, folder: Path, nth: int) -> str:
                 run_splits(folder)
             elif case == "retire":
                 run_retire(folder)
+            elif case == "quarantine":
+                run_quarantine(folder)
             else:
                 run_rows(folder, comes_to, data_ends=case in ENDING)
             os._exit(0)
@@ -247,6 +280,7 @@ def seen_in(folder: Path) -> dict[str, Any]:
         "checkpoints": ids,
         "finished": sum(entry.finished for entry in entries),
         "regions": len(entries),
+        "quarantined": [entry.region for entry in entries if in_quarantine(entry)],
         "damage": [damage.message for verdict in verdicts for damage in verdict.damage],
     }
 
@@ -280,6 +314,8 @@ def run(case: str, what: str, folder: Path, nth: int) -> dict[str, Any]:
     # Early and late in the restart, in any combination with the first failure.
     for point in (nth, 1 + nth * 17 % RESTART_CHANGES, 0):
         origin = "start" if outcomes or case not in ENDING else case
+        if not point:
+            (folder / "repaired").touch()
         outcomes.append(outcome(case, what, origin, folder, point))
         after.append(seen_in(folder))
     return {

@@ -23,6 +23,7 @@ from holdfast.regions.checkpoint.history import HistoryLog
 from holdfast.regions.checkpoint.layout import Layout
 from holdfast.regions.checkpoint.ownership import own_folders
 from holdfast.regions.checkpoint.read import choose
+from holdfast.regions.checkpoint.skips import skipped_rows
 from holdfast.regions.checkpoint.stream_log import settle_stream
 from holdfast.regions.coordinator import Topology
 from holdfast.regions.driver.coordinator_host import CoordinatorHost
@@ -325,7 +326,11 @@ class RegionalWriter:
             "checkpoint": folders.identity.local,
             **{output_property(name): place.mounted_file for name, place in owned.items()},
         }
-        plan = replace(plan, marks={of: at for of, at in marks.items() if at is not None})
+        plan = replace(
+            plan,
+            marks={of: at for of, at in marks.items() if at is not None},
+            skipped=skipped_rows(folders),
+        )
         runner = runner_of(plan)
         opened.callback(runner.close)
         history = HistoryLog(folders, run=plan.run, days=settings.history_days)

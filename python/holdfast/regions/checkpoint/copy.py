@@ -25,6 +25,7 @@ from holdfast._core import (
     StateEntry,
 )
 from holdfast.regions.base.owners import RegionOwners
+from holdfast.regions.checkpoint.skips import SkippedRows, read_records, write_records
 from holdfast.regions.checkpoint.stream_log import copy_stream, rewind_stream
 from holdfast.regions.files.folders import PIPELINE_PROPERTY, CheckpointFolders
 from holdfast.regions.files.paths import AnyPath
@@ -193,6 +194,8 @@ def write_image(
         copy_stream(source.stream, folders.stream)
         # Spark may have planned batches that are not in the checkpoint, or even run some.
         rewind_stream(folders.stream, metadata.batch_id)
+        if skips := read_records(source.skipped, SkippedRows):
+            write_records(folders.skipped, skips)
         folders.note_attempt(max(source.read_last_attempt(), metadata.id))
         with (
             stored_segments(source.segments, into=folders.segments) as stored,

@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast._core import CorruptSegmentError, Owner, SegmentRef
 from holdfast.regions.checkpoint.query_folder import logged_batches
 from holdfast.regions.checkpoint.query_state import StateOfQuery, committed_batches
+from holdfast.regions.checkpoint.skips import Range, read_records, write_records
 from holdfast.regions.files.paths import AnyPath
 
 #: Markers of batches, and the rows that were skipped.
 ISOLATION_FOLDER: Final = "isolation"
 
 _SKIPPED: Final = "skipped"
-_VERSION: Final = 1
 _OFFSETS: Final = "offsets"
-
-#: The first number of consecutive rows, and the one behind the last.
-Range = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -126,25 +123,12 @@ class Skip:
 
 def read_skips(folder: AnyPath) -> list[Skip]:
     """Return what was skipped in a checkpoint, also of inputs that do not wait any more."""
-    file = folder / ISOLATION_FOLDER / _SKIPPED
-    try:
-        found = json.loads(file.read_text())
-    except FileNotFoundError:
-        return []
-    except ValueError as error:
-        raise CorruptSegmentError(f"{file} is damaged: {error}") from None
-    if found["version"] != _VERSION:
-        raise NotImplementedError(f"{file} was written by a newer Holdfast")
-    return [
-        Skip(**{**one, "rows": tuple((begin, end) for begin, end in one["rows"])})
-        for one in found["skipped"]
-    ]
+    return read_records(folder / ISOLATION_FOLDER / _SKIPPED, Skip)
 
 
 def write_skips(folder: AnyPath, skips: Iterable[Skip]) -> None:
     """Replace what is skipped, durably."""
-    document = {"version": _VERSION, "skipped": [asdict(skip) for skip in skips]}
-    (folder / ISOLATION_FOLDER / _SKIPPED).replace_text(json.dumps(document))
+    write_records(folder / ISOLATION_FOLDER / _SKIPPED, skips)
 
 
 def parked_partitions(folder: AnyPath) -> list[ParkedPartition]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from holdfast._core import CheckpointMetadata, InFlight
+from holdfast._core import CheckpointMetadata, InFlight, RegionEntry
 from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.base.quarantine import in_quarantine
 from holdfast.regions.checkpoint.read import in_flight_rows
+from holdfast.regions.checkpoint.skips import Range, Skipped, skipped_rows
 from holdfast.regions.files.folders import PIPELINE_PROPERTY, CheckpointFolders
 from holdfast.regions.files.segments import stored_segments
+from holdfast.regions.graph import SOURCE
 from holdfast.regions.state.segments import read_in_flight
 
 if TYPE_CHECKING:
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 #: all that its region owes.
 CHECKPOINT: Final = "_checkpoint"
 ROW: Final = "_row"
+
+#: The number of a row among those that its checkpoint stored for the region; null if the row waits
+#: between two operators.
+PLACE: Final = "_place"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,21 +58,27 @@ class QuarantinedRegion:
     error: str
 
 
-def quarantined_regions(metadata: CheckpointMetadata) -> list[QuarantinedRegion]:
-    """Return the regions in quarantine, by name."""
+def quarantined_regions(metadata: CheckpointMetadata, skipped: Skipped) -> list[QuarantinedRegion]:
+    """Return the regions in quarantine, by name; `skipped` is what `skipped_rows` returns."""
     return [
         QuarantinedRegion(
             region=region,
             since_ms=entry.stale_since_ms,
             fallbacks=entry.fallbacks,
             origin=entry.origin,
-            rows=in_flight_rows(entry),
+            rows=in_flight_rows(entry) - _moved(entry, skipped.get(region, {})),
             bytes=entry.in_flight_bytes,
             error=entry.cause,
         )
         for region, entry in metadata.regions.items()
         if in_quarantine(entry)
     ]
+
+
+def _moved(entry: RegionEntry, skipped: Mapping[int, Sequence[Range]]) -> int:
+    """Return how many rows of a region were moved to dead letters."""
+    moved = (skipped.get(piece.created, ()) for piece in entry.in_flight) if skipped else ()
+    return sum(end - begin for ranges in moved for begin, end in ranges)
 
 
 def require_quarantined(metadata: CheckpointMetadata, region: str) -> Sequence[InFlight]:
@@ -81,7 +93,7 @@ def require_quarantined(metadata: CheckpointMetadata, region: str) -> Sequence[I
     if entry is None or not in_quarantine(entry):
         raise ValueError(
             f"region {region!r} is not in quarantine in checkpoint {metadata.id}; in quarantine: "
-            f"{', '.join(repr(one.region) for one in quarantined_regions(metadata)) or 'none'}"
+            f"{', '.join(repr(one.region) for one in quarantined_regions(metadata, {})) or 'none'}"
         )
     return entry.in_flight
 
@@ -89,7 +101,8 @@ def require_quarantined(metadata: CheckpointMetadata, region: str) -> Sequence[I
 def owed_rows(folders: CheckpointFolders, metadata: CheckpointMetadata, region: str) -> pa.Table:
     """Read the rows that a region in quarantine owes, oldest first.
 
-    Rows that wait between two operators have the columns of the operator in front.
+    Rows that wait between two operators have the columns of the operator in front. Rows that were
+    moved to dead letters are not among them.
 
     Raises
     ------
@@ -98,17 +111,34 @@ def owed_rows(folders: CheckpointFolders, metadata: CheckpointMetadata, region: 
     CorruptSegmentError, FileNotFoundError
         If rows are damaged or missing.
     """
+    return placed_rows(folders, metadata, region).drop_columns([PLACE])
+
+
+def placed_rows(folders: CheckpointFolders, metadata: CheckpointMetadata, region: str) -> pa.Table:
+    """Return the same with a column `PLACE`."""
     import pyarrow as pa
 
     pieces = require_quarantined(metadata, region)
+    skipped = skipped_rows(folders).get(region, {})
     owners = RegionOwners(metadata.properties.get(PIPELINE_PROPERTY, ""), region)
-    tables: list[pa.Table] = []
+    batches: list[pa.Table] = []
+    created: list[int] = []
+    places: list[int | None] = []
     with stored_segments(folders.segments) as stored:
         for piece in pieces:
-            for channel in read_in_flight(stored, owners, piece):
-                for batch in channel.batches:
-                    created = pa.array([piece.created] * batch.num_rows, pa.int64())
-                    table = pa.Table.from_batches([batch])
-                    tables.append(table.add_column(0, CHECKPOINT, created))
-    rows = pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
-    return rows.add_column(0, ROW, pa.array(range(rows.num_rows), pa.int64()))
+            ranges = skipped.get(piece.created, ())
+            channels = read_in_flight(stored, owners, piece, skipped=ranges)
+            found = [batch for channel in channels for batch in channel.batches]
+            batches += [pa.Table.from_batches([batch]) for batch in found]
+            left_out = {number for one in ranges for number in range(*one)}
+            numbers = [number for number in range(piece.rows) if number not in left_out]
+            created += [piece.created] * len(numbers)
+            places += numbers if piece.channel == SOURCE else [None] * len(numbers)
+    rows = pa.concat_tables(batches, promote_options="permissive") if batches else pa.table({})
+    for name, values in (
+        (CHECKPOINT, created),
+        (ROW, range(rows.num_rows)),
+        (PLACE, places),
+    ):
+        rows = rows.add_column(0, name, pa.array(values, pa.int64()))
+    return rows

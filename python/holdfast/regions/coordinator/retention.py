@@ -123,7 +123,7 @@ class Retention:
     ) -> dict[Owner, int]:
         moved: dict[Owner, int] = {}
         if entry.origin != id:
-            stores = usual if entry.failed else frozenset()
+            stores = usual if entry.fallbacks else frozenset()
             for owner in self._owners_of(region, entry, stores):
                 moved[owner] = entry.origin
         if entry.in_flight_bytes:

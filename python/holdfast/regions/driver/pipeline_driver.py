@@ -15,6 +15,7 @@ from holdfast.regions.checkpoint.declared import RunCompare, run_here
 from holdfast.regions.checkpoint.history import HistoryLog
 from holdfast.regions.checkpoint.layout import LAYOUT_PROPERTY, Layout
 from holdfast.regions.checkpoint.opening import open_folder
+from holdfast.regions.checkpoint.skips import Skipped
 from holdfast.regions.coordinator import (
     CheckpointCoordinator,
     CoordinatorOptions,
@@ -270,6 +271,11 @@ class PipelineDriver:
                 max_file_bytes=max_file_bytes,
             )
             self.saved = True
+
+    @property
+    def skipped(self) -> Skipped:
+        """Rows of regions in quarantine that were moved to dead letters."""
+        return self._plan.skipped
 
     def replay(self, region: str) -> None:
         """Let the next attempt run a region in quarantine."""

@@ -111,6 +111,11 @@ class CheckpointFolders:
         return self.root / "lock"
 
     @property
+    def skipped(self) -> AnyPath:
+        """Rows of regions in quarantine that were moved to dead letters, see `checkpoint.skips`."""
+        return self.root / "skipped"
+
+    @property
     def rewind(self) -> AnyPath:
         """Number of the checkpoint to go back to, while that is under way."""
         return self.root / "rewind"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -188,6 +188,9 @@ class PipelinePlan:
     marks : mapping of str to Path, optional
         A file in each mounted folder of the driver, by the use of the folder. A worker that does
         not see the file has another folder of that name, and would write state or output there.
+    skipped : mapping, optional
+        Ranges of owed rows that were moved to dead letters, by region and the checkpoint that
+        stored the rows.
     """
 
     pipeline: str
@@ -199,6 +202,7 @@ class PipelinePlan:
     options: TaskOptions = field(default_factory=TaskOptions)
     splits: SplitReader | None = None
     marks: Mapping[str, Path] = field(default_factory=dict)
+    skipped: Mapping[str, Mapping[int, Sequence[tuple[int, int]]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

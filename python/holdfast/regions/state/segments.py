@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
@@ -22,6 +23,7 @@ from holdfast.regions.graph import ChannelData, decode_channels, encode_channels
 from holdfast.regions.state.saved import SavedState, StateKind, StoredPiece
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from typing_extensions import Buffer
 
     from holdfast.regions.state.registry import FrozenState
@@ -144,9 +146,19 @@ def write_in_flight(
 
 
 def read_in_flight(
-    store: SegmentReader, owners: RegionOwners, data: InFlight
+    store: SegmentReader,
+    owners: RegionOwners,
+    data: InFlight,
+    *,
+    skipped: Sequence[tuple[int, int]] = (),
 ) -> tuple[ChannelData, ...]:
     """Read rows that a region owes back.
+
+    Parameters
+    ----------
+    skipped : sequence of (int, int)
+        Ranges of rows that are left out, ascending: the first number, and the one behind the last.
+        For rows that no operator has seen.
 
     Raises
     ------
@@ -159,9 +171,32 @@ def read_in_flight(
     if data.ref is not None:
         payload = store.read(data.ref, owners.in_flight(data.created))
     try:
-        return decode_channels(payload)
+        found = decode_channels(payload)
     except ValueError as e:
         raise ValueError(f"region {owners.region!r}, checkpoint {data.created}: {e}") from e
+    if not skipped:
+        return found
+    return tuple(
+        replace(channel, batches=tuple(_without(channel.batches, skipped))) for channel in found
+    )
+
+
+def _without(
+    batches: Iterable[pa.RecordBatch], skipped: Sequence[tuple[int, int]]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows whose numbers are in none of the ranges, which are ascending."""
+    first = 0
+    for batch in batches:
+        begin, end = 0, batch.num_rows
+        for low, high in skipped:
+            low, high = max(low - first, begin), min(high - first, end)
+            if low < high:
+                if begin < low:
+                    yield batch.slice(begin, low - begin)
+                begin = high
+        if begin < end:
+            yield batch.slice(begin)
+        first += end
 
 
 def segments_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -37,6 +37,8 @@ class RegionFeed:
         Has the rows that the region owes.
     keeps_rows : bool
         Keep the rows of the batch until the region has answered; else its source has them still.
+    skipped : mapping of int to sequence of (int, int)
+        Ranges of owed rows that are left out, by the checkpoint that stored the rows.
 
     Attributes
     ----------
@@ -49,8 +51,15 @@ class RegionFeed:
     """
 
     def __init__(
-        self, store: SegmentReader, owners: RegionOwners, step_size: StepSize, *, keeps_rows: bool
+        self,
+        store: SegmentReader,
+        owners: RegionOwners,
+        step_size: StepSize,
+        *,
+        keeps_rows: bool,
+        skipped: Mapping[int, Sequence[tuple[int, int]]],
     ) -> None:
+        self._skipped = skipped
         self._store = store
         self._owners = owners
         self._step_size = step_size
@@ -117,7 +126,7 @@ class RegionFeed:
 
     def owe(self, rows: Iterable[pa.RecordBatch | InFlight]) -> None:
         """Take rows that come in front of those of the batch."""
-        self._owed.extend(rows)
+        self._owed.extend(one for one in rows if not self._is_skipped(one))
 
     def owe_event(self, event: RegionEvent) -> None:
         """Take an event that comes behind the rows so far, and in front of those of the batch."""
@@ -199,8 +208,15 @@ class RegionFeed:
         more = len(found) - NAMED_SPLITS
         return " and ".join(found[:NAMED_SPLITS]) + (f" and {more} more" if more > 0 else "")
 
+    def _is_skipped(self, data: pa.RecordBatch | InFlight) -> bool:
+        """Return whether all rows of a piece are left out."""
+        if not isinstance(data, InFlight):
+            return False
+        return sum(end - begin for begin, end in self._skipped.get(data.created, ())) >= data.rows
+
     def _read_owed(self, data: InFlight) -> list[pa.RecordBatch]:
-        channels = read_in_flight(self._store, self._owners, data)
+        skipped = self._skipped.get(data.created, ())
+        channels = read_in_flight(self._store, self._owners, data, skipped=skipped)
         return [batch for channel in channels for batch in channel.batches]
 
     def all_waiting(self) -> list[pa.RecordBatch]:

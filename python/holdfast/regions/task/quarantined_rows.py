@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -30,11 +30,13 @@ def with_rows(
     stored: SegmentReader,
     owners: RegionOwners,
     attempt: int,
+    skipped: Mapping[int, Sequence[tuple[int, int]]],
 ) -> list[InFlight]:
     """Store rows behind those that a region owes, and return where all of them are.
 
     A row is written again only where its piece becomes at least twice as large, so it is written
-    about as often as the size of all has binary digits. Older pieces stay as they are.
+    about as often as the size of all has binary digits. Older pieces stay as they are. `skipped`
+    has rows that a merged piece has no more, see `PipelinePlan`.
 
     Raises
     ------
@@ -45,7 +47,7 @@ def with_rows(
     before = [
         batch
         for piece in owed[first:]
-        for channel in read_in_flight(stored, owners, piece)
+        for channel in read_in_flight(stored, owners, piece, skipped=skipped.get(piece.created, ()))
         for batch in channel.batches
     ]
     channel = ChannelData(SOURCE, tuple(_joined([*before, *rows])), "input")

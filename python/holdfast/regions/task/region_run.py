@@ -125,7 +125,14 @@ class RegionRun:
         self._step_size = StepSize(plan.options.slice_rows, timeout_ms)
         # Rows of a split are read again from its file.
         keeps_rows = plan.splits is None
-        self.feed = RegionFeed(stored, self._owners, self._step_size, keeps_rows=keeps_rows)
+        self._skipped = plan.skipped.get(region, {})
+        self.feed = RegionFeed(
+            stored,
+            self._owners,
+            self._step_size,
+            keeps_rows=keeps_rows,
+            skipped=self._skipped,
+        )
         # Operators that have not heard of the watermark in this attempt.
         self._untold: deque[str] = deque()
         self._retiring = region in order.retire
@@ -270,6 +277,7 @@ class RegionRun:
             stored=self._stored,
             owners=self._owners,
             attempt=attempt,
+            skipped=self._skipped,
         )
         entry = quarantined(base, owed)
         segments = self._in_flight_segments(owed[-1:])

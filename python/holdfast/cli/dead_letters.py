@@ -1,0 +1,100 @@
+"""Dead letters: Parquet files with rows that a command moved out of what waits.
+
+A row is in a file before it is left out anywhere. A file gets its name when it is certain that the
+rows are left out, so a reader of the folder sees no row that is processed as well.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from holdfast.cli import folders
+from holdfast.regions.checkpoint.skips import Range
+from holdfast.regions.files.paths import AnyPath
+
+if TYPE_CHECKING:
+    import argparse
+
+    import pyarrow as pa
+
+#: The number of a row in what waits. No file has it.
+ROW: Final = "_row"
+
+#: Column beside those of the rows.
+ERROR: Final = "_error"
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the arguments of a command that moves rows."""
+    command.add_argument(
+        "--dead-letter",
+        required=True,
+        metavar="DIR",
+        help="folder for a new Parquet file with these rows, a path or a URI",
+    )
+    command.add_argument(
+        "--yes", action="store_true", help="move the rows (default: only count them)"
+    )
+
+
+def stage(letters: AnyPath, name: str, rows: pa.Table, error: str | None) -> AnyPath:
+    """Write rows durably for a new file of dead letters, whose path is returned.
+
+    No reader sees them before `publish`.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    letters.make_folder(exist_ok=True)
+    number = next(n for n in range(sys.maxsize) if not (letters / f"{name}-{n}.parquet").exists())
+    file = letters / f"{name}-{number}.parquet"
+    content = io.BytesIO()
+    errors = pa.array([error] * rows.num_rows, pa.string())
+    pq.write_table(rows.drop_columns([ROW]).append_column(ERROR, errors), content)
+    staged = _staged(file)
+    staged.unlink(missing_ok=True)
+    staged.create(content.getvalue())
+    letters.sync()
+    return file
+
+
+def publish(path: str) -> None:
+    """Give a file its name; may be repeated."""
+    file = folders.given(path)
+    if not file.exists():
+        size = _staged(file).status().st_size
+        file.parent.publish([(_staged(file).name, file.name, size)])
+        file.parent.sync()
+    _staged(file).unlink(missing_ok=True)
+
+
+def take_back(path: str) -> None:
+    """Remove what was staged for a file."""
+    _staged(folders.given(path)).unlink(missing_ok=True)
+
+
+def _staged(file: AnyPath) -> AnyPath:
+    # No reader of the folder looks at names that begin with a dot.
+    return file.with_name(f".{file.name}")
+
+
+def numbers_by(places: Sequence[int], numbers: Sequence[int]) -> Mapping[int, Sequence[int]]:
+    """Return the numbers of rows by the place that they are in."""
+    found: dict[int, list[int]] = {}
+    for place, number in zip(places, numbers, strict=True):
+        found.setdefault(place, []).append(number)
+    return found
+
+
+def ranges(numbers: Sequence[int]) -> tuple[Range, ...]:
+    """Return numbers as ascending ranges."""
+    found: list[Range] = []
+    for number in sorted(numbers):
+        if found and found[-1][1] == number:
+            found[-1] = (found[-1][0], number + 1)
+        else:
+            found.append((number, number + 1))
+    return tuple(found)
