@@ -142,6 +142,27 @@ def test_a_region_that_falls_back_is_in_no_file_and_its_rows_come_later_once(
     assert len(list((tmp_path / "out").glob("*.parquet"))) == 2 * len(BATCHES)
 
 
+@pytest.mark.parametrize("per_region", [True, False])
+def test_a_start_with_the_other_layout_publishes_what_was_staged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_region: bool
+) -> None:
+    # R74. Checkpoints of builds without shared files have a file for each region.
+    with opened(tmp_path, options={"per_region": per_region}) as query:
+        monkeypatch.setattr(ParquetSink, "commit", refused)
+        with pytest.raises(hf.RegionalQueryError, match="the device is in trouble"):
+            run(query, 0)
+    monkeypatch.undo()
+    assert regions_by_file(tmp_path / "out") == []
+    with opened(tmp_path, options={"per_region": not per_region}) as query:
+        assert output_of(tmp_path / "out") == expected(BATCHES[:1])
+        run(query, *range(1, 4))
+    assert output_of(tmp_path / "out") == expected(BATCHES)
+
+
+def refused(sink: ParquetSink, checkpoint: int, staged: Any) -> None:
+    raise OSError("the device is in trouble")
+
+
 def test_the_log_of_a_delta_table_counts_the_rows_of_all_regions_in_a_file(tmp_path: Path) -> None:
     writer = hf.regional(region_by="region").apply(Troubled(), schema=COUNTED)
     with writer.write_delta(tmp_path / "out").open_local(tmp_path / "ckpt") as query:
