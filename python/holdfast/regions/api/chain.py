@@ -53,6 +53,8 @@ class Chain:
         self, pipeline: str, outputs: Sequence[OutputPlan], options: TaskOptions
     ) -> PipelinePlan:
         """Return everything that tasks need."""
+        independent = all(one.given.row_independent for one in self.operators)
+        splits = self.source.reader() if isinstance(self.source, FileSplits) else None
         return PipelinePlan(
             pipeline=pipeline,
             run=uuid.uuid4().hex,
@@ -61,5 +63,9 @@ class Chain:
             outputs=tuple(outputs),
             bad_rows=self.bad_rows,
             options=options,
-            splits=self.source.reader() if isinstance(self.source, FileSplits) else None,
+            splits=splits,
+            # Rows of a split are not kept, and events would come again between other rows.
+            finds_bad_rows=bool(
+                independent and self.bad_rows and splits is None and not self.coordinators
+            ),
         )

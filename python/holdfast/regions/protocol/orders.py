@@ -188,6 +188,8 @@ class PipelinePlan:
     marks : mapping of str to Path, optional
         A file in each mounted folder of the driver, by the use of the folder. A worker that does
         not see the file has another folder of that name, and would write state or output there.
+    finds_bad_rows : bool
+        A region that fails begins anew without the rows that fail, which `bad_rows` takes.
     skipped : mapping, optional
         Ranges of owed rows that were moved to dead letters, by region and the checkpoint that
         stored the rows.
@@ -202,6 +204,7 @@ class PipelinePlan:
     options: TaskOptions = field(default_factory=TaskOptions)
     splits: SplitReader | None = None
     marks: Mapping[str, Path] = field(default_factory=dict)
+    finds_bad_rows: bool = False
     skipped: Mapping[str, Mapping[int, Sequence[tuple[int, int]]]] = field(default_factory=dict)
 
 

@@ -14,6 +14,7 @@ from holdfast.regions.graph.step_size import StepSize
 from holdfast.regions.protocol.orders import DEFAULT_SLICE_ROWS, RegionEvent
 from holdfast.regions.splits.file_split import FileSplit
 from holdfast.regions.state.segments import SegmentReader, read_in_flight
+from holdfast.regions.task.suspects import Suspects
 
 # Small pieces of a region's rows are gathered, because every batch costs hundreds of microseconds,
 # in the operator and around it. They are handed on at so many rows, bytes or pieces. Pieces count
@@ -78,6 +79,10 @@ class RegionFeed:
         self._origins: list[tuple[FileSplit, int, int]] = []
         self._taken = 0
         self._through = 0
+        # The same, with rows that were owed.
+        self._given = 0
+        self._passed = 0
+        self._suspects: Suspects | None = None
 
     # --- in -------------------------------------------------------------------------------------
 
@@ -185,15 +190,39 @@ class RegionFeed:
             waiting.extendleft(reversed(rest))
             batch = first
         rows = self._step_size.rows
+        if self._suspects is not None and (room := self._suspects.room(self._given)) is not None:
+            rows = min(rows, room)
         if batch.num_rows > rows:
             waiting.appendleft(batch.slice(rows))
         batch = batch.slice(0, rows)
         self._taken += batch.num_rows if is_new else 0
+        self._given += batch.num_rows
         return batch
+
+    def next_bad(self) -> tuple[pa.RecordBatch, str] | None:
+        """Take the row that comes next if it fails, with the reason."""
+        if self._suspects is None or (why := self._suspects.bad.get(self._given)) is None:
+            return None
+        row = self.next_rows()
+        self._passed = self._given
+        return row, why
+
+    def begin_anew(self, suspects: Suspects) -> None:
+        """Give all rows once more. `end` was called, and rows that are owed come again."""
+        self._suspects = suspects
+        self._owed.clear()
+        self._unfed = deque(self.source_rows)
+        self._taken = self._through = self._given = self._passed = 0
+
+    @property
+    def at_work(self) -> tuple[int, int]:
+        """Numbers of the first row that the graph has, and of the one behind the last."""
+        return self._passed, self._given
 
     def passed(self) -> None:
         """Note that all rows which the graph was given are through it."""
         self._through = self._taken
+        self._passed = self._given
 
     def under_way(self) -> str:
         """Name the rows that the graph was given and that are not through; empty if unknown."""

@@ -210,6 +210,11 @@ class Operator(CheckpointListener):
         not on how often snapshots are taken. Only then may a checkpoint combine states of different
         age (FLIP-600, safety predicate). Pipelines with an operator that does not say so run with
         ``regional=False``.
+    row_independent : bool
+        The author's word that an exception of `process` is the fault of single rows: the same rows
+        fail each time, whatever other rows come with them. If all operators say so and the pipeline
+        has `RegionalPipeline.on_bad_row`, a region that fails finds these rows, and goes on without
+        them.
 
     Examples
     --------
@@ -225,6 +230,7 @@ class Operator(CheckpointListener):
     """
 
     region_safe: ClassVar[bool] = False
+    row_independent: ClassVar[bool] = False
 
     def open(self, ctx: OperatorContext) -> None:
         """Declare state and metrics. Called once per instance, before the first row.

@@ -53,6 +53,7 @@ from holdfast.regions.task.output_at_work import OutputAtWork
 from holdfast.regions.task.quarantined_rows import with_rows
 from holdfast.regions.task.shared_states import SharedStates
 from holdfast.regions.task.side_rows import SideRows
+from holdfast.regions.task.suspects import Suspects
 from holdfast.regions.task.threads import RegionThread
 from holdfast.regions.task.watermark import WATERMARK
 
@@ -140,6 +141,10 @@ class RegionRun:
         self._shares = shares and not self._retiring
         self._barrier_sent = False
         self._progressed = False
+        self._suspects = Suspects() if plan.finds_bad_rows else None
+        self._begins_anew = False
+        # An operator is at work, or the last one to be so has failed.
+        self._at_work = False
         self._outputs: dict[str, OutputAtWork] = {}
         # Rows in channels and rows that were not fed yet have a bound each.
         self._half_of_in_flight_bytes = plan.options.max_in_flight_bytes // 2
@@ -173,8 +178,12 @@ class RegionRun:
                     raise self.feed.error
                 if self._base is not None and self.region in self._order.quarantined:
                     return self._store_in_quarantine(self._base)
+                if self._begins_anew and not self._begin_anew():
+                    return False
                 return self._advance(now_ms)
             except BaseException as e:
+                if self._suspected(e):
+                    return True
                 # Also SystemExit of an operator: the thread is not its own.
                 self._fail(e)
         if self._failure is None or not self.feed.ended:
@@ -232,6 +241,37 @@ class RegionRun:
         self._problem = Problem.of(error, rows=rows)
         self._failure = self._problem.text + (f" (with {rows})" if rows else "")
         self._let_go()
+
+    def _suspected(self, error: BaseException) -> bool:
+        """Let the region begin anew without the rows that fail; False if it has to fail."""
+        suspects, (begin, end) = self._suspects, self.feed.at_work
+        is_of_rows = self._at_work and begin < end and not self._barrier_sent
+        if suspects is None or not is_of_rows or not isinstance(error, Exception):
+            return False
+        if not suspects.failed(begin, end, Problem.of(error).text):
+            return False
+        self._let_go()
+        self._graph, self._barrier_sent, self._progressed = None, False, False
+        self._at_work, self._begins_anew = False, True
+        return True
+
+    def _begin_anew(self) -> bool:
+        """Give all rows once more, if all of them are here; until then, False."""
+        if not self.feed.ended or self._suspects is None:
+            return False
+        self.feed.begin_anew(self._suspects)
+        self._begins_anew = False
+        return True
+
+    def _reject(self, row: pa.RecordBatch, why: str) -> None:
+        """Give a row that fails to the side output for such rows, as an operator would."""
+        self._suspects = None  # an error here is none of the row
+        sides = SideRows.of(self._plan)
+        sides.open = True
+        sides.reject(row, why)
+        outputs = {output.name: output for output in self._plan.outputs}
+        for side, rejected in sides.take():
+            self._write(outputs[side], rejected)
 
     def _declined(self, cause: str, problem: Problem | None = None) -> Answered:
         rows = self.feed.source_rows
@@ -304,14 +344,17 @@ class RegionRun:
                 self._take_event()
                 return True
         elif self.feed.waits and not self._barrier_sent and graph.room():
-            graph.feed(self.feed.next_rows())
+            self._feed(graph)
         begun = time.monotonic()
+        self._at_work = True
         worked = graph.step(now_ms) is Progress.WORKED
+        self._at_work = False
         if worked:
             self._step_size.took((time.monotonic() - begun) * 1e3)
             self._progressed = True
         self._stage_output(graph)
-        if worked and self._plan.splits is not None and not graph.holds_rows():
+        follows = self._plan.splits is not None or self._suspects is not None
+        if worked and follows and not graph.holds_rows():
             self.feed.passed()
         snapshot = graph.take_snapshot()
         if snapshot is not None:
@@ -321,6 +364,18 @@ class RegionRun:
             self._progressed = True  # there is nothing to take in
             return True
         return worked or self.feed.waits
+
+    def _feed(self, graph: RegionGraph) -> None:
+        """Give the graph its next rows, or set a row aside that fails."""
+        suspects = self._suspects
+        if suspects is None or not suspects.found:
+            graph.feed(self.feed.next_rows())
+        elif not graph.holds_rows():
+            if (bad := self.feed.next_bad()) is None:
+                graph.feed(self.feed.next_rows())
+            else:
+                self._reject(*bad)
+                self._suspects = suspects
 
     @property
     def _finishing(self) -> bool:
@@ -431,6 +486,8 @@ class RegionRun:
         for event in events:
             self.feed.owe_event(event)
         graph.restore(seen)
+        if seen:
+            self._suspects = None  # such rows may be the ones that fail
         self._graph = graph
 
     def _behind_watermark(self) -> Iterable[str]:

@@ -1,0 +1,42 @@
+"""Finds the rows at which a region fails, if its operators process each row by itself (R9)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from typing import Final
+
+#: Runs of a region in one attempt that may fail. A row that fails among 16,384 takes 15 of them:
+#: each one halves the rows in question.
+RUNS_MAX: Final = 48
+
+
+class Suspects:
+    """Rows of an attempt by their numbers, from 0: those that fail, and where batches have to end.
+
+    Each time a batch of several rows fails, its halves are given one by one in the next run. A row
+    that fails alone is left out of all later runs.
+    """
+
+    def __init__(self) -> None:
+        self._runs = 0
+        self._cuts: list[int] = []
+        self.bad: dict[int, str] = {}
+
+    @property
+    def found(self) -> bool:
+        """True if a batch has failed: batches are given one at a time from then on."""
+        return self._runs > 0
+
+    def failed(self, begin: int, end: int, reason: str) -> bool:
+        """Note that these rows failed; False if there were too many runs."""
+        self._runs += 1
+        if end - begin == 1:
+            self.bad[begin] = reason
+        for cut in (begin, (begin + end) // 2, end):
+            insort(self._cuts, cut)
+        return self._runs < RUNS_MAX
+
+    def room(self, begin: int) -> int | None:
+        """Return how many rows from `begin` may be given together; None: any number."""
+        place = bisect_right(self._cuts, begin)
+        return self._cuts[place] - begin if place < len(self._cuts) else None
