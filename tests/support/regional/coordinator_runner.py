@@ -82,6 +82,8 @@ class HostileRunner:
             # The task may die before it sends what is in its file.
             if partition not in lost or world.chance(0.5):
                 yield from self.note_together(group)
+            else:  # nobody hears of its segments
+                world.leaked |= {ref for answer in group for ref in segments_of(answer.event)}
         world.may_crash()
         if lost:
             told.tasks_failed = order.lost is None
