@@ -317,18 +317,26 @@ def test_going_back_takes_a_retirement_back_with_its_rows(
     assert sorted(seen) == list(range(1, 11))
 
 
-def test_all_data_ends_and_a_savepoint_is_written_without_what_was_retired(
-    tmp_path: Path, clock: QuickClock, hooks: Hooks
-) -> None:
-    class Ends(Farewell):
-        def on_end_of_data(self) -> None:
-            self.hooks.seen.append(("flushed", self.region, 0))
+class Ending(Farewell):
+    """Says that its region flushes."""
 
-    batches = batches_without("r01", ENOUGH)
-    with pipeline(tmp_path, Ends(hooks)) as query:
-        go_on(query, clock, batches)
+    def on_end_of_data(self) -> None:
+        self.hooks.seen.append(("flushed", self.region, 0))
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_retired_region_does_not_flush_after_a_restart_and_in_a_savepoint(
+    tmp_path: Path, clock: QuickClock, hooks: Hooks, saved: bool
+) -> None:
+    options: dict[str, Any] = {}
+    with pipeline(tmp_path, Ending(hooks)) as query:
+        go_on(query, clock, batches_without("r01", ENOUGH))
         assert known(query) == REGIONS  # with its last rows
-    with pipeline(tmp_path, Ends(hooks)) as query:
+        if saved:
+            query.stop_with_savepoint(tmp_path / "saved")
+            options["restore"] = hf.restore(tmp_path / "saved")
+    folder = tmp_path / "again" if saved else tmp_path
+    with pipeline(folder, Ending(hooks), **options) as query:
         query.end_of_data()
         assert known(query) == rest("r01")
     assert sorted(hooks.happened("flushed")) == rest("r01")

@@ -76,15 +76,11 @@ class IdleTime:
         return {IDLE_PROPERTY: json.dumps({"version": VERSION, "ms": self.ms, "marks": marks})}
 
 
-def without_retired(
-    metadata: CheckpointMetadata, entries: Mapping[str, RegionEntry]
-) -> Mapping[str, RegionEntry]:
+def without_retired(entries: Mapping[str, RegionEntry]) -> Mapping[str, RegionEntry]:
     """Return the regions of a checkpoint that go on.
 
     A region that put out rows when it was retired is in that checkpoint with these rows alone.
     """
-    if IDLE_PROPERTY not in metadata.properties:
-        return entries
     return {region: entry for region, entry in entries.items() if not is_retired(entry)}
 
 

@@ -128,7 +128,7 @@ class CheckpointCoordinator:
         self._given_up: tuple[int, ...] = ()
         for id, metadata in sorted(known.items()):
             if restored is not None and id <= restored.id:
-                self._base = without_retired(metadata, metadata.regions)
+                self._base = without_retired(metadata.regions)
                 self._retention.add(metadata, self._base)
             else:
                 self._given_up += (id,)
@@ -490,7 +490,7 @@ class CheckpointCoordinator:
         }
         self.latest, self.entries, self._base = metadata, entries, entries
         if attempt.retiring:
-            self._base = without_retired(metadata, entries)
+            self._base = without_retired(entries)
         self.history.append(HistoryRecord.of(attempt, outcome))
         healthy = frozenset(attempt.regions.keys() - failed)
         if self._options.quarantines:

@@ -229,7 +229,7 @@ class PipelineDriver:
         """
         with self.turn("end_of_data()"):
             self._attempts.require_intact()
-            known = without_retired(self.latest, self.latest.regions)
+            known = without_retired(self.latest.regions)
             running = known.keys() - self._attempts.machine.resting
             if len(finished_regions(self.latest)) < len(running):
                 self._attempts.until_done(self.latest.batch_id, "final", None, end_of_data=True)
