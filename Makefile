@@ -129,8 +129,8 @@ models:  ## the models of the protocols with larger bounds than in every run
 	cargo test --release -p holdfast-sim --locked --test commits --test isolation --test moves -- --ignored --nocapture
 
 .PHONY: faults
-faults: $(VENV)/installed  ## what each provider does with damaged files of its checkpoint: the tables of docs/faults.md
-	PYTHONPATH=tests $(BIN)/python -m support.spark.fault_report
+faults: $(VENV)/installed  ## what each provider does under the same faults: the tables of docs/faults.md (FAULTS_ARGS=... are passed on)
+	PYTHONPATH=tests:examples $(BIN)/python -m support.spark.fault_report $(FAULTS_ARGS)
 
 .PHONY: soak
 soak: soak-stores soak-regional  ## both soaks, one after the other

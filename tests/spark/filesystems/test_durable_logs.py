@@ -8,6 +8,7 @@ taken, other rows come under the number of that batch, which a sink that knows i
 from __future__ import annotations
 
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -255,6 +256,15 @@ def test_what_is_written_anew_has_checksums_of_its_own(files: Files, folder: Pat
     files.write("0", b"the third")
     assert files.read("0") == b"the third"
     assert sorted(os.listdir(folder)) == [".0.crc", "0"]
+
+
+def test_an_error_says_why_a_file_cannot_be_created(files: Files, folder: Path) -> None:
+    folder.rmdir()
+    folder.write_text("in the way")
+    with pytest.raises(Py4JJavaError) as raised:
+        files.begin("0", b"some")
+    said = raised.value.java_exception.getMessage()
+    assert re.fullmatch(r"Cannot create file:.*/sources/0/0: .*: Not a directory", said), said
 
 
 def test_nobody_may_read_more_than_hadoop_is_told_to_let(files: Files, folder: Path) -> None:

@@ -1,33 +1,47 @@
-"""The fault report: its tables are those of its results, and Holdfast's rows are never wrong."""
+"""The fault report: its tables are those of its results, and it finds faults that tests plant."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from support import environment, program
 from support.markdown import with_tables
-from support.spark.fault_report import DOCUMENT, FOUND, TITLES, cell, of_logs, of_state
+from support.spark.fault_queries import Rows, aggregated, feed, joined
+from support.spark.fault_report import DOCUMENT, FOUND, PARTS, TITLES, cell, tables
 from support.spark.file_faults import LOGS
+from support.spark.process_faults import (
+    ENDED,
+    Application,
+    Control,
+    Tried,
+    power_cut,
+    wrong_rows,
+)
 
 
 def test_the_tables_are_made_of_the_results() -> None:
     found = json.loads(FOUND.read_text())
-    assert {one["provider"] for one in found} == TITLES.keys()
+    assert {(one["part"], one["provider"]) for one in found} == {
+        (part, provider) for part in PARTS for provider in TITLES
+    }
     text = DOCUMENT.read_text()
-    assert with_tables(text, {"state": of_state(found), "logs": of_logs(found)}) == text
+    assert with_tables(text, tables(found)) == text
 
 
-def test_no_fault_in_a_file_of_state_gave_holdfast_wrong_rows() -> None:
+def test_no_fault_but_those_of_sparks_own_files_gave_holdfast_wrong_rows() -> None:
     found = json.loads(FOUND.read_text())
     of_holdfast = [one for one in found if one["provider"] == "holdfast"]
     assert of_holdfast
     for one in of_holdfast:
-        assert one["kind"] in LOGS or one["outcome"] in ("right", "error"), one
+        assert one["kind"] in LOGS or one["outcome"] not in ("wrong", "hangs"), one
 
 
 def test_a_cell_has_the_worst_first() -> None:
@@ -35,6 +49,112 @@ def test_a_cell_has_the_worst_first() -> None:
     assert cell([{"outcome": outcome} for outcome in outcomes]) == (
         "**wrong rows** 1, error 1, goes on 2"
     )
+
+
+def with_input(number: int) -> Rows:
+    """The rows of a batch with one input."""
+    return aggregated((number,), (number + 1,))
+
+
+@pytest.fixture
+def says(tmp_path: Path) -> Callable[..., str]:
+    """What is wrong with a sink that has batches with these rows, of three inputs."""
+
+    def wrong(*batches: Rows, complete: bool = True) -> str:
+        for number, rows in enumerate(batches):
+            (tmp_path / f"{number}.json").write_text(json.dumps(rows))
+        return wrong_rows(tmp_path, "aggregation", 3, complete=complete)
+
+    return wrong
+
+
+def test_a_batch_may_have_several_inputs(says: Callable[..., str]) -> None:
+    assert says(with_input(0), aggregated((1,), (3,))) == ""
+
+
+def test_a_batch_may_have_an_input_of_one_source_alone(tmp_path: Path) -> None:
+    taken = [(0, 0), (1, 0), (1, 1), (3, 3)]
+    for number, (before, after) in enumerate(pairwise(taken)):
+        (tmp_path / f"{number}.json").write_text(json.dumps(joined(before, after)))
+    assert wrong_rows(tmp_path, "join", 3, complete=True) == ""
+    assert wrong_rows(tmp_path, "join", 4, complete=True) == "input 3 is in no batch"
+
+
+def test_an_input_that_is_not_counted_is_found(says: Callable[..., str]) -> None:
+    assert says(with_input(0), with_input(0), with_input(2)) == "batch 1"
+
+
+def test_an_input_that_is_counted_twice_is_found(says: Callable[..., str]) -> None:
+    twice = [(key, 2 * n, 2 * total) for key, n, total in with_input(0)]
+    assert says(twice, with_input(1), with_input(2)) == "batch 0"
+
+
+def test_a_query_that_has_ended_has_all_inputs(says: Callable[..., str]) -> None:
+    assert says(with_input(0), complete=False) == ""
+    assert says(with_input(0)) == "input 1 is in no batch"
+
+
+def test_a_batch_that_is_missing_is_found(says: Callable[..., str], tmp_path: Path) -> None:
+    says(*map(with_input, range(3)))
+    (tmp_path / "1.json").unlink()
+    assert wrong_rows(tmp_path, "aggregation", 3, complete=True) == "no batch 1"
+
+
+def test_other_rows_under_a_number_are_found(says: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "1.other").write_text("[]")
+    assert says(with_input(0)) == "batch 1 had other rows when it was repeated"
+
+
+def test_a_power_cut_leaves_what_was_synced(tmp_path: Path) -> None:
+    original, before, noted = (tmp_path / name for name in ("original", "before", "noted"))
+    folder = original / "checkpoint" / "state"
+    folder.mkdir(parents=True)
+    (folder / "old").write_text("old")
+    shutil.copytree(original, before)
+    (folder / "old").write_text("old and new")
+    for name in ("synced", "named", "nameless"):
+        (folder / name).write_text("content")
+    noted.write_text(
+        f"sync 5 {folder}/old\n"
+        f"sync 7 {folder}/synced\n"
+        f"sync 4 {folder}/.staged\n"
+        f"name 7 {folder}/named {folder}/.staged\n"
+        f"has 7 {folder}/synced\n"
+        f"has 7 {folder}/named\n"
+        f"sync 0 {folder}\n"
+        f"has 7 {folder}/nameless\n"
+    )
+    left = {}
+    for names in (False, True):
+        world = Path(shutil.copytree(original, tmp_path / f"{names}"))
+        power_cut(world, original, before, noted, names=names)
+        left[names] = {path.name: path.read_text() for path in world.rglob("*") if path.is_file()}
+    kept = {"old": "old a", "synced": "content", "named": "cont"}
+    assert left == {False: kept | {"nameless": ""}, True: kept}
+
+
+@pytest.mark.spark
+def test_a_power_cut_loses_nothing_of_holdfast_and_without_its_syncs_is_noticed(
+    tmp_path: Path,
+) -> None:
+    control = Control.made(tmp_path / "control")
+    inputs, world, before = (tmp_path / name for name in ("inputs", "world", "before"))
+    before.mkdir()
+    world.mkdir()
+    feed(inputs, 0)
+    preload = ("--preload", control.libraries)
+    with Application("holdfast", tmp_path / "job", *preload, more=control.environment()) as job:
+        job.begin("aggregation", inputs, world)
+        assert job.answer() == ENDED
+        feed(inputs, 1)
+        outcomes = []
+        for name in ("noted.txt", "no-syncs.txt"):
+            copy = Path(shutil.copytree(world, tmp_path / f"after-{name}"))
+            power_cut(copy, world, before, control.folder / name, names=False)
+            job.begin("aggregation", inputs, copy)
+            found = Tried("power cut", "", copy).found("aggregation", job.answer(), 2)
+            outcomes.append(found["outcome"])
+    assert outcomes == ["right", "error"]
 
 
 @pytest.mark.spark

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from support.spark.processors import Totals
 from support.spark.queries import source, write_batch
 
 Rows = list[tuple[Any, ...]]
+#: How many inputs of each source batches have taken in.
+Taken = tuple[int, ...]
 
 KEYS, EACH = 200, 300
 
@@ -47,35 +49,33 @@ def transform_with_state(spark: SparkSession, folder: Path) -> DataFrame:
     )
 
 
-def aggregated(batch: int) -> Rows:
-    """The rows of `aggregation` in a batch."""
-    seen = [row for number in range(batch + 1) for row in rows_of(number)]
+def aggregated(before: Taken, after: Taken) -> Rows:
+    """The rows of `aggregation` in a batch: the keys of its new inputs."""
+    seen, new = _inputs(0, after[0]), _inputs(before[0], after[0])
     count, total = Counter(row["key"] for row in seen), _totals(seen)
-    return [(key, count[key], total[key]) for key in {row["key"] for row in rows_of(batch)}]
+    return [(key, count[key], total[key]) for key in {row["key"] for row in new}]
 
 
-def joined(batch: int) -> Rows:
+def joined(before: Taken, after: Taken) -> Rows:
     """The rows of `join` in a batch: pairs with a new row on some side."""
-    right = [[row for row in rows_of(number) if row["value"] < 9] for number in range(batch + 1)]
     pairs = []
-    for number in range(batch + 1):
-        for other in range(batch + 1):
-            if batch in (number, other):
-                by_key: dict[str, list[int]] = {}
-                for row in right[other]:
-                    by_key.setdefault(row["key"], []).append(row["value"])
+    right = [
+        _by_key(row for row in rows_of(other) if row["value"] < 9) for other in range(after[1])
+    ]
+    for number in range(after[0]):
+        for other in range(after[1]):
+            if number >= before[0] or other >= before[1]:
                 for row in rows_of(number):
-                    values = by_key.get(row["key"], [])
+                    values = right[other].get(row["key"], [])
                     pairs += [(row["key"], row["value"], value) for value in values]
     return pairs
 
 
-def transformed(batch: int) -> Rows:
-    """The rows of `transform_with_state` in a batch."""
-    before = [row for number in range(batch) for row in rows_of(number)]
-    known, total = {row["key"] for row in before}, _totals([*before, *rows_of(batch)])
-    keys = {row["key"] for row in rows_of(batch)}
-    return [(key, total[key], key in known) for key in keys]
+def transformed(before: Taken, after: Taken) -> Rows:
+    """The rows of `transform_with_state` in a batch: the keys of its new inputs."""
+    known = {row["key"] for row in _inputs(0, before[0])}
+    total, new = _totals(_inputs(0, after[0])), _inputs(before[0], after[0])
+    return [(key, total[key], key in known) for key in {row["key"] for row in new}]
 
 
 def feed(folder: Path, batch: int) -> None:
@@ -86,6 +86,17 @@ def feed(folder: Path, batch: int) -> None:
     write_batch(folder / "right", batch, [row for row in rows_of(batch) if row["value"] < 9])
 
 
+def _inputs(first: int, end: int) -> list[dict[str, Any]]:
+    return [row for number in range(first, end) for row in rows_of(number)]
+
+
+def _by_key(rows: Iterable[dict[str, Any]]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for row in rows:
+        found.setdefault(row["key"], []).append(row["value"])
+    return found
+
+
 def _totals(rows: list[dict[str, Any]]) -> Counter[str]:
     total: Counter[str] = Counter()
     for row in rows:
@@ -93,9 +104,12 @@ def _totals(rows: list[dict[str, Any]]) -> Counter[str]:
     return total
 
 
-#: Query, output mode and expected rows of a batch, by name.
-QUERIES: dict[str, tuple[Callable[[SparkSession, Path], DataFrame], str, Callable[[int], Rows]]] = {
-    "aggregation": (aggregation, "update", aggregated),
-    "join": (join, "append", joined),
-    "transformWithState": (transform_with_state, "update", transformed),
+Query = Callable[[SparkSession, Path], DataFrame]
+Expected = Callable[[Taken, Taken], Rows]
+
+#: Query, output mode, number of sources, and expected rows of a batch, by name.
+QUERIES: dict[str, tuple[Query, str, int, Expected]] = {
+    "aggregation": (aggregation, "update", 1, aggregated),
+    "join": (join, "append", 2, joined),
+    "transformWithState": (transform_with_state, "update", 1, transformed),
 }

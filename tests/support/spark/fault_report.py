@@ -1,7 +1,8 @@
 """Every provider under the same faults: the tables of docs/faults.md.
 
-``python -m support.spark.fault_report`` runs the query on each provider, with each fault, and
-writes what it found to ``tests/spark/faults.json``. ``--tables`` only makes the tables again.
+``python -m support.spark.fault_report`` runs the query on each provider, with each fault. After
+each query it writes what it found to ``tests/spark/faults.json``. ``--part``, ``--provider`` and
+``--query`` choose some of them, and ``--tables`` only makes the tables again.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from support import TESTS, environment, program
+from support import TESTS, environment
 from support.markdown import table, with_tables
-from support.spark.fault_report_job import REPORTED
-from support.spark.file_faults import FAULTS, KINDS, LOGS
+from support.spark.class_archive import archive, ensure, quick_start
+from support.spark.fault_queries import QUERIES
+from support.spark.fault_report_job import REPORTED, runs
+from support.spark.file_faults import KINDS, LOGS
 
 FOUND = TESTS / "spark" / "faults.json"
 DOCUMENT = TESTS.parent / "docs" / "faults.md"
@@ -31,41 +34,44 @@ TITLES = {
     "rocksdb-changelog": "RocksDB with changelog",
     "holdfast": "Holdfast",
 }
+#: Programs of the parts of the report, and their queries.
+PARTS = {
+    "files": (["fault_report_job"], list(QUERIES)),
+    "files on S3": (["fault_report_job", "--s3"], ["aggregation"]),
+    "processes": (["process_faults"], list(QUERIES)),
+}
 #: What became of a query, as the document says it; the worst first.
 SAID = {
     "wrong": "**wrong rows**",
     "hangs": "hangs",
     "error": "error",
+    "restart": "stops",
+    "refused": "one stops",
     "right": "goes on",
 }
-#: Seconds for all faults on one provider.
+#: Seconds for one part, provider and query.
 TIMEOUT_S = 3600
 
 Found = Sequence[dict[str, Any]]
 
 
-def run(providers: Sequence[str]) -> list[dict[str, Any]]:
-    """Run the query under all faults, on one provider after the other."""
-    found: list[dict[str, Any]] = []
+def run(part: str, provider: str, query: str) -> list[dict[str, Any]]:
+    """Run a query under the faults of a part on a provider."""
     with tempfile.TemporaryDirectory(prefix="faults-", ignore_cleanup_errors=True) as folder:
-        for provider in providers:
-            print(f"{TITLES[provider]} ...", flush=True)
-            results, log = Path(folder, "results.jsonl"), Path(folder, "log")
-            job = [sys.executable, program("spark/fault_report_job.py"), provider]
-            with log.open("w") as out:
-                done = subprocess.run(
-                    [*job, str(Path(folder, provider)), str(results)],
-                    env=environment(),
-                    stdout=out,
-                    stderr=out,
-                    timeout=TIMEOUT_S,
-                )
-            if done.returncode:
-                raise SystemExit(log.read_text()[-4000:])
-            of_provider = [json.loads(line) for line in results.read_text().splitlines()]
-            print(f"  {dict(Counter(one['outcome'] for one in of_provider))}", flush=True)
-            found += of_provider
-    return found
+        results, log = Path(folder, "results.jsonl"), Path(folder, "log")
+        name, *options = PARTS[part][0]
+        job = [sys.executable, "-m", f"support.spark.{name}", provider]
+        with log.open("w") as out:
+            done = subprocess.run(
+                [*job, str(Path(folder, "run")), str(results), *options, f"--query={query}"],
+                env=environment(quick_start(archive())),
+                stdout=out,
+                stderr=out,
+                timeout=TIMEOUT_S,
+            )
+        if done.returncode:
+            raise SystemExit(log.read_text()[-4000:])
+        return [{"part": part, **json.loads(line)} for line in results.read_text().splitlines()]
 
 
 def cell(found: Found) -> str:
@@ -77,45 +83,87 @@ def cell(found: Found) -> str:
     return ", ".join(said)
 
 
-def of_state(found: Found) -> Iterator[str]:
-    """Files of state, by provider and fault."""
-    rows = []
-    for provider, title in TITLES.items():
-        for kind in KINDS:
-            chosen = [one for one in found if (one["provider"], one["kind"]) == (provider, kind)]
-            if chosen and kind not in LOGS:
-                of = [[one for one in chosen if one["fault"] == fault] for fault in FAULTS]
-                name = kind.rpartition(": ")[2]
-                rows.append([title, f"`.{name}`" if ": " in kind else name, *map(cell, of)])
-    yield from table(["provider", "file", *FAULTS], rows)
+def chosen(found: Found, **values: str) -> Found:
+    """Return the runs with these values."""
+    return [one for one in found if values.items() <= one.items()]
 
 
-def of_logs(found: Found) -> Iterator[str]:
-    """Spark's own logs, by provider and fault."""
+def of_files(found: Found, part: str, kinds: Iterable[str]) -> Iterator[str]:
+    """The table of a part with faults of files: a line for each kind and provider."""
+    of_part = chosen(found, part=part)
+    faults = list(dict.fromkeys(one["fault"] for one in of_part))
     rows = []
-    for kind in LOGS:
+    for kind in kinds:
         for provider, title in TITLES.items():
-            chosen = [one for one in found if (one["provider"], one["kind"]) == (provider, kind)]
-            of = [[one for one in chosen if one["fault"] == fault] for fault in FAULTS]
-            rows.append([kind, title, *map(cell, of)])
-    yield from table(["file", "provider", *FAULTS], rows)
+            of_kind = chosen(of_part, kind=kind, provider=provider)
+            name = kind.rpartition(": ")[2]
+            cells = [cell(chosen(of_kind, fault=fault)) for fault in faults]
+            if of_kind:
+                rows.append([f"`.{name}`" if ": " in kind else name, title, *cells])
+    yield from table(["file", "provider", *faults], rows)
+
+
+def of_processes(found: Found, *, power: bool) -> Iterator[str]:
+    """The table of power cuts, or that of the other faults of processes."""
+    of_part = [
+        one
+        for one in chosen(found, part="processes")
+        if one["kind"].startswith("power cut") == power
+    ]
+    rows = []
+    for kind in dict.fromkeys(one["kind"] for one in of_part):
+        of_kind = chosen(of_part, kind=kind)
+        faults = dict.fromkeys(one["fault"] for one in of_kind)
+        for fault in faults:
+            cells = [cell(chosen(of_kind, fault=fault, provider=provider)) for provider in TITLES]
+            rows.append([kind, fault, *cells])
+    yield from table(["fault", "when", *TITLES.values()], rows)
+
+
+def tables(found: Found) -> dict[str, Iterator[str]]:
+    """Return the tables of the document by their names."""
+    state = [kind for kind in KINDS if kind not in LOGS]
+    return {
+        "state": of_files(found, "files", state),
+        "logs": of_files(found, "files", LOGS),
+        "s3": of_files(found, "files on S3", KINDS),
+        "processes": of_processes(found, power=False),
+        "power": of_processes(found, power=True),
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tables", action="store_true", help="only make the tables again")
+    parser.add_argument("--part", action="append", choices=PARTS)
     parser.add_argument("--provider", action="append", choices=REPORTED)
+    parser.add_argument("--query", action="append", choices=QUERIES)
     args = parser.parse_args(arguments)
     if not args.tables:
-        chosen = args.provider or list(REPORTED)
-        kept = json.loads(FOUND.read_text()) if FOUND.exists() else []
-        kept = [one for one in kept if one["provider"] not in chosen]
-        found = sorted([*kept, *run(chosen)], key=lambda one: list(REPORTED).index(one["provider"]))
-        lines = ",\n".join(json.dumps(one) for one in found)
-        FOUND.write_text(f"[\n{lines}\n]\n")
+        ensure(archive())
+    for part in [] if args.tables else args.part or PARTS:
+        for provider in args.provider or REPORTED:
+            for query in PARTS[part][1]:
+                if runs(query, provider) and query in (args.query or QUERIES):
+                    print(f"{part}: {query} on {TITLES[provider]} ...", flush=True)
+                    new = run(part, provider, query)
+                    print(f"  {dict(Counter(one['outcome'] for one in new))}", flush=True)
+                    write(new)
     found = json.loads(FOUND.read_text())
-    tables = {"state": of_state(found), "logs": of_logs(found)}
-    DOCUMENT.write_text(with_tables(DOCUMENT.read_text(), tables))
+    DOCUMENT.write_text(with_tables(DOCUMENT.read_text(), tables(found)))
+
+
+def write(new: Found) -> None:
+    """Put what was found in the place of what is known."""
+
+    def place(one: dict[str, Any]) -> tuple[int, int, int]:
+        part, provider, query = one["part"], one["provider"], one["query"]
+        return [*PARTS].index(part), [*REPORTED].index(provider), [*QUERIES].index(query)
+
+    replaced = {place(one) for one in new}
+    known = [one for one in json.loads(FOUND.read_text()) if place(one) not in replaced]
+    lines = ",\n".join(json.dumps(one) for one in sorted([*known, *new], key=place))
+    FOUND.write_text(f"[\n{lines}\n]\n")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Damages checkpoints of one provider in many ways, and says what became of the query.
 
-``fault_report_job.py PROVIDER FOLDER RESULTS [--only KIND] [--set KEY=VALUE]``. A query runs some
-batches and stops. For each fault, a copy of its checkpoint gets the fault, and the query goes on
-from there with one more batch. RESULTS gets a line of JSON for each fault.
+``fault_report_job.py PROVIDER FOLDER RESULTS [--s3] [--only KIND] [--set KEY=VALUE]``. A query runs
+some batches and stops. For each fault, a copy of its checkpoint gets the fault, and the query goes
+on from there with one more batch. RESULTS gets a line of JSON for each fault.
 """
 
 from __future__ import annotations
@@ -13,15 +13,21 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
 import holdfast
-from support.spark.fault_queries import QUERIES, feed
-from support.spark.file_faults import FAULTS, LOGS, files_by_kind, sums_of
+from support.spark.fault_queries import QUERIES, Rows, feed
+from support.spark.file_faults import FAULTS, LOGS, Changes, files_by_kind, sums_of
+from support.spark.java_side import compiled
+from support.spark.object_stores import S3Server
+from support.spark.old_s3 import OldS3
 from support.spark.queries import PROVIDERS, STATE, builder, canonical, configured
 
 #: Providers of the report, with settings.
@@ -32,39 +38,62 @@ REPORTED = {
         "rocksdb",
         {STATE + "rocksdb.changelogCheckpointing.enabled": "true"},
     ),
-    # Files with one segment each, so that a fault hits one that a restart reads.
-    "holdfast": ("holdfast", {STATE + "holdfast.maxFileBytes": "1"}),
+    "holdfast": ("holdfast", {}),
 }
 BATCHES: Final = 6
 #: Seconds after which a query that neither ends nor fails is given up.
 PATIENCE_S: Final = 60
 
 
-class Reported:
-    """The query of one name on one provider, in a folder with its input and its checkpoints."""
+@dataclass(frozen=True)
+class Disk:
+    """Where checkpoints are: as files, and for Spark."""
 
-    def __init__(self, spark: SparkSession, name: str, folder: Path) -> None:
+    folder: Path
+    uri: str
+    #: What Spark reaches it by, if it is an object store.
+    server: OldS3 | None = None
+
+    def location(self, checkpoint: Path) -> str:
+        return f"{self.uri}/{checkpoint.relative_to(self.folder)}"
+
+    def faults(self) -> dict[str, Changes]:
+        """Return the faults of files by their names."""
+        if self.server is None:
+            return FAULTS
+        late = self.server.late
+
+        def not_listed(file: Path) -> Iterator[Callable[[Path], None]]:
+            yield lambda path: late.add(path.relative_to(self.folder).as_posix())
+
+        return {**FAULTS, "not in listings yet": not_listed}
+
+
+class Reported:
+    """The query of one name on one provider, in a folder with its input, and its checkpoints."""
+
+    def __init__(self, spark: SparkSession, name: str, folder: Path, disk: Disk) -> None:
         self.spark = spark
         self.name = name
-        self.query, self.mode, self.expected = QUERIES[name]
+        self.query, self.mode, self.sources, self.expected = QUERIES[name]
         self.folder = folder
+        self.disk = disk
+        self.checkpoint = disk.folder / name / "checkpoint"
         self.copies = 0
 
-    def begin(self) -> Path:
-        """Run the query to the batch before the last one; return its checkpoint."""
-        checkpoint = self.folder / "checkpoint"
+    def begin(self) -> None:
+        """Run the query to the batch before the last one."""
         for batch in range(BATCHES):
             feed(self.folder, batch)
-        outcome, why = self.run(checkpoint)
+        outcome, why = self.run(self.checkpoint)
         assert outcome == "right", (self.name, outcome, why)
         feed(self.folder, BATCHES)
-        return checkpoint
 
-    def copy_of(self, checkpoint: Path) -> Path:
-        """Return a copy of a checkpoint, under a path that no state store has seen."""
+    def copy(self) -> Path:
+        """Return a copy of the checkpoint, under a path that no state store has seen."""
         self.copies += 1
-        copy = self.folder / f"copy-{self.copies}"
-        shutil.copytree(checkpoint, copy, copy_function=shutil.copy2)
+        copy = self.checkpoint.with_name(f"copy-{self.copies}")
+        shutil.copytree(self.checkpoint, copy, copy_function=shutil.copy2)
         return copy
 
     def run(self, checkpoint: Path) -> tuple[str, str]:
@@ -73,14 +102,14 @@ class Reported:
 
         def keep(rows: Any, batch: int) -> None:
             batches[batch] = canonical(rows.collect())
-            if checkpoint == self.folder / "checkpoint":
+            if checkpoint == self.checkpoint:
                 time.sleep(0.5)  # for maintenance
 
         try:
             query = (
                 self.query(self.spark, self.folder)
                 .writeStream.outputMode(self.mode)
-                .option("checkpointLocation", str(checkpoint))
+                .option("checkpointLocation", self.disk.location(checkpoint))
                 .trigger(availableNow=True)
                 .foreachBatch(keep)
                 .start()
@@ -91,25 +120,34 @@ class Reported:
             finally:
                 query.stop()
         except Exception as error:
-            return "error", _first_line(error).replace(f"{self.folder}/", "")
+            said = first_line(error)
+            for place in (self.disk.folder, self.disk.uri):
+                said = said.replace(f"{place}/{self.name}/", "")
+            return "error", said
         last = max(len(list((self.folder / "in").glob("*.parquet"))) - 1, 0)
-        wrong = [batch for batch in batches if batches[batch] != canonical(self.expected(batch))]
+        wrong = [batch for batch, rows in batches.items() if rows != self.right(batch)]
         if wrong or last not in batches:
             return "wrong", f"batch {wrong[0]}" if wrong else f"batch {last} did not run"
         return "right", ""
 
+    def right(self, batch: int) -> Rows:
+        """Return the rows of a batch: each has one input of each source."""
+        before, after = (batch,) * self.sources, (batch + 1,) * self.sources
+        return canonical(self.expected(before, after))
+
 
 def results(reported: Reported, only: str | None) -> Iterator[dict[str, Any]]:
-    """Try every fault on every kind of file."""
-    checkpoint = reported.begin()
-    assert reported.run(reported.copy_of(checkpoint)) == ("right", ""), "without a fault"
-    for kind, files in files_by_kind(checkpoint).items():
+    """Try every fault on every kind of file; on an object store a fault has one change."""
+    reported.begin()
+    at_most = 1 if reported.disk.server else None
+    assert reported.run(reported.copy()) == ("right", ""), "without a fault"
+    for kind, files in files_by_kind(reported.checkpoint).items():
         if only not in (None, kind) or (kind in LOGS and reported.name != "aggregation"):
             continue
-        for fault, changes in FAULTS.items():
+        for fault, changes in reported.disk.faults().items():
             for file in files:
-                for change in changes(checkpoint / file):
-                    outcome, why = _with(reported, checkpoint, file, change)
+                for change in islice(changes(reported.checkpoint / file), at_most):
+                    outcome, why = _with(reported, file, change)
                     yield {
                         "query": reported.name,
                         "kind": kind,
@@ -120,25 +158,50 @@ def results(reported: Reported, only: str | None) -> Iterator[dict[str, Any]]:
                     }
 
 
-def _with(
-    reported: Reported, checkpoint: Path, file: Path, change: Callable[[Path], None]
-) -> tuple[str, str]:
-    copy = reported.copy_of(checkpoint)
+def _with(reported: Reported, file: Path, change: Callable[[Path], None]) -> tuple[str, str]:
+    copy = reported.copy()
     change(copy / file)
     if not (copy / file).exists():
         sums_of(copy / file).unlink(missing_ok=True)
     try:
         return reported.run(copy)
     finally:
+        if reported.disk.server:
+            reported.disk.server.late.clear()
         # Maintenance of a store may still write there.
         shutil.rmtree(copy, ignore_errors=True)
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """Return the cause that says most, without the frames of the JVM."""
     lines = [line.strip() for line in str(error).splitlines()]
     causes = [line for line in lines if line.startswith("Caused by:")]
-    return (causes[-1] if causes else lines[0].rpartition(" terminated with exception: ")[2])[:300]
+    # Behind the line of Py4J is that of the exception.
+    first = lines[1] if lines[0].startswith("An error occurred while calling") else lines[0]
+    return (causes[-1] if causes else first.rpartition(" terminated with exception: ")[2])[:300]
+
+
+def runs(query: str, provider: str) -> bool:
+    """Whether a provider has what a query needs."""
+    return (query, provider) != ("transformWithState", "default")
+
+
+def session(provider: str, master: str, folder: Path, settings: Sequence[str]) -> SparkSession:
+    """Return a session whose queries have their state with a provider."""
+    name, more = REPORTED[provider]
+    all_settings = [*(f"{key}={value}" for key, value in more.items()), *settings]
+    # So that there are snapshots, and changes behind them.
+    all_settings += [STATE + "maintenanceInterval=100ms", STATE + "minDeltasForSnapshot=4"]
+    # Spark hides secrets in long texts by a regular expression, which takes a large stack.
+    all_settings.append("spark.driver.extraJavaOptions=-Xss8m")
+    configured_builder = configured(builder(master, folder / "warehouse"), all_settings)
+    if name == "holdfast":
+        configured_builder = holdfast.configure(configured_builder)
+    else:
+        configured_builder = configured_builder.config(STATE + "providerClass", PROVIDERS[name])
+    spark = configured_builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
 
 
 def main() -> None:
@@ -146,33 +209,43 @@ def main() -> None:
     parser.add_argument("provider", choices=REPORTED)
     parser.add_argument("folder", type=Path)
     parser.add_argument("results", type=Path)
+    parser.add_argument(
+        "--s3", action="store_true", help="checkpoints on a server of S3's protocol"
+    )
     parser.add_argument("--only", help="one kind of files")
     parser.add_argument("--query", action="append", choices=QUERIES)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     args = parser.parse_args()
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    provider, more = REPORTED[args.provider]
-    settings = [*(f"{key}={value}" for key, value in more.items()), *args.set]
-    # So that there are snapshots, and changes behind them.
-    settings += [STATE + "maintenanceInterval=100ms", STATE + "minDeltasForSnapshot=4"]
-    # Spark hides secrets in long texts by a regular expression, which takes a large stack.
-    settings.append("spark.driver.extraJavaOptions=-Xss8m")
-    session = configured(builder("local[2]", args.folder / "warehouse"), settings)
-    if provider == "holdfast":
-        session = holdfast.configure(session)
-    else:
-        session = session.config(STATE + "providerClass", PROVIDERS[provider])
-    spark = session.getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
-    with args.results.open("w") as out:
-        for name in args.query or QUERIES:
-            if name == "transformWithState" and provider == "hdfs":
-                continue  # Spark refuses it there.
-            folder = args.folder / name
-            for result in results(Reported(spark, name, folder), args.only):
-                out.write(json.dumps({"provider": args.provider, **result}) + "\n")
-                out.flush()
-    spark.stop()
+    # Files of one segment, so that a fault hits one that a restart reads.
+    settings = [STATE + "holdfast.maxFileBytes=1", *args.set]
+    with ExitStack() as ends:
+        disk = Disk(args.folder, f"file://{args.folder}")
+        if args.s3:
+            server = ends.enter_context(closing(_s3_server(args.folder)))
+            reached_by = ends.enter_context(
+                closing(OldS3(server.settings["fs.s3a.endpoint"], has_conditions=True))
+            )
+            store = server.store("bucket")
+            disk = Disk(args.folder / "s3" / "buckets" / "bucket", "s3a://bucket", reached_by)
+            of_store = {**store.settings, "spark.hadoop.fs.s3a.endpoint": reached_by.endpoint}
+            settings += [f"{key}={value}" for key, value in of_store.items()]
+            os.environ |= store.environment
+        spark = session(args.provider, "local[2]", args.folder, settings)
+        ends.callback(spark.stop)
+        out = ends.enter_context(args.results.open("w"))
+        for name in args.query or (["aggregation"] if args.s3 else QUERIES):
+            if runs(name, args.provider):
+                reported = Reported(spark, name, args.folder / name, disk)
+                for result in results(reported, args.only):
+                    print(json.dumps({"provider": args.provider, **result}), file=out, flush=True)
+
+
+def _s3_server(folder: Path) -> S3Server:
+    (folder / "s3").mkdir(parents=True)
+    # Nobody checks signatures: requests change on their way.
+    unsigned = {"s3proxy.authorization": "none"}
+    return S3Server(folder / "s3", compiled("UntilInputEnds"), properties=unsigned)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
+
+from support.spark.state_files import commit_ids, segment_of
 
 #: Kinds of files by the pattern of their path in the checkpoint. The first that matches counts.
 KINDS = {
@@ -65,8 +68,9 @@ def put_back(file: Path) -> Iterator[Callable[[Path], None]]:
         yield lambda path: _copy(path.parent / older[-1].name, path)
 
 
-#: The faults by their names; each gives the changes of a file to try, one after the other.
-FAULTS = {
+#: The changes of a file that a fault gives, to try one after the other.
+Changes = Callable[[Path], Iterator[Callable[[Path], None]]]
+FAULTS: dict[str, Changes] = {
     "a bit is flipped": flips,
     "cut at its half": cut,
     "missing": remove,
@@ -75,9 +79,17 @@ FAULTS = {
 
 
 def files_by_kind(checkpoint: Path) -> dict[str, list[Path]]:
-    """Return the newest files of each kind, as paths in the checkpoint."""
+    """Return the newest files of each kind, as paths in the checkpoint.
+
+    Of Holdfast's files, those that the last commit names come before others: a restart reads them.
+    """
     found: dict[str, list[Path]] = {}
-    for path in sorted(checkpoint.rglob("*"), key=_number, reverse=True):
+    named = _committed(checkpoint)
+
+    def newest_last(path: Path) -> tuple[bool, tuple[int, int, str]]:
+        return path in named, _number(path)
+
+    for path in sorted(checkpoint.rglob("*"), key=newest_last, reverse=True):
         name = path.relative_to(checkpoint).as_posix()
         # Checksums of Hadoop's local file system go with their file.
         if path.is_file() and path.stat().st_size and not path.name.startswith("."):
@@ -85,6 +97,16 @@ def files_by_kind(checkpoint: Path) -> dict[str, list[Path]]:
             if kind is not None and len(found.setdefault(kind, [])) < NEWEST:
                 found[kind].append(path.relative_to(checkpoint))
     return found
+
+
+def _committed(checkpoint: Path) -> set[Path]:
+    """Return the files of Holdfast that the last commit names."""
+    if not (checkpoint / "state" / "holdfast").exists():
+        return set()
+    last = max(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
+    ids = [id_ for operator in commit_ids(checkpoint, last).values() for id_ in chain(*operator)]
+    segments = map(segment_of, ids)
+    return {segment.path(checkpoint) for segment in segments if segment is not None}
 
 
 def _number(path: Path) -> tuple[int, int, str]:

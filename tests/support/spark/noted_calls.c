@@ -2,12 +2,14 @@
  * for each call that succeeded, in the file $NOTED_CALLS:
  *
  *   sync SIZE PATH          fsync or fdatasync of a file of so many bytes, or of a folder
+ *   has SIZE PATH           a file or folder in a folder, when its sync begins
  *   name SIZE PATH FROM     link or rename of a file of so many bytes, which has the name PATH now
  *   folder 0 PATH           mkdir
  *
  * With $NO_LINKS set there are no links, as on FAT and some network file systems.
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -20,13 +22,19 @@
 
 enum { PATH_BYTES = 4096 };
 
-static void note(const char *what, const char *path, const char *from) {
-    const char *noted = getenv("NOTED_CALLS");
+/* The bytes of a file; 0 is those of a folder, and -1 without one. */
+static long long size_of(const char *path) {
     struct stat is;
-    if (noted == NULL || stat(path, &is) != 0)
+    if (stat(path, &is) != 0)
+        return -1;
+    return S_ISDIR(is.st_mode) ? 0 : (long long)is.st_size;
+}
+
+static void note(const char *what, long long size, const char *path, const char *from) {
+    const char *noted = getenv("NOTED_CALLS");
+    if (noted == NULL || size < 0)
         return;
     char line[3 * PATH_BYTES];
-    long long size = S_ISDIR(is.st_mode) ? 0 : (long long)is.st_size;
     int len = snprintf(line, sizeof line, "%s %lld %s%s%s\n", what, size, path,
                        from == NULL ? "" : " ", from == NULL ? "" : from);
     int fd = open(noted, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
@@ -35,17 +43,31 @@ static void note(const char *what, const char *path, const char *from) {
     close(fd);
 }
 
+static void note_names(const char *folder) {
+    DIR *names = opendir(folder);
+    if (names == NULL)
+        return;
+    char path[2 * PATH_BYTES];
+    for (struct dirent *one; (one = readdir(names)) != NULL;) {
+        snprintf(path, sizeof path, "%s/%s", folder, one->d_name);
+        note("has", size_of(path), path, NULL);
+    }
+    closedir(names);
+}
+
 static int synced(const char *how, int fd) {
     int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, how);
-    int done = real(fd);
-    int why = errno;
     char link[64], path[PATH_BYTES];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t len = readlink(link, path, sizeof path - 1);
-    if (done == 0 && len > 0) {
-        path[len] = '\0';
-        note("sync", path, NULL);
-    }
+    path[len < 0 ? 0 : len] = '\0';
+    /* Others may write meanwhile. */
+    long long size = size_of(path);
+    note_names(path);
+    int done = real(fd);
+    int why = errno;
+    if (done == 0)
+        note("sync", size, path, NULL);
     errno = why;
     return done;
 }
@@ -60,7 +82,7 @@ static int give_name(const char *how, const char *from, const char *to) {
     int done = real(from, to);
     int why = errno;
     if (done == 0)
-        note("name", to, from);
+        note("name", size_of(to), to, from);
     errno = why;
     return done;
 }
@@ -80,7 +102,7 @@ int mkdir(const char *path, mode_t mode) {
     int done = real(path, mode);
     int why = errno;
     if (done == 0)
-        note("folder", path, NULL);
+        note("folder", size_of(path), path, NULL);
     errno = why;
     return done;
 }

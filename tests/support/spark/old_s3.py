@@ -1,7 +1,9 @@
-"""Makes of a server of the S3 protocol one that knows no conditional creates, as older ones do."""
+"""Makes of a server of the S3 protocol an older one, without conditional creates, or with listings
+that are late."""
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from http.client import HTTPConnection
@@ -9,20 +11,34 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 #: Of the request, these are about the connection to this server.
-_OWN = {"connection", "expect", "if-none-match"}
+_OWN = {"connection", "expect"}
+_LISTED = re.compile(rb"<Contents>.*?<Key>(.*?)</Key>.*?</Contents>", re.DOTALL)
 
 
 class OldS3:
-    """Passes all requests on to a server, without the header ``If-None-Match``.
+    """Passes all requests on to a server.
 
     Parameters
     ----------
     endpoint
-        URL of the server, which must check no signatures: they cover that header.
+        URL of the server, which must check no signatures: they cover the headers.
+    has_conditions
+        Whether it knows the header ``If-None-Match``.
+
+    Attributes
+    ----------
+    late
+        Keys of objects that are in no listing yet.
     """
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, *, has_conditions: bool = False) -> None:
         address = urlsplit(endpoint).netloc
+        own = _OWN if has_conditions else _OWN | {"if-none-match"}
+        self.late: set[str] = set()
+        late = self.late
+
+        def listed(found: re.Match[bytes]) -> bytes:
+            return b"" if found[1].decode() in late else found[0]
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -30,12 +46,14 @@ class OldS3:
             def _pass_on(self) -> None:
                 length = int(self.headers.get("Content-Length") or 0)
                 headers = {
-                    name: value for name, value in self.headers.items() if name.lower() not in _OWN
+                    name: value for name, value in self.headers.items() if name.lower() not in own
                 }
                 server = HTTPConnection(address, timeout=60)
                 server.request(self.command, self.path, self.rfile.read(length), headers)
                 answer = server.getresponse()
                 body = answer.read()
+                if late and self.command == "GET" and "list-type" in self.path:
+                    body = _LISTED.sub(listed, body)
                 self.send_response(answer.status, answer.reason)
                 for name, value in answer.getheaders():
                     if name.lower() not in ("transfer-encoding", "connection", "content-length"):

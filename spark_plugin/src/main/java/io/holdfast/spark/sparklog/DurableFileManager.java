@@ -36,7 +36,7 @@ public final class DurableFileManager extends SparkFileManager {
     try {
       fileSystem = path.getFileSystem(conf);
     } catch (IOException e) {
-      throw new UncheckedIOException("Cannot reach " + path, e);
+      throw new UncheckedIOException("Cannot reach " + path + ": " + e.getMessage(), e);
     }
     local = "file".equals(fileSystem.getUri().getScheme());
     recent = local ? Optional.empty() : Optional.of(new RecentEntries());
@@ -49,7 +49,7 @@ public final class DurableFileManager extends SparkFileManager {
     try {
       out = create(file, fileSystem.makeQualified(path), overwriteIfPossible);
     } catch (IOException e) {
-      throw new UncheckedIOException("Cannot create " + path, e);
+      throw new UncheckedIOException("Cannot create " + path + ": " + e.getMessage(), e);
     }
     return recent.isPresent() && file.isEntry() ? recent.get().keeping(out, file) : out;
   }
@@ -105,7 +105,7 @@ public final class DurableFileManager extends SparkFileManager {
     try {
       Deletes.delete(fileSystem, List.of(path));
     } catch (IOException e) {
-      throw new UncheckedIOException("Cannot delete " + path, e);
+      throw new UncheckedIOException("Cannot delete " + path + ": " + e.getMessage(), e);
     }
   }
 
@@ -133,7 +133,8 @@ public final class DurableFileManager extends SparkFileManager {
         Path path = fileSystem.makeQualified(folder);
         LocalStorage.makeFolder(LocalStorage.local(path), new LocalModes(conf));
       } catch (IOException e) {
-        throw new UncheckedIOException("Cannot create the folder " + folder, e);
+        String why = "Cannot create the folder " + folder + ": " + e.getMessage();
+        throw new UncheckedIOException(why, e);
       }
     }
   }

@@ -1,0 +1,89 @@
+"""Runs queries of the fault report as its standard input orders, for tests of processes that die.
+
+``process_fault_job.py PROVIDER FOLDER [--master MASTER] [--preload LIBRARIES] [--set KEY=VALUE]``.
+A line of input is JSON: the name of a query, the folder of its input, and a folder with its
+checkpoint and its sink. The query takes in all input. The answer is a line of JSON: whether it
+"ended", or had an "error", and which; or "hangs".
+
+The sink knows a batch by its number: it keeps the first rows, and what differs under that number
+lies beside them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from support.spark.fault_queries import QUERIES
+from support.spark.fault_report_job import REPORTED, first_line, session
+from support.spark.queries import canonical
+
+#: Seconds after which a query that neither ends nor fails is given up.
+PATIENCE_S = 100
+ANSWER = "answer: "
+
+
+def sink(folder: Path) -> Callable[[DataFrame, int], None]:
+    """Return what takes the rows of a batch."""
+    folder.mkdir(exist_ok=True)
+
+    def take(batch: DataFrame, number: int) -> None:
+        text = json.dumps(canonical(batch.collect()))
+        kept = folder / f"{number}.json"
+        if kept.exists() and kept.read_text() != text:
+            kept = folder / f"{number}.other"
+        staged = folder / f".{kept.name}.{os.getpid()}.{threading.get_ident()}"
+        staged.write_text(text)
+        staged.rename(kept)
+
+    return take
+
+
+def run(spark: SparkSession, name: str, inputs: Path, world: Path) -> tuple[str, str]:
+    """Let a query take in what there is; return what became of it, and why."""
+    query, mode, *_ = QUERIES[name]
+    try:
+        started = (
+            query(spark, inputs)
+            .writeStream.outputMode(mode)
+            .option("checkpointLocation", str(world / "checkpoint"))
+            .trigger(availableNow=True)
+            .foreachBatch(sink(world / "sink"))
+            .start()
+        )
+        try:
+            return ("ended" if started.awaitTermination(PATIENCE_S) else "hangs"), ""
+        finally:
+            started.stop()
+    except Exception as error:
+        return "error", first_line(error).replace(f"{world}/", "")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("provider", choices=REPORTED)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--preload", default="", help="libraries that the JVM begins with")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    args = parser.parse_args()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["LD_PRELOAD"] = args.preload
+    spark = session(args.provider, args.master, args.folder, args.set)
+    for line in sys.stdin:
+        order: dict[str, Any] = json.loads(line)
+        answer = run(spark, order["query"], Path(order["inputs"]), Path(order["world"]))
+        print(ANSWER + json.dumps(answer), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,429 @@
+"""Every provider when processes die, stop or meet each other, and when a disk is full or forgets.
+
+A query runs some batches. From copies of its checkpoint and sink it runs two more, with a fault.
+Then it goes on with one more batch, and the rows of all batches in the sink are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any, Final, Self
+
+from harness.process import kill_session
+from support import environment, preloadable, program
+from support.spark.fault_queries import QUERIES, feed
+from support.spark.fault_report_job import REPORTED
+from support.spark.process_fault_job import ANSWER, PATIENCE_S
+from support.spark.queries import canonical
+
+HERE = Path(__file__).parent
+#: Inputs before the fault, with it, and in all.
+BEFORE, WITH, ALL = 5, 7, 8
+CLUSTER = "local-cluster[2,1,1024]"
+#: Changes that a disk takes before it is full.
+ROOM = range(0, 160, 20)
+#: Kills between the writes of state of a batch.
+KILLS: Final = 8
+#: Changes of state before an executor dies.
+COMMITS = (1, 2, 3, 5)
+#: Part of the path of the change before which a driver pauses, and which of these changes.
+PAUSES = {
+    "it plans a batch": ("/offsets/5", 1),
+    "the first write of state": ("/state/", 1),
+    "a later write of state": ("/state/", 4),
+    "it commits the batch": ("/commits/5", 1),
+}
+AT_ONCE: Final = 2
+WAIT_S = 240
+
+#: Power cuts: in which part of a checkpoint, and whether names are lost, too.
+POWER_CUTS = {
+    "power cut: contents": ("", False),
+    "power cut: contents and names": ("", True),
+    "power cut: contents of state": ("state", False),
+    "power cut: contents and names of state": ("state", True),
+}
+
+#: What somebody said: "ended", "error" or "hangs", and why.
+Said = tuple[str, str]
+ENDED: Final = ("ended", "")
+
+
+class Application:
+    """A Spark application that runs queries in order, see ``process_fault_job.py``."""
+
+    def __init__(
+        self, provider: str, folder: Path, *arguments: str, more: Mapping[str, str] | None = None
+    ) -> None:
+        folder.mkdir(parents=True)
+        self._log = (folder / "log").open("w")
+        job = [sys.executable, program("spark/process_fault_job.py"), provider, str(folder)]
+        self._process = subprocess.Popen(
+            [*job, *arguments],
+            cwd=folder,
+            env=environment(more),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            start_new_session=True,
+        )
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        kill_session(self._process.pid)
+        self._process.wait()
+        self._log.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(ANSWER):
+                self._lines.put(line.removeprefix(ANSWER))
+        self._lines.put(None)
+
+    def begin(self, query: str, inputs: Path, world: Path) -> None:
+        """Let a query take in what there is."""
+        assert self._process.stdin is not None
+        order = {"query": query, "inputs": str(inputs), "world": str(world)}
+        print(json.dumps(order), file=self._process.stdin, flush=True)
+
+    def has_answered(self) -> bool:
+        return not self._lines.empty()
+
+    def answer(self) -> Said:
+        """Wait until the query is done."""
+        line = self._lines.get(timeout=PATIENCE_S + WAIT_S)
+        if line is None:
+            raise RuntimeError(f"the application ended: see {self._log.name}")
+        outcome, why = json.loads(line)
+        return outcome, why
+
+
+@dataclass(frozen=True)
+class Control:
+    """What ``watched_changes.c`` is ordered, and where it leaves what it has."""
+
+    folder: Path
+    libraries: str
+
+    @classmethod
+    def made(cls, folder: Path) -> Self:
+        (folder / "images").mkdir(parents=True)
+        sources = [HERE / "watched_changes.c", HERE / "noted_calls.c"]
+        return cls(folder, " ".join(str(preloadable(source, folder)) for source in sources))
+
+    def environment(self) -> dict[str, str]:
+        return {"WATCHED_CHANGES": str(self.folder), "NOTED_CALLS": str(self.folder / "noted.txt")}
+
+    def order(self, action: str, nth: int, part: str, folder: Path) -> None:
+        staged = self.folder / "staged"
+        staged.write_text(f"{action} {nth} {part} {folder}\n")
+        staged.rename(self.folder / "order")
+
+    def end(self) -> bool:
+        """Take the order back; return whether nobody took it."""
+        order = self.folder / "order"
+        if not order.exists():
+            return False
+        order.unlink()
+        return True
+
+    def reached(self) -> int | None:
+        """Return the process that stopped or found a disk full, once."""
+        reached = self.folder / "reached"
+        text = reached.read_text() if reached.exists() else ""
+        if not text.endswith("\n"):
+            return None
+        reached.unlink()
+        return int(text)
+
+
+@dataclass
+class Tried:
+    """A fault, and what came of it."""
+
+    kind: str
+    fault: str
+    world: Path
+    #: Of the applications that met the fault.
+    said: list[Said] = field(default_factory=list)
+    #: Where exactly.
+    place: str = ""
+
+    def found(self, query: str, last: Said, inputs: int) -> dict[str, Any]:
+        """Return the line of the report, after the query was started again."""
+        ended = last[0] == "ended"
+        why = wrong_rows(self.world / "sink", query, inputs, complete=ended)
+        failed = [why for outcome, why in self.said if outcome != "ended"]
+        if why:
+            outcome = "wrong"
+        elif not ended:
+            outcome, why = last
+        elif failed:
+            alone = len(failed) == len(self.said)
+            outcome, why = ("restart" if alone else "refused"), failed[0]
+        else:
+            outcome = "right"
+        line = {"query": query, "kind": self.kind, "fault": self.fault, "file": self.place}
+        noticed = [*failed, *([last[1]] if last[0] == "error" else [])]
+        return {**line, "outcome": outcome, "why": why, "noticed": bool(noticed)}
+
+
+def wrong_rows(sink: Path, query: str, inputs: int, *, complete: bool) -> str:
+    """Say what is wrong with the rows of a sink, if anything is.
+
+    A batch has one input of a source, or several, or none. If the query is not ``complete``, inputs
+    may be missing.
+    """
+    *_, sources, expected = QUERIES[query]
+    others = sorted(path.stem for path in sink.glob("*.other"))
+    if others:
+        return f"batch {others[0]} had other rows when it was repeated"
+    taken = (0,) * sources
+    numbers = sorted(int(path.stem) for path in sink.glob("*.json"))
+    for place, number in enumerate(numbers):
+        rows = canonical([tuple(row) for row in json.loads((sink / f"{number}.json").read_text())])
+        if number != place:
+            return f"no batch {place}"
+        for after in product(*(range(one, inputs + 1) for one in taken)):
+            if after != taken and rows == canonical(expected(taken, after)):
+                break
+        else:
+            return f"batch {number}"
+        taken = after
+    return f"input {min(taken)} is in no batch" if complete and min(taken) < inputs else ""
+
+
+def power_cut(
+    world: Path, original: Path, before: Path, noted: Path, *, part: str = "", names: bool
+) -> None:
+    """Leave in a copy of a world what is on its disk after a power cut.
+
+    Parameters
+    ----------
+    world
+        The copy, which changes.
+    original
+        The folder that it is a copy of.
+    before
+        The same folder some time ago, all of which is on the disk.
+    noted
+        By ``noted_calls.c``, since then.
+    part
+        The folder of the checkpoint that loses something; by default all of it does.
+    names
+        Whether names are lost if their folder was not synced, and not only contents of files.
+    """
+    synced: dict[Path, int] = {}
+    pending: dict[Path, set[Path]] = {}
+    durable: set[Path] = set()
+    for line in noted.read_text().splitlines() if noted.exists() else ():
+        what, size, name, *others = line.split(" ")
+        path = Path(name)
+        if what == "sync":
+            synced[path] = int(size)
+            durable |= pending.pop(path, set())
+        elif what == "has":
+            pending.setdefault(path.parent, set()).add(path)
+        elif what == "name":
+            synced[path] = synced.get(Path(others[0]), 0)
+    durable |= {original / path.relative_to(before) for path in before.rglob("*")}
+    for path in [path for path in (world / "checkpoint" / part).rglob("*") if path.is_file()]:
+        inner = path.relative_to(world)
+        old, at = before / inner, original / inner
+        if old.exists() and old.read_bytes() == path.read_bytes():
+            continue
+        above = [at, *(folder for folder in at.parents if original in folder.parents)]
+        if names and not durable.issuperset(above):
+            path.unlink()
+            continue
+        kept = max(synced.get(at, 0), old.stat().st_size if old.exists() else 0)
+        os.truncate(path, min(kept, path.stat().st_size))
+
+
+class Trial:
+    """A query on one provider, with all faults: copies of its world, and two applications."""
+
+    def __init__(self, provider: str, query: str, folder: Path) -> None:
+        self.provider = provider
+        self.query = query
+        self.folder = folder
+        self.inputs = folder / "inputs"
+        #: Before the fault.
+        self.world = folder / "world"
+        self.world.mkdir(parents=True)
+        self.control = Control.made(folder / "control")
+        self.copies = 0
+
+    def copy(self, world: Path) -> Path:
+        """Return a copy of a world, under a path that no state store has seen."""
+        self.copies += 1
+        copy = self.folder / "copies" / str(self.copies)
+        shutil.copytree(world, copy, symlinks=True)
+        return copy
+
+    def feed(self, first: int, end: int) -> None:
+        for batch in range(first, end):
+            feed(self.inputs, batch)
+
+    def run(self, application: Application, world: Path) -> Said:
+        """Let the query take in what there is."""
+        application.begin(self.query, self.inputs, world)
+        return application.answer()
+
+    def results(self) -> Iterator[dict[str, Any]]:
+        """Try all faults."""
+        preload, more = ("--preload", self.control.libraries), self.control.environment()
+        with (
+            Application(self.provider, self.folder / "a", *preload, more=more) as watched,
+            Application(self.provider, self.folder / "b") as other,
+        ):
+            self.feed(0, BEFORE)
+            said = self.run(other, self.world)
+            assert said == ENDED, said
+            self.feed(BEFORE, WITH)
+            tried = [
+                *self.stopped(watched),
+                *self.paused(watched, other),
+                *self.at_once(watched, other),
+            ]
+            full = list(self.full(watched))
+            with self.cluster() as executors:
+                tried += self.executors_killed(executors)
+            self.feed(WITH, ALL)
+            for one in tried:
+                yield one.found(self.query, self.run(other, one.world), ALL)
+            # The disk has space again, and the same application goes on.
+            for one in full:
+                yield one.found(self.query, self.run(watched, one.world), ALL)
+
+    def cluster(self) -> Application:
+        """Return an application whose executors are watched."""
+        settings = {"LD_PRELOAD": self.control.libraries, **self.control.environment()}
+        words = [f"--set=spark.executorEnv.{key}={value}" for key, value in settings.items()]
+        # So that nobody asks a dead executor for its part of a shuffle for 15 s.
+        words += ["--set=spark.executor.memory=1g", "--set=spark.shuffle.io.retryWait=200ms"]
+        return Application(self.provider, self.folder / "c", "--master", CLUSTER, *words)
+
+    def stopped(self, watched: Application) -> Iterator[Tried]:
+        """Kills before changes of files in the last batch, and power cuts at some moments."""
+        original, images = self.copy(self.world), self.control.folder / "images"
+        (self.control.folder / "noted.txt").unlink(missing_ok=True)
+        self.control.order("image", 0, "/checkpoint/", original)
+        said = self.run(watched, original)
+        self.control.end()
+        assert said == ENDED, said
+        moments: dict[str, Path] = {}
+        kills: dict[str, list[Path]] = {}
+        seen: dict[str, bytes] = {}
+        in_last_batch = False
+        for image in sorted(images.iterdir(), key=lambda path: int(path.name)):
+            change = Path((image / "before").read_text().rstrip()).relative_to(original)
+            in_last_batch |= change.as_posix() == f"checkpoint/sources/0/{WITH - 1}"
+            if change.as_posix() == f"checkpoint/offsets/{WITH - 1}":
+                moments["between two batches"] = image
+            if change.as_posix() == f"checkpoint/commits/{WITH - 1}":
+                moments["before a batch is committed"] = image
+            if in_last_batch and (files := _visible(image / original.name)) != seen:
+                seen = files
+                kills.setdefault(change.parts[1], []).append(image)
+        for place, found in kills.items():
+            for image in found[:: -(-len(found) // KILLS)]:
+                copy = self.copy(image / original.name)
+                yield Tried("the process is killed", f"before a write of {place}", copy)
+        last = images / "last"
+        shutil.copytree(original, last / original.name, symlinks=True)
+        shutil.copy(self.control.folder / "noted.txt", last)
+        moments["the query has ended"] = last
+        for moment, image in moments.items():
+            for kind, (part, names) in POWER_CUTS.items():
+                copy, noted = self.copy(image / original.name), image / "noted.txt"
+                power_cut(copy, original, self.world, noted, part=part, names=names)
+                yield Tried(kind, moment, copy)
+
+    def full(self, watched: Application) -> Iterator[Tried]:
+        """Disks that are full after so many changes, until one is not."""
+        for room in ROOM:
+            copy = self.copy(self.world)
+            self.control.order("full", room, "/checkpoint/", copy)
+            said = self.run(watched, copy)
+            self.control.end()
+            if self.control.reached() is None:
+                return
+            yield Tried("the disk is full", "", copy, [said], f"after {room} changes")
+
+    def paused(self, watched: Application, other: Application) -> Iterator[Tried]:
+        """A driver that pauses, and comes back when another application has gone on."""
+        for fault, (part, nth) in PAUSES.items():
+            copy = self.copy(self.world)
+            self.control.order("stop", nth, part, copy)
+            watched.begin(self.query, self.inputs, copy)
+            deadline = time.monotonic() + WAIT_S
+            while (process := self.control.reached()) is None:
+                assert not watched.has_answered(), f"no driver paused before {fault}"
+                assert time.monotonic() < deadline, "neither stopped nor ended"
+                time.sleep(0.02)
+            said = [self.run(other, copy)]
+            os.kill(process, signal.SIGCONT)
+            said.append(watched.answer())
+            yield Tried("a driver pauses", f"before {fault}", self.copy(copy), said)
+
+    def at_once(self, watched: Application, other: Application) -> Iterator[Tried]:
+        """Two drivers that begin at the same time."""
+        for _ in range(AT_ONCE):
+            copy = self.copy(self.world)
+            for one in (watched, other):
+                one.begin(self.query, self.inputs, copy)
+            said = [one.answer() for one in (watched, other)]
+            yield Tried("two drivers at once", "", self.copy(copy), said)
+
+    def executors_killed(self, executors: Application) -> Iterator[Tried]:
+        """An executor that dies while tasks commit their state."""
+        for nth in COMMITS:
+            copy = self.copy(self.world)
+            self.control.order("kill", nth, "/state/", copy)
+            said = self.run(executors, copy)
+            if self.control.end():
+                return  # No executor writes so often.
+            place = f"before write {nth} of state"
+            yield Tried("an executor is killed", "", self.copy(copy), [said], place)
+
+
+def _visible(world: Path) -> dict[str, bytes]:
+    """Return the files of a world that are not temporary ones, with their content."""
+    files = [path for path in world.rglob("*") if path.is_file() and path.name[0] != "."]
+    return {str(path.relative_to(world)): path.read_bytes() for path in files}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("provider", choices=REPORTED)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--query", required=True, choices=QUERIES)
+    args = parser.parse_args()
+    with args.results.open("w") as out:
+        for line in Trial(args.provider, args.query, args.folder).results():
+            print(json.dumps({"provider": args.provider, **line}), file=out, flush=True)
+
+
+if __name__ == "__main__":
+    main()
