@@ -138,6 +138,69 @@ def test_a_region_without_rows_is_retired_by_another_task_and_begins_anew(
     assert output_of(tmp_path / "out") == sorted(rows + last_rows + back)
 
 
+class Failing(RunningCount):
+    """Fails at an id as long as a file is missing."""
+
+    def __init__(self, repaired: Path, row_id: int) -> None:
+        self.repaired = str(repaired)
+        self.row_id = row_id
+
+    def process(self, batch: pa.RecordBatch) -> Any:
+        if self.row_id in batch.column("id").to_pylist() and not Path(self.repaired).exists():
+            raise RuntimeError(f"in trouble at {self.row_id}")
+        return super().process(batch)
+
+
+def test_a_region_in_quarantine_owes_its_rows_until_it_is_repaired(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    batches = written(tmp_path, 3)
+
+    def run() -> holdfast.RegionalQuery:
+        operator = Failing(tmp_path / "repaired", 2)
+        query = start(spark, tmp_path, operator, on_stuck="quarantine", quarantine_after=1)
+        query.awaitTermination()
+        return query
+
+    query = run()
+    assert [row.outcome for row in query.history()] == ["global"] * 4
+    assert query.status()["quarantined"] == ["r02"]
+    (held,) = query.quarantine().regions
+    assert (held.region, held.fallbacks, held.rows) == ("r02", 1, 180)
+    assert query.quarantine().rows("r02").num_rows == 180
+    assert output_of(tmp_path / "out") == expected(
+        [[row for row in rows if row[0] != "r02"] for rows in batches]
+    )
+    (tmp_path / "repaired").touch()
+    batches += written(tmp_path, 1, first=3)
+    assert run().status()["quarantined"] == []
+    assert output_of(tmp_path / "out") == expected(batches)
+
+
+@pytest.mark.full
+def test_rows_of_an_expression_go_to_dead_letters(spark: SparkSession, tmp_path: Path) -> None:
+    batches = written(tmp_path, 2)
+    operator = Failing(tmp_path / "repaired", 2)
+    start(spark, tmp_path, operator, on_stuck="quarantine", quarantine_after=1).awaitTermination()
+    command = ["quarantine", str(tmp_path / "ckpt"), "skip", "--region", "r02"]
+    command += ["--dead-letter", str(tmp_path / "letters"), "--yes"]
+    for where, status in (("id = 2", 0), ("nothing = 2", 2)):
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", *command, "--where", where],
+            env=environment(),
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == status, done.stderr
+    assert "nothing" in done.stderr
+    (letters,) = (tmp_path / "letters").iterdir()
+    assert pq.read_table(letters)["id"].to_pylist() == [2]
+    start(spark, tmp_path, operator, on_stuck="quarantine").awaitTermination()
+    assert output_of(tmp_path / "out") == expected(
+        [[row for row in rows if row[1] != 2] for rows in batches]
+    )
+
+
 class Calling(RunningCount):
     """Runs a command that fails."""
 
