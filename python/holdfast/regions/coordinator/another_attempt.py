@@ -45,8 +45,9 @@ def choose(
         if rejection.reason is Reason.DECLINED and not attempt.fail_fast:  # R10
             limits.forced_attempt_declined()
         if not attempt.forced and not limits.must_be_repeated(attempt.now_ms):
-            failing = rejection.reason is Reason.DECLINED and options.quarantines
-            if attempt.last_try or not failing:
+            # Where rows of different regions met in a batch, none of them can be left out.
+            may_quarantine = options.quarantines and kind != "checkpoint"
+            if attempt.last_try or not (may_quarantine and rejection.reason is Reason.DECLINED):
                 return _give_up(attempt, last, limits, options)
             limits.last_try = True  # R27
     elif limits.aborted():
