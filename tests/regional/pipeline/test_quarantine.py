@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,7 +18,7 @@ from holdfast.cli.main import main
 from holdfast.regions.base.quarantine import in_quarantine
 from holdfast.regions.task import quarantined_rows
 from holdfast.regions.task.quarantined_rows import LARGE_BYTES, PIECES, merged_from
-from support.regional.hooks import Hooks
+from support.regional.hooks import Hooked, Hooks
 from support.regional.pipelines import (
     COUNTED,
     Row,
@@ -277,6 +278,60 @@ def test_the_command_prints_it_and_its_rows(
     assert found.to_pylist() == shown
     assert main(["quarantine", folder, "show", "--region", "r01"]) == 2
     assert b"'r01' is not in quarantine" in capsysbinary.readouterr().err
+
+
+class Summed(Hooked, hf.Operator):
+    """Keeps the number of rows as a value, or in an array."""
+
+    region_safe = True
+
+    def __init__(self, hooks: Hooks, *, in_array: bool) -> None:
+        super().__init__(hooks)
+        self.in_array = in_array
+
+    def open(self, ctx: hf.OperatorContext) -> None:
+        self.region = ctx.region
+        if self.in_array:
+            self.total = ctx.state.array("total", shape=1, dtype="int64", evolve=np.atleast_1d)
+        else:
+            self.value = ctx.state.value("total", 0)
+
+    def process(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        self.before(batch)
+        if self.in_array:
+            self.total += batch.num_rows
+            seen = self.total[0]
+        else:
+            self.value.value += batch.num_rows
+            seen = self.value.value
+        row = {"region": [self.region], "id": [-1], "seen": [seen], "of_key": [0]}
+        return pa.RecordBatch.from_pydict(row, schema=COUNTED)
+
+
+def test_state_that_is_to_be_converted_is_converted_in_quarantine_as_well(
+    tmp_path: Path, hooks: Hooks
+) -> None:  # R78
+    batches = [rows_of(number, REGIONS) for number in range(3)]
+
+    def opened(*, in_array: bool) -> hf.LocalQuery:
+        operator = Summed(hooks, in_array=in_array)
+        return pipeline(tmp_path, operator, quarantine_after=1, global_timeout=timedelta(0))
+
+    with opened(in_array=False) as query:
+        run(query, batches[:1])
+        hooks.fail_for(STUCK, EVER)
+        run(query, batches[1:2], first=1)
+        assert in_quarantine(query.latest.regions[STUCK])
+    with (
+        opened(in_array=True) as query,
+        pytest.raises(hf.RegionalQueryError, match="r00 is in trouble"),
+    ):
+        run(query, batches[2:], first=2)
+    hooks.calm()
+    with opened(in_array=True) as query:
+        run(query, batches[2:], first=2)
+        assert not any(entry.fallbacks for entry in query.latest.regions.values())
+    assert output_of(tmp_path / "out")[:3] == [(STUCK, -1, n, 0) for n in (5, 10, 15)]
 
 
 def test_with_on_stuck_fail_it_is_a_region_that_owes_rows(tmp_path: Path, hooks: Hooks) -> None:
