@@ -224,6 +224,7 @@ def test_a_running_pipeline_shows_and_releases_it(tmp_path: Path, hooks: Hooks) 
         assert "r00 is in trouble" in one.error
         assert query.metrics().quarantined_regions == 1
         assert query.metrics().quarantined_bytes == one.bytes > 0
+        assert "rows in flight. In quarantine: r00 at 1." in query._repr_html_()
         rows = held.rows(STUCK)
         assert rows.column("_row").to_pylist() == list(range(20))
         assert rows.column("id").to_pylist() == [

@@ -8,6 +8,7 @@ from typing import Final
 
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.base.printable import printable
+from holdfast.regions.base.quarantine import in_quarantine
 from holdfast.regions.checkpoint.read import in_flight_rows
 from holdfast.regions.coordinator import HistoryRecord
 from holdfast.regions.driver.history import failed_text
@@ -42,11 +43,13 @@ def _standing(name: str, state: str, latest: CheckpointMetadata) -> Iterator[str
     yield f"<p>Regional pipeline <b>{_text(name)}</b>: {_text(state)}.<br/>"
     yield f"Checkpoint {latest.id}, batch {latest.batch_id}: {len(regions):,} regions, "
     yield f"{waiting:,} rows in flight"
-    if latest.failed:
-        named = sorted(latest.failed.items())
-        shown = ", ".join(f"{_text(one)} at {origin}" for one, origin in named[:_NAMED_REGIONS])
-        more = f" and {len(named) - _NAMED_REGIONS:,} more" if named[_NAMED_REGIONS:] else ""
-        yield f". Fell back: {shown}{more}"
+    held = {region: entry.origin for region, entry in regions.items() if in_quarantine(entry)}
+    for said, origins in (("Fell back", latest.failed), ("In quarantine", held)):
+        if origins:
+            named = sorted(origins.items())
+            shown = ", ".join(f"{_text(one)} at {origin}" for one, origin in named[:_NAMED_REGIONS])
+            more = f" and {len(named) - _NAMED_REGIONS:,} more" if named[_NAMED_REGIONS:] else ""
+            yield f". {said}: {shown}{more}"
     yield ".</p>"
 
 
