@@ -29,6 +29,7 @@ __all__ = [
     "Staged",
     "StateEntry",
     "Stats",
+    "TableSession",
     "__version__",
     "chunk_digests",
     "inspect_segment",
@@ -130,6 +131,28 @@ class FileStatus:
     pinned: Final[bool]
     wasteful: Final[bool]
 
+_Column: TypeAlias = tuple[str, str, int, int, Buffer | None, Buffer | None, Buffer | None]
+_Built: TypeAlias = tuple[int, bytes | None, bytes | None, bytes]
+
+@final
+class TableSession:
+    def get(self, keys: Sequence[_Column]) -> list[_Built]: ...
+    def contains(self, keys: Sequence[_Column]) -> bytes: ...
+    def upsert(self, keys: Sequence[_Column], values: Sequence[_Column]) -> None: ...
+    def delete(self, keys: Sequence[_Column]) -> bytes: ...
+    def scan(
+        self,
+        *,
+        prefix: Sequence[_Column] | None = None,
+        start: Sequence[_Column] | None = None,
+        stop: Sequence[_Column] | None = None,
+    ) -> tuple[int, list[_Built], int | None]: ...
+    def scan_on(self, scan: int) -> tuple[int, list[_Built], int | None]: ...
+    def close_scan(self, scan: int) -> None: ...
+    def commit(self) -> tuple[str, tuple[SegmentRef, ...], int]: ...
+    def close(self) -> None: ...
+    def __len__(self) -> int: ...
+
 @disjoint_base
 class SegmentStore:
     def append(
@@ -147,6 +170,15 @@ class SegmentStore:
         self, checkpoint: int, owner: Owner, refs: Sequence[SegmentRef]
     ) -> None: ...
     def lease(self, owner: Owner, checkpoint: int, refs: Sequence[SegmentRef]) -> list[bool]: ...
+    def open_table(
+        self,
+        owner: Owner,
+        checkpoint: int,
+        *,
+        keys: Sequence[str],
+        values: Sequence[str],
+        id: str | None = None,
+    ) -> TableSession: ...
     def release(self, owner: Owner, refs: Sequence[SegmentRef]) -> None: ...
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
@@ -173,6 +205,9 @@ class SnapshotManager(SegmentStore):
     term: Final[int]
     across_checkpoints: Final[bool]
     def persist(self, checkpoint: int) -> None: ...
+    def copy_table(
+        self, folder: str | PathLike[str], before: Owner, id: str, after: Owner, checkpoint: int
+    ) -> tuple[str, tuple[SegmentRef, ...], int]: ...
     def started(self, checkpoint: int) -> None: ...
     def completed(
         self, checkpoint: int, retained: _Retained, *, decided: int | None = None
@@ -221,7 +256,7 @@ class StateEntry:
     def __new__(
         cls,
         name: str,
-        kind: Literal["array", "value", "list", "union", "broadcast"],
+        kind: Literal["array", "value", "list", "union", "broadcast", "table"],
         dtype: str,
         shape: Sequence[int],
         *,
@@ -229,7 +264,7 @@ class StateEntry:
         inline: bytes | None = None,
     ) -> Self: ...
     name: Final[str]
-    kind: Final[Literal["array", "value", "list", "union", "broadcast"]]
+    kind: Final[Literal["array", "value", "list", "union", "broadcast", "table"]]
     dtype: Final[str]
     shape: Final[tuple[int, ...]]
     pieces: Final[tuple[Piece, ...]]

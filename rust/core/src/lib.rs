@@ -16,6 +16,7 @@ pub mod format;
 pub mod liveness;
 pub mod manager;
 pub mod reclaim;
+pub mod rows;
 pub mod segment;
 pub mod state;
 pub mod storage;

@@ -7,8 +7,10 @@
 use std::path::{Path, PathBuf};
 
 use crate::common::frames::{HEADER, frame, number_field, positions};
-use crate::common::metadata::metadata;
-use holdfast_core::checkpoint::{Metadata, file_name, read};
+use crate::common::metadata::{empty_region, metadata, operator, pieces, reference, state};
+use holdfast_core::checkpoint::{
+    Metadata, NewRegion, RegionEntry, StateContent, StateEntry, StateKind, file_name, read,
+};
 use holdfast_core::storage::LocalStorage;
 use holdfast_core::{CheckpointId, Error, ErrorKind};
 
@@ -18,6 +20,10 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/metadata-v1")
 }
 
+fn tables() -> PathBuf {
+    folder().join("../metadata-tables-v1/region.bin")
+}
+
 fn fixture(variant: &str) -> Result<Metadata, Error> {
     read(&LocalStorage::new(folder().join(variant)), ID)
 }
@@ -25,6 +31,43 @@ fn fixture(variant: &str) -> Result<Metadata, Error> {
 #[test]
 fn version_1_reads_back() {
     assert_eq!(fixture("intact").unwrap(), metadata(42));
+}
+
+/// A region with a table, which builds that know no tables refuse.
+fn with_table() -> RegionEntry {
+    let content = match pieces(&[reference(1, 64), reference(2, 64)]) {
+        StateContent::Pieces(pieces) => StateContent::Table {
+            pieces,
+            description: b"{\"version\":1}".to_vec(),
+        },
+        other => other,
+    };
+    let table = StateEntry {
+        shape: Vec::new(),
+        ..state("totals", StateKind::Table, "", content)
+    };
+    RegionEntry::new(NewRegion {
+        operators: vec![operator("stats", vec![table])],
+        ..empty_region("east", 42)
+    })
+    .unwrap()
+}
+
+#[test]
+fn a_region_with_a_table_reads_back() {
+    let bytes = std::fs::read(tables()).unwrap();
+    let region = RegionEntry::from_bytes(bytes).unwrap();
+    assert_eq!(region, with_table());
+    assert_eq!(region.references("sales").unwrap().len(), 2);
+}
+
+#[test]
+fn kinds_of_states_of_later_versions_are_unsupported() {
+    let mut bytes = with_table().to_bytes();
+    let kind = bytes.windows(2).position(|pair| pair == [0x10, 6]).unwrap();
+    bytes[kind + 1] = 7;
+    let error = RegionEntry::from_bytes(bytes).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Newer, "{error}");
 }
 
 #[test]
@@ -59,6 +102,8 @@ fn a_newer_version_is_unsupported() {
 #[test]
 #[ignore = "writes the fixtures"]
 fn regenerate() {
+    std::fs::create_dir_all(tables().parent().unwrap()).unwrap();
+    std::fs::write(tables(), with_table().to_bytes()).unwrap();
     let _ = std::fs::remove_dir_all(folder());
     let put = |variant: &str, bytes: &[u8]| {
         std::fs::create_dir_all(folder().join(variant)).unwrap();

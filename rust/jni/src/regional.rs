@@ -18,6 +18,7 @@ use crate::convert::{JStrings, JavaObject, call_up, java_strings};
 use crate::folders::{compression, storage};
 use crate::guard::{Failure, Result, natives};
 use crate::handles::Handles;
+use crate::store::MEMORY;
 
 /// Memory of a manager for its latest segments, if Hadoop reads and writes its files.
 const RECENT_BYTES: u64 = 64 << 20;
@@ -75,6 +76,7 @@ fn open_regional(
             compression: compression(code)?,
         },
         recent_bytes: if files.is_null() { 0 } else { RECENT_BYTES },
+        tables: Arc::clone(&MEMORY),
         ..ManagerOptions::default()
     };
     let storage = storage(env, &dir, &files)?;

@@ -72,7 +72,7 @@ natives! {
 }
 
 /// Native memory of all stores of this process.
-static MEMORY: LazyLock<Arc<MemoryBudget>> = LazyLock::new(|| {
+pub(crate) static MEMORY: LazyLock<Arc<MemoryBudget>> = LazyLock::new(|| {
     let memory = MemoryBudget::unlimited();
     memory.release_by(malloc::release);
     memory.give_back_by(malloc::give_back);

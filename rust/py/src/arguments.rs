@@ -1,11 +1,13 @@
 //! Python arguments as the core's types.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use holdfast_core::CheckpointId;
 use holdfast_core::format::{Compression, SegmentKind};
 use holdfast_core::manager::{Fallbacks, ManagerOptions, Retained};
 use holdfast_core::segment::{self, WriterOptions};
+use holdfast_core::state::MemoryBudget;
 use holdfast_wire::Released;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -68,10 +70,14 @@ pub(crate) fn manager_options(
             return Err(not_allowed("max_space_amplification", bound, expected));
         }
     };
+    // Never reached. With a target, large tables open without being loaded.
+    let tables = MemoryBudget::unlimited();
+    tables.set_target_bytes(Some(1 << 62));
     Ok(ManagerOptions {
         writer,
         across_checkpoints,
         max_space_amplification,
+        tables: Arc::new(tables),
         ..ManagerOptions::default()
     })
 }

@@ -31,14 +31,10 @@ impl Payload {
         Ok(Self::Gathered(bytes.cast_into::<PyBytes>()?.unbind()))
     }
 
-    /// Runs `work` on the bytes with the GIL released.
-    pub(crate) fn with_bytes<T: Send>(
-        &self,
-        py: Python<'_>,
-        work: impl FnOnce(&[u8]) -> T + Send,
-    ) -> T {
+    /// The bytes, for as long as the payload is held.
+    pub(crate) fn bytes<'a>(&'a self, py: Python<'_>) -> &'a [u8] {
         match self {
-            Self::Lent(buffer) if buffer.len_bytes() == 0 => py.detach(|| work(&[])),
+            Self::Lent(buffer) if buffer.len_bytes() == 0 => &[],
             Self::Lent(buffer) => {
                 // SAFETY: the buffer is C-contiguous (checked in `of`) and not empty, so `buf_ptr`
                 // points at `len_bytes` readable bytes; the exporter keeps them in place while the
@@ -46,15 +42,21 @@ impl Payload {
                 // to a mutable buffer meanwhile. The documentation of `append` forbids that, as
                 // every extension that releases the GIL does (`hashlib`, `zlib`). No invariant of the
                 // core depends on the bytes staying equal.
-                let bytes = unsafe {
+                unsafe {
                     std::slice::from_raw_parts(buffer.buf_ptr().cast::<u8>(), buffer.len_bytes())
-                };
-                py.detach(|| work(bytes))
+                }
             }
-            Self::Gathered(bytes) => {
-                let bytes = bytes.as_bytes(py);
-                py.detach(|| work(bytes))
-            }
+            Self::Gathered(bytes) => bytes.as_bytes(py),
         }
+    }
+
+    /// Runs `work` on the bytes with the GIL released.
+    pub(crate) fn with_bytes<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&[u8]) -> T + Send,
+    ) -> T {
+        let bytes = self.bytes(py);
+        py.detach(|| work(bytes))
     }
 }

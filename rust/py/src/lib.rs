@@ -19,6 +19,7 @@ mod segment_store;
 mod segments;
 mod shared;
 mod status;
+mod table;
 mod values;
 
 #[cfg(feature = "testing")]
@@ -60,6 +61,8 @@ mod _core {
     use crate::segments::read_segment;
     #[pymodule_export]
     use crate::status::{FileStatus, Stats};
+    #[pymodule_export]
+    use crate::table::TableSession;
     #[pymodule_export]
     use crate::values::{Owner, SegmentRef};
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use holdfast_core::manager::{RestoredCheckpoint, SnapshotManager as Core};
+use holdfast_core::state::VersionId;
 use holdfast_core::storage::LocalStorage;
 use holdfast_core::{CheckpointId, Error};
 use pyo3::prelude::*;
@@ -16,6 +17,7 @@ use crate::errors::to_py;
 use crate::segment_store::{Place, SegmentStore};
 use crate::shared::Shared;
 use crate::status::{FileStatus, Stats};
+use crate::table::{CommitParts, commit_parts};
 use crate::values::{Owner, SegmentRef};
 
 /// Packs the state of many owners into a few files, and deletes each file as soon as no retained
@@ -303,6 +305,48 @@ impl SnapshotManager {
     ) -> PyResult<()> {
         let (id, retained) = retained.at(checkpoint, decided);
         self.detached(py, |core| core.subsumed(id, &retained))
+    }
+
+    /// Write a table of another folder as a table of this one, as one segment.
+    ///
+    /// Parameters
+    /// ----------
+    /// folder : str or os.PathLike
+    ///     The other folder.
+    /// before : Owner
+    ///     Its owner there.
+    /// id : str
+    ///     Its commit there.
+    /// after : Owner
+    ///     Its owner here.
+    /// checkpoint : int
+    ///     The checkpoint that it is written for.
+    ///
+    /// Returns
+    /// -------
+    /// (str, tuple of SegmentRef, int)
+    ///     Id of the commit, its segments, number of keys.
+    ///
+    /// Raises
+    /// ------
+    /// FileNotFoundError, CorruptSegmentError, OSError
+    ///     If it cannot be read, or storage failed.
+    fn copy_table<'py>(
+        &self,
+        py: Python<'py>,
+        folder: PathBuf,
+        before: Owner,
+        id: &str,
+        after: Owner,
+        checkpoint: u64,
+    ) -> PyResult<CommitParts<'py>> {
+        let id = id.parse::<VersionId>().map_err(to_py)?.state;
+        let source = LocalStorage::new(folder);
+        let to = CheckpointId(checkpoint);
+        let commit = self.detached(py, |core| {
+            core.copy_table(&source, (&before.0, &id), &after.0, to)
+        })?;
+        commit_parts(py, commit)
     }
 
     /// Make the segments of retained checkpoints known, after a restart.

@@ -13,6 +13,7 @@ use crate::arguments::{SEGMENT_KINDS, one_of};
 use crate::buffer::Payload;
 use crate::errors::to_py;
 use crate::shared::Shared;
+use crate::table::TableSession;
 use crate::values::{Owner, SegmentRef, core_refs};
 
 /// A place for segments: a `SnapshotManager`, or a `ManagerClient` of a manager in another process.
@@ -21,24 +22,27 @@ use crate::values::{Owner, SegmentRef, core_refs};
 #[pyclass(frozen, subclass, module = "holdfast._core")]
 pub(crate) struct SegmentStore(pub(crate) Place);
 
+#[derive(Clone)]
 pub(crate) enum Place {
     Here(Arc<Shared<SnapshotManager>>),
     BehindSocket(Arc<Shared<Client>>),
 }
 
-impl SegmentStore {
+impl Place {
     /// Calls the manager here, or the client of the one behind the socket.
-    fn call<T>(
+    pub(crate) fn call<T>(
         &self,
         here: impl FnOnce(&SnapshotManager) -> Result<T, Error>,
         behind_socket: impl FnOnce(&Client) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        match &self.0 {
-            Place::Here(manager) => here(&*manager.open()?),
-            Place::BehindSocket(client) => behind_socket(&*client.open()?),
+        match self {
+            Self::Here(manager) => here(&*manager.open()?),
+            Self::BehindSocket(client) => behind_socket(&*client.open()?),
         }
     }
+}
 
+impl SegmentStore {
     /// Like `call`, with the GIL released.
     fn detached<T: Send>(
         &self,
@@ -46,7 +50,8 @@ impl SegmentStore {
         here: impl FnOnce(&SnapshotManager) -> Result<T, Error> + Send,
         behind_socket: impl FnOnce(&Client) -> Result<T, Error> + Send,
     ) -> PyResult<T> {
-        py.detach(|| self.call(here, behind_socket)).map_err(to_py)
+        py.detach(|| self.0.call(here, behind_socket))
+            .map_err(to_py)
     }
 }
 
@@ -117,7 +122,8 @@ impl SegmentStore {
             ..NewSegment::of(&owner.0, CheckpointId(checkpoint), kind)
         };
         let appended = Payload::of(data)?.with_bytes(py, |bytes| {
-            self.call(|m| m.append(&new, bytes), |c| c.append(&new, bytes))
+            self.0
+                .call(|m| m.append(&new, bytes), |c| c.append(&new, bytes))
         });
         appended.map(SegmentRef).map_err(to_py)
     }
@@ -269,6 +275,42 @@ impl SegmentStore {
             },
             |client| client.release(&owner.0, &refs),
         )
+    }
+
+    /// Open a table for an attempt, see `TableSession`.
+    ///
+    /// An older session of the same table ends, with its changes.
+    ///
+    /// Parameters
+    /// ----------
+    /// owner : Owner
+    ///     Whose state it is.
+    /// checkpoint : int
+    ///     Id of the attempt.
+    /// keys, values : sequence of str
+    ///     Layouts of the columns.
+    /// id : str, optional
+    ///     The commit to begin with. By default the table is empty.
+    ///
+    /// Raises
+    /// ------
+    /// AttemptEndedError
+    ///     If the attempt was decided already.
+    /// FencedError
+    ///     If a newer manager took the folder over.
+    /// FileNotFoundError, CorruptSegmentError, OSError
+    ///     If the table cannot be read.
+    #[pyo3(signature = (owner, checkpoint, *, keys, values, id = None))]
+    fn open_table(
+        &self,
+        py: Python<'_>,
+        owner: Owner,
+        checkpoint: u64,
+        keys: Vec<String>,
+        values: Vec<String>,
+        id: Option<&str>,
+    ) -> PyResult<TableSession> {
+        TableSession::open(py, self.0.clone(), &owner, checkpoint, [keys, values], id)
     }
 
     /// Close a manager of this process, or the connection to one of another process. Closing twice

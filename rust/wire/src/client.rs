@@ -3,6 +3,8 @@
 use std::os::unix::net::UnixStream;
 
 use holdfast_core::format::NewSegment;
+use holdfast_core::manager::{TableAnswer, TableCall, TableCommit};
+use holdfast_core::state::CommitId;
 use holdfast_core::{CheckpointId, Error, ErrorKind, Owner, Result, SegmentRef};
 use parking_lot::Mutex;
 use rustix::net::sockopt::socket_peercred;
@@ -16,6 +18,7 @@ use super::protocol::{
     Answer, AppendCall, Call, Hello, ReadCall, Request, Response, SegmentsCall, StageCall,
     check_version, ref_bytes,
 };
+use super::table::{OpenTableMessage, TableAnswerMessage, TableMessage};
 
 /// A manager in another process of the same user, through one connection. Several threads may use
 /// it. Their requests wait for each other.
@@ -150,6 +153,58 @@ impl Client {
         }))
     }
 
+    /// Like [`SnapshotManager::open_table`](holdfast_core::manager::SnapshotManager::open_table).
+    ///
+    /// # Errors
+    /// Errors of the manager; `Storage` when the connection broke.
+    pub fn open_table(
+        &self,
+        owner: &Owner,
+        attempt: CheckpointId,
+        id: Option<&CommitId>,
+    ) -> Result<u64> {
+        let call = Call::OpenTable(OpenTableMessage {
+            owner: Some(owner.clone()),
+            checkpoint: attempt.0,
+            id: id.map_or_else(String::new, CommitId::to_string),
+        });
+        match self.call(call, &[])? {
+            (Answer::Session(session), _) => Ok(session),
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
+    /// Like [`SnapshotManager::table`](holdfast_core::manager::SnapshotManager::table).
+    ///
+    /// # Errors
+    /// Errors of the manager; `Storage` when the connection broke.
+    pub fn table(&self, session: u64, call: &TableCall<'_>) -> Result<TableAnswer> {
+        let (message, payload) = TableMessage::of(session, call);
+        match self.call(Call::Table(message), payload)? {
+            (Answer::Table(answer), bytes) => Ok(answer.answer(bytes)),
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
+    /// Like [`SnapshotManager::commit_table`](holdfast_core::manager::SnapshotManager::commit_table).
+    ///
+    /// # Errors
+    /// Errors of the manager; `Storage` when the connection broke: the session may have ended.
+    pub fn commit_table(&self, session: u64) -> Result<TableCommit> {
+        match self.call(Call::CommitTable(session), &[])? {
+            (Answer::Committed(commit), _) => commit.commit(),
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
+    /// Like [`SnapshotManager::close_table`](holdfast_core::manager::SnapshotManager::close_table).
+    ///
+    /// # Errors
+    /// `Storage` when the connection broke.
+    pub fn close_table(&self, session: u64) -> Result<()> {
+        self.done(Call::CloseTable(session))
+    }
+
     fn done(&self, call: Call) -> Result<()> {
         match self.call(call, &[])? {
             (Answer::Done(()), _) => Ok(()),
@@ -230,7 +285,11 @@ impl Connected {
             )
         })?;
         let payload = match &answer {
-            Answer::Payload(announced) => self.channel.receive_payload(*announced, frame)?,
+            Answer::Payload(announced)
+            | Answer::Table(TableAnswerMessage {
+                payload: Some(announced),
+                ..
+            }) => self.channel.receive_payload(*announced, frame)?,
             _ => Vec::new(),
         };
         Ok((answer, payload))

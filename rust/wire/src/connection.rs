@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use holdfast_core::format::NewSegment;
 use holdfast_core::manager::SnapshotManager;
+use holdfast_core::state::VersionId;
 use holdfast_core::{CheckpointId, Error, ErrorKind, Result, SegmentRef};
 
 use super::budget::{Budget, Share};
@@ -15,6 +16,7 @@ use super::protocol::{
     Answer, AppendCall, Call, Hello, KeptMessage, ReadCall, Request, Response, kind_from,
     owner_from, refs_from,
 };
+use super::table::{OpenTableMessage, TableAnswerMessage, TableCommitMessage};
 use super::{MAX_HELLO_BYTES, MAX_MESSAGE_BYTES, PROTOCOL_VERSION};
 
 /// Bound on the wait for the first message of a client.
@@ -162,10 +164,14 @@ impl<'a> Incoming<'a> {
             .call
             .ok_or_else(|| Error::invalid_input("a request that this version does not know"))?;
         let (mut payload, mut share) = (Vec::new(), None);
-        if let Call::Append(append) = &call {
-            let announced = append
-                .payload
-                .ok_or_else(|| Error::invalid_input("a segment without a payload"))?;
+        let announced = match &call {
+            Call::Append(append) => Some(append.payload),
+            Call::Table(table) => Some(table.payload),
+            _ => None,
+        };
+        if let Some(announced) = announced {
+            let announced = announced
+                .ok_or_else(|| Error::invalid_input("a segment or batch without a payload"))?;
             check_payload_bytes(announced.bytes)?;
             share = Some(budget.take(announced.bytes));
             payload = channel.receive_payload(announced, frame)?;
@@ -211,6 +217,21 @@ impl<'a> Incoming<'a> {
                 session.stage(&call.local, &call.staged, &call.target)?;
                 Answer::Done(())
             }
+            Call::OpenTable(call) => Answer::Session(open_table(manager, call)?),
+            Call::Table(call) => {
+                let answer = manager.table(call.session, &call.call(&self.payload)?)?;
+                let (answer, bytes) = TableAnswerMessage::of(answer);
+                payload = bytes;
+                Answer::Table(answer)
+            }
+            Call::CommitTable(session) => {
+                let commit = manager.commit_table(session)?;
+                Answer::Committed(TableCommitMessage::of(&commit))
+            }
+            Call::CloseTable(session) => {
+                manager.close_table(session);
+                Answer::Done(())
+            }
         };
         Ok((answer, payload))
     }
@@ -225,6 +246,15 @@ fn append(manager: &SnapshotManager, call: AppendCall, payload: &[u8]) -> Result
         ..NewSegment::of(&owner, CheckpointId(call.created), kind_from(call.kind)?)
     };
     manager.append(&new, payload)
+}
+
+fn open_table(manager: &SnapshotManager, call: OpenTableMessage) -> Result<u64> {
+    let owner = owner_from(call.owner)?;
+    let id = match call.id.as_str() {
+        "" => None,
+        text => Some(text.parse::<VersionId>()?.state),
+    };
+    manager.open_table(&owner, CheckpointId(call.checkpoint), id.as_ref())
 }
 
 fn read(manager: &SnapshotManager, call: ReadCall) -> Result<Vec<u8>> {

@@ -20,6 +20,7 @@ mod listener;
 mod manager_message;
 mod payload;
 mod protocol;
+mod table;
 
 pub use address::Address;
 pub use client::Client;

@@ -7,6 +7,7 @@ use prost::{Message, Oneof};
 
 use super::PROTOCOL_VERSION;
 use super::failure::FailureMessage;
+use super::table::{OpenTableMessage, TableAnswerMessage, TableCommitMessage, TableMessage};
 
 /// First field of the first message: "HFWP" as a little-endian number.
 const MAGIC: u32 = u32::from_le_bytes(*b"HFWP");
@@ -95,7 +96,7 @@ pub(super) fn check_version(peer: &str, version: u32) -> Result<()> {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Request {
-    #[prost(oneof = "Call", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "Call", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
     pub call: Option<Call>,
 }
 
@@ -115,6 +116,16 @@ pub(super) enum Call {
     Send(Vec<u8>),
     #[prost(message, tag = "7")]
     Stage(StageCall),
+    #[prost(message, tag = "8")]
+    OpenTable(OpenTableMessage),
+    #[prost(message, tag = "9")]
+    Table(TableMessage),
+    /// Number of the session.
+    #[prost(uint64, tag = "10")]
+    CommitTable(u64),
+    /// Number of the session.
+    #[prost(uint64, tag = "11")]
+    CloseTable(u64),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -175,7 +186,7 @@ pub(super) struct PayloadMessage {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Response {
-    #[prost(oneof = "Answer", tags = "1, 2, 3, 4, 5, 6")]
+    #[prost(oneof = "Answer", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
     pub answer: Option<Answer>,
 }
 
@@ -194,6 +205,13 @@ pub(super) enum Answer {
     Payload(PayloadMessage),
     #[prost(message, tag = "6")]
     Kept(KeptMessage),
+    /// Number of a table's session.
+    #[prost(uint64, tag = "7")]
+    Session(u64),
+    #[prost(message, tag = "8")]
+    Table(TableAnswerMessage),
+    #[prost(message, tag = "9")]
+    Committed(TableCommitMessage),
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -193,9 +193,11 @@ fn state_message(state: &StateEntry) -> StateMessage {
         payload_offset: piece.payload_offset,
         length: piece.length,
     };
-    let (pieces, inline) = match &state.content {
-        StateContent::Pieces(pieces) => (pieces.iter().map(message).collect(), None),
-        StateContent::Inline(bytes) => (Vec::new(), Some(bytes.clone())),
+    let pieces = state.content.pieces().iter().map(message).collect();
+    let inline = match &state.content {
+        StateContent::Pieces(_) => None,
+        StateContent::Inline(bytes) => Some(bytes.clone()),
+        StateContent::Table { description, .. } => Some(description.clone()),
     };
     StateMessage {
         name: state.name.clone(),
@@ -209,8 +211,13 @@ fn state_message(state: &StateEntry) -> StateMessage {
 
 fn state_from(message: StateMessage) -> Result<StateEntry> {
     let kind = StateKind::from_tag(message.kind).ok_or_else(|| {
-        let found = message.kind;
-        Error::corrupt(format!("kind of a state: expected 1 to 5, found {found}"))
+        let (newest, found) = (StateKind::Table.tag(), message.kind);
+        if found > newest {
+            return Error::newer("kind of a state", newest, found);
+        }
+        Error::corrupt(format!(
+            "kind of a state: expected 1 to {newest}, found {found}"
+        ))
     })?;
     let piece = |piece: PieceMessage| {
         Ok(Piece {
@@ -222,6 +229,10 @@ fn state_from(message: StateMessage) -> Result<StateEntry> {
     let pieces = message.pieces.into_iter().map(piece);
     let pieces = pieces.collect::<Result<Vec<_>>>()?;
     let content = match message.inline {
+        Some(description) if kind == StateKind::Table => StateContent::Table {
+            pieces,
+            description,
+        },
         None => StateContent::Pieces(pieces),
         Some(bytes) if pieces.is_empty() => StateContent::Inline(bytes),
         Some(_) => return Err(Error::corrupt("a state both in segments and inline")),

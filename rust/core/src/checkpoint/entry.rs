@@ -32,16 +32,19 @@ pub enum StateKind {
     Union = 4,
     /// The same content in every region, which is copied.
     Broadcast = 5,
+    /// Rows by key, which go where the rows of their keys go.
+    Table = 6,
 }
 
 impl StateKind {
     /// All kinds.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Array,
         Self::Value,
         Self::List,
         Self::Union,
         Self::Broadcast,
+        Self::Table,
     ];
 
     /// Stable number, as stored.
@@ -62,6 +65,7 @@ impl StateKind {
             Self::List => "list",
             Self::Union => "union",
             Self::Broadcast => "broadcast",
+            Self::Table => "table",
         }
     }
 }
@@ -73,6 +77,23 @@ pub enum StateContent {
     Pieces(Vec<Piece>),
     /// Few bytes, here.
     Inline(Vec<u8>),
+    /// A table, and no other kind of state.
+    Table {
+        /// The segments that it is made of, oldest first: pieces of offset 0 and length 0.
+        pieces: Vec<Piece>,
+        /// Its columns and its commit.
+        description: Vec<u8>,
+    },
+}
+
+impl StateContent {
+    /// The places in segments.
+    pub fn pieces(&self) -> &[Piece] {
+        match self {
+            Self::Pieces(pieces) | Self::Table { pieces, .. } => pieces,
+            Self::Inline(_) => &[],
+        }
+    }
 }
 
 /// One state of an operator in a region: type, shape and bytes, readable without the program that
@@ -96,6 +117,14 @@ impl StateEntry {
     /// `InvalidInput` for a wrong name or type.
     pub fn check(&self) -> Result<()> {
         check_name("name of a state", &self.name)?;
+        let is_table = matches!(self.content, StateContent::Table { .. });
+        if is_table != (self.kind == StateKind::Table) {
+            return Err(Error::invalid_input(format!(
+                "state {:?} is a {}: only a table has both segments and a description, and every table has",
+                self.name,
+                self.kind.name()
+            )));
+        }
         let untyped = self.dtype.is_empty() && self.kind != StateKind::Array;
         if untyped || is_type_string(&self.dtype) {
             return Ok(());

@@ -7,7 +7,7 @@ use super::encoding::{
     RegionMessage, decode_in_flight, decode_operators, decode_staged, encode_in_flight,
     encode_operators, encode_staged,
 };
-use super::entry::{InFlight, InFlightPlace, OperatorEntry, Staged, StateContent};
+use super::entry::{InFlight, InFlightPlace, OperatorEntry, Staged};
 use super::{IN_FLIGHT_OPERATOR, MAX_CAUSE_BYTES, MAX_NAME_BYTES, check_length, check_unique};
 use crate::error::{Error, Result};
 use crate::format::decode;
@@ -238,10 +238,8 @@ impl RegionEntry {
         let mut found = Vec::new();
         for operator in self.operators()? {
             for state in operator.states {
-                let StateContent::Pieces(pieces) = state.content else {
-                    continue;
-                };
-                let mut segments: Vec<_> = pieces.into_iter().map(|p| p.reference).collect();
+                let pieces = state.content.pieces().iter();
+                let mut segments: Vec<_> = pieces.map(|p| p.reference).collect();
                 segments.sort_unstable();
                 segments.dedup();
                 found.extend(segments.into_iter().map(|reference| Reference {

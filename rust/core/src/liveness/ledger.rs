@@ -24,6 +24,9 @@ use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 /// No file is longer. Sums over segments that only metadata speaks of stay within 64 bits.
 const MAX_FILE_BYTES: u64 = 1 << 48;
 
+/// Has the lease of a held segment: an attempt that is never decided.
+const HELD: CheckpointId = CheckpointId(u64::MAX);
+
 /// File and offset of a segment.
 pub(super) type Place = (FileId, u64);
 
@@ -169,6 +172,23 @@ impl Ledger {
         if let Some(segment) = self.segment_mut(place) {
             segment.leases.insert(attempt);
             self.watched.entry(attempt).or_default().insert(place);
+        }
+    }
+
+    /// Keeps a segment until [`Ledger::let_go`], whatever is decided.
+    pub fn hold(&mut self, reference: &SegmentRef) {
+        self.lease(reference, HELD);
+    }
+
+    /// Ends [`Ledger::hold`].
+    pub fn let_go(&mut self, reference: &SegmentRef) {
+        let place = (reference.file, reference.offset);
+        let Some(segment) = self.segment_mut(place) else {
+            return;
+        };
+        if segment.leases.remove(&HELD) {
+            self.unwatch(place, Some(HELD));
+            self.due.push(place);
         }
     }
 

@@ -9,8 +9,10 @@ mod registry;
 mod restore;
 mod snapshot_manager;
 mod status;
+mod tables;
 mod upkeep;
 
 pub use crate::liveness::{Fallbacks, RestoredCheckpoint, Retained};
 pub use snapshot_manager::{ManagerOptions, SnapshotManager};
 pub use status::{FileStatus, ManagerStats, SegmentStatus};
+pub use tables::{TableAnswer, TableCall, TableCommit};

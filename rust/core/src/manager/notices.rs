@@ -84,8 +84,11 @@ impl SnapshotManager {
             ))));
         }
         retained.check().map_err(about)?;
-        let merged = self.shared.registry.lock().ledger.merge(retained);
-        merged.map_err(about)?;
+        {
+            let mut registry = self.shared.registry.lock();
+            registry.ledger.merge(retained).map_err(about)?;
+            self.tables.prune(&mut registry.ledger);
+        }
         self.upkeep.settle(Occasion::Message);
         Ok(())
     }

@@ -5,7 +5,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::queue::Queue;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::IndexEntry;
+use crate::format::{IndexEntry, SegmentKind};
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 use crate::liveness::{FileFacts, Ledger, Occasion, SegmentFacts};
 use crate::segment::{FileChange, Observer};
@@ -53,6 +53,16 @@ impl Registry {
         true
     }
 
+    /// Takes a lease on a segment that the attempt wrote or leased before, even if its file is too wasteful
+    /// by now. False for a segment that was lost.
+    pub fn lease_again(&mut self, owner: &Owner, id: CheckpointId, reference: &SegmentRef) -> bool {
+        let is_there = self.find(reference, owner).is_some() && !self.is_lost(reference);
+        if is_there {
+            self.ledger.lease(reference, id);
+        }
+        is_there
+    }
+
     /// Forgets a segment of a refused acknowledgement that an open attempt wrote and no other
     /// attempt leased. The acknowledgement may also cite reused segments.
     pub fn release(&mut self, owner: &Owner, reference: &SegmentRef) {
@@ -94,16 +104,21 @@ impl Registry {
     }
 
     fn appended(&mut self, entry: &IndexEntry, physical_bytes: u64) {
+        let decided = self.ledger.view().decided();
+        let created = match (entry.kind, decided) {
+            // It has the content of a checkpoint, for the attempt that is open.
+            (SegmentKind::Run, Some(decided)) => entry.created.max(CheckpointId(decided.0 + 1)),
+            _ => entry.created,
+        };
         // Bytes of an attempt that has ended by now are garbage.
-        let late = self.ledger.view().is_decided(entry.created);
+        let late = self.ledger.view().is_decided(created);
         let change = |file: &mut FileFacts| {
             file.used = true;
             file.physical_bytes = physical_bytes;
         };
         self.ledger.change_file(entry.reference.file, change);
         if !late {
-            self.ledger
-                .append(&entry.owner, &entry.reference, entry.created);
+            self.ledger.append(&entry.owner, &entry.reference, created);
         }
     }
 }

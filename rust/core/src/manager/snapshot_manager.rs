@@ -9,12 +9,14 @@ use super::claim::Claim;
 use super::recent::RecentSegments;
 use super::registry::{ACROSS_CHECKPOINTS, Registry, SharedRegistry};
 use super::status::{self, FileStatus, ManagerStats, SegmentStatus};
+use super::tables::Tables;
 use super::upkeep::Upkeep;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{NewSegment, OpenedFiles, Segment, decode_segment, read_segment};
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef, Term};
 use crate::liveness::Occasion;
 use crate::segment::{SegmentWriter, WriterOptions};
+use crate::state::{MemoryBudget, StoreFolder};
 use crate::storage::Storage;
 
 /// Bound on open files: each may hold a connection.
@@ -40,6 +42,8 @@ pub struct ManagerOptions {
     /// round trip. Beyond 0, a few files that were read stay open, too, until a checkpoint is
     /// decided, each with up to 1 MiB in memory. 0 keeps nothing.
     pub recent_bytes: u64,
+    /// Memory of tables, which may share it with state stores.
+    pub tables: Arc<MemoryBudget>,
 }
 
 impl Default for ManagerOptions {
@@ -50,6 +54,7 @@ impl Default for ManagerOptions {
             max_space_amplification: 2.0,
             background: true,
             recent_bytes: 0,
+            tables: Arc::default(),
         }
     }
 }
@@ -96,6 +101,7 @@ pub struct SnapshotManager {
     pub(super) opened: Option<OpenedFiles>,
     /// The newest attempt, and the files that were present when its segments were persisted.
     present: Mutex<(CheckpointId, BTreeSet<FileId>)>,
+    pub(super) tables: Tables,
 }
 
 impl Drop for SnapshotManager {
@@ -128,6 +134,7 @@ impl SnapshotManager {
             max_space_amplification,
             background,
             recent_bytes,
+            tables,
         } = options;
         if max_space_amplification.is_nan() {
             return Err(Error::invalid_input(
@@ -135,7 +142,15 @@ impl SnapshotManager {
             ));
         }
         let shared = Arc::<SharedRegistry>::default();
-        let writer = SegmentWriter::observed(storage.clone(), term, writer, shared.clone());
+        let writer = SegmentWriter::observed(
+            storage.clone(),
+            term,
+            writer,
+            shared.clone(),
+            ACROSS_CHECKPOINTS,
+        );
+        let writer = Arc::new(writer);
+        let folder = StoreFolder::sharing(storage.clone(), Arc::clone(&writer));
         let upkeep = Arc::new(Upkeep {
             storage: storage.clone(),
             writer,
@@ -153,6 +168,7 @@ impl SnapshotManager {
             recent: RecentSegments::new(recent_bytes),
             opened: (recent_bytes > 0).then(|| OpenedFiles::new(MAX_OPEN)),
             present: Mutex::new((CheckpointId(0), BTreeSet::new())),
+            tables: Tables::new(folder, tables),
         })
     }
 

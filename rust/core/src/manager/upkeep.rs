@@ -55,7 +55,7 @@ impl Registry {
 #[derive(Debug)]
 pub(super) struct Upkeep {
     pub storage: Arc<dyn Storage>,
-    pub writer: SegmentWriter,
+    pub writer: Arc<SegmentWriter>,
     pub shared: Arc<SharedRegistry>,
     /// Absent if a driver gives the terms: the driver also stops older applications.
     pub claim: Option<Claim>,

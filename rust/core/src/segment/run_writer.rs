@@ -142,7 +142,9 @@ impl RunWriter<'_> {
             return self.writer.complete(file, &self.entry, durable);
         }
         let frames = self.encoder.frames();
-        let reference = self.writer.append_encoded(0, &[], &self.entry, frames)?;
+        let reference = self
+            .writer
+            .append_encoded(self.writer.lane(), &[], &self.entry, frames)?;
         if durable {
             self.writer.sync_files(&[reference.file].into())?;
         }

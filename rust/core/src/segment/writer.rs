@@ -109,6 +109,8 @@ pub struct SegmentWriter {
     pub(super) files: Mutex<Files>,
     warnings: Mutex<Vec<String>>,
     pub(super) stats: Mutex<WriterStats>,
+    /// The lane of segments that come without one.
+    lane: u64,
     /// The process that opened it: a child would write into the files of its parent.
     process: u32,
 }
@@ -116,7 +118,7 @@ pub struct SegmentWriter {
 impl SegmentWriter {
     /// A writer of the files of `term`. Nothing is created before the first append.
     pub fn open(storage: Arc<dyn Storage>, term: Term, options: WriterOptions) -> Self {
-        Self::observed(storage, term, options, Arc::new(Unobserved))
+        Self::observed(storage, term, options, Arc::new(Unobserved), 0)
     }
 
     pub(crate) fn observed(
@@ -124,6 +126,7 @@ impl SegmentWriter {
         term: Term,
         options: WriterOptions,
         observer: Arc<dyn Observer>,
+        lane: u64,
     ) -> Self {
         Self {
             storage,
@@ -133,6 +136,7 @@ impl SegmentWriter {
             files: Mutex::default(),
             warnings: Mutex::default(),
             stats: Mutex::default(),
+            lane,
             process: std::process::id(),
         }
     }
@@ -162,7 +166,7 @@ impl SegmentWriter {
     /// storage. After an error nothing is appended. A retry goes to a new file, unless the disk was
     /// full and the file could be cut back.
     pub fn append(&self, new: &NewSegment<'_>, payload: &[u8]) -> Result<SegmentRef> {
-        Ok(self.append_in(0, new, payload)?.0)
+        Ok(self.append_in(self.lane, new, payload)?.0)
     }
 
     /// Appends a changelog, and directly before it its journal. Both are there afterwards, or neither.
@@ -180,7 +184,7 @@ impl SegmentWriter {
             encode_with_journal(new, payload, journal, self.options.compression)?;
         let [before, entry] = [&journal, &changelog].map(|encoded| self.encoded(new, encoded));
         let bytes = [journal.bytes, changelog.bytes].concat();
-        self.append_encoded(0, &[before], &entry, &bytes)
+        self.append_encoded(self.lane, &[before], &entry, &bytes)
     }
 
     /// Makes everything appended so far survive a machine crash.
@@ -375,6 +379,10 @@ impl SegmentWriter {
 
     pub(crate) fn storage(&self) -> &dyn Storage {
         self.storage.as_ref()
+    }
+
+    pub(super) fn lane(&self) -> u64 {
+        self.lane
     }
 
     pub(super) fn compression(&self) -> Compression {

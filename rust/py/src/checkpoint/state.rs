@@ -66,9 +66,9 @@ impl Piece {
 /// ----------
 /// name : str
 ///     Name in the operator, at most 1 KiB. It is the store of the state's owner.
-/// kind : {"array", "value", "list", "union", "broadcast"}
-///     How it is redistributed when the regions change. "array" and "value" go with their region,
-///     "list" is split evenly, "union" goes whole to every region, "broadcast" is copied.
+/// kind : {"array", "value", "list", "union", "broadcast", "table"}
+///     How it is redistributed when the regions change. "array", "value" and "table" go with their
+///     region, "list" is split evenly, "union" goes whole to every region, "broadcast" is copied.
 /// dtype : str
 ///     Type string of NumPy's array interface, such as ``"<f8"``. It may be empty unless `kind` is
 ///     "array". Objects (``"|O"``) are refused, because they have no bytes of their own.
@@ -81,7 +81,7 @@ impl Piece {
 /// ------
 /// ValueError
 ///     If a name, a kind, a type or a number is not allowed, or both `pieces` and `inline` are
-///     given.
+///     given, which a table alone has: the segments that it is made of, and its description.
 #[pyclass(frozen, eq, hash, from_py_object, module = "holdfast._core")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct StateEntry(pub(super) CoreState);
@@ -99,8 +99,18 @@ impl StateEntry {
         pieces: Vec<Piece>,
         inline: Option<Vec<u8>>,
     ) -> PyResult<Self> {
+        let kind = one_of(
+            "kind",
+            kind,
+            &StateKind::ALL.map(|kind| (kind.name(), kind)),
+        )?;
+        let places = || pieces.iter().map(|piece| piece.0.clone()).collect();
         let content = match inline {
-            None => StateContent::Pieces(pieces.into_iter().map(|piece| piece.0).collect()),
+            Some(description) if kind == StateKind::Table => StateContent::Table {
+                pieces: places(),
+                description,
+            },
+            None => StateContent::Pieces(places()),
             Some(bytes) if pieces.is_empty() => StateContent::Inline(bytes),
             Some(_) => {
                 return Err(PyValueError::new_err(format!(
@@ -110,11 +120,7 @@ impl StateEntry {
         };
         let shape = shape.into_iter().map(|length| natural("shape", length));
         let entry = CoreState {
-            kind: one_of(
-                "kind",
-                kind,
-                &StateKind::ALL.map(|kind| (kind.name(), kind)),
-            )?,
+            kind,
             name,
             dtype,
             shape: shape.collect::<PyResult<_>>()?,
@@ -146,10 +152,7 @@ impl StateEntry {
 
     #[getter]
     fn pieces<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let pieces: &[CorePiece] = match &self.0.content {
-            StateContent::Pieces(pieces) => pieces,
-            StateContent::Inline(_) => &[],
-        };
+        let pieces: &[CorePiece] = self.0.content.pieces();
         PyTuple::new(py, pieces.iter().cloned().map(Piece))
     }
 
@@ -157,7 +160,10 @@ impl StateEntry {
     fn inline<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         match &self.0.content {
             StateContent::Pieces(_) => None,
-            StateContent::Inline(bytes) => Some(PyBytes::new(py, bytes)),
+            StateContent::Inline(bytes)
+            | StateContent::Table {
+                description: bytes, ..
+            } => Some(PyBytes::new(py, bytes)),
         }
     }
 
@@ -165,6 +171,7 @@ impl StateEntry {
         let content = match slf.get().0.content {
             StateContent::Pieces(_) => "pieces",
             StateContent::Inline(_) => "inline",
+            StateContent::Table { .. } => "pieces inline",
         };
         parts(slf, "name kind dtype shape", content)
     }

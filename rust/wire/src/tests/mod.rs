@@ -6,6 +6,7 @@ mod connections;
 mod segments;
 mod staged;
 mod strangers;
+mod tables;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

@@ -12,7 +12,7 @@ use super::families::KeyLayout;
 use super::family::Begun;
 use crate::error::Result;
 use crate::format::{NewSegment, SegmentKind, SegmentReader, TableKeys};
-use crate::ids::{CheckpointId, Owner, SegmentRef};
+use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 use crate::segment::SegmentWriter;
 use crate::state::memory::MemoryBudget;
 use crate::state::runs::entries::Change;
@@ -52,6 +52,13 @@ pub struct MergedRun {
     /// Runs that it builds on, oldest first.
     pub(crate) below: Vec<SegmentRef>,
     pub(crate) replaces: Vec<SegmentRef>,
+}
+
+impl MergedRun {
+    /// The file of the run.
+    pub fn file(&self) -> FileId {
+        self.reference.file
+    }
 }
 
 impl MergeTask {

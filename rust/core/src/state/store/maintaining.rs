@@ -165,6 +165,18 @@ impl StateStore {
         })
     }
 
+    /// The segments that the version is made of, oldest first. A commit builds on them.
+    pub fn segments(&self) -> &[SegmentRef] {
+        let now = self.standing.now();
+        now.map_or(&[], |at| at.lineage.as_slice())
+    }
+
+    /// The segments of the version and of the one that undoing the last commit leads to.
+    pub fn held_segments(&self) -> impl Iterator<Item = SegmentRef> {
+        let versions = self.standing.versions();
+        versions.flat_map(|at| at.lineage.iter().copied())
+    }
+
     /// Number of changelogs of the version that are in no run.
     pub fn unmerged(&self) -> usize {
         self.standing.now().map_or(0, |at| match at.replaced {

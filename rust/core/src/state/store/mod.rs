@@ -1,5 +1,6 @@
 //! A store: its version, sessions, runs, and keys in memory.
 
+mod batches;
 pub(crate) mod changing;
 pub(crate) mod hydrating;
 pub(crate) mod keeping;

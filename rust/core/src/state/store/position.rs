@@ -265,7 +265,7 @@ impl Position {
         self.id.version == id.version && self.has_content_of(id)
     }
 
-    fn has_content_of(&self, id: &CommitId) -> bool {
+    pub fn has_content_of(&self, id: &CommitId) -> bool {
         let content = |id: &CommitId| id.segment.map(|segment| (segment.len, segment.digest));
         content(&self.id) == content(id)
     }

@@ -19,7 +19,7 @@ use crate::storage::Storage;
 #[derive(Debug)]
 pub struct StoreFolder {
     storage: Arc<dyn Storage>,
-    writer: Option<SegmentWriter>,
+    writer: Option<Arc<SegmentWriter>>,
     /// Runs of stores that were closed before commits could build on them, for the next store of
     /// the owner. Spark's `unloadOnCommit` closes stores after every batch. At most one per store
     /// of the query, with references only: about 1 KiB after ten changelogs, so 1 MiB for a
@@ -30,6 +30,15 @@ pub struct StoreFolder {
 impl StoreFolder {
     /// The folder in `storage`. Without a writer it is only read.
     pub fn new(storage: Arc<dyn Storage>, writer: Option<SegmentWriter>) -> Arc<Self> {
+        Self::with(storage, writer.map(Arc::new))
+    }
+
+    /// The folder in `storage`, with a writer that others use, too.
+    pub fn sharing(storage: Arc<dyn Storage>, writer: Arc<SegmentWriter>) -> Arc<Self> {
+        Self::with(storage, Some(writer))
+    }
+
+    fn with(storage: Arc<dyn Storage>, writer: Option<Arc<SegmentWriter>>) -> Arc<Self> {
         Arc::new(Self {
             storage,
             writer,
@@ -47,7 +56,7 @@ impl StoreFolder {
     /// # Errors
     /// `InvalidInput` in a folder that is only read.
     pub fn writer(&self) -> Result<&SegmentWriter> {
-        self.writer.as_ref().ok_or_else(|| {
+        self.writer.as_deref().ok_or_else(|| {
             Error::invalid_input(format!(
                 "{} was opened for reading only",
                 self.storage.location()
@@ -140,7 +149,7 @@ impl SharedStore {
         let done = match call(&mut state) {
             Err(damage) if damage.is_damage() => {
                 // Readers have no writer.
-                let writer = self.folder.writer.as_ref();
+                let writer = self.folder.writer.as_deref();
                 if !state.go_around(self.folder.storage(), writer)? {
                     return Err(damage);
                 }
@@ -148,7 +157,7 @@ impl SharedStore {
             }
             done => done,
         }?;
-        state.leave_memory(self.folder.writer.as_ref())?;
+        state.leave_memory(self.folder.writer.as_deref())?;
         Ok(done)
     }
 

@@ -50,6 +50,11 @@ impl Standing {
         now.into_iter().chain(before)
     }
 
+    /// Returns whether `id` stands for its content, as that of whatever version.
+    pub fn has_content_of(&self, id: &CommitId) -> bool {
+        self.now().is_some_and(|now| now.has_content_of(id))
+    }
+
     /// Moves to the version of a commit.
     pub fn advance(&mut self, next: Position) {
         let before = match std::mem::take(self) {

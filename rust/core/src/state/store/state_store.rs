@@ -194,16 +194,72 @@ impl StateStore {
                 return Ok(());
             }
         }
-        if self.standing.go_back_to(&wanted) {
-            self.scans.clear();
-            self.families.abort();
-            // The next runs may have the changes that were taken back.
-            self.residency.next = None;
-            self.residency.looked_at = None;
-            self.stats.rewinds += 1;
+        if self.go_back_to(&wanted) {
             return Ok(());
         }
         self.load(storage, wanted)
+    }
+
+    /// Positions the store directly before `version`, with the content of `id`, which may be that of any
+    /// older version; `None` is no content. So the next commit makes `version`. For callers that pass over
+    /// versions: attempts at a checkpoint that ended, or changed another owner.
+    ///
+    /// # Errors
+    /// Errors of [`StateStore::open`]; `InvalidInput` for an `id` that is not older.
+    pub fn open_before(
+        &mut self,
+        storage: &dyn Storage,
+        version: u64,
+        id: Option<&CommitId>,
+    ) -> Result<()> {
+        self.need_no_session(version)?;
+        self.residency.is_used = true;
+        self.pending_since = None;
+        let last = version.saturating_sub(1);
+        let wanted = id.copied().unwrap_or(Position::empty(last).id);
+        let is_of_another = wanted.owner.is_some_and(|owner| owner != self.owner.tag());
+        if is_of_another || wanted.version > last {
+            return Err(Error::invalid_input(format!(
+                "{}: checkpoint {version} cannot begin with version {} of {}",
+                self.owner,
+                wanted.version,
+                if is_of_another { "another store" } else { "it" }
+            )));
+        }
+        if !self.standing.has_content_of(&wanted) && !self.go_back_to_content(&wanted) {
+            self.load(storage, wanted)?;
+        }
+        if let Some(at) = self.standing.now_mut() {
+            at.adopt(CommitId {
+                version: last,
+                ..wanted
+            });
+        }
+        Ok(())
+    }
+
+    /// Undoes the last commit, if that leads to the content of `id`.
+    fn go_back_to_content(&mut self, id: &CommitId) -> bool {
+        let version = self
+            .standing
+            .versions()
+            .nth(1)
+            .map(|before| before.id.version);
+        let id = version.map(|version| CommitId { version, ..*id });
+        id.is_some_and(|id| self.go_back_to(&id))
+    }
+
+    fn go_back_to(&mut self, id: &CommitId) -> bool {
+        if !self.standing.go_back_to(id) {
+            return false;
+        }
+        self.scans.clear();
+        self.families.abort();
+        // The next runs may have the changes that were taken back.
+        self.residency.next = None;
+        self.residency.looked_at = None;
+        self.stats.rewinds += 1;
+        true
     }
 
     /// Positions the store at `version` with no content. The next commit writes all content of the

@@ -1,0 +1,405 @@
+//! Tables of regions: state stores whose segments live by the rule of the manager.
+//!
+//! A table is opened for each attempt, at the version that the region begins with, and stays in
+//! memory between attempts. The segments that it is made of are *held*, so that those of an attempt
+//! which ended without a checkpoint, such as a merge, serve the next one. A checkpoint refers to them
+//! only by leases, as to all segments.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::snapshot_manager::SnapshotManager;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{NewSegment, SegmentKind};
+use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
+use crate::liveness::{Ledger, Occasion};
+use crate::state::{
+    CommitId, DeltaRuns, FIRST_FAMILY, FamilyOptions, KeyLayout, KeyRange, MemoryBudget, ScanOf,
+    SharedStore, StateStore, StoreFolder,
+};
+use crate::storage::Storage;
+
+/// Changelogs that are worth a merge. As many as Spark gathers before a snapshot.
+const MIN_CHANGELOGS: usize = 10;
+
+/// Keys of tables are in order, for scans.
+const LAYOUT: KeyLayout = KeyLayout::Plain(FamilyOptions {
+    ordered: true,
+    several_values: false,
+    internal: false,
+});
+
+/// A commit of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableCommit {
+    /// Its version, for [`SnapshotManager::open_table`].
+    pub id: CommitId,
+    /// All segments that it is made of, oldest first. The checkpoint names them.
+    pub segments: Vec<SegmentRef>,
+    /// Number of keys.
+    pub keys: u64,
+}
+
+/// A call of an open table, see [`rows`](crate::rows) for the buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableCall<'a> {
+    /// The values of packed keys.
+    Get(&'a [u8]),
+    /// A byte for each packed key: 1 if it is there.
+    Contains(&'a [u8]),
+    /// Sets the keys of packed entries.
+    Put(&'a [u8]),
+    /// Removes packed keys. The answer is that of `Contains` before.
+    Remove(&'a [u8]),
+    /// Starts a scan; the answer has its first entries.
+    Scan {
+        /// Its keys.
+        range: KeyRange<'a>,
+        /// Bound on the entries of an answer.
+        max_bytes: usize,
+    },
+    /// The next entries of a scan.
+    ScanOn {
+        /// Its number.
+        scan: u32,
+        /// Bound on the entries of an answer.
+        max_bytes: usize,
+    },
+    /// Ends a scan before its last entry.
+    CloseScan(u32),
+    /// The number of keys.
+    Len,
+}
+
+/// The answer to a [`TableCall`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TableAnswer {
+    /// Values, flags or entries.
+    pub bytes: Vec<u8>,
+    /// Number of entries in `bytes`, or of keys.
+    pub rows: u64,
+    /// The scan that has entries left.
+    pub scan: Option<u32>,
+}
+
+/// The open tables of a manager.
+#[derive(Debug)]
+pub(super) struct Tables {
+    folder: Arc<StoreFolder>,
+    budget: Arc<MemoryBudget>,
+    opened: Mutex<Opened>,
+}
+
+#[derive(Debug, Default)]
+struct Opened {
+    by_owner: HashMap<Owner, Arc<Table>>,
+    by_session: HashMap<u64, Arc<Table>>,
+    last_session: u64,
+}
+
+#[derive(Debug)]
+struct Table {
+    owner: Owner,
+    store: SharedStore,
+    /// The session that may use it. Changes under the lock of the store only.
+    session: AtomicU64,
+    place: Mutex<Place>,
+}
+
+/// The checkpoints that a table belongs to.
+#[derive(Debug)]
+struct Place {
+    attempt: CheckpointId,
+    /// Version that it was opened at.
+    base: u64,
+    held: BTreeSet<SegmentRef>,
+}
+
+impl Tables {
+    pub fn new(folder: Arc<StoreFolder>, budget: Arc<MemoryBudget>) -> Self {
+        Self {
+            folder,
+            budget,
+            opened: Mutex::default(),
+        }
+    }
+
+    /// The table of an owner, and a session for it. The last session of the table ends.
+    fn begin(&self, owner: &Owner, attempt: CheckpointId, base: u64) -> (Arc<Table>, u64) {
+        let mut opened = self.opened.lock();
+        opened.last_session += 1;
+        let session = opened.last_session;
+        let table = opened.by_owner.entry(owner.clone()).or_insert_with(|| {
+            let store = StateStore::within(owner.clone(), LAYOUT, Arc::clone(&self.budget));
+            Arc::new(Table {
+                owner: owner.clone(),
+                store: SharedStore::new(Arc::clone(&self.folder), store),
+                session: AtomicU64::new(0),
+                place: Mutex::new(Place {
+                    attempt,
+                    base,
+                    held: BTreeSet::new(),
+                }),
+            })
+        });
+        let table = Arc::clone(table);
+        {
+            let mut place = table.place.lock();
+            place.attempt = attempt;
+            place.base = base;
+        }
+        opened
+            .by_session
+            .retain(|_, other| !Arc::ptr_eq(other, &table));
+        opened.by_session.insert(session, Arc::clone(&table));
+        (table, session)
+    }
+
+    fn find(&self, session: u64) -> Result<Arc<Table>> {
+        let found = self.opened.lock().by_session.get(&session).cloned();
+        found.ok_or_else(ended)
+    }
+
+    /// Forgets tables whose content no retained checkpoint has: their regions went on elsewhere.
+    pub fn prune(&self, ledger: &mut Ledger) {
+        let mut opened = self.opened.lock();
+        let stale = |table: &Table| {
+            let place = table.place.lock();
+            let live = ledger.view().live_set(&table.owner);
+            let is_live = live.contains(&place.attempt) || live.contains(&CheckpointId(place.base));
+            ledger.view().is_decided(place.attempt) && !is_live
+        };
+        let tables = opened.by_owner.values();
+        let stale: Vec<_> = tables.filter(|table| stale(table)).cloned().collect();
+        for table in stale {
+            opened.by_owner.remove(&table.owner);
+            opened
+                .by_session
+                .retain(|_, other| !Arc::ptr_eq(other, &table));
+            let held = std::mem::take(&mut table.place.lock().held);
+            held.iter().for_each(|segment| ledger.let_go(segment));
+        }
+    }
+}
+
+impl SnapshotManager {
+    /// Opens the table of `owner` for an attempt, with the content of a commit, or without content.
+    /// Returns the number of a session for [`SnapshotManager::table`]. An older session of the
+    /// same table ends, with its changes.
+    ///
+    /// Merges what is due. Segments that the attempt may not refer to are merged as well: those that
+    /// the manager of another executor wrote, and those in wasteful files.
+    ///
+    /// # Errors
+    /// `AttemptEnded` when the attempt was decided; `Fenced` when a newer manager took the folder
+    /// over; errors of [`StateStore::open`] and of merging.
+    pub fn open_table(
+        &self,
+        owner: &Owner,
+        attempt: CheckpointId,
+        id: Option<&CommitId>,
+    ) -> Result<u64> {
+        self.upkeep.check_ours()?;
+        let check = |what| self.shared.registry.lock().check_open(what, owner, attempt);
+        check("table")?;
+        let (table, session) = self
+            .tables
+            .begin(owner, attempt, id.map_or(0, |id| id.version));
+        let writer = self.upkeep.writer.as_ref();
+        let mut state = table.store.lock();
+        table.session.store(session, Ordering::Relaxed);
+        state.abort();
+        state.open_before(writer.storage(), attempt.0, id)?;
+        let refused = self.refused(&table, state.segments());
+        if let Some(task) = state.merge_task(writer, MIN_CHANGELOGS, &refused) {
+            let run = task.run(writer.storage(), writer)?;
+            writer.sync_files(&[run.file()].into())?;
+            state.accept(run);
+        }
+        state.mend(writer)?;
+        // A run that is not durable would come below changelogs whose heads do not name it.
+        state.take_pending_run();
+        self.hold(&table, &state);
+        if !self.refused(&table, state.segments()).is_empty() {
+            state.write_base_image(writer)?;
+            self.hold(&table, &state);
+        }
+        check("table")?;
+        state.begin()?;
+        Ok(session)
+    }
+
+    /// Calls the table of a session. A damaged run is gone around if older segments have the same
+    /// content.
+    ///
+    /// # Errors
+    /// `AttemptEnded` for a session that ended; errors of the store.
+    pub fn table(&self, session: u64, call: &TableCall<'_>) -> Result<TableAnswer> {
+        let table = self.tables.find(session)?;
+        table.store.call(|state| {
+            table.check(session)?;
+            call.run(state)
+        })
+    }
+
+    /// Commits the changes of a session, for its attempt. The session ends.
+    ///
+    /// # Errors
+    /// `AttemptEnded` for a session that ended, or when its attempt was decided; errors of
+    /// [`StateStore::commit`]; `NotFound` for a segment that was lost meanwhile.
+    pub fn commit_table(&self, session: u64) -> Result<TableCommit> {
+        self.upkeep.check_ours()?;
+        let table = self.tables.find(session)?;
+        let attempt = table.place.lock().attempt;
+        let registry = self.shared.registry.lock();
+        registry.check_open("table", &table.owner, attempt)?;
+        drop(registry);
+        let mut state = table.store.lock();
+        table.check(session)?;
+        let id = state.commit(&self.upkeep.writer)?;
+        self.tables.opened.lock().by_session.remove(&session);
+        self.hold(&table, &state);
+        let segments = state.segments().to_vec();
+        let mut registry = self.shared.registry.lock();
+        for segment in &segments {
+            if !registry.lease_again(&table.owner, attempt, segment) {
+                return Err(Error::new(
+                    ErrorKind::NotFound,
+                    format!(
+                        "segment {segment} of {} was lost: write it again",
+                        table.owner
+                    ),
+                ));
+            }
+        }
+        Ok(TableCommit {
+            id,
+            segments,
+            keys: state.families().keys(),
+        })
+    }
+
+    /// Ends a session without a commit, if it has not ended yet.
+    pub fn close_table(&self, session: u64) {
+        let Ok(table) = self.tables.find(session) else {
+            return;
+        };
+        let mut state = table.store.lock();
+        if table.check(session).is_ok() {
+            state.abort();
+        }
+        self.tables.opened.lock().by_session.remove(&session);
+    }
+
+    /// Writes the table of `before`, which lies in `source`, as the table of `owner` for a checkpoint:
+    /// one base image, page by page.
+    ///
+    /// # Errors
+    /// Errors of [`StateStore::open`] and of storage.
+    pub fn copy_table(
+        &self,
+        source: &dyn Storage,
+        (before, id): (&Owner, &CommitId),
+        owner: &Owner,
+        checkpoint: CheckpointId,
+    ) -> Result<TableCommit> {
+        self.upkeep.check_ours()?;
+        // Keys that runs have stay there.
+        let budget = MemoryBudget::unlimited();
+        budget.set_target_bytes(Some(0));
+        budget.set_load_bytes(0);
+        let mut state = StateStore::within(before.clone(), LAYOUT, Arc::new(budget));
+        state.open(source, id.version, Some(id))?;
+        let keys = state.families().keys();
+        let mut commit = CommitId {
+            version: id.version,
+            floor: checkpoint,
+            deltas: DeltaRuns::NONE,
+            owner: Some(owner.tag()),
+            segment: None,
+            replaced: None,
+        };
+        if keys > 0 {
+            let new = NewSegment::of(owner, checkpoint, SegmentKind::Run);
+            let mut run = self.upkeep.writer.begin_run(&new)?;
+            state.families().snapshot(&mut run)?;
+            commit.segment = Some(run.finish_durable()?);
+        }
+        Ok(TableCommit {
+            id: commit,
+            segments: commit.segment.into_iter().collect(),
+            keys,
+        })
+    }
+
+    /// Leases segments to the attempt of a table; returns the files of those that it may not have.
+    fn refused(&self, table: &Table, segments: &[SegmentRef]) -> HashSet<FileId> {
+        let attempt = table.place.lock().attempt;
+        let mut registry = self.shared.registry.lock();
+        let refused = segments
+            .iter()
+            .filter(|segment| !registry.lease(&table.owner, attempt, segment));
+        refused.map(|segment| segment.file).collect()
+    }
+
+    /// Holds the segments that a table needs now, and no others.
+    fn hold(&self, table: &Table, state: &StateStore) {
+        let needed: BTreeSet<_> = state.held_segments().collect();
+        let mut registry = self.shared.registry.lock();
+        let mut place = table.place.lock();
+        for segment in needed.difference(&place.held) {
+            registry.ledger.hold(segment);
+        }
+        for segment in place.held.difference(&needed) {
+            registry.ledger.let_go(segment);
+        }
+        place.held = needed;
+        drop(registry);
+        drop(place);
+        self.upkeep.settle(Occasion::Between);
+    }
+}
+
+impl TableCall<'_> {
+    fn run(&self, state: &mut StateStore) -> Result<TableAnswer> {
+        let mut answer = TableAnswer::default();
+        let out = &mut answer.bytes;
+        match *self {
+            Self::Get(keys) => state.get_batch(FIRST_FAMILY, keys, out)?,
+            Self::Contains(keys) => state.contains_batch(FIRST_FAMILY, keys, out)?,
+            Self::Put(entries) => state.put_batch(FIRST_FAMILY, entries)?,
+            Self::Remove(keys) => state.remove_batch(FIRST_FAMILY, keys, out)?,
+            Self::Scan { range, max_bytes } => {
+                let batch = state.scan(FIRST_FAMILY, ScanOf::Keys(range), max_bytes, out)?;
+                (answer.rows, answer.scan) = (batch.entries.into(), batch.scan);
+            }
+            Self::ScanOn { scan, max_bytes } => {
+                let batch = state.scan_on(scan, max_bytes, out)?;
+                (answer.rows, answer.scan) = (batch.entries.into(), batch.scan);
+            }
+            Self::CloseScan(scan) => state.close_scan(scan),
+            Self::Len => answer.rows = state.families().keys(),
+        }
+        Ok(answer)
+    }
+}
+
+impl Table {
+    fn check(&self, session: u64) -> Result<()> {
+        if self.session.load(Ordering::Relaxed) == session {
+            return Ok(());
+        }
+        Err(ended())
+    }
+}
+
+fn ended() -> Error {
+    Error::new(
+        ErrorKind::AttemptEnded,
+        "this session of a table has ended: it was committed or closed, or a later attempt opened \
+         the table",
+    )
+}

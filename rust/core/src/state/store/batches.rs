@@ -1,0 +1,59 @@
+//! Whole batches of keys in one call, see [`rows`](crate::rows) for their buffers. A batch that
+//! failed in the middle may be given again.
+
+use super::state_store::StateStore;
+use crate::error::Result;
+use crate::rows::{Packed, push_found};
+
+impl StateStore {
+    /// Appends the value of each key to `out`, or that it is not there, as
+    /// [`decode_found`](crate::rows::decode_found) reads them.
+    ///
+    /// # Errors
+    /// Errors of [`StateStore::get`]; `InvalidInput` for a buffer that ends within a key.
+    pub fn get_batch(&mut self, family: u32, keys: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let mut keys = Packed::of(keys);
+        while let Some(key) = keys.key()? {
+            push_found(out, self.get(family, key)?)?;
+        }
+        Ok(())
+    }
+
+    /// Appends a byte for each key to `out`: 1 if it is there, else 0.
+    ///
+    /// # Errors
+    /// Errors of [`StateStore::get_batch`].
+    pub fn contains_batch(&mut self, family: u32, keys: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let mut keys = Packed::of(keys);
+        while let Some(key) = keys.key()? {
+            out.push(u8::from(self.get(family, key)?.is_some()));
+        }
+        Ok(())
+    }
+
+    /// Sets keys to values, given as entries. The last one of a key counts.
+    ///
+    /// # Errors
+    /// Errors of [`StateStore::put`]; `InvalidInput` for a buffer that ends within an entry. Some
+    /// entries are set then.
+    pub fn put_batch(&mut self, family: u32, entries: &[u8]) -> Result<()> {
+        let mut entries = Packed::of(entries);
+        while let Some((key, value)) = entries.entry()? {
+            self.put(family, key, value)?;
+        }
+        Ok(())
+    }
+
+    /// Removes keys. Appends a byte for each to `out`: 1 if it was there, else 0.
+    ///
+    /// # Errors
+    /// Errors of [`StateStore::remove`]; `InvalidInput` for a buffer that ends within a key. Some
+    /// keys are removed then.
+    pub fn remove_batch(&mut self, family: u32, keys: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let mut keys = Packed::of(keys);
+        while let Some(key) = keys.key()? {
+            out.push(u8::from(self.remove(family, key)?));
+        }
+        Ok(())
+    }
+}

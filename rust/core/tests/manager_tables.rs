@@ -1,0 +1,484 @@
+//! Tables of a manager against a map: random histories of attempts that complete, fall back, are
+//! aborted or lost, with restarts, and with regions that move to another executor.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use holdfast_core::format::read_segment;
+use holdfast_core::manager::{
+    Fallbacks, ManagerOptions, RestoredCheckpoint, Retained, SnapshotManager, TableAnswer,
+    TableCall, TableCommit,
+};
+use holdfast_core::rows::ABSENT;
+use holdfast_core::state::{KeyRange, MemoryBudget};
+use holdfast_core::storage::{LocalStorage, Storage};
+use holdfast_core::{CheckpointId, ErrorKind, Owner, Term};
+use proptest::prelude::*;
+
+use crate::common::parse;
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn options(budget: &Arc<MemoryBudget>) -> ManagerOptions {
+    ManagerOptions {
+        background: false,
+        tables: Arc::clone(budget),
+        ..ManagerOptions::default()
+    }
+}
+
+fn packed(keys: &[Vec<u8>]) -> Vec<u8> {
+    let with_len = |key: &Vec<u8>| [&(key.len() as u32).to_le_bytes()[..], key].concat();
+    keys.iter().flat_map(with_len).collect()
+}
+
+fn entries(entries: &Model) -> Vec<u8> {
+    let with_len = |(key, value): (&Vec<u8>, &Vec<u8>)| {
+        let [key_len, value_len] = [key, value].map(|bytes| (bytes.len() as u32).to_le_bytes());
+        [&key_len[..], &value_len, key, value].concat()
+    };
+    entries.iter().flat_map(with_len).collect()
+}
+
+fn content(manager: &SnapshotManager, session: u64) -> Model {
+    let mut found = Vec::new();
+    let (range, max_bytes) = (KeyRange::All, 256);
+    let mut call = TableCall::Scan { range, max_bytes };
+    loop {
+        let answer = manager.table(session, &call).unwrap();
+        let before = found.len() as u64;
+        parse(&answer.bytes, &mut found);
+        assert_eq!(found.len() as u64 - before, answer.rows);
+        match answer.scan {
+            Some(scan) => call = TableCall::ScanOn { scan, max_bytes },
+            None => break,
+        }
+    }
+    assert!(found.is_sorted(), "a scan is in the order of the keys");
+    found.into_iter().collect()
+}
+
+fn key(number: u16) -> Vec<u8> {
+    number.to_be_bytes().to_vec()
+}
+
+fn changes(keys: std::ops::Range<u16>, value: u8) -> Model {
+    keys.map(|number| (key(number), vec![value; 20])).collect()
+}
+
+/// The state of one region in a checkpoint.
+#[derive(Clone, Debug, Default)]
+struct State {
+    origin: u64,
+    commit: Option<TableCommit>,
+    model: Model,
+}
+
+/// One region, its checkpoints, and two executors.
+struct World {
+    _dir: tempfile::TempDir,
+    storage: Arc<dyn Storage>,
+    owner: Owner,
+    budget: Arc<MemoryBudget>,
+    managers: Vec<SnapshotManager>,
+    terms: u64,
+    retained: BTreeMap<u64, State>,
+    attempt: u64,
+    at: usize,
+}
+
+impl World {
+    fn new(target: Option<u64>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let storage: Arc<dyn Storage> = Arc::new(LocalStorage::new(dir.path().join("segments")));
+        let budget = Arc::new(MemoryBudget::unlimited());
+        budget.set_target_bytes(target);
+        budget.set_load_bytes(0);
+        let mut world = Self {
+            _dir: dir,
+            storage,
+            owner: Owner::new("pipeline", "count", "bern", "totals"),
+            budget,
+            managers: Vec::new(),
+            terms: 0,
+            retained: BTreeMap::new(),
+            attempt: 0,
+            at: 0,
+        };
+        world.managers = vec![world.opened(), world.opened()];
+        world
+    }
+
+    fn opened(&mut self) -> SnapshotManager {
+        self.terms += 1;
+        let storage = Arc::clone(&self.storage);
+        SnapshotManager::open(storage, Term(self.terms), options(&self.budget)).unwrap()
+    }
+
+    fn latest(&self) -> State {
+        let latest = self.retained.last_key_value();
+        latest.map(|(_, state)| state.clone()).unwrap_or_default()
+    }
+
+    /// Opens the table at the latest checkpoint, for the next attempt.
+    fn begin(&mut self) -> (u64, Model) {
+        self.attempt += 1;
+        let base = self.latest();
+        let id = base.commit.as_ref().map(|commit| &commit.id);
+        let manager = &self.managers[self.at];
+        let session = manager
+            .open_table(&self.owner, CheckpointId(self.attempt), id)
+            .unwrap();
+        assert_eq!(
+            content(manager, session),
+            base.model,
+            "attempt {}",
+            self.attempt
+        );
+        (session, base.model)
+    }
+
+    fn call(&self, session: u64, call: TableCall<'_>) -> TableAnswer {
+        self.managers[self.at].table(session, &call).unwrap()
+    }
+
+    fn change(&self, session: u64, model: &mut Model, puts: &Model, removed: &[Vec<u8>]) {
+        self.call(session, TableCall::Put(&entries(puts)));
+        model.extend(puts.clone());
+        let was_there = self
+            .call(session, TableCall::Remove(&packed(removed)))
+            .bytes;
+        assert_eq!(was_there.len(), removed.len());
+        for (key, was_there) in removed.iter().zip(was_there) {
+            assert_eq!(model.remove(key).is_some(), was_there == 1);
+        }
+    }
+
+    /// Looks up some keys in one call.
+    fn check(&self, session: u64, model: &Model) {
+        let keys: Vec<_> = (0..64).map(key).collect();
+        assert_eq!(self.call(session, TableCall::Len).rows, model.len() as u64);
+        let expected = keys.iter().flat_map(|key| match model.get(key) {
+            None => ABSENT.to_le_bytes().to_vec(),
+            Some(value) => packed(std::slice::from_ref(value)),
+        });
+        let found = self.call(session, TableCall::Get(&packed(&keys))).bytes;
+        assert_eq!(found, expected.collect::<Vec<u8>>());
+        let expected: Vec<_> = keys
+            .iter()
+            .map(|k| u8::from(model.contains_key(k)))
+            .collect();
+        let found = self
+            .call(session, TableCall::Contains(&packed(&keys)))
+            .bytes;
+        assert_eq!(found, expected);
+    }
+
+    fn commit(&self, session: u64, model: Model) -> State {
+        let manager = &self.managers[self.at];
+        let commit = manager.commit_table(session).unwrap();
+        assert_eq!(commit.keys, model.len() as u64);
+        let id = CheckpointId(self.attempt);
+        manager
+            .persist_segments(id, &self.owner, &commit.segments)
+            .unwrap();
+        State {
+            origin: self.attempt,
+            commit: Some(commit),
+            model,
+        }
+    }
+
+    /// The attempt completes with this state; `keep` checkpoints are retained.
+    fn complete(&mut self, state: State, keep: usize) {
+        self.retained.insert(self.attempt, state);
+        while self.retained.len() > keep {
+            self.retained.pop_first();
+        }
+        let fallbacks = |id: &u64, state: &State| match state.origin == *id {
+            true => Fallbacks::new(),
+            false => [(self.owner.clone(), CheckpointId(state.origin))].into(),
+        };
+        let view = Retained {
+            decided: CheckpointId(self.attempt),
+            checkpoints: self
+                .retained
+                .iter()
+                .map(|(id, state)| (CheckpointId(*id), fallbacks(id, state)))
+                .collect(),
+        };
+        let own = &self.retained[&self.attempt];
+        for manager in &self.managers {
+            let id = CheckpointId(self.attempt);
+            manager
+                .partially_completed(id, &fallbacks(&id.0, own), &view)
+                .unwrap();
+            manager.wait_for_deletes();
+        }
+        self.check_files();
+    }
+
+    fn aborted(&mut self) {
+        let fallbacks = |id: &u64, state: &State| match state.origin == *id {
+            true => Fallbacks::new(),
+            false => [(self.owner.clone(), CheckpointId(state.origin))].into(),
+        };
+        let view = Retained {
+            decided: CheckpointId(self.attempt),
+            checkpoints: self
+                .retained
+                .iter()
+                .map(|(id, state)| (CheckpointId(*id), fallbacks(id, state)))
+                .collect(),
+        };
+        for manager in &self.managers {
+            manager.aborted(CheckpointId(self.attempt), &view).unwrap();
+            manager.wait_for_deletes();
+        }
+        self.check_files();
+    }
+
+    /// All that a retained checkpoint names is there.
+    fn check_files(&self) {
+        for state in self.retained.values() {
+            for segment in state.commit.iter().flat_map(|commit| &commit.segments) {
+                read_segment(self.storage.as_ref(), segment, &self.owner).unwrap();
+            }
+        }
+    }
+
+    /// Both executors die, and others take over, with what the metadata says.
+    fn restart(&mut self) {
+        self.managers.clear();
+        self.managers = vec![self.opened(), self.opened()];
+        let segments = |state: &State| -> Vec<_> {
+            let named = state
+                .commit
+                .iter()
+                .flat_map(|commit| commit.segments.clone());
+            let origin = CheckpointId(state.origin);
+            named
+                .map(|segment| (self.owner.clone(), origin, segment))
+                .collect()
+        };
+        let checkpoints: Vec<_> = self
+            .retained
+            .iter()
+            .map(|(id, state)| RestoredCheckpoint {
+                id: CheckpointId(*id),
+                segments: segments(state),
+            })
+            .collect();
+        // One of several executors takes the files over.
+        self.managers[0].restore(&checkpoints).unwrap();
+        self.at = 0;
+        self.check_files();
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Complete,
+    FallBack { after_commit: bool },
+    Abort { after_commit: bool },
+    Idle,
+    Restart,
+    Move,
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => Just(Step::Complete),
+        1 => any::<bool>().prop_map(|after_commit| Step::FallBack { after_commit }),
+        2 => any::<bool>().prop_map(|after_commit| Step::Abort { after_commit }),
+        1 => Just(Step::Idle),
+        1 => Just(Step::Restart),
+        1 => Just(Step::Move),
+    ]
+}
+
+type Batch = (u16, u16, u8, Vec<u16>);
+
+fn batches() -> impl Strategy<Value = Batch> {
+    let removed = prop::collection::vec(0..64u16, 0..6);
+    (0..60u16, 0..5u16, any::<u8>(), removed)
+}
+
+fn run(world: &mut World, history: &[(Step, Batch, usize)]) {
+    for (step, (first, some, value, removed), keep) in history {
+        match step {
+            Step::Restart => {
+                world.restart();
+                continue;
+            }
+            Step::Move => {
+                world.at = 1 - world.at;
+                continue;
+            }
+            Step::Idle => {
+                world.attempt += 1;
+                let state = world.latest();
+                if state.commit.is_some() {
+                    world.complete(state, *keep);
+                }
+                continue;
+            }
+            _ => {}
+        }
+        let (session, mut model) = world.begin();
+        let removed: Vec<_> = removed.iter().copied().map(key).collect();
+        world.change(
+            session,
+            &mut model,
+            &changes(*first..first + some, *value),
+            &removed,
+        );
+        world.check(session, &model);
+        match step {
+            Step::Complete => {
+                let state = world.commit(session, model);
+                world.complete(state, *keep);
+            }
+            Step::FallBack { after_commit } | Step::Abort { after_commit } => {
+                if *after_commit {
+                    world.commit(session, model);
+                } else {
+                    world.managers[world.at].close_table(session);
+                }
+                let state = world.latest();
+                match step {
+                    Step::FallBack { .. } if state.commit.is_some() => world.complete(state, *keep),
+                    _ => world.aborted(),
+                }
+            }
+            _ => unreachable!(),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #[test]
+    fn a_table_is_as_its_checkpoints_say(
+        target in prop::option::of(Just(1u64)),
+        history in prop::collection::vec((steps(), batches(), 1..4usize), 1..60),
+    ) {
+        run(&mut World::new(target), &history);
+    }
+}
+
+#[test]
+fn a_copy_of_a_table_goes_on_under_its_new_owner() {
+    let mut world = World::new(None);
+    for batch in 0..14u8 {
+        let (session, mut model) = world.begin();
+        let first = u16::from(batch) * 3;
+        world.change(
+            session,
+            &mut model,
+            &changes(first..first + 9, batch),
+            &[key(first)],
+        );
+        let state = world.commit(session, model);
+        world.complete(state, 1);
+    }
+    let state = world.latest();
+    let copies = World::new(None);
+    let owner = Owner::new("copy", "count", "bern", "totals");
+    let from = (&world.owner, &state.commit.unwrap().id);
+    let origin = CheckpointId(state.origin);
+    let copy = copies.managers[0]
+        .copy_table(world.storage.as_ref(), from, &owner, origin)
+        .unwrap();
+    assert_eq!(
+        (copy.keys, copy.segments.len()),
+        (state.model.len() as u64, 1)
+    );
+    let next = CheckpointId(state.origin + 1);
+    let session = copies.managers[1]
+        .open_table(&owner, next, Some(&copy.id))
+        .unwrap();
+    assert_eq!(content(&copies.managers[1], session), state.model);
+
+    let empty = Owner::new("pipeline", "count", "bern", "nothing");
+    let session = world.managers[0].open_table(&empty, next, None).unwrap();
+    let commit = world.managers[0].commit_table(session).unwrap();
+    let from = (&empty, &commit.id);
+    let copy = copies.managers[0]
+        .copy_table(world.storage.as_ref(), from, &owner, next)
+        .unwrap();
+    assert_eq!((copy.keys, copy.segments.len()), (0, 0));
+}
+
+#[test]
+fn a_batch_writes_what_it_changed() {
+    let mut world = World::new(None);
+    let (session, mut model) = world.begin();
+    let all: Model = (0..20_000u16)
+        .map(|n| (key(n), vec![n as u8; 20]))
+        .collect();
+    world.change(session, &mut model, &all, &[]);
+    let state = world.commit(session, model);
+    world.complete(state, 1);
+    for batch in 0..8u8 {
+        let (session, mut model) = world.begin();
+        world.change(session, &mut model, &changes(100..110, batch), &[]);
+        let state = world.commit(session, model);
+        let newest = *state.commit.as_ref().unwrap().segments.last().unwrap();
+        assert!(newest.len < 1_000, "{newest}");
+        world.complete(state, 1);
+    }
+}
+
+#[test]
+fn many_batches_leave_few_segments_and_files() {
+    let mut world = World::new(None);
+    for batch in 0..100u8 {
+        let (session, mut model) = world.begin();
+        world.change(session, &mut model, &changes(0..60, batch), &[]);
+        let state = world.commit(session, model);
+        assert!(state.commit.as_ref().unwrap().segments.len() < 50);
+        world.complete(state, 1);
+    }
+    let stats = world.managers[0].stats();
+    assert!(
+        stats.space_amplification < 3.0 || stats.physical_bytes < 200_000,
+        "{stats:?}"
+    );
+}
+
+#[test]
+fn a_session_ends_when_a_later_attempt_opens_the_table() {
+    let mut world = World::new(None);
+    let (first, _) = world.begin();
+    let (second, mut model) = world.begin();
+    let late = world.managers[0].table(first, &TableCall::Len);
+    assert_eq!(late.unwrap_err().kind(), ErrorKind::AttemptEnded);
+    assert_eq!(
+        world.managers[0].commit_table(first).unwrap_err().kind(),
+        ErrorKind::AttemptEnded
+    );
+    world.change(second, &mut model, &changes(0..3, 1), &[]);
+    let state = world.commit(second, model);
+    world.complete(state, 1);
+    let decided = world.managers[0].open_table(&world.owner, CheckpointId(world.attempt), None);
+    assert_eq!(decided.unwrap_err().kind(), ErrorKind::AttemptEnded);
+}
+
+#[test]
+fn a_region_that_went_on_elsewhere_leaves_no_memory_and_no_files_behind() {
+    let mut world = World::new(None);
+    for at in [0, 1] {
+        world.at = at;
+        let (session, mut model) = world.begin();
+        world.change(session, &mut model, &changes(0..60, at as u8), &[]);
+        let state = world.commit(session, model);
+        world.complete(state, 1);
+    }
+    world.managers[0].seal().unwrap();
+    assert_eq!(world.managers[0].files(), []);
+    let of_one = world.budget.used_bytes();
+    world.managers.pop();
+    assert!(of_one > 0 && world.budget.used_bytes() < of_one);
+}
