@@ -28,6 +28,7 @@ from support.regional.pipelines import (
     partitions_of,
     rows_of,
 )
+from support.regional.split_files import PLACED, Placed, splits_of
 
 REGIONS = [f"r{number:02}" for number in range(6)]
 STUCK = "r00"
@@ -333,6 +334,17 @@ def test_state_that_is_to_be_converted_is_converted_in_quarantine_as_well(
         run(query, batches[2:], first=2)
         assert not any(entry.fallbacks for entry in query.latest.regions.values())
     assert output_of(tmp_path / "out")[:3] == [(STUCK, -1, n, 0) for n in (5, 10, 15)]
+
+
+def test_a_source_with_a_coordinator_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    chain = hf.regional(splits_of(tmp_path)).apply(Placed(), schema=PLACED)
+    writer = chain.write_parquet(tmp_path / "out")
+    with pytest.raises(ValueError, match="'quarantine' is not allowed with FileSplits, which has"):
+        writer.open_local(tmp_path / "ckpt", on_stuck="quarantine")
+    with pytest.raises(ValueError, match="on_stuck='wait' is not allowed: expected 'fail' or"):
+        writer.open_local(tmp_path / "ckpt", on_stuck="wait")
+    assert not (tmp_path / "ckpt").exists()
 
 
 def test_with_on_stuck_fail_it_is_a_region_that_owes_rows(tmp_path: Path, hooks: Hooks) -> None:

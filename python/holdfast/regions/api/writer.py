@@ -429,9 +429,10 @@ class RegionalWriter:
             raise ValueError("the pipeline has no operator: call apply(...) first")
         coordinators = host.supports_fallback()
         if settings.on_stuck == "quarantine" and coordinators:
+            named = ("FileSplits" if one == SOURCE_OPERATOR else repr(one) for one in coordinators)
             raise ValueError(
-                f"on_stuck='quarantine' is not allowed with {' and '.join(map(repr, coordinators))}"
-                ", which has a coordinator: its events cannot wait for a region in quarantine"
+                f"on_stuck='quarantine' is not allowed with {' and '.join(named)}, which has a "
+                "coordinator: its events cannot wait for a region in quarantine"
             )
         for chosen in self._outputs:
             chosen.destination.require_fit(chosen.schema)
