@@ -97,6 +97,17 @@ def test_a_task_begins_another_file_when_one_is_large_enough(tmp_path: Path) -> 
     assert output_of(tmp_path / "out") == expected(BATCHES[:1])
 
 
+def test_a_task_with_very_many_regions_writes_several_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_output, "REGIONS_MAX", 2)
+    with opened(tmp_path) as query:
+        run(query, 0, tasks=1)
+    found = regions_by_file(tmp_path / "out")
+    assert [len(regions) for regions in found] == [2, 2, 2]
+    assert output_of(tmp_path / "out") == expected(BATCHES[:1])
+
+
 def test_a_region_with_many_rows_has_a_file_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 WAITS_RATIO: Final = 2
 WAITS_MS: Final = 1000
 
+#: Regions in a file. The driver takes in those of one file while others are still at work, so that
+#: little is left to do behind the last row.
+REGIONS_MAX: Final = 1024
+
 #: Encoded acknowledgements that count together: they are one message.
 ANSWERS_BYTES: Final = 16 << 20
 
@@ -66,7 +70,7 @@ class SharedOutput:
         self.waiting[run] = answer
         acked = cast("Acked", answer.event)
         self._answers_bytes += len(acked.entry.to_bytes()) + sum(len(e) for _, e in acked.events)
-        self.is_full |= self._answers_bytes >= ANSWERS_BYTES
+        self.is_full |= self._answers_bytes >= ANSWERS_BYTES or len(self.waiting) >= REGIONS_MAX
         for part in answer.shared:
             name = part.plan.name
             nbytes = self._rows_bytes.get(name, 0) + part.taken.nbytes
