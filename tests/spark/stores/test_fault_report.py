@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from support.spark.process_faults import (
     power_cut,
     wrong_rows,
 )
+from support.spark.processes import status
 
 
 def test_the_tables_are_made_of_the_results() -> None:
@@ -131,6 +133,38 @@ def test_a_power_cut_leaves_what_was_synced(tmp_path: Path) -> None:
         left[names] = {path.name: path.read_text() for path in world.rglob("*") if path.is_file()}
     kept = {"old": "old a", "synced": "content", "named": "cont"}
     assert left == {False: kept | {"nameless": ""}, True: kept}
+
+
+#: Names a file in a thread of its own, while the first thread waits.
+NAMING = """
+import os, sys, threading
+
+thread = threading.Thread(target=os.rename, args=sys.argv[1:])
+thread.start()
+thread.join()
+"""
+
+
+def test_a_process_stops_before_a_change_whichever_thread_makes_it(tmp_path: Path) -> None:
+    control, folder = Control.made(tmp_path / "control"), tmp_path / "folder"
+    folder.mkdir()
+    (folder / ".staged").touch()
+    control.order("stop", 1, "named", folder)
+    names = [str(folder / name) for name in (".staged", "named")]
+    more = {"LD_PRELOAD": control.libraries, **control.environment()}
+    process = subprocess.Popen([sys.executable, "-c", NAMING, *names], env=environment(more))
+    try:
+        threads = Path(f"/proc/{process.pid}/task")
+        while {status(thread / "stat")[0] for thread in threads.iterdir()} != {"T"}:
+            assert process.poll() is None
+        assert control.reached() == process.pid
+        assert [path.name for path in folder.iterdir()] == [".staged"]
+        process.send_signal(signal.SIGCONT)
+        assert process.wait() == 0
+        assert [path.name for path in folder.iterdir()] == ["named"]
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.spark

@@ -111,7 +111,8 @@ static void act(const struct order *order) {
         return;
     if (is(order, "stop"))
         leave_id();
-    kill(getpid(), is(order, "stop") ? SIGSTOP : SIGKILL);
+    /* To this thread: another one may take a signal to the process late. */
+    raise(is(order, "stop") ? SIGSTOP : SIGKILL);
 }
 
 enum turn { FREE, HELD, NO_SPACE };
