@@ -114,7 +114,7 @@ class Plan:
             name="regions",
             plan=self.to_json(),
             metrics=METRICS,
-            targets=(Target(metric=PUBLISH, at_most=2_000),),
+            targets=(Target(metric=PUBLISH, at_most=1_500),),
             runs=runs,
             notes=NOTES,
         )
