@@ -33,6 +33,7 @@ from holdfast.regions.files.segments import (
     Image,
     StoredSegments,
     copy_segment,
+    copy_table,
     new_image,
     stored_segments,
 )
@@ -41,9 +42,11 @@ from holdfast.regions.state.saved import SavedState
 from holdfast.regions.state.segments import (
     read_in_flight,
     read_operator,
+    table_entry,
     write_in_flight,
     write_operator,
 )
+from holdfast.regions.state.stored_table import FrozenTable, saved_columns, saved_commit
 
 ImageKind = Literal["checkpoint", "savepoint"]
 
@@ -116,6 +119,8 @@ class SegmentCopies:
         return RegionOwners(self._to, region)
 
     def _state(self, region: str, origin: int, operator: str, state: StateEntry) -> StateEntry:
+        if state.kind == "table":
+            return self._table(region, origin, operator, state)
         if state.inline is not None:
             return state
         owner = self._owners(region).state(operator, state.name)
@@ -128,6 +133,15 @@ class SegmentCopies:
             for piece in state.pieces
         ]
         return StateEntry(state.name, state.kind, state.dtype, state.shape, pieces=pieces)
+
+    def _table(self, region: str, origin: int, operator: str, state: StateEntry) -> StateEntry:
+        """Copy a table as one segment: its segments refer to each other."""
+        self._created.add(origin)
+        owner = self._owners(region).state(operator, state.name)
+        before = Owner(self._from, owner.operator, owner.region, owner.store)
+        data = memoryview(state.inline or b"")
+        copied = copy_table(self._source, self._store, before, saved_commit(data), owner, origin)
+        return table_entry(FrozenTable(state.name, saved_columns(data), *copied))
 
     def _segment(
         self,

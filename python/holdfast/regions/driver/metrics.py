@@ -338,6 +338,10 @@ def _state_bytes(entry: RegionEntry) -> dict[str, int]:
         # Parallel instances are "name#0", "name#1".
         name = operator.name.partition("#")[0]
         inline = sum(len(state.inline or b"") for state in operator.states)
-        stored = sum(piece.length for state in operator.states for piece in state.pieces)
+        stored = sum(
+            piece.ref.length if state.kind == "table" else piece.length
+            for state in operator.states
+            for piece in state.pieces
+        )
         found[name] = found.get(name, 0) + inline + stored
     return found

@@ -26,7 +26,7 @@ class MountedSegments:
     """Segments in a folder, read one after the other without a manager."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
 
     def read(self, ref: SegmentRef, owner: Owner) -> bytes:
         """Read a segment and verify all of it.
@@ -36,7 +36,7 @@ class MountedSegments:
         FileNotFoundError, CorruptSegmentError, NewerFormatError, OSError
             In the same cases as `holdfast._core.read_segment`.
         """
-        return read_segment(self._folder, ref, owner)
+        return read_segment(self.folder, ref, owner)
 
     def payload_bytes(self, ref: SegmentRef, owner: Owner) -> int:
         """Read a segment, and return the size of its payload in bytes."""
@@ -44,7 +44,7 @@ class MountedSegments:
 
     def inspect(self, ref: SegmentRef) -> SegmentReport:
         """Read a segment of a state store, and describe its content."""
-        return inspect_segment(self._folder, ref)
+        return inspect_segment(self.folder, ref)
 
 
 class ReachedSegments:
@@ -166,6 +166,28 @@ def copy_segment(
         return image.write(lambda written: written.copy(*original, *whose))
     payload = source.read(ref, before)
     return image.append(after, checkpoint, payload, kind=kind, entries=entries)
+
+
+def copy_table(
+    source: StoredSegments, image: Image, before: Owner, commit: str, after: Owner, checkpoint: int
+) -> tuple[str, tuple[SegmentRef, ...], int]:
+    """Write a table of another folder into an image, as one segment.
+
+    Returns the id of its commit there, its segments, and the number of keys.
+
+    Raises
+    ------
+    FileNotFoundError, CorruptSegmentError
+        If it cannot be read.
+    NotImplementedError
+        If one of the folders is not mounted.
+    """
+    if isinstance(source, ReachedSegments) or isinstance(image, ReachedImage):
+        raise NotImplementedError(
+            f"the table {after} cannot be copied: savepoints and restores of pipelines with tables "
+            "need mounted folders on both sides"
+        )
+    return image.copy_table(source.folder, before, commit, after, checkpoint)
 
 
 @contextmanager

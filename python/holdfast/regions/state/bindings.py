@@ -16,6 +16,7 @@ import numpy as np
 
 from holdfast.regions.state.keyed_map import MapState
 from holdfast.regions.state.saved import StateError
+from holdfast.regions.state.table import TableState
 
 # Bounds of the search: levels, objects, and entries of one list or dict.
 _DEPTH: Final = 4
@@ -102,6 +103,8 @@ def _message(where: str, name: str, state: object, at: _Place) -> str:
         what, how = "array", f"with {place}[...] = ..., or with +=, -= and their like"
     elif isinstance(state, MapState):
         what, how = "map", f"through {place}[key] = ..."
+    elif isinstance(state, TableState):
+        what, how = "table", f"through {place}.upsert(...)"
     elif hasattr(state, "items"):
         what, how = "list", f"through {place}.append(...) or {place}.items"
     else:

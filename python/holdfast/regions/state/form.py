@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.regions.state.keyed_map import MAP
+from holdfast.regions.state.saved import SavedState
+from holdfast.regions.state.stored_table import saved_columns
 
 if TYPE_CHECKING:
     from holdfast._core import StateEntry
-    from holdfast.regions.state.saved import SavedState
 
 
 @dataclass(frozen=True)
@@ -18,10 +19,11 @@ class StateForm:
 
     Parameters
     ----------
-    kind : {"array", "value", "list", "map", "union", "broadcast"}
+    kind : {"array", "value", "list", "map", "union", "broadcast", "table"}
         The method of `StateRegistry` that declares it.
     dtype : str, default ""
-        NumPy's array-interface string of an array's items, such as ``"<f8"``.
+        NumPy's array-interface string of an array's items, such as ``"<f8"``, or the columns of a
+        table.
     shape : tuple of int, default ()
         Shape of an array.
     """
@@ -35,12 +37,17 @@ class StateForm:
         """Return the form of a state that a checkpoint has."""
         if state.kind == "array":
             return cls("array", state.dtype, tuple(state.shape))
+        if state.kind == "table":
+            data = state.data if isinstance(state, SavedState) else memoryview(state.inline or b"")
+            return cls("table", saved_columns(data))
         return cls("map" if state.dtype == MAP else state.kind)
 
     def __str__(self) -> str:
         """Return words for messages."""
         if self.kind == "array":
             return f"an array of {self.dtype} of shape {self.shape}"
+        if self.kind == "table":
+            return f"a table of {self.dtype}"
         return f"a {self.kind}"
 
 

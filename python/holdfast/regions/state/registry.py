@@ -19,6 +19,7 @@ from holdfast.regions.base.problem import message_of
 from holdfast.regions.state.arrays import ArrayState, Declared, FrozenArray, HostArray, SmallArray
 from holdfast.regions.state.bindings import Bindings
 from holdfast.regions.state.chunks import Layout
+from holdfast.regions.state.columns import Columns, Given, description
 from holdfast.regions.state.device import Device
 from holdfast.regions.state.device_arrays import DeviceArray
 from holdfast.regions.state.exact_arrays import ExactDeviceArray
@@ -31,12 +32,14 @@ from holdfast.regions.state.saved import (
     StateError,
     StateKind,
 )
+from holdfast.regions.state.stored_table import FrozenTable, saved_commit
+from holdfast.regions.state.table import OpenTable, TableState
 from holdfast.regions.state.values import decode_value, encode_value, plain, rich
 
 T = TypeVar("T")
 
-FrozenState: TypeAlias = SavedState | FrozenArray
-"""Content of a state at one moment: all of it, or a large array that is yet to be written."""
+FrozenState: TypeAlias = SavedState | FrozenArray | FrozenTable
+"""Content of a state at one moment: all of it, a large array yet to be written, or a table."""
 
 AnyHandle: TypeAlias = "ValueState[Any] | ListState[Any] | MapState[Any]"
 H = TypeVar("H", "ValueState[Any]", "ListState[Any]", "MapState[Any]")
@@ -98,6 +101,8 @@ class StateRegistry:
         Number of the instance in its region, and how many instances the operator has there.
     drop_undeclared : bool, default False
         Drop states of the checkpoint that are not declared, instead of refusing them.
+    open_table : callable, optional
+        Opens tables for the attempt at hand. Without it they can be declared and not used.
     """
 
     def __init__(
@@ -110,8 +115,11 @@ class StateRegistry:
         instance: int = 0,
         parallelism: int = 1,
         drop_undeclared: bool = False,
+        open_table: OpenTable | None = None,
     ) -> None:
         self._xp = xp
+        self._open_table = open_table
+        self._tables: dict[str, TableState] = {}
         self._layout = layout
         self._device = _device_of(xp)
         self._owner = owner
@@ -248,8 +256,12 @@ class StateRegistry:
     @property
     def kinds(self) -> frozenset[StateKind]:
         """Kinds of the declared states."""
-        arrays: set[StateKind] = {"array"} if self._arrays else set()
-        return frozenset(arrays.union(kind for kind, _ in self._others.values()))
+        kinds: set[StateKind] = {kind for kind, _ in self._others.values()}
+        if self._arrays:
+            kinds.add("array")
+        if self._tables:
+            kinds.add("table")
+        return frozenset(kinds)
 
     def check_restored(self) -> None:
         """Fail when the checkpoint has a state that `open` did not declare: it would be lost.
@@ -262,6 +274,16 @@ class StateRegistry:
         if self._saved and not self._drop_undeclared:
             name, saved = next(iter(self._saved.items()))
             raise StateChangedError(f"{undeclared(self._at(name), StateForm.of(saved))}. {ADVICE}")
+
+    def begin(self, open_table: OpenTable) -> None:
+        """Begin another attempt: open the tables as they were committed."""
+        for table in self._tables.values():
+            table._begin(open_table)
+
+    def close(self) -> None:
+        """Leave the tables, without what changed since their commit."""
+        for table in self._tables.values():
+            table._close()
 
     def bindings(self, operator: object) -> Bindings:
         """Note where an operator keeps the states; to be called when it has opened."""
@@ -277,7 +299,7 @@ class StateRegistry:
 
         Returns
         -------
-        list of SavedState or FrozenArray
+        list of SavedState, FrozenArray or FrozenTable
             Sorted by name; independent of later changes.
 
         Raises
@@ -292,9 +314,48 @@ class StateRegistry:
         ]
         for name, (kind, state) in self._others.items():
             frozen.append(self._freeze_other(name, kind, state))
+        # Last: a commit cannot be repeated within the attempt.
+        frozen.extend(table._freeze() for table in self._tables.values())
         return sorted(frozen, key=lambda state: state.name)
 
     # --- details --------------------------------------------------------------------------------
+
+    def _table(self, name: str, *, key: Given, value: Given) -> TableState:
+        """Declare a table by key, which may be much larger than memory, see `TableState`.
+
+        A checkpoint writes what changed since the last one.
+
+        Parameters
+        ----------
+        name : str
+            Unique in the operator.
+        key, value : pyarrow.DataType, pyarrow.Schema or dict of str to pyarrow.DataType
+            Columns of the key and of the value. Keys are not null.
+
+        Returns
+        -------
+        TableState
+            It can be used from now on.
+
+        Raises
+        ------
+        StateError
+            If the name is taken, a type cannot be kept, or the checkpoint has something else under
+            this name.
+        """
+        at = self._at(name)
+        self._claim(name)
+        keys = Columns.of(key, name="key", where=at)
+        values = Columns.of(value, name="value", where=at)
+        if twice := set(keys.schema.names) & set(values.schema.names):
+            raise StateError(f"{at}: column {min(twice)!r} is both in the key and in the value")
+        saved = self._take(name, StateForm("table", description(keys, values)), None)
+        table = TableState(name, keys, values, None if saved is None else saved_commit(saved.data))
+        if self._open_table is not None:
+            table._begin(self._open_table)
+        self._tables[name] = table
+        self._given[name] = table
+        return table
 
     def _restored(self, declared: Declared, saved: SavedState | None, fill: Any) -> Any:
         if saved is None:

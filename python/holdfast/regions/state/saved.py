@@ -11,7 +11,7 @@ from holdfast._core import Piece, SegmentRef
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-StateKind = Literal["array", "value", "list", "union", "broadcast"]
+StateKind = Literal["array", "value", "list", "union", "broadcast", "table"]
 
 Append = Callable[["Buffer"], SegmentRef]
 """Writes one segment for the attempt at hand."""
@@ -48,11 +48,13 @@ class SavedState:
     ----------
     dtype : str
         NumPy's array-interface string of an array's items (``"<f8"``). Other states have ``"|u1"``
-        for a JSON text in UTF-8, ``"|V1"`` for bytes as they are, or ``"|S1"`` for a map.
+        for a JSON text in UTF-8, ``"|V1"`` for bytes as they are, ``"|S1"`` for a map, or nothing
+        for a table.
     shape : tuple of int
         Shape of an array; the number of bytes of any other state.
     data : memoryview
-        Content; arrays in C order. If it is writable, it belongs to the instance that restores it.
+        Content; arrays in C order, and of a table its description. If it is writable, it belongs to
+        the instance that restores it.
     stored : tuple of StoredPiece
         Places of the content in segments, in order; empty if it is in none, or not yet.
     """

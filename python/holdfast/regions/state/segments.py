@@ -21,11 +21,13 @@ from holdfast._core import (
 from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.graph import ChannelData, decode_channels, encode_channels
 from holdfast.regions.state.saved import SavedState, StateKind, StoredPiece
+from holdfast.regions.state.stored_table import FrozenTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Buffer
 
+    from holdfast.regions.state.arrays import FrozenArray
     from holdfast.regions.state.registry import FrozenState
 
 # A state of at most this size lies in the metadata itself.
@@ -90,7 +92,7 @@ def write_operator(
 
     Parameters
     ----------
-    states : sequence of SavedState or FrozenArray
+    states : sequence of SavedState, FrozenArray or FrozenTable
         The result of `StateRegistry.freeze`.
     finished : bool, default False
         The operator has flushed at the end of its data (R60).
@@ -98,7 +100,9 @@ def write_operator(
     entries = []
     for state in states:
         append = partial(store.append, owners.state(name, state.name), checkpoint, entries=1)
-        if not isinstance(state, SavedState):
+        if isinstance(state, FrozenTable):
+            entries.append(table_entry(state))
+        elif not isinstance(state, SavedState):
             entries.append(_entry(state, pieces=state.write(append)))
         elif state.data.nbytes <= INLINE_BYTES:
             entries.append(_entry(state, inline=bytes(state.data)))
@@ -108,10 +112,18 @@ def write_operator(
     return OperatorEntry(name, entries, finished=finished)
 
 
+def table_entry(table: FrozenTable) -> StateEntry:
+    """Return the entry of a table, which names all its segments."""
+    pieces = [Piece(ref, 0, 0) for ref in table.segments]
+    return StateEntry(table.name, "table", "", (), pieces=pieces, inline=table.text)
+
+
 def read_operator(
     store: SegmentReader, owners: RegionOwners, entry: OperatorEntry
 ) -> Iterator[SavedState]:
     """Read the states of one operator back, each when it is asked for.
+
+    The core reads the segments of a table, once that is opened.
 
     Raises
     ------
@@ -233,6 +245,6 @@ def _read_pieces(
     return data, [StoredPiece(piece, sizes[piece.ref]) for piece in pieces]
 
 
-def _entry(state: FrozenState, **content: Any) -> StateEntry:
+def _entry(state: SavedState | FrozenArray, **content: Any) -> StateEntry:
     kind: StateKind = state.kind if isinstance(state, SavedState) else "array"
     return StateEntry(state.name, kind, state.dtype, state.shape, **content)

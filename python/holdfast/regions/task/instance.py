@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import chain
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -29,9 +29,17 @@ from holdfast.regions.task.shared_states import SHARED
 from holdfast.regions.task.side_rows import AT_WORK, SideRows
 from holdfast.regions.task.watermark import Watermark
 
+if TYPE_CHECKING:
+    from holdfast._core import TableSession
+
 LOG: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+OpenTableOf: TypeAlias = (
+    "Callable[[str, str, Sequence[str], Sequence[str], str | None], TableSession]"
+)
+"""Like `OpenTable`, for an operator's instance."""
 
 _NO_MORE: Final = object()
 
@@ -50,6 +58,8 @@ class OperatorInstance(AtWork):
         Its states in the checkpoint that is restored.
     sides : SideRows
         Takes what it emits to side outputs; this instance alone uses it.
+    tables : callable
+        Opens a table of an operator's instance for the attempt at hand.
 
     Attributes
     ----------
@@ -77,6 +87,7 @@ class OperatorInstance(AtWork):
         xp: Any,
         sides: SideRows,
         drop_undeclared: bool,
+        tables: OpenTableOf,
     ) -> None:
         self.stage = stage
         self.operator_name = stage.name
@@ -90,6 +101,7 @@ class OperatorInstance(AtWork):
             instance=index,
             parallelism=stage.parallelism,
             drop_undeclared=drop_undeclared,
+            open_table=partial(tables, self.name),
         )
         self._lease: LeaseOf = _nothing_granted
         self._memory = OwnMemory(stage.schema)
@@ -201,9 +213,16 @@ class OperatorInstance(AtWork):
             )
             run(operator.on_regional_checkpoint_completed, ended.attempt, info)
 
+    def open_tables(self, tables: OpenTableOf) -> None:
+        """Open the tables of an operator that was kept, for another attempt."""
+        self._state.begin(partial(tables, self.name))
+
     def close(self) -> None:
         """Close the operator."""
-        self._context.run(self._operator.close)
+        try:
+            self._context.run(self._operator.close)
+        finally:
+            self._state.close()
 
     def take_figures(self) -> OperatorFigures:
         """Return its figures since the last call; also while it is at work in another thread."""

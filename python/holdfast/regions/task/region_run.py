@@ -13,7 +13,15 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from holdfast._core import InFlight, OperatorEntry, Owner, RegionEntry, SegmentRef, SegmentStore
+from holdfast._core import (
+    InFlight,
+    OperatorEntry,
+    Owner,
+    RegionEntry,
+    SegmentRef,
+    SegmentStore,
+    TableSession,
+)
 from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.base.problem import Problem
 from holdfast.regions.base.quarantine import quarantined
@@ -446,6 +454,9 @@ class RegionRun:
                 tuple(self._restored(stage, index) for index in range(stage.parallelism))
                 for stage in self._plan.stages
             )
+        else:
+            for instance in chain.from_iterable(self._instances):
+                instance.open_tables(self._open_table)
         for instance in chain.from_iterable(self._instances):
             instance.retiring = self._retiring
             instance.begin(partial(self._lease, instance.name))
@@ -517,7 +528,20 @@ class RegionRun:
             xp=self._xp,
             sides=SideRows.of(self._plan),
             drop_undeclared=self._plan.options.drop_undeclared_state,
+            tables=self._open_table,
         )
+
+    def _open_table(
+        self,
+        operator: str,
+        state: str,
+        keys: Sequence[str],
+        values: Sequence[str],
+        commit: str | None,
+    ) -> TableSession:
+        owner = self._owners.state(operator, state)
+        attempt = self._order.attempt
+        return self._store.open_table(owner, attempt, keys=keys, values=values, id=commit)
 
     def _lease(self, operator: str, state: str, refs: Sequence[SegmentRef]) -> Sequence[bool]:
         owner = self._owners.state(operator, state)

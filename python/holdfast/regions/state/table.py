@@ -1,0 +1,169 @@
+"""Keyed tables: the state store's native table, reached with whole Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+
+from holdfast.regions.state.columns import Columns, Rows, description
+from holdfast.regions.state.saved import StateError
+from holdfast.regions.state.stored_table import FrozenTable
+
+if TYPE_CHECKING:
+    from holdfast._core import TableSession
+
+OpenTable: TypeAlias = "Callable[[str, Sequence[str], Sequence[str], str | None], TableSession]"
+"""Opens the table of a name for the attempt at hand, with these layouts and this commit."""
+
+
+class TableState:
+    """A table of rows by key, which may be much larger than memory.
+
+    A checkpoint writes what changed since the last one. Methods take and return whole batches. Rows
+    come as a `pyarrow.RecordBatch` or `Table` that has the columns of the key, or of the value, by
+    name, among others. A single column may come as an array or a list.
+    """
+
+    def __init__(self, name: str, key: Columns, value: Columns, commit: str | None) -> None:
+        self._name = name
+        self._key = key
+        self._value = value
+        self._commit = commit
+        self._session: TableSession | None = None
+
+    def get(self, keys: Rows) -> pa.RecordBatch:
+        """Return the values of keys, a row for each key in the same order.
+
+        All columns are null where a key is not there.
+        """
+        columns = self._key.buffers(keys)
+        found = self._open.get(columns)
+        rows = columns[0][2]
+        return pa.RecordBatch.from_arrays(
+            self._value.arrays(found, rows), schema=self._value.schema
+        )
+
+    def contains(self, keys: Rows) -> pa.BooleanArray:
+        """Return for each key whether it is there."""
+        return _flags(self._open.contains(self._key.buffers(keys)))
+
+    def upsert(self, keys: Rows, values: Rows | None = None) -> None:
+        """Set keys to values, row by row. The last row of a key counts.
+
+        Without `values`, the rows of `keys` have the columns of the value, too.
+        """
+        given = keys if values is None else values
+        self._open.upsert(self._key.buffers(keys), self._value.buffers(given))
+
+    def delete(self, keys: Rows) -> pa.BooleanArray:
+        """Remove keys. Return for each whether it was there."""
+        return _flags(self._open.delete(self._key.buffers(keys)))
+
+    def scan(
+        self, *, prefix: object = None, start: object = None, stop: object = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield all rows, key and value, in the order of the keys.
+
+        The rows are those of this moment, whatever changes during the scan.
+
+        Parameters
+        ----------
+        prefix : tuple, dict or single value, optional
+            Only keys that begin with these values of the first columns.
+        start, stop : tuple, dict or single value, optional
+            Only keys from `start` on, and before `stop`. The first columns of the key are enough.
+        """
+        if prefix is not None and (start is not None or stop is not None):
+            raise StateError(f"{self._key.where}: scan() takes a prefix, or start and stop")
+        table = self._open
+        bounds = {
+            name: self._key.row(values, whole=False)
+            for name, values in (("prefix", prefix), ("start", start), ("stop", stop))
+            if values is not None
+        }
+        return self._scanned(table, *table.scan(**bounds))
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    # --- one key --------------------------------------------------------------------------------
+
+    def __getitem__(self, key: object) -> Any:
+        """Return the value of one key: a dict of columns, or the value of the only column.
+
+        Raises
+        ------
+        KeyError
+            If it is not there.
+        """
+        table = self._open
+        row = self._key.row(key)
+        if table.contains(row) == b"\0":
+            raise KeyError(key)
+        (value,) = pa.Table.from_arrays(
+            self._value.arrays(table.get(row), 1), schema=self._value.schema
+        ).to_pylist()
+        return next(iter(value.values())) if self._value.single else value
+
+    def __setitem__(self, key: object, value: object) -> None:
+        self._open.upsert(self._key.row(key), self._value.row(value))
+
+    def __delitem__(self, key: object) -> None:
+        if self._open.delete(self._key.row(key)) == b"\0":
+            raise KeyError(key)
+
+    def __contains__(self, key: object) -> bool:
+        return self._open.contains(self._key.row(key)) == b"\1"
+
+    # --- Holdfast's own -------------------------------------------------------------------------
+
+    def _begin(self, open_table: OpenTable) -> None:
+        """Open the table for an attempt."""
+        self._session = open_table(self._name, self._key.layouts, self._value.layouts, self._commit)
+
+    def _freeze(self) -> FrozenTable:
+        """Commit the table for the checkpoint of the attempt."""
+        table, self._session = self._open, None
+        self._commit, segments, keys = table.commit()
+        columns = description(self._key, self._value)
+        return FrozenTable(self._name, columns, self._commit, segments, keys)
+
+    def _close(self) -> None:
+        """End the session, if one is open."""
+        table, self._session = self._session, None
+        if table is not None:
+            table.close()
+
+    @property
+    def _open(self) -> TableSession:
+        if self._session is None:
+            raise StateError(
+                f"{self._key.where}: a table can be used in process(), on_event() and "
+                "on_end_of_data(), and in open() while the pipeline runs"
+            )
+        return self._session
+
+    def _scanned(
+        self, table: TableSession, rows: int, columns: Sequence[Any], scan: int | None
+    ) -> Iterator[pa.RecordBatch]:
+        keys = len(self._key.schema)
+        schema = pa.schema([*self._key.schema, *self._value.schema])
+        try:
+            while rows:
+                arrays = [
+                    *self._key.arrays(columns[:keys], rows),
+                    *self._value.arrays(columns[keys:], rows),
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+                if scan is None:
+                    return
+                rows, columns, scan = table.scan_on(scan)
+        finally:
+            if scan is not None:
+                table.close_scan(scan)
+
+
+def _flags(found: bytes) -> pa.BooleanArray:
+    return pa.array(memoryview(found)).cast(pa.bool_())
