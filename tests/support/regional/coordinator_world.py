@@ -253,11 +253,11 @@ class World:
             self.over = False
             self.refused = set()
 
-    def begin_idle(self, metadata: CheckpointMetadata) -> None:
-        """Note an attempt at the end of data that has no region to run but those in quarantine."""
+    def judge_idle(self, metadata: CheckpointMetadata) -> None:
+        """Note a final attempt that has no region to run, because one is in quarantine again."""
         held = self.oracle.held()
         assert held
-        self.begin(metadata.id)
+        self.endings = []  # R43: they went out with an order that no task got
         self.told = Told(metadata.id, metadata.batch_id, "final", metadata.created_ms, set())
         self.told.stored = self.told.excused = held
 
@@ -328,8 +328,8 @@ class World:
         if metadata.batch_id == INITIAL_BATCH:
             assert dict(entries) == {}
             return
-        if metadata.id != self.attempt and self.end_of_data:
-            self.begin_idle(metadata)
+        if self.told is None and self.kind == "final":
+            self.judge_idle(metadata)
         assert metadata.id == self.attempt
         assert self.told is not None
         why, composed, _ = self.judged()
