@@ -29,7 +29,7 @@ from gpu import state
 from isolation import measure as isolation
 from memory import measure as memory
 from moves import measure as moves
-from regional import coordinator, idle, pipeline, regions, requests
+from regional import coordinator, idle, keyed, pipeline, regions, requests
 from resident import backfill
 from resident import measure as resident
 from resident.queries import ALL_QUERIES as OPERATORS
@@ -61,6 +61,7 @@ PLANS: Mapping[str, Callable[[argparse.Namespace, Path], Iterator[Plan]]] = {
     "backfill": backfill.plans,
     "coordinator": coordinator.plans,
     "idle": idle.plans,
+    "keyed": keyed.plans,
     "state": partial(state.plans, "numpy"),
     GPU: partial(state.plans, "cupy"),
     "pipeline": pipeline.plans,
@@ -74,7 +75,7 @@ PLANS: Mapping[str, Callable[[argparse.Namespace, Path], Iterator[Plan]]] = {
     **{suite: partial(queries.plans, cases) for suite, cases in SUITES.items()},
 }
 
-_WITHOUT_SPARK = {"coordinator", "idle", "state", GPU}
+_WITHOUT_SPARK = {"coordinator", "idle", "keyed", "state", GPU}
 
 SUITES_HELP = """\
 compare BEFORE AFTER takes two result files of one suite, and says what got worse beyond the noise.
@@ -90,6 +91,7 @@ suites:
   backfill  a first batch larger than memory: time, resident memory, bytes written (needs jcmd)
   coordinator  a checkpoint of 10,000 regions of which 30 % fail: no Spark
   idle     10 active regions of 20,000 known ones, beside 10 of 10: no Spark
+  keyed    a table of 1 M keys in a pipeline, beside no state and a dict: no Spark
   state    snapshots and restore of one large NumPy array, beside numpy.save and PyTorch: no Spark
   gpu      the same of a CuPy array, digests, the copy to the host, memory (needs a GPU)
   pipeline  regional pipelines of 64 regions: healthy, one failing, one slow; and of 2,048

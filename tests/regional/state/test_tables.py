@@ -87,7 +87,7 @@ def test_keys_and_values_of_every_type_come_back_in_order(world: World, name: st
     kind, values = VALUES[name]
     for number in (0, 1):
         registry = world.begin()
-        table = registry._table("t", key=kind, value={"own": kind, "none": kind})
+        table = registry.table("t", key=kind, value={"own": kind, "none": kind})
         same = pa.array(values, kind)
         rows = pa.table({"key": same, "own": same, "none": [None] * len(values)})
         if number == 0:
@@ -102,7 +102,7 @@ def test_keys_and_values_of_every_type_come_back_in_order(world: World, name: st
 
 
 def test_what_is_not_there_is_null(world: World) -> None:
-    table = world.begin()._table("t", key=pa.int64(), value=pa.string())
+    table = world.begin().table("t", key=pa.int64(), value=pa.string())
     table.upsert([1, 2, 1], ["a", None, "b"])
     assert table.get([3, 1, 2]).column("value").to_pylist() == [None, "b", None]
     assert table.contains([3, 1, 2]).to_pylist() == [False, True, True]
@@ -114,7 +114,7 @@ def test_what_is_not_there_is_null(world: World) -> None:
 
 
 def test_slices_and_chunks_of_arrays_are_rows(world: World) -> None:
-    table = world.begin()._table("t", key=pa.string(), value={"n": pa.int64(), "on": pa.bool_()})
+    table = world.begin().table("t", key=pa.string(), value={"n": pa.int64(), "on": pa.bool_()})
     rows = pa.table(
         {
             "key": [f"k{number}" for number in range(40)],
@@ -130,7 +130,7 @@ def test_slices_and_chunks_of_arrays_are_rows(world: World) -> None:
 
 def test_one_key_is_used_like_a_dict(world: World) -> None:
     registry = world.begin()
-    table = registry._table("t", key={"site": pa.string(), "id": pa.int32()}, value=pa.float64())
+    table = registry.table("t", key={"site": pa.string(), "id": pa.int32()}, value=pa.float64())
     table["bern", 7] = 1.5
     table[{"id": 8, "site": "bern"}] = 2.5
     assert table["bern", 8] == 2.5
@@ -140,13 +140,13 @@ def test_one_key_is_used_like_a_dict(world: World) -> None:
     for missing in (lambda: table["bern", 7], lambda: table.__delitem__(("bern", 7))):
         with pytest.raises(KeyError):
             missing()
-    wide = registry._table("wide", key=pa.int64(), value={"a": pa.int64(), "b": pa.string()})
+    wide = registry.table("wide", key=pa.int64(), value={"a": pa.int64(), "b": pa.string()})
     wide[1] = {"a": 5, "b": None}
     assert wide[1] == {"a": 5, "b": None}
 
 
 def test_scans_take_a_prefix_or_a_range(world: World) -> None:
-    table = world.begin()._table(
+    table = world.begin().table(
         "t", key={"site": pa.string(), "id": pa.int32()}, value={"v": pa.int64()}
     )
     keys = [(site, number) for site in ("a", "a\0", "ab", "b") for number in (-2, 0, 5)]
@@ -179,7 +179,7 @@ def test_scans_take_a_prefix_or_a_range(world: World) -> None:
 
 
 def test_a_scan_sees_the_rows_of_its_beginning(world: World) -> None:
-    table = world.begin()._table("t", key=pa.int64(), value=pa.binary())
+    table = world.begin().table("t", key=pa.int64(), value=pa.binary())
     numbers = list(range(3000))
     table.upsert(numbers, [bytes(4096)] * 3000)
     scan = table.scan()
@@ -207,7 +207,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_rows_that_do_not_fit_are_refused(world: World, what: str) -> None:
-    table = world.begin()._table("t", key=pa.int64(), value=pa.string())
+    table = world.begin().table("t", key=pa.int64(), value=pa.string())
     call, message = REFUSED[what]
     with pytest.raises(ValueError, match=message):
         call(table)
@@ -227,23 +227,23 @@ DECLARED: dict[str, tuple[Any, Any, str]] = {
 def test_columns_that_cannot_be_kept_are_refused(world: World, what: str) -> None:
     key, value, message = DECLARED[what]
     with pytest.raises(StateError, match=f"state 't' of operator 'count'.*{message}"):
-        world.begin()._table("t", key=key, value=value)
+        world.begin().table("t", key=key, value=value)
 
 
 def test_a_table_of_other_columns_is_refused(world: World) -> None:
     registry = world.begin()
-    registry._table("t", key=pa.int64(), value=pa.string())
+    registry.table("t", key=pa.int64(), value=pa.string())
     world.complete(registry)
     with pytest.raises(StateError, match=r"the checkpoint has a table of .*int64.* declares a map"):
         world.begin().map("t")
     with pytest.raises(StateError, match=r"the checkpoint has a table of .* declares a table of"):
-        world.begin()._table("t", key=pa.int32(), value=pa.string())
+        world.begin().table("t", key=pa.int32(), value=pa.string())
 
 
 def test_a_batch_writes_what_it_changed(world: World) -> None:
     for number in range(12):
         registry = world.begin()
-        table = registry._table("t", key=pa.int64(), value={"a": pa.int64(), "b": pa.float64()})
+        table = registry.table("t", key=pa.int64(), value={"a": pa.int64(), "b": pa.float64()})
         before = world.manager.stats().physical_bytes
         if number == 0:
             keys = np.arange(50_000)
@@ -278,7 +278,7 @@ class Totals(hf.Operator):
     def open(self, ctx: hf.OperatorContext) -> None:
         self.region = ctx.region
         self.seen = ctx.state.value("seen", 0)
-        self.totals = ctx.state._table("totals", key={"device": pa.string()}, value=pa.int64())
+        self.totals = ctx.state.table("totals", key={"device": pa.string()}, value=pa.int64())
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
         for device, amount, drop in zip(

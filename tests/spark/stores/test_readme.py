@@ -111,6 +111,10 @@ IN_ORDER = {
         Step("pasted", "import pyarrow as pa\n\nimport holdfast", everywhere=True),
         Step("printed", "2 [1, 2]", everywhere=True),
     ),
+    "docs/regional/tables.md": (
+        Step("pasted", "import pyarrow as pa\nimport pyarrow.compute", everywhere=True),
+        Step("printed", "2 {'device': ['a', 'b'],", everywhere=True),
+    ),
     "docs/regional/test-an-operator.md": (
         Step("pasted", "import pyarrow as pa\n\nimport holdfast", everywhere=True),
         Step("printed", "2 {'site': ['bern', 'riga'],", everywhere=True),

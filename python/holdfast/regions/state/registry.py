@@ -81,7 +81,7 @@ class ListState(Generic[T]):
 
 
 #: The methods of `ctx.state` for operators.
-_DECLARING: Final = ("array", "broadcast", "list", "map", "union", "value")
+_DECLARING: Final = ("array", "broadcast", "list", "map", "table", "union", "value")
 
 
 class StateRegistry:
@@ -230,6 +230,43 @@ class StateRegistry:
         """
         return self._list(name, "list", evolve)
 
+    def table(self, name: str, *, key: Given, value: Given) -> TableState:
+        """Declare a table by key, which may be much larger than memory, see `TableState`.
+
+        A checkpoint writes what changed since the last one.
+
+        Parameters
+        ----------
+        name : str
+            Unique in the operator.
+        key, value : pyarrow.DataType, pyarrow.Schema or dict of str to pyarrow.DataType
+            Columns of the key and of the value. Keys are not null.
+
+        Returns
+        -------
+        TableState
+            It can be used from now on.
+
+        Raises
+        ------
+        StateError
+            If the name is taken, a type cannot be kept, or the checkpoint has something else under
+            this name.
+        """
+        at = self._at(name)
+        self._claim(name)
+        keys = Columns.of(key, name="key", where=at)
+        values = Columns.of(value, name="value", where=at)
+        if twice := set(keys.schema.names) & set(values.schema.names):
+            raise StateError(f"{at}: column {min(twice)!r} is both in the key and in the value")
+        saved = self._take(name, StateForm("table", description(keys, values)), None)
+        table = TableState(name, keys, values, None if saved is None else saved_commit(saved.data))
+        if self._open_table is not None:
+            table._begin(self._open_table)
+        self._tables[name] = table
+        self._given[name] = table
+        return table
+
     def union(self, name: str, *, evolve: Evolve = None) -> ListState[Any]:
         """Declare a list of which new regions and new instances get all items.
 
@@ -319,43 +356,6 @@ class StateRegistry:
         return sorted(frozen, key=lambda state: state.name)
 
     # --- details --------------------------------------------------------------------------------
-
-    def _table(self, name: str, *, key: Given, value: Given) -> TableState:
-        """Declare a table by key, which may be much larger than memory, see `TableState`.
-
-        A checkpoint writes what changed since the last one.
-
-        Parameters
-        ----------
-        name : str
-            Unique in the operator.
-        key, value : pyarrow.DataType, pyarrow.Schema or dict of str to pyarrow.DataType
-            Columns of the key and of the value. Keys are not null.
-
-        Returns
-        -------
-        TableState
-            It can be used from now on.
-
-        Raises
-        ------
-        StateError
-            If the name is taken, a type cannot be kept, or the checkpoint has something else under
-            this name.
-        """
-        at = self._at(name)
-        self._claim(name)
-        keys = Columns.of(key, name="key", where=at)
-        values = Columns.of(value, name="value", where=at)
-        if twice := set(keys.schema.names) & set(values.schema.names):
-            raise StateError(f"{at}: column {min(twice)!r} is both in the key and in the value")
-        saved = self._take(name, StateForm("table", description(keys, values)), None)
-        table = TableState(name, keys, values, None if saved is None else saved_commit(saved.data))
-        if self._open_table is not None:
-            table._begin(self._open_table)
-        self._tables[name] = table
-        self._given[name] = table
-        return table
 
     def _restored(self, declared: Declared, saved: SavedState | None, fill: Any) -> Any:
         if saved is None:
