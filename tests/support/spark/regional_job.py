@@ -27,13 +27,17 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 import holdfast
-from holdfast.regions.coordinator import CheckpointCoordinator, RegionStarted, TasksEnded
+from holdfast.regions.coordinator import (
+    Acked,
+    AckedTogether,
+    CheckpointCoordinator,
+    Declined,
+    TasksEnded,
+)
 from holdfast.regions.driver import pipeline_driver as driver
-from holdfast.regions.driver.attempt_watch import AttemptWatch
 from holdfast.regions.driver.attempts import Attempts
 from holdfast.regions.files import folders
 from holdfast.regions.files.reached import HadoopPath
-from holdfast.regions.protocol import answers
 from holdfast.regions.runners.spark.runner import SparkRunner
 from support.regional import pipelines
 from support.regional.pipelines import COUNTED, RunningCount
@@ -243,21 +247,18 @@ def install(death: Death) -> None:
     def watching_handle(self: Any, event: Any) -> Any:
         if isinstance(event, TasksEnded):
             death.passes("answered")
+        if isinstance(event, Acked | AckedTogether | Declined):
+            count = len(event.acks) if isinstance(event, AckedTogether) else 1
+            before = answered.get(Death.batch, 0)
+            answered[Death.batch] = before + count
+            if before == 0:
+                death.passes("first-answer")
+            if before < len(REGIONS) <= before + count:
+                death.passes("last-answer")
         return handle(self, event)
 
-    def counting_event(self: Any, answer: answers.Answer, *arguments: Any, **more: Any) -> Any:
-        if not isinstance(answer.event, RegionStarted):
-            answered[Death.batch] = answered.get(Death.batch, 0) + 1
-            if answered[Death.batch] == 1:
-                death.passes("first-answer")
-            if answered[Death.batch] == len(REGIONS):
-                death.passes("last-answer")
-        return event(self, answer, *arguments, **more)
-
-    event = AttemptWatch._event
     Attempts._execute = named_execute  # type: ignore[method-assign]
     CheckpointCoordinator.handle = watching_handle  # type: ignore[method-assign]
-    AttemptWatch._event = counting_event  # type: ignore[method-assign]
     death.lies_before(SparkRunner, "run", "tasks")
     death.lies_before(Attempts, "_publish", "metadata")
     death.lies_before(os, "link", "second-link", nth=2)
