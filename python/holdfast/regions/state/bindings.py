@@ -17,6 +17,7 @@ import numpy as np
 from holdfast.regions.state.keyed_map import MapState
 from holdfast.regions.state.saved import StateError
 from holdfast.regions.state.table import TableState
+from holdfast.regions.state.timers import TimerState
 
 # Bounds of the search: levels, objects, and entries of one list or dict.
 _DEPTH: Final = 4
@@ -105,6 +106,8 @@ def _message(where: str, name: str, state: object, at: _Place) -> str:
         what, how = "map", f"through {place}[key] = ..."
     elif isinstance(state, TableState):
         what, how = "table", f"through {place}.upsert(...)"
+    elif isinstance(state, TimerState):
+        what, how = "timer", f"through {place}.at(...)"
     elif hasattr(state, "items"):
         what, how = "list", f"through {place}.append(...) or {place}.items"
     else:

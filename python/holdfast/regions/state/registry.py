@@ -34,6 +34,7 @@ from holdfast.regions.state.saved import (
 )
 from holdfast.regions.state.stored_table import FrozenTable, saved_commit
 from holdfast.regions.state.table import OpenTable, TableState
+from holdfast.regions.state.timers import VALUE, TimerState, key_of
 from holdfast.regions.state.values import decode_value, encode_value, plain, rich
 
 T = TypeVar("T")
@@ -81,7 +82,7 @@ class ListState(Generic[T]):
 
 
 #: The methods of `ctx.state` for operators.
-_DECLARING: Final = ("array", "broadcast", "list", "map", "table", "union", "value")
+_DECLARING: Final = ("array", "broadcast", "list", "map", "table", "timers", "union", "value")
 
 
 class StateRegistry:
@@ -120,6 +121,7 @@ class StateRegistry:
         self._xp = xp
         self._open_table = open_table
         self._tables: dict[str, TableState] = {}
+        self.timers_of: dict[str, TimerState] = {}
         self._layout = layout
         self._device = _device_of(xp)
         self._owner = owner
@@ -266,6 +268,28 @@ class StateRegistry:
         self._tables[name] = table
         self._given[name] = table
         return table
+
+    def timers(self, name: str, *, key: Given) -> TimerState:
+        """Declare timers in event time by key, which `Operator.on_timers` gets when they are due.
+
+        The operator stands behind `RegionalPipeline.with_watermark`. Timers are kept in a `table`.
+
+        Parameters
+        ----------
+        name : str
+            Unique in the operator.
+        key : pyarrow.DataType, pyarrow.Schema or dict of str to pyarrow.DataType
+            Columns of the key, as those of a `table`. None has the name ``time``.
+
+        Raises
+        ------
+        StateError
+            In the same cases as for a `table`.
+        """
+        columns = key_of(key, where=self._at(name))
+        table = self.table(name, key=columns, value=VALUE)
+        timers = self._given[name] = self.timers_of[name] = TimerState(table, columns.remove(0))
+        return timers
 
     def union(self, name: str, *, evolve: Evolve = None) -> ListState[Any]:
         """Declare a list of which new regions and new instances get all items.

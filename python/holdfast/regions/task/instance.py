@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import chain
@@ -127,6 +127,11 @@ class OperatorInstance(AtWork):
         self._context.run(operator.open, context)
         self._state.check_restored()
         self._bindings = self._state.bindings(operator)
+        if self._state.timers_of and not stage.has_watermark:
+            raise StateError(
+                f"{self.where} has timers, which follow a watermark: call with_watermark() before "
+                "apply()"
+            )
         if operator.region_safe and (shared := self._state.kinds & SHARED):
             raise StateError(
                 f"{self.where} declares region_safe and has {' and '.join(sorted(shared))} state, "
@@ -143,28 +148,45 @@ class OperatorInstance(AtWork):
 
     @property
     def hears_watermark(self) -> bool:
-        """True if the operator does something at a watermark."""
-        return type(self._operator).on_watermark is not Operator.on_watermark
+        """True if there is a watermark, and the operator does something at it."""
+        overrides = type(self._operator).on_watermark is not Operator.on_watermark
+        return self.stage.has_watermark and (overrides or bool(self._state.timers_of))
 
     def watermark(self) -> datetime | None:
         """Return the watermark of the region, if the operator is the one that has it."""
         return self._operator.now() if isinstance(self._operator, Watermark) else None
 
     def on_watermark(self, watermark: datetime) -> Iterator[pa.RecordBatch]:
-        """Run the operator on the watermark of the region."""
+        """Run the operator on its timers that are due, and on the watermark of the region."""
         self._sides.given = None
+        fired = True
+        while fired:  # they may set others that are due
+            fired = False
+            for name in self._state.timers_of:
+                fired |= yield from self._fire(name, watermark)
         produced = self._timed(partial(self._operator.on_watermark, watermark))
-        return self._checked("on_watermark", produced, given=None)
+        yield from self._checked("on_watermark", produced, given=None)
+
+    def _fire(self, name: str, watermark: datetime | None) -> Generator[pa.RecordBatch, None, bool]:
+        """Run the operator on timers that are due; returns whether there were any."""
+        fired = False
+        for due in self._state.timers_of[name]._due(watermark):
+            fired = True
+            produced = self._timed(partial(self._operator.on_timers, name, due))
+            yield from self._checked("on_timers", produced, given=None)
+        return fired
 
     def end_of_data(self) -> Iterator[pa.RecordBatch]:
-        """Flush the rows that the operator holds back."""
+        """Flush the rows that the operator holds back, behind all timers that are set."""
         self._sides.given = None
+        for timers in self._state.timers_of:
+            yield from self._fire(timers, None)
         call: Callable[..., Batches] = self._operator.on_end_of_data
         if self.retiring:
             call = partial(self._operator.on_retire, self._operator_context)
         produced = self._timed(call)
         name = "on_retire" if self.retiring else "on_end_of_data"
-        return self._checked(name, produced, given=None)
+        yield from self._checked(name, produced, given=None)
 
     def take_emitted(self) -> list[tuple[str, pa.RecordBatch]]:
         """Return the rows for side outputs, with their names, since the last call."""

@@ -276,6 +276,28 @@ class Operator(CheckpointListener):
         """
         return None
 
+    def on_timers(self, name: str, due: pa.RecordBatch) -> Batches:
+        """Take timers that the watermark of the region has passed; return rows.
+
+        Called before `on_watermark`, and again for timers that it sets and that are due as well.
+        When data ends, all timers are due that are set then. Flink's ``onTimer``, for many keys at
+        once.
+
+        Parameters
+        ----------
+        name : str
+            The argument of ``ctx.state.timers``.
+        due : pyarrow.RecordBatch
+            The column ``time``, in rising order, in UTC, and the columns of the key. Never empty.
+            Its boundaries mean nothing.
+
+        Returns
+        -------
+        pyarrow.RecordBatch, pyarrow.Table, iterable of these, or None
+            The same as from `process`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define on_timers(name, due)")
+
     def on_event(self, event: bytes) -> None:
         """Take an event of the operator's coordinator, see `OperatorCoordinator`.
 

@@ -503,11 +503,9 @@ class RegionRun:
 
     def _behind_watermark(self) -> Iterable[str]:
         """Names of the operators that want to hear of the watermark."""
-        names = [stage.name for stage in self._plan.stages]
-        if WATERMARK in names:
-            for name in names[names.index(WATERMARK) + 1 :]:
-                if any(one.hears_watermark for one in self._instances_of(name)):
-                    yield name
+        for stage in self._plan.stages:
+            if any(one.hears_watermark for one in self._instances_of(stage.name)):
+                yield stage.name
 
     def _restored(self, stage: Any, index: int) -> OperatorInstance:
         name = stage.instance_name(index)
