@@ -2,8 +2,8 @@
 
 What goes wrong by itself depends on the seed, the batch and the region alone, so that a restart
 meets the same trouble: some regions raise an exception, once or in several attempts, and some take
-so long over a batch that its barrier overtakes their rows. The job appends every attempt that ended
-to ``history.jsonl``.
+so long over a batch that its barrier overtakes their rows. One region fails until it is repaired.
+The job appends every attempt that ended to ``history.jsonl``.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ BALLAST = 300
 RAISING, SLOW = 0.08, 0.08
 #: The most attempts in a row that a region raises an exception in.
 MAX_RAISED = 3
+#: This region fails as long as the file `REPAIRED` is missing.
+STUCK, REPAIRED = "r06", "repaired"
+#: Regions that raise an exception for some time do not go into quarantine.
+QUARANTINE_AFTER = 2 + MAX_RAISED
 #: Numbers of batches that a region remembers.
 KEPT_BATCHES = 5
 #: Rows of a region come in several pieces, so that a barrier has something to overtake.
@@ -46,8 +50,9 @@ POLL_S = 0.2
 class Soaked(RunningCount):
     """Counts rows in every kind of state, and checks that these belong together."""
 
-    def __init__(self, marks: Path, seed: int) -> None:
-        self.marks = str(marks)
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.marks = str(folder / "marks")
+        self.repaired = str(folder / REPAIRED)
         self.seed = seed
 
     def open(self, ctx: holdfast.OperatorContext) -> None:
@@ -56,11 +61,14 @@ class Soaked(RunningCount):
         self.batches = ctx.state.list("batches")
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if self.region == STUCK and not Path(self.repaired).exists():
+            raise RuntimeError("in trouble until it is repaired")
         number = batch.column("id")[0].as_py() // 1000
         if not (self.ballast == self.rows.value).all():
             raise AssertionError(f"ballast {self.ballast[:4]} does not go with {self.rows.value}")
         chance = random.Random(f"{self.seed} {number} {self.region}")  # noqa: S311
-        kind = chance.random()
+        # Once it is repaired, its rows come in one attempt.
+        kind = 1.0 if self.region == STUCK else chance.random()
         if kind < RAISING:
             self._raise_at_first(number, chance.randint(1, MAX_RAISED))
         elif kind < RAISING + SLOW:
@@ -93,6 +101,7 @@ def follow(query: holdfast.RegionalQuery, file: Path, before: int) -> None:
                 newest = record.id
                 attempt = {
                     "id": record.id,
+                    "batch": record.batch_id,
                     "outcome": record.outcome,
                     "failed": len(record.failed),
                     "in_flight_rows": record.in_flight_rows,
@@ -123,7 +132,7 @@ def main() -> None:
     before = CheckpointFolders(MountedPath(folder / "ckpt")).read_last_attempt()
     query = (
         holdfast.regional(regional_source(spark, folder / "in"), region_by="region")
-        .apply(Soaked(folder / "marks", args.seed), schema=COUNTED, name="count")
+        .apply(Soaked(folder, args.seed), schema=COUNTED, name="count")
         .write_parquet(folder / "out")
         .start(
             folder / "ckpt",
@@ -132,6 +141,8 @@ def main() -> None:
             # Half of the regions are in the task that loses its worker.
             max_failure_ratio=0.5,
             max_consecutive_failures=4,
+            on_stuck="quarantine",
+            quarantine_after=QUARANTINE_AFTER,
             tolerable_failed_checkpoints=20,
             max_file_bytes=16 * 1024,
         )
