@@ -163,7 +163,7 @@ class History:
                 aligned_timeout=timedelta(0) if self.unaligned else None,
             )
         )
-        folders: Any = self.query._driver._folders
+        folders: Any = self.query._driver.folders
         publish = folders.publish
 
         def failing_publish(metadata: CheckpointMetadata) -> None:

@@ -462,7 +462,7 @@ class RegionRun:
             instance.begin(partial(self._lease, instance.name))
             for ended in self._order.ended:
                 instance.tell(ended, self.region, self._took_part)
-        self._untold.extend(self._behind_watermark())
+        self._untold = deque(self._behind_watermark())
         options = self._plan.options
         specs = []
         for stage, instances in zip(self._plan.stages, self._instances, strict=True):
