@@ -48,7 +48,7 @@ class Kill:
 
     begun: int
     committed: int
-    regions_done: int
+    files_staged: int
     latest: CheckpointMetadata
 
 
@@ -84,7 +84,7 @@ class RegionalDemo:
         self._screen.say("")
         self._print_history(before + after)
         self._screen.say("")
-        self._check_kill(kill, files)
+        self._check_kill(kill)
         for text, good in verdicts(
             before + after, failing=FAILING, failures=FAILURES, slow=SLOW, batches=files.batches
         ):
@@ -136,7 +136,7 @@ class RegionalDemo:
         kill = Kill(
             begun=last_logged(checkpoint / "spark" / "offsets"),
             committed=last_logged(checkpoint / "spark" / "commits"),
-            regions_done=(in_batch or {}).get("regions_done", 0),
+            files_staged=(in_batch or {}).get("files_staged", 0),
             latest=read_metadata(checkpoint, checkpoint_ids(checkpoint)[-1]),
         )
         return attempts, kill
@@ -176,7 +176,6 @@ class RegionalDemo:
             data=str(files.folder),
             files_per_batch=len(files.airports),
             carriers=files.carriers,
-            regions=files.regions,
             checkpoint=str(self._folder / "checkpoint" / name),
             sink=str(self._sink(name)),
         )
@@ -203,10 +202,10 @@ class RegionalDemo:
 
     # --- checks ---------------------------------------------------------------------------------
 
-    def _check_kill(self, kill: Kill, files: RegionalFiles) -> None:
+    def _check_kill(self, kill: Kill) -> None:
         self._checks.check(
-            f"SIGKILL came in the middle of batch {kill.begun}: the output of {kill.regions_done} "
-            f"of {files.regions} regions was staged, the last committed batch is {kill.committed}",
+            f"SIGKILL came in the middle of batch {kill.begun}: output of regions was staged in "
+            f"{kill.files_staged} files, the last committed batch is {kill.committed}",
             good=kill.begun == KILLED_BATCH and kill.committed == KILLED_BATCH - 1,
         )
         failed = kill.latest.failed

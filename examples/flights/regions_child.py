@@ -39,7 +39,7 @@ class RegionalSpec:
     ----------
     data
         Folder of the files that `flights.regional_data` wrote.
-    files_per_batch, carriers, regions
+    files_per_batch, carriers
         Properties of the files.
     checkpoint, sink
         Checkpoint folder and output folder of the pipeline.
@@ -54,7 +54,6 @@ class RegionalSpec:
     data: str
     files_per_batch: int
     carriers: tuple[str, ...]
-    regions: int
     checkpoint: str
     sink: str
     aligned_timeout_s: float | None = None
@@ -126,9 +125,9 @@ class _Follower:
             return
         # Others must be done when the process is killed: that is what makes it the middle.
         staged = len(list(Path(self._spec.sink, STAGED_FOLDER).glob("*/*")))
-        if Path(trouble["folder"], HANGING).exists() and staged * 2 >= self._spec.regions:
+        if Path(trouble["folder"], HANGING).exists() and staged:
             self._hangs = True
-            self._report("in_batch", regions_done=staged)
+            self._report("in_batch", files_staged=staged)
 
     def _row(self, record: HistoryRecord) -> dict[str, Any]:
         (row,) = history_rows([record], checkpoint=local_folder(self._spec.checkpoint))
