@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from holdfast.cli.parked import finish, move
 from holdfast.regions.checkpoint.parked import parked_partitions, read_skips
 from holdfast.regions.files.mounted import MountedPath
 from support.commands import cells, run
+from support.killed_steps import Killed, killed_at, kills
 
 #: Versions 2 to 4 are parked: with one row, without input, and with three rows.
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "state-v5"
@@ -181,41 +181,6 @@ def test_rows_are_moved_to_dead_letters(query: MountedPath, tmp_path: Path) -> N
     assert [first.name, second.name] == ["one-0-3-0.parquet", "one-0-3-1.parquet"]
     assert pq.read_table(first).column_names == ["_batch", "place", "_error"]
     assert pq.read_table(first)["_error"].to_pylist() == ["ValueError: 3"]
-
-
-class Killed(BaseException):
-    """The process ends here."""
-
-
-STEPS = ("create", "replace_text", "publish", "unlink", "sync", "make_folder")
-
-
-def killed_at(monkeypatch: pytest.MonkeyPatch, step: int, after: bool) -> Callable[[], int]:
-    """Ends the process before or after a step; returns how many there were."""
-    steps = 0
-
-    def wrapped(name: str) -> Callable[..., Any]:
-        real = getattr(MountedPath, name)
-
-        def call(self: MountedPath, *args: Any, **kwargs: Any) -> Any:
-            nonlocal steps
-            steps += 1
-            if steps == step and not after:
-                raise Killed
-            done = real(self, *args, **kwargs)
-            if steps == step:
-                raise Killed
-            return done
-
-        return call
-
-    for name in STEPS:
-        monkeypatch.setattr(MountedPath, name, wrapped(name))
-    return lambda: steps
-
-
-def kills() -> Iterator[tuple[int, bool]]:
-    yield from ((step, after) for step in range(1, 20) for after in (False, True))
 
 
 def test_a_kill_at_any_step_loses_no_row_and_doubles_none(tmp_path: Path) -> None:

@@ -190,48 +190,40 @@ impl World {
         }
     }
 
+    /// The retained checkpoints, as managers hear of them when the attempt is decided.
+    fn view(&self) -> Retained {
+        let fallbacks = |id: u64, state: &State| match state.origin == id {
+            true => Fallbacks::new(),
+            false => [(self.owner.clone(), CheckpointId(state.origin))].into(),
+        };
+        Retained {
+            decided: CheckpointId(self.attempt),
+            checkpoints: self
+                .retained
+                .iter()
+                .map(|(&id, state)| (CheckpointId(id), fallbacks(id, state)))
+                .collect(),
+        }
+    }
+
     /// The attempt completes with this state; `keep` checkpoints are retained.
     fn complete(&mut self, state: State, keep: usize) {
         self.retained.insert(self.attempt, state);
         while self.retained.len() > keep {
             self.retained.pop_first();
         }
-        let fallbacks = |id: &u64, state: &State| match state.origin == *id {
-            true => Fallbacks::new(),
-            false => [(self.owner.clone(), CheckpointId(state.origin))].into(),
-        };
-        let view = Retained {
-            decided: CheckpointId(self.attempt),
-            checkpoints: self
-                .retained
-                .iter()
-                .map(|(id, state)| (CheckpointId(*id), fallbacks(id, state)))
-                .collect(),
-        };
-        let own = &self.retained[&self.attempt];
+        let view = self.view();
+        let id = CheckpointId(self.attempt);
+        let own = &view.checkpoints[&id];
         for manager in &self.managers {
-            let id = CheckpointId(self.attempt);
-            manager
-                .partially_completed(id, &fallbacks(&id.0, own), &view)
-                .unwrap();
+            manager.partially_completed(id, own, &view).unwrap();
             manager.wait_for_deletes();
         }
         self.check_files();
     }
 
     fn aborted(&mut self) {
-        let fallbacks = |id: &u64, state: &State| match state.origin == *id {
-            true => Fallbacks::new(),
-            false => [(self.owner.clone(), CheckpointId(state.origin))].into(),
-        };
-        let view = Retained {
-            decided: CheckpointId(self.attempt),
-            checkpoints: self
-                .retained
-                .iter()
-                .map(|(id, state)| (CheckpointId(*id), fallbacks(id, state)))
-                .collect(),
-        };
+        let view = self.view();
         for manager in &self.managers {
             manager.aborted(CheckpointId(self.attempt), &view).unwrap();
             manager.wait_for_deletes();

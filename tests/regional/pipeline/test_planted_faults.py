@@ -61,7 +61,7 @@ def wrong_origin(patch: Patch) -> None:
 
 
 def file_in_part(patch: Patch) -> None:
-    """Of regions with one file, those count that have not answered before."""
+    """A message with regions that answered before counts for the others."""
 
     def one_by_one(self: PendingAttempt, event: AckedTogether) -> None:
         for ack in event.acks:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from holdfast.regions.files.folders import CheckpointFolders
 from holdfast.regions.files.mounted import MountedPath
 from holdfast.regions.task import quarantined_rows
 from support import TESTS
+from support.killed_steps import Killed, killed_at, kills
 from support.regional.hooks import Hooks
 from support.regional.pipelines import (
     COUNTED,
@@ -182,43 +183,8 @@ def test_a_region_without_any_row_left_is_healthy_after_the_next_start(
     assert output_of(stuck / "out") == expected([[r for r in b if r[0] != STUCK] for b in BATCHES])
 
 
-class Killed(BaseException):
-    """The process ends here."""
-
-
-STEPS = ("create", "replace_text", "publish", "unlink", "sync", "make_folder")
-
-
-def killed_at(monkeypatch: pytest.MonkeyPatch, step: int, after: bool) -> Callable[[], int]:
-    """Ends the process before or after a step; returns how many there were."""
-    steps = 0
-
-    def wrapped(name: str) -> Callable[..., Any]:
-        real = getattr(MountedPath, name)
-
-        def call(self: MountedPath, *args: Any, **kwargs: Any) -> Any:
-            nonlocal steps
-            steps += 1
-            if steps == step and not after:
-                raise Killed
-            done = real(self, *args, **kwargs)
-            if steps == step:
-                raise Killed
-            return done
-
-        return call
-
-    for name in STEPS:
-        monkeypatch.setattr(MountedPath, name, wrapped(name))
-    return lambda: steps
-
-
-def kills() -> Iterator[tuple[int, bool]]:
-    yield from ((step, after) for step in range(1, 20) for after in (False, True))
-
-
 def command(path: Path) -> None:
-    """What the command does when it has found the matching rows."""
+    """Do what the command does when it has found the matching rows."""
     folders = CheckpointFolders(MountedPath(path / "ckpt"))
     finish(folders)
     latest = folders.read(folders.ids()[-1])

@@ -60,7 +60,7 @@ def with_input(number: int) -> Rows:
 
 @pytest.fixture
 def says(tmp_path: Path) -> Callable[..., str]:
-    """What is wrong with a sink that has batches with these rows, of three inputs."""
+    """The verdict on a sink that has batches with these rows, of three inputs."""
 
     def wrong(*batches: Rows, complete: bool = True) -> str:
         for number, rows in enumerate(batches):

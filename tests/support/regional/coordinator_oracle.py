@@ -213,7 +213,7 @@ class Oracle:
         return may, {region for region in may if known[region] >= latest}
 
     def at_rest(self, region: str) -> bool:
-        """Whether a region has state, and owes nothing."""
+        """True if a region has state, and owes nothing."""
         content = self.base()[1][region]
         return not (content.count or content.in_flight or content.retired)
 

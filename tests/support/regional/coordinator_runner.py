@@ -182,7 +182,7 @@ class HostileRunner:
             yield ack()
 
     def shares(self, answer: Answer, order: AttemptOrder, group: Sequence[Answer]) -> bool:
-        """Whether rows of the region of an answer go into a file with those of others."""
+        """True if rows of the region of an answer go into a file with those of others."""
         rate, region = self.world.rates.together, answer.event.region
         return (
             rate > 0

@@ -49,7 +49,7 @@ FLUSHED = [
 ]
 #: The rows of the side output, which has all rows.
 IDS = pa.schema([("region", pa.string()), ("id", pa.int64())])
-#: What fails: region r02, which shares a file with r00, in this batch, once.
+#: Rows of the batch in which region r02, which shares a file with r00, fails once.
 FAILING = range(1000, 2000)
 #: An array too large to be kept in the metadata, so that there are segments.
 BALLAST = 512
@@ -74,7 +74,7 @@ STAYING = [
         for number in range(1, LEAST_CHECKPOINTS + 2)
     ),
 ]
-#: What it puts out then.
+#: The rows that it puts out when it is retired.
 LAST_ROWS = [(AWAY, NONE, sum(row[0] == AWAY for row in BATCHES[0]), NONE)]
 #: With the case ``quarantine``, this region fails until it is repaired.
 STUCK = "r02"

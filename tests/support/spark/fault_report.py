@@ -40,7 +40,7 @@ PARTS = {
     "files on S3": (["fault_report_job", "--s3"], ["aggregation"]),
     "processes": (["process_faults"], list(QUERIES)),
 }
-#: What became of a query, as the document says it; the worst first.
+#: The ends of a query, as the document says them; the worst first.
 SAID = {
     "wrong": "**wrong rows**",
     "hangs": "hangs",

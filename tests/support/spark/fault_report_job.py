@@ -51,7 +51,7 @@ class Disk:
 
     folder: Path
     uri: str
-    #: What Spark reaches it by, if it is an object store.
+    #: The server that Spark reaches it by, if it is an object store.
     server: OldS3 | None = None
 
     def location(self, checkpoint: Path) -> str:
@@ -182,7 +182,7 @@ def first_line(error: Exception) -> str:
 
 
 def runs(query: str, provider: str) -> bool:
-    """Whether a provider has what a query needs."""
+    """True if a provider has what a query needs."""
     return (query, provider) != ("transformWithState", "default")
 
 

@@ -32,7 +32,7 @@ LOGS = (
     "entry of commits",
     "entry of a source",
 )
-#: Of the files of a kind, so many of the newest, which a restart reads.
+#: Newest files of a kind that get a fault, because a restart reads them.
 NEWEST = 2
 FLIPS = (0.25, 0.5, 0.75)
 
@@ -81,7 +81,7 @@ FAULTS: dict[str, Changes] = {
 def files_by_kind(checkpoint: Path) -> dict[str, list[Path]]:
     """Return the newest files of each kind, as paths in the checkpoint.
 
-    Of Holdfast's files, those that the last commit names come before others: a restart reads them.
+    Files of Holdfast that the last commit names come before its others: a restart reads them.
     """
     found: dict[str, list[Path]] = {}
     named = _committed(checkpoint)

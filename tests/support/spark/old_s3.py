@@ -23,7 +23,7 @@ class OldS3:
     endpoint
         URL of the server, which must check no signatures: they cover the headers.
     has_conditions
-        Whether it knows the header ``If-None-Match``.
+        True if it knows the header ``If-None-Match``.
 
     Attributes
     ----------

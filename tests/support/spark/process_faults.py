@@ -57,7 +57,7 @@ POWER_CUTS = {
     "power cut: contents and names of state": ("state", True),
 }
 
-#: What somebody said: "ended", "error" or "hangs", and why.
+#: The last word of an application: "ended", "error" or "hangs", and why.
 Said = tuple[str, str]
 ENDED: Final = ("ended", "")
 
@@ -119,7 +119,7 @@ class Application:
 
 @dataclass(frozen=True)
 class Control:
-    """What ``watched_changes.c`` is ordered, and where it leaves what it has."""
+    """The orders to ``watched_changes.c``, and the folder in which it leaves its notes."""
 
     folder: Path
     libraries: str
@@ -163,7 +163,7 @@ class Tried:
     kind: str
     fault: str
     world: Path
-    #: Of the applications that met the fault.
+    #: The last words of the applications that met the fault.
     said: list[Said] = field(default_factory=list)
     #: Where exactly.
     place: str = ""
@@ -230,7 +230,7 @@ def power_cut(
     part
         The folder of the checkpoint that loses something; by default all of it does.
     names
-        Whether names are lost if their folder was not synced, and not only contents of files.
+        True if names are lost whose folder was not synced, and not only contents of files.
     """
     synced: dict[Path, int] = {}
     pending: dict[Path, set[Path]] = {}

@@ -107,12 +107,12 @@ class CoordinatorOptions:
 
     @property
     def may_fall_back(self) -> bool:
-        """Whether a checkpoint may be regional (R8, R23)."""
+        """True if a checkpoint may be regional (R8, R23)."""
         return self.regional and self.max_consecutive_failures > 0
 
     @property
     def quarantines(self) -> bool:
-        """Whether regions that are stuck go into quarantine (R27)."""
+        """True if regions that are stuck go into quarantine (R27)."""
         return self.may_fall_back and self.quarantine_after is not None
 
     def failures_allowed(self, regions: int) -> int:

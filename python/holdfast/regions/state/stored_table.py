@@ -37,7 +37,7 @@ class FrozenTable:
 
     @property
     def text(self) -> bytes:
-        """What a checkpoint has of the table beside its segments."""
+        """The description of the table in a checkpoint, beside its segments."""
         content = {"version": VERSION, "commit": self.commit, "keys": self.keys}
         return json.dumps({**content, **json.loads(self.columns)}, separators=(",", ":")).encode()
 

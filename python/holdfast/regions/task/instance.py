@@ -149,8 +149,10 @@ class OperatorInstance(AtWork):
     @property
     def hears_watermark(self) -> bool:
         """True if there is a watermark, and the operator does something at it."""
-        overrides = type(self._operator).on_watermark is not Operator.on_watermark
-        return self.stage.has_watermark and (overrides or bool(self._state.timers_of))
+        return self.stage.has_watermark and (
+            type(self._operator).on_watermark is not Operator.on_watermark
+            or bool(self._state.timers_of)
+        )
 
     def watermark(self) -> datetime | None:
         """Return the watermark of the region, if the operator is the one that has it."""
