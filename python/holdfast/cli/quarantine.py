@@ -107,9 +107,7 @@ def _chosen(owed: pa.Table, arguments: argparse.Namespace) -> pa.Table:
     import pyarrow.compute as pc
 
     if arguments.where is None:
-        numbers = _numbers(arguments.rows)
-        if numbers and numbers[-1] >= owed.num_rows:
-            raise ValueError(f"--rows {arguments.rows}: the region owes {owed.num_rows} rows")
+        numbers = _numbers(arguments.rows, owed.num_rows)
     else:
         with local_spark.session("for --where", {}) as spark:
             rows = spark.createDataFrame(owed.drop_columns([PLACE]))
@@ -117,14 +115,19 @@ def _chosen(owed: pa.Table, arguments: argparse.Namespace) -> pa.Table:
     return owed.filter(pc.is_in(owed[ROW], value_set=pa.array(numbers, pa.int64())))
 
 
-def _numbers(text: str) -> list[int]:
-    """Return the numbers of a text such as ``3,8-10``, ascending."""
+def _numbers(text: str, owed: int) -> list[int]:
+    """Return the numbers of a text such as ``3,8-10``, ascending; the region owes so many rows."""
     found: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
             raise ValueError(f"--rows {text}: expected numbers and ranges, as in 3,8-10")
-        found.update(range(int(first), int(last or first) + 1))
+        begin, end = int(first), int(last or first)
+        if end < begin:
+            raise ValueError(f"--rows {text}: the range {part.strip()} ends before it begins")
+        if end >= owed:
+            raise ValueError(f"--rows {text}: the region owes {owed} rows")
+        found.update(range(begin, end + 1))
     return sorted(found)
 
 

@@ -127,6 +127,8 @@ def test_rows_are_moved_and_the_others_are_processed(
 def test_wrong_rows_are_refused(stuck: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for rows, said in {
         "12": "the region owes 12 rows",
+        "0-99999999999999": "the region owes 12 rows",
+        "5-3": "the range 5-3 ends before it begins",
         "a": "expected numbers and ranges, as in 3,8-10",
         "1-": "expected numbers and ranges",
     }.items():

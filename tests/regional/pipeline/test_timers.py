@@ -159,6 +159,21 @@ def test_keys_that_timers_cannot_have(key: object, error: str, tmp_path: Path) -
         query.run_batch(partitions([("bern", 1, BEGIN)]))
 
 
+def test_rows_without_a_column_of_the_key_are_refused(tmp_path: Path) -> None:
+    class Wrong(Reminder):
+        def process(self, batch: pa.RecordBatch) -> None:
+            self.reminders.at([], [])
+            self.reminders.at(batch.select(["id"]), batch["time"])
+
+    pipeline = hf.regional(region_by="region").with_watermark("time", DELAY, schema=READINGS)
+    writer = pipeline.apply(Wrong(), schema=READINGS).write_parquet(tmp_path / "out")
+    with (
+        writer.open_local(tmp_path / "ckpt") as query,
+        pytest.raises(hf.RegionalQueryError, match="the rows have no column 'key', only 'time'"),
+    ):
+        query.run_batch(partitions([("bern", 1, BEGIN)]))
+
+
 def test_timers_need_a_watermark(tmp_path: Path) -> None:
     writer = (
         hf.regional(region_by="region")

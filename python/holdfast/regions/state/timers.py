@@ -81,7 +81,8 @@ class TimerState:
     def _rows(self, keys: Rows, times: Times) -> pa.Table:
         if isinstance(keys, (pa.RecordBatch, pa.Table)):
             count = keys.num_rows
-            columns = {name: keys.column(name) for name in self._key.names}
+            there = [name for name in self._key.names if name in keys.schema.names]
+            columns = {name: keys.column(name) for name in there}
         else:
             count = len(keys)
             columns = {self._key.names[0]: keys}
