@@ -12,16 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from holdfast.cli import folders
-from holdfast.regions.checkpoint.skips import Range
+from holdfast.regions.checkpoint.skips import ROW, Range
 from holdfast.regions.files.paths import AnyPath
 
 if TYPE_CHECKING:
     import argparse
 
     import pyarrow as pa
-
-#: The number of a row in what waits. No file has it.
-ROW: Final = "_row"
 
 #: Column beside those of the rows.
 ERROR: Final = "_error"
@@ -43,7 +40,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def stage(letters: AnyPath, name: str, rows: pa.Table, error: str | None) -> AnyPath:
     """Write rows durably for a new file of dead letters, whose path is returned.
 
-    No reader sees them before `publish`.
+    No reader sees them before `publish`. The file has no column `ROW`.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

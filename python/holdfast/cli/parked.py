@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from holdfast.cli import dead_letters, documents, folders, parked_rows, report, tables
-from holdfast.cli.dead_letters import ROW
 from holdfast.cli.tables import Table
 from holdfast.regions.checkpoint.parked import (
     ParkedPartition,
@@ -20,6 +19,7 @@ from holdfast.regions.checkpoint.parked import (
     write_skips,
 )
 from holdfast.regions.checkpoint.query_folder import read_query_checkpoint
+from holdfast.regions.checkpoint.skips import ROW
 from holdfast.regions.files.paths import AnyPath, absolute
 
 if TYPE_CHECKING:

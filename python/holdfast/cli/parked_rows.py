@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast._jars import plugin_jars
 from holdfast.cli import local_spark
-from holdfast.cli.dead_letters import ROW
 from holdfast.regions.checkpoint.parked import ParkedPartition
 from holdfast.regions.checkpoint.query_folder import STATE_FILES_FOLDER
+from holdfast.regions.checkpoint.skips import ROW
 from holdfast.regions.files.paths import AnyPath, absolute
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._core import CheckpointMetadata
 from holdfast.cli import dead_letters, documents, folders, local_spark, parked_rows, report, tables
-from holdfast.cli.dead_letters import ROW
 from holdfast.cli.tables import Table
 from holdfast.regions.checkpoint.quarantine import CHECKPOINT, PLACE, owed_rows, placed_rows
 from holdfast.regions.checkpoint.read import checkpoint_ids, choose
 from holdfast.regions.checkpoint.skips import (
+    ROW,
     SkippedRows,
     read_records,
     skipped_rows,

@@ -10,7 +10,7 @@ from holdfast._core import CheckpointMetadata, InFlight, RegionEntry
 from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.base.quarantine import in_quarantine
 from holdfast.regions.checkpoint.read import in_flight_rows
-from holdfast.regions.checkpoint.skips import Range, Skipped, skipped_rows
+from holdfast.regions.checkpoint.skips import ROW, Range, Skipped, skipped_rows
 from holdfast.regions.files.folders import PIPELINE_PROPERTY, CheckpointFolders
 from holdfast.regions.files.segments import stored_segments
 from holdfast.regions.graph import SOURCE
@@ -19,10 +19,8 @@ from holdfast.regions.state.segments import read_in_flight
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Columns beside those of the rows: the checkpoint that stored a row, and the row's number among
-#: all that its region owes.
+#: Column beside those of the rows: the checkpoint that stored a row.
 CHECKPOINT: Final = "_checkpoint"
-ROW: Final = "_row"
 
 #: The number of a row among those that its checkpoint stored for the region; null if the row waits
 #: between two operators.

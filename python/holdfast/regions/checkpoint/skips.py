@@ -13,6 +13,9 @@ from holdfast.regions.files.paths import AnyPath
 
 _VERSION: Final = 1
 
+#: Column with the number of a row among all that wait.
+ROW: Final = "_row"
+
 #: The first number of consecutive rows, and the one behind the last.
 Range = tuple[int, int]
 
