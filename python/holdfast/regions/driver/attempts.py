@@ -209,8 +209,8 @@ class Attempts:
                 self._noted = record.id
                 self._history.note(record)
                 self._metrics.ended(record)
-                if self.machine.latest is not None:
-                    self._metrics.held(self.machine.latest, self.machine.quarantined)
+                entries = self.machine.entries
+                self._metrics.held([entries[region] for region in self.machine.quarantined])
                 sums = {**self._metrics.sums(), "skippedSplits": self._host.skipped_splits()}
                 self._runner.show_metrics(sums)
                 self._runner.show_attempt(record)

@@ -195,10 +195,8 @@ class MetricsLog:
             if record.outcome != "aborted":
                 self._in_flight_rows = record.in_flight_rows
 
-    def held(self, latest: CheckpointMetadata, regions: Collection[str]) -> None:
+    def held(self, entries: Collection[RegionEntry]) -> None:
         """Note the regions in quarantine after an attempt."""
-        known = latest.regions if regions else {}
-        entries = [known[region] for region in regions]
         with self._lock:
             self._quarantined = len(entries), sum(entry.in_flight_bytes for entry in entries)
 

@@ -229,7 +229,7 @@ class PipelineDriver:
         """
         with self.turn("end_of_data()"):
             self._attempts.require_intact()
-            known = without_retired(self.latest.regions)
+            known = without_retired(self._attempts.machine.entries)
             running = known.keys() - self._attempts.machine.resting
             if len(finished_regions(self.latest)) < len(running):
                 self._attempts.until_done(self.latest.batch_id, "final", None, end_of_data=True)
@@ -284,10 +284,10 @@ class PipelineDriver:
     @property
     def _owes(self) -> bool:
         """True if some rows of the stream are in no state yet, apart from those in quarantine."""
-        resting = self._attempts.machine.resting
+        machine, resting = self._attempts.machine, self._attempts.machine.resting
         return any(
             entry.fallbacks or entry.in_flight_bytes
-            for region, entry in self.latest.regions.items()
+            for region, entry in machine.entries.items()
             if region not in resting
         )
 
