@@ -214,6 +214,20 @@ ON_THEIR_OWN = {
         Step("pasted", 'EVENTS = pa.schema([("site"'),
         Step("printed", "3 [{'site': 'bern', 'sensor': 2"),
     ),
+    "docs/regional/recipes.md": (
+        Step("pasted", "from datetime import datetime, timedelta"),
+        Step("printed", "3 a 12:00 7.0 2"),
+        Step("pasted", "SESSIONS = pa.schema("),
+        Step("printed", "3 a 12:00 12:14 3"),
+        Step("pasted", "MESSAGES = pa.schema("),
+        Step("printed", "2 bern 1 12:00"),
+    ),
+    "docs/regional/recipes-joins.md": (
+        Step("pasted", "from datetime import datetime, timedelta"),
+        Step("printed", "2 ann 12:00 12:05"),
+        Step("pasted", "PAYMENTS = pa.schema("),
+        Step("printed", "['ann', 9.0, 0, 0.0, 1.0]"),
+    ),
     "docs/regional/quarantine.md": (
         Step("program", "import sys\n\nimport pyarrow as pa", "totals.py"),
         Step("printed", "2 [('bern', 1.0), "),
