@@ -183,7 +183,7 @@ def test_timers_need_a_watermark(tmp_path: Path) -> None:
     with (
         writer.open_local(tmp_path / "ckpt") as query,
         pytest.raises(
-            hf.RegionalQueryError, match="has timers, which follow a watermark: call with_watermark"
+            hf.RegionalQueryError, match="state 'reminders' follows a watermark, and there is none"
         ),
     ):
         query.run_batch(partitions([("bern", 1, BEGIN)]))

@@ -14,43 +14,9 @@ import pyarrow as pa
 import pytest
 
 import holdfast as hf
-from holdfast._core import SnapshotManager
 from holdfast.cli.main import main
-from holdfast.regions.base.owners import RegionOwners
-from holdfast.regions.state.registry import StateRegistry
-from holdfast.regions.state.saved import SavedState, StateError
-from holdfast.regions.state.segments import read_operator, write_operator
-
-OWNERS = RegionOwners("test", "bern")
-
-
-class World:
-    """Tables of one operator over checkpoints, with a manager in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.manager = SnapshotManager(folder)
-        self.attempt = 0
-        self.saved: Sequence[SavedState] = ()
-
-    def begin(self) -> StateRegistry:
-        self.attempt += 1
-        attempt = self.attempt
-
-        def opened(name: str, keys: Any, values: Any, commit: str | None) -> Any:
-            owner = OWNERS.state("count", name)
-            return self.manager.open_table(owner, attempt, keys=keys, values=values, id=commit)
-
-        return StateRegistry(np, self.saved, owner="operator 'count'", open_table=opened)
-
-    def complete(self, registry: StateRegistry) -> None:
-        states = registry.freeze(lambda name, refs: [True] * len(refs))
-        entry = write_operator(self.manager, OWNERS, self.attempt, "count", states)
-        for state in entry.states:
-            refs = [piece.ref for piece in state.pieces]
-            owner = OWNERS.state("count", state.name)
-            self.manager.persist_segments(self.attempt, owner, refs)
-        self.manager.completed(self.attempt, {self.attempt: {}})
-        self.saved = list(read_operator(self.manager, OWNERS, entry))
+from holdfast.regions.state.saved import StateError
+from support.regional.table_world import World
 
 
 @pytest.fixture

@@ -114,6 +114,8 @@ IN_ORDER = {
     "docs/regional/tables.md": (
         Step("pasted", "import pyarrow as pa\nimport pyarrow.compute", everywhere=True),
         Step("printed", "2 {'device': ['a', 'b'],", everywhere=True),
+        Step("pasted", "from datetime import datetime, timedelta", everywhere=True),
+        Step("printed", "2 [1, 2]", everywhere=True),
     ),
     "docs/regional/test-an-operator.md": (
         Step("pasted", "import pyarrow as pa\n\nimport holdfast", everywhere=True),

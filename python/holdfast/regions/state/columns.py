@@ -152,6 +152,21 @@ class Columns:
             )
         ]
 
+    def batch(self, columns: Sequence[ColumnBuffers]) -> pa.RecordBatch:
+        """Return the rows of `buffers`, or of `row`."""
+        arrays = [
+            pa.Array.from_buffers(
+                field.type,
+                rows,
+                [validity, values] if offsets is None else [validity, offsets, values],
+                offset=offset,
+            )
+            for field, (_, _, rows, offset, validity, offsets, values) in zip(
+                self.schema, columns, strict=True
+            )
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
     def _array(self, rows: Rows, field: pa.Field) -> pa.Array:
         if isinstance(rows, (pa.RecordBatch, pa.Table)):
             if field.name not in rows.schema.names:
@@ -180,9 +195,15 @@ class Columns:
             ) from None
 
 
-def description(key: Columns, value: Columns) -> str:
-    """Return the columns of a table as text that is equal for equal columns."""
-    return json.dumps({"key": key.described, "value": value.described}, separators=(",", ":"))
+def description(key: Columns, value: Columns, *, ttl: str | None = None) -> str:
+    """Return the columns of a table as text that is equal for equal columns.
+
+    `ttl` is the column that the lives of rows count from, if rows expire.
+    """
+    columns: dict[str, object] = {"key": key.described, "value": value.described}
+    if ttl is not None:
+        columns["ttl"] = ttl
+    return json.dumps(columns, separators=(",", ":"))
 
 
 def _buffers(array: pa.Array) -> tuple[Any, Any, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
 
@@ -19,10 +20,17 @@ from holdfast.regions.base.problem import message_of
 from holdfast.regions.state.arrays import ArrayState, Declared, FrozenArray, HostArray, SmallArray
 from holdfast.regions.state.bindings import Bindings
 from holdfast.regions.state.chunks import Layout
-from holdfast.regions.state.columns import Columns, Given, description
+from holdfast.regions.state.columns import Columns, Given
 from holdfast.regions.state.device import Device
 from holdfast.regions.state.device_arrays import DeviceArray
 from holdfast.regions.state.exact_arrays import ExactDeviceArray
+from holdfast.regions.state.expiring import (
+    INDEX_VALUE,
+    ExpiringTable,
+    Times,
+    TimeToLive,
+    index_key,
+)
 from holdfast.regions.state.form import ADVICE, StateForm, changed, undeclared
 from holdfast.regions.state.keyed_map import MAP, MapState, decode_map, encode_map
 from holdfast.regions.state.saved import (
@@ -104,6 +112,15 @@ class StateRegistry:
         Drop states of the checkpoint that are not declared, instead of refusing them.
     open_table : callable, optional
         Opens tables for the attempt at hand. Without it they can be declared and not used.
+    times : Times, optional
+        Times of the attempt at hand.
+
+    Attributes
+    ----------
+    times : Times
+        Times as the operator has been told them.
+    event_time : list of str
+        Declared states that follow the watermark.
     """
 
     def __init__(
@@ -117,11 +134,14 @@ class StateRegistry:
         parallelism: int = 1,
         drop_undeclared: bool = False,
         open_table: OpenTable | None = None,
+        times: Times = Times(datetime.fromtimestamp(0, UTC)),  # noqa: B008  # immutable
     ) -> None:
         self._xp = xp
         self._open_table = open_table
         self._tables: dict[str, TableState] = {}
         self.timers_of: dict[str, TimerState] = {}
+        self.times = times
+        self.event_time: list[str] = []
         self._layout = layout
         self._device = _device_of(xp)
         self._owner = owner
@@ -232,7 +252,15 @@ class StateRegistry:
         """
         return self._list(name, "list", evolve)
 
-    def table(self, name: str, *, key: Given, value: Given) -> TableState:
+    def table(
+        self,
+        name: str,
+        *,
+        key: Given,
+        value: Given,
+        ttl: timedelta | str | None = None,
+        ttl_by: str | None = None,
+    ) -> TableState:
         """Declare a table by key, which may be much larger than memory, see `TableState`.
 
         A checkpoint writes what changed since the last one.
@@ -243,6 +271,16 @@ class StateRegistry:
             Unique in the operator.
         key, value : pyarrow.DataType, pyarrow.Schema or dict of str to pyarrow.DataType
             Columns of the key and of the value. Keys are not null.
+        ttl : datetime.timedelta or str, optional
+            The time that a row lives after it was set; a text such as ``"7 days"``. Rows that have
+            expired are not in the table any more. They leave the disk with later batches of the
+            region. A start may give another time, which then counts for all rows. Flink's
+            ``StateTtlConfig``, Spark's ``TTLConfig``.
+        ttl_by : str, optional
+            A timestamp column of the key or value, from which the life of a row counts. The row has
+            expired when the watermark has passed this time and `ttl`. So the operator stands behind
+            `RegionalPipeline.with_watermark`. Rows without such a time do not expire. By default
+            the life of a row counts from the attempt in which it was set, by the driver's clock.
 
         Returns
         -------
@@ -253,7 +291,8 @@ class StateRegistry:
         ------
         StateError
             If the name is taken, a type cannot be kept, or the checkpoint has something else under
-            this name.
+            this name. A table with `ttl` is something else than one without it, or with another
+            `ttl_by`.
         """
         at = self._at(name)
         self._claim(name)
@@ -261,12 +300,22 @@ class StateRegistry:
         values = Columns.of(value, name="value", where=at)
         if twice := set(keys.schema.names) & set(values.schema.names):
             raise StateError(f"{at}: column {min(twice)!r} is both in the key and in the value")
-        saved = self._take(name, StateForm("table", description(keys, values)), None)
-        table = TableState(name, keys, values, None if saved is None else saved_commit(saved.data))
-        if self._open_table is not None:
-            table._begin(self._open_table)
-        self._tables[name] = table
-        self._given[name] = table
+        if ttl is None:
+            if ttl_by is not None:
+                raise StateError(f"{at}: ttl_by={ttl_by!r} needs a ttl")
+            return self._added_table(name, TableState(name, keys, values))
+        life = TimeToLive.of(ttl, ttl_by, keys, values)
+        if ttl_by is not None:
+            self.event_time.append(name)
+        index_name = f"{name}.expiry"
+        self._claim(index_name)
+        columns = {"key": index_key(keys), "value": INDEX_VALUE}
+        index = TableState(
+            index_name, *(Columns.of(given, name=n, where=at) for n, given in columns.items())
+        )
+        table = ExpiringTable(name, keys, values, ttl=life, index=index, times=lambda: self.times)
+        self._added_table(name, table)
+        self._added_table(index_name, index)
         return table
 
     def timers(self, name: str, *, key: Given) -> TimerState:
@@ -286,6 +335,7 @@ class StateRegistry:
         StateError
             In the same cases as for a `table`.
         """
+        self.event_time.append(name)
         columns = key_of(key, where=self._at(name))
         table = self.table(name, key=columns, value=VALUE)
         timers = self._given[name] = self.timers_of[name] = TimerState(table, columns.remove(0))
@@ -336,8 +386,9 @@ class StateRegistry:
             name, saved = next(iter(self._saved.items()))
             raise StateChangedError(f"{undeclared(self._at(name), StateForm.of(saved))}. {ADVICE}")
 
-    def begin(self, open_table: OpenTable) -> None:
+    def begin(self, open_table: OpenTable, times: Times) -> None:
         """Begin another attempt: open the tables as they were committed."""
+        self.times = times
         for table in self._tables.values():
             table._begin(open_table)
 
@@ -431,6 +482,15 @@ class StateRegistry:
         self._others[name] = (kind, state)
         self._given[name] = state
         return state
+
+    def _added_table(self, name: str, table: TableState) -> TableState:
+        saved = self._take(name, StateForm("table", table._description), None)
+        if saved is not None:
+            table._commit = saved_commit(saved.data)
+        if self._open_table is not None:
+            table._begin(self._open_table)
+        self._tables[name] = self._given[name] = table
+        return table
 
     def _freeze_other(self, name: str, kind: StateKind, state: AnyHandle) -> SavedState:
         try:

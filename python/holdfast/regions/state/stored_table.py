@@ -9,8 +9,11 @@ from typing import Any, Final
 from holdfast._core import SegmentRef
 from holdfast.regions.state.saved import StateError
 
-#: Version of the encodings of rows, and of the text that a checkpoint has of a table.
-VERSION: Final = 1
+#: Newest version of the encodings of rows, and of the text that a checkpoint has of a table.
+VERSION: Final = 2
+
+#: Version of a table whose rows do not expire.
+FIRST_VERSION: Final = 1
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,10 @@ class FrozenTable:
     @property
     def text(self) -> bytes:
         """The description of the table in a checkpoint, beside its segments."""
-        content = {"version": VERSION, "commit": self.commit, "keys": self.keys}
-        return json.dumps({**content, **json.loads(self.columns)}, separators=(",", ":")).encode()
+        columns = json.loads(self.columns)
+        version = VERSION if "ttl" in columns else FIRST_VERSION
+        content = {"version": version, "commit": self.commit, "keys": self.keys}
+        return json.dumps({**content, **columns}, separators=(",", ":")).encode()
 
 
 def saved_commit(data: memoryview) -> str:
@@ -50,14 +55,15 @@ def saved_commit(data: memoryview) -> str:
 def saved_columns(data: memoryview) -> str:
     """Return the columns in the text of a checkpoint, see `description`."""
     saved = _saved(data)
-    return json.dumps({"key": saved["key"], "value": saved["value"]}, separators=(",", ":"))
+    columns = {name: saved[name] for name in ("key", "value", "ttl") if name in saved}
+    return json.dumps(columns, separators=(",", ":"))
 
 
 def _saved(data: memoryview) -> Any:
     saved = json.loads(bytes(data))
-    if saved["version"] != VERSION:
+    if saved["version"] not in (FIRST_VERSION, VERSION):
         raise StateError(
             f"a table of version {saved['version']} was written by a newer Holdfast, this one "
-            f"reads version {VERSION}: upgrade Holdfast to read it"
+            f"reads versions up to {VERSION}: upgrade Holdfast to read it"
         )
     return saved

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from holdfast.regions.state.columns import Columns, Rows, description
+from holdfast.regions.state.columns import ColumnBuffers, Columns, Rows, description
 from holdfast.regions.state.saved import StateError
 from holdfast.regions.state.stored_table import FrozenTable
 
@@ -26,11 +26,13 @@ class TableState:
     name, among others. A single column may come as an array or a list.
     """
 
-    def __init__(self, name: str, key: Columns, value: Columns, commit: str | None) -> None:
+    def __init__(self, name: str, key: Columns, value: Columns) -> None:
         self._name = name
         self._key = key
         self._value = value
-        self._commit = commit
+        # The columns of the value, with those that operators do not see.
+        self._stored = value
+        self._commit: str | None = None
         self._session: TableSession | None = None
 
     def get(self, keys: Rows) -> pa.RecordBatch:
@@ -38,16 +40,11 @@ class TableState:
 
         All columns are null where a key is not there.
         """
-        columns = self._key.buffers(keys)
-        found = self._open.get(columns)
-        rows = columns[0][2]
-        return pa.RecordBatch.from_arrays(
-            self._value.arrays(found, rows), schema=self._value.schema
-        )
+        return self._get(self._key.buffers(keys))
 
     def contains(self, keys: Rows) -> pa.BooleanArray:
         """Return for each key whether it is there."""
-        return _flags(self._open.contains(self._key.buffers(keys)))
+        return self._contains(self._key.buffers(keys))
 
     def upsert(self, keys: Rows, values: Rows | None = None) -> None:
         """Set keys to values, row by row. The last row of a key counts.
@@ -55,11 +52,11 @@ class TableState:
         Without `values`, the rows of `keys` have the columns of the value, too.
         """
         given = keys if values is None else values
-        self._open.upsert(self._key.buffers(keys), self._value.buffers(given))
+        self._upsert(self._key.buffers(keys), self._value.buffers(given))
 
     def delete(self, keys: Rows) -> pa.BooleanArray:
         """Remove keys. Return for each whether it was there."""
-        return _flags(self._open.delete(self._key.buffers(keys)))
+        return self._delete(self._key.buffers(keys))
 
     def scan(
         self, *, prefix: object = None, start: object = None, stop: object = None
@@ -98,43 +95,44 @@ class TableState:
         KeyError
             If it is not there.
         """
-        table = self._open
         row = self._key.row(key)
-        if table.contains(row) == b"\0":
+        if not self._contains(row)[0].as_py():
             raise KeyError(key)
-        (value,) = pa.Table.from_arrays(
-            self._value.arrays(table.get(row), 1), schema=self._value.schema
-        ).to_pylist()
+        (value,) = self._get(row).to_pylist()
         return next(iter(value.values())) if self._value.single else value
 
     def __setitem__(self, key: object, value: object) -> None:
-        self._open.upsert(self._key.row(key), self._value.row(value))
+        self._upsert(self._key.row(key), self._value.row(value))
 
     def __delitem__(self, key: object) -> None:
-        if self._open.delete(self._key.row(key)) == b"\0":
+        if not self._delete(self._key.row(key))[0].as_py():
             raise KeyError(key)
 
     def __contains__(self, key: object) -> bool:
-        return self._open.contains(self._key.row(key)) == b"\1"
+        return bool(self._contains(self._key.row(key))[0].as_py())
 
     # --- Holdfast's own -------------------------------------------------------------------------
 
     def _begin(self, open_table: OpenTable) -> None:
         """Open the table for an attempt."""
-        self._session = open_table(self._name, self._key.layouts, self._value.layouts, self._commit)
+        layouts = self._key.layouts, self._stored.layouts
+        self._session = open_table(self._name, *layouts, self._commit)
 
     def _freeze(self) -> FrozenTable:
         """Commit the table for the checkpoint of the attempt."""
         table, self._session = self._open, None
         self._commit, segments, keys = table.commit()
-        columns = description(self._key, self._value)
-        return FrozenTable(self._name, columns, self._commit, segments, keys)
+        return FrozenTable(self._name, self._description, self._commit, segments, keys)
 
     def _close(self) -> None:
         """End the session, if one is open."""
         table, self._session = self._session, None
         if table is not None:
             table.close()
+
+    @property
+    def _description(self) -> str:
+        return description(self._key, self._stored)
 
     @property
     def _open(self) -> TableSession:
@@ -145,16 +143,29 @@ class TableState:
             )
         return self._session
 
+    def _get(self, keys: Sequence[ColumnBuffers]) -> pa.RecordBatch:
+        arrays = self._stored.arrays(self._open.get(keys), keys[0][2])
+        return pa.RecordBatch.from_arrays(arrays, schema=self._stored.schema)
+
+    def _contains(self, keys: Sequence[ColumnBuffers]) -> pa.BooleanArray:
+        return _flags(self._open.contains(keys))
+
+    def _upsert(self, keys: Sequence[ColumnBuffers], values: Sequence[ColumnBuffers]) -> None:
+        self._open.upsert(keys, values)
+
+    def _delete(self, keys: Sequence[ColumnBuffers]) -> pa.BooleanArray:
+        return _flags(self._open.delete(keys))
+
     def _scanned(
         self, table: TableSession, rows: int, columns: Sequence[Any], scan: int | None
     ) -> Iterator[pa.RecordBatch]:
         keys = len(self._key.schema)
-        schema = pa.schema([*self._key.schema, *self._value.schema])
+        schema = pa.schema([*self._key.schema, *self._stored.schema])
         try:
             while rows:
                 arrays = [
                     *self._key.arrays(columns[:keys], rows),
-                    *self._value.arrays(columns[keys:], rows),
+                    *self._stored.arrays(columns[keys:], rows),
                 ]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
                 if scan is None:

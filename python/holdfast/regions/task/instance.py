@@ -6,6 +6,7 @@ import contextvars
 import logging
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import chain
@@ -19,6 +20,7 @@ from holdfast.regions.coordinator import CheckpointInfo
 from holdfast.regions.coordinator.operator_coordinator import MAX_EVENTS_BYTES, require_event
 from holdfast.regions.protocol.figures import OperatorFigures, encode
 from holdfast.regions.protocol.orders import EndedAttempt, StagePlan
+from holdfast.regions.state.expiring import Times
 from holdfast.regions.state.registry import FrozenState, StateRegistry
 from holdfast.regions.state.saved import LeaseOf, SavedState, StateError
 from holdfast.regions.task.fitting import batches_of, fitted, type_name
@@ -60,6 +62,8 @@ class OperatorInstance(AtWork):
         Takes what it emits to side outputs; this instance alone uses it.
     tables : callable
         Opens a table of an operator's instance for the attempt at hand.
+    times : Times
+        Times of the attempt at hand.
 
     Attributes
     ----------
@@ -88,6 +92,7 @@ class OperatorInstance(AtWork):
         sides: SideRows,
         drop_undeclared: bool,
         tables: OpenTableOf,
+        times: Times,
     ) -> None:
         self.stage = stage
         self.operator_name = stage.name
@@ -102,6 +107,7 @@ class OperatorInstance(AtWork):
             parallelism=stage.parallelism,
             drop_undeclared=drop_undeclared,
             open_table=partial(tables, self.name),
+            times=times,
         )
         self._lease: LeaseOf = _nothing_granted
         self._memory = OwnMemory(stage.schema)
@@ -127,10 +133,10 @@ class OperatorInstance(AtWork):
         self._context.run(operator.open, context)
         self._state.check_restored()
         self._bindings = self._state.bindings(operator)
-        if self._state.timers_of and not stage.has_watermark:
+        if self._state.event_time and not stage.has_watermark:
             raise StateError(
-                f"{self.where} has timers, which follow a watermark: call with_watermark() before "
-                "apply()"
+                f"{self.where}: state {self._state.event_time[0]!r} follows a watermark, and there "
+                "is none: call with_watermark() before apply()"
             )
         if operator.region_safe and (shared := self._state.kinds & SHARED):
             raise StateError(
@@ -151,7 +157,7 @@ class OperatorInstance(AtWork):
         """True if there is a watermark, and the operator does something at it."""
         return self.stage.has_watermark and (
             type(self._operator).on_watermark is not Operator.on_watermark
-            or bool(self._state.timers_of)
+            or bool(self._state.event_time)
         )
 
     def watermark(self) -> datetime | None:
@@ -161,6 +167,7 @@ class OperatorInstance(AtWork):
     def on_watermark(self, watermark: datetime) -> Iterator[pa.RecordBatch]:
         """Run the operator on its timers that are due, and on the watermark of the region."""
         self._sides.given = None
+        self._state.times = replace(self._state.times, watermark=watermark)
         fired = True
         while fired:  # they may set others that are due
             fired = False
@@ -237,9 +244,9 @@ class OperatorInstance(AtWork):
             )
             run(operator.on_regional_checkpoint_completed, ended.attempt, info)
 
-    def open_tables(self, tables: OpenTableOf) -> None:
+    def open_tables(self, tables: OpenTableOf, times: Times) -> None:
         """Open the tables of an operator that was kept, for another attempt."""
-        self._state.begin(partial(tables, self.name))
+        self._state.begin(partial(tables, self.name), times)
 
     def close(self) -> None:
         """Close the operator."""

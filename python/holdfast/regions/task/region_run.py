@@ -7,9 +7,10 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import pyarrow as pa
 
@@ -38,6 +39,7 @@ from holdfast.regions.graph import (
 from holdfast.regions.graph.step_size import StepSize
 from holdfast.regions.protocol.orders import AttemptOrder, OutputPlan, PipelinePlan
 from holdfast.regions.splits.assignment import SOURCE_OPERATOR
+from holdfast.regions.state.expiring import Times
 from holdfast.regions.state.registry import FrozenState
 from holdfast.regions.state.routing import route_by
 from holdfast.regions.state.saved import SavedState
@@ -64,6 +66,8 @@ from holdfast.regions.task.side_rows import SideRows
 from holdfast.regions.task.suspects import Suspects
 from holdfast.regions.task.threads import RegionThread
 from holdfast.regions.task.watermark import WATERMARK
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class RegionRun:
@@ -449,14 +453,7 @@ class RegionRun:
 
     def _open(self) -> None:
         """Open the operators, and put in-flight data in front of new rows (R55)."""
-        if self._instances is None:
-            self._instances = tuple(
-                tuple(self._restored(stage, index) for index in range(stage.parallelism))
-                for stage in self._plan.stages
-            )
-        else:
-            for instance in chain.from_iterable(self._instances):
-                instance.open_tables(self._open_table)
+        self._instances = self._opened()
         for instance in chain.from_iterable(self._instances):
             instance.retiring = self._retiring
             instance.begin(partial(self._lease, instance.name))
@@ -501,13 +498,31 @@ class RegionRun:
             self._suspects = None  # such rows may be the ones that fail
         self._graph = graph
 
+    def _opened(self) -> Instances:
+        """Return the instances of all stages, with open tables and the times of the attempt."""
+        times = Times(_EPOCH + timedelta(milliseconds=self._order.created_ms))
+        opened = []
+        for number, stage in enumerate(self._plan.stages):
+            if self._instances is None:
+                of_stage = tuple(
+                    self._restored(stage, index, times) for index in range(stage.parallelism)
+                )
+            else:
+                of_stage = self._instances[number]
+                for instance in of_stage:
+                    instance.open_tables(self._open_table, times)
+            opened.append(of_stage)
+            if stage.name == WATERMARK:
+                times = replace(times, watermark=of_stage[0].watermark())
+        return tuple(opened)
+
     def _behind_watermark(self) -> Iterable[str]:
         """Names of the operators that want to hear of the watermark."""
         for stage in self._plan.stages:
             if any(one.hears_watermark for one in self._instances_of(stage.name)):
                 yield stage.name
 
-    def _restored(self, stage: Any, index: int) -> OperatorInstance:
+    def _restored(self, stage: Any, index: int, times: Times) -> OperatorInstance:
         name = stage.instance_name(index)
         known = self._base.operators if self._base is not None else ()
         entry = next((found for found in known if found.name == name), None)
@@ -527,6 +542,7 @@ class RegionRun:
             sides=SideRows.of(self._plan),
             drop_undeclared=self._plan.options.drop_undeclared_state,
             tables=self._open_table,
+            times=times,
         )
 
     def _open_table(

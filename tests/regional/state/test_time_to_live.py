@@ -1,0 +1,319 @@
+"""Tables whose rows expire: those of a dict that knows the time, and none for ever on disk."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from holdfast.regions.state.expiring import LOOKED_AT, Times
+from holdfast.regions.state.registry import StateRegistry
+from holdfast.regions.state.saved import SavedState, StateError
+from holdfast.regions.state.stored_table import FrozenTable, saved_columns
+from holdfast.regions.state.table import TableState
+from support.regional.table_world import World
+from support.regional.timed import BEGIN
+
+TTL = timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
+US = timedelta(microseconds=1)
+TIME = pa.timestamp("us", "UTC")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+    yield world
+    world.manager.close()
+
+
+def by_attempt(registry: StateRegistry, **options: Any) -> TableState:
+    """A table whose rows live for an hour after the attempt that set them."""
+    options = {"key": pa.int64(), "value": pa.int64(), "ttl": TTL, **options}
+    return registry.table("t", **options)
+
+
+def by_column(registry: StateRegistry, **options: Any) -> TableState:
+    """A table whose rows live until the watermark has passed their time by an hour."""
+    value = {"value": pa.int64(), "time": pa.timestamp("us")}
+    return by_attempt(registry, value=value, ttl_by="time", **options)
+
+
+def at(world: World, minutes: float) -> Times:
+    """The time of the attempt, and the same as watermark."""
+    now = BEGIN + minutes * MINUTE
+    return Times(now, now.replace(tzinfo=None))
+
+
+def sizes(registry: StateRegistry) -> dict[str, int]:
+    """Rows of the table and of its index, expired or not."""
+    return {name: len(table) for name, table in registry._tables.items()}
+
+
+# --- one operator -------------------------------------------------------------------------------
+
+
+def test_a_row_has_expired_once_its_life_is_over(world: World) -> None:
+    registry = world.begin(at(world, 0))
+    table = by_attempt(registry)
+    table.upsert([1, 2, 3], [10, 20, None])
+    world.complete(registry)
+    for minutes, there in ((59.9, True), (60, False), (61, False)):
+        registry = world.begin(at(world, minutes))
+        table = by_attempt(registry)
+        assert table.get([1, 9, 3])["value"].to_pylist() == [10 if there else None, None, None]
+        assert table.contains([1, 9, 3]).to_pylist() == [there, False, there]
+        assert (1 in table) is there
+        rows = [row for batch in table.scan() for row in batch.to_pylist()]
+        assert [tuple(row.values()) for row in rows] == [(1, 10), (2, 20), (3, None)][: 3 * there]
+        assert table.delete([2, 9]).to_pylist() == [there, False]
+        if not there:
+            with pytest.raises(KeyError):
+                table[1]
+            with pytest.raises(KeyError):
+                del table[1]
+        else:
+            assert table[1] == 10
+    table[1] = 11
+    assert table[1] == 11
+
+
+def test_to_set_a_row_again_lets_it_live_on(world: World) -> None:
+    for minutes in range(0, 300, 50):
+        registry = world.begin(at(world, minutes))
+        table = by_attempt(registry)
+        assert table.contains([1, 2]).to_pylist() == [minutes > 0, minutes == 50]
+        table.upsert([1], [minutes])
+        if minutes == 0:
+            table.upsert([2], [0])
+        world.complete(registry)
+    # It had one entry in the index all the time.
+    assert sizes(registry_after(world, 300)) == {"t": 1, "t.expiry": 1}
+
+
+def registry_after(world: World, minutes: float) -> StateRegistry:
+    registry = world.begin(at(world, minutes))
+    by_attempt(registry)
+    return registry
+
+
+def test_rows_that_expired_leave_the_disk_some_with_each_commit(world: World) -> None:
+    count = 3 * LOOKED_AT // 2
+    registry = world.begin(at(world, 0))
+    by_attempt(registry).upsert(np.arange(count), np.arange(count))
+    world.complete(registry)
+    left = []
+    for _ in range(3):
+        registry = world.begin(at(world, 90))
+        table = by_attempt(registry)
+        left.append(len(table))
+        assert not list(table.scan())
+        world.complete(registry)
+    assert left == [count, count - LOOKED_AT, 0]
+    assert sizes(registry_after(world, 90)) == {"t": 0, "t.expiry": 0}
+
+
+@pytest.mark.parametrize("place", ["key", "value"])
+def test_the_life_of_a_row_may_count_from_a_column(world: World, place: str) -> None:
+    columns = {"key": {"id": pa.int64()}, "value": {"value": pa.int64()}}
+    columns[place] = {**columns[place], "time": pa.timestamp("ns")}
+    rows = pa.table(
+        {
+            "id": [1, 2, 3],
+            "value": [1, 2, 3],
+            "time": pa.array([BEGIN - MINUTE, BEGIN, BEGIN + MINUTE], pa.timestamp("us")),
+        }
+    )
+    for minutes, ids in ((None, [1, 2, 3]), (58, [1, 2, 3]), (59, [2, 3]), (60, [3]), (61, [])):
+        times = at(world, minutes or 0)
+        registry = world.begin(times if minutes else replace(times, watermark=None))
+        table = by_attempt(registry, **columns, ttl_by="time")
+        if minutes is None:
+            table.upsert(rows)
+        assert [id for batch in table.scan() for id in batch["id"].to_pylist()] == ids
+        assert table.contains(rows).to_pylist() == [id in ids for id in (1, 2, 3)]
+        found = table.get(rows)["value"].to_pylist()
+        assert found == [id if id in ids else None for id in (1, 2, 3)]
+        world.complete(registry)
+    registry = world.begin(at(world, 99))
+    by_attempt(registry, **columns, ttl_by="time")
+    assert sizes(registry) == {"t": 0, "t.expiry": 0}
+
+
+def test_a_row_without_a_time_does_not_expire(world: World) -> None:
+    registry = world.begin(at(world, 0))
+    by_column(registry).upsert(pa.table({"key": [1, 2], "value": [1, 2], "time": [None, None]}))
+    world.complete(registry)
+    registry = world.begin(at(world, 1000))
+    table = by_column(registry)
+    assert table.contains([1, 2]).to_pylist() == [True, True]
+    table[1] = {"value": 5, "time": BEGIN.replace(tzinfo=None)}
+    world.complete(registry)
+    registry = world.begin(at(world, 1000))
+    assert by_column(registry).contains([1, 2]).to_pylist() == [False, True]
+    assert sizes(registry) == {"t": 1, "t.expiry": 0}
+
+
+def test_times_far_away_are_times(world: World) -> None:
+    far = pa.array([-(2**63), 2**63 - 1], pa.int64()).cast(pa.timestamp("us"))
+    for _ in range(2):
+        registry = world.begin(Times(BEGIN, datetime.max))
+        table = by_column(registry, ttl=timedelta.max)
+        table.upsert(pa.table({"key": [1, 2], "value": [1, 2], "time": far}))
+        assert table.contains([1, 2]).to_pylist() == [False, True]
+        world.complete(registry)
+
+
+def test_another_ttl_counts_for_all_rows(world: World) -> None:
+    registry = world.begin(at(world, 0))
+    by_attempt(registry).upsert([1, 2], [1, 2])
+    world.complete(registry)
+    registry = world.begin(at(world, 90))
+    table = by_attempt(registry, ttl="2 hours")
+    assert table.contains([1]).to_pylist() == [True]
+    world.complete(registry)
+    registry = world.begin(at(world, 100))
+    assert not list(by_attempt(registry, ttl="30 minutes").scan())
+    world.complete(registry)
+    registry = world.begin(at(world, 121))
+    by_attempt(registry, ttl="30 minutes")
+    world.complete(registry)
+    assert sizes(registry_after(world, 121)) == {"t": 0, "t.expiry": 0}
+
+
+def without_ttl(registry: StateRegistry) -> TableState:
+    return registry.table("t", key=pa.int64(), value=pa.int64())
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(without_ttl, by_attempt), (by_attempt, without_ttl), (by_attempt, by_column)],
+)
+def test_a_table_stays_with_or_without_ttl(
+    world: World,
+    before: Callable[[StateRegistry], TableState],
+    after: Callable[[StateRegistry], TableState],
+) -> None:
+    registry = world.begin(at(world, 0))
+    before(registry)
+    world.complete(registry)
+    with pytest.raises(StateError, match=r"the checkpoint has a table of .* the operator declares"):
+        after(world.begin(at(world, 0)))
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"ttl": 60}, "ttl=60 is not allowed"),
+        ({"ttl": timedelta()}, "ttl=datetime.timedelta.0. is not allowed: rows have to live"),
+        ({"ttl_by": "when"}, "expected the name of a timestamp column .*, and the table has no"),
+        ({"ttl_by": "value"}, "expected the name of a timestamp column .*, and it is int64"),
+        ({"ttl": None, "ttl_by": "value"}, "ttl_by='value' needs a ttl"),
+        ({"value": {"$set": pa.int64()}}, r"has a column '\$set' of its own"),
+    ],
+)
+def test_lives_that_rows_cannot_have(options: dict[str, Any], error: str) -> None:
+    with pytest.raises(StateError, match=error):
+        by_attempt(StateRegistry(np), **options)
+
+
+def test_the_index_has_a_name_of_its_own() -> None:
+    registry = StateRegistry(np)
+    by_attempt(registry)
+    with pytest.raises(StateError, match=r"'t.expiry' is declared twice"):
+        registry.value("t.expiry")
+
+
+def test_tables_of_older_checkpoints_are_as_they_were() -> None:
+    """Texts of both versions, as checkpoints have them."""
+    columns = '{"key":[["key","int64"]],"value":[["n","int64"],["$set","timestamp[us, tz=UTC]"]]}'
+    with_ttl = columns[:-1] + ',"ttl":"$set"}'
+    for text, version in ((columns, 1), (with_ttl, 2)):
+        fixture = f'{{"version":{version},"commit":"c","keys":3,{text[1:]}'.encode()
+        assert FrozenTable("t", text, "c", (), 3).text == fixture
+        assert saved_columns(memoryview(fixture)) == text
+    newer = json.dumps({"version": 3}).encode()
+    with pytest.raises(StateError, match="written by a newer Holdfast"):
+        saved_columns(memoryview(newer))
+    saved = SavedState("t", "table", "", (len(fixture),), memoryview(fixture))
+    registry = StateRegistry(np, [saved])
+    registry.table("t", key=pa.int64(), value={"n": pa.int64()}, ttl=TTL)
+
+
+def run_model(world: World, seed: int, declare: Callable[..., TableState]) -> None:
+    """Random calls in attempts of which some are abandoned, compared with a dict."""
+    chance = random.Random(seed)  # noqa: S311
+    model: dict[int, tuple[int, datetime | None]] = {}
+    minutes = 0.0
+    for _ in range(40):
+        minutes += chance.choice([0, 1, 10, 59, 60, 61])
+        now = BEGIN + minutes * MINUTE
+        registry = world.begin(at(world, minutes))
+        table = declare(registry)
+        trial = dict(model)
+        for _ in range(chance.randrange(12)):
+            keys = [chance.randrange(20) for _ in range(chance.randrange(1, 6))]
+            alive = {key: found for key, found in trial.items() if not over(found[1], now)}
+            if (call := chance.randrange(4)) == 0:
+                times = [chance.choice([None, now, now - TTL, now + TTL]) for _ in keys]
+                values = [chance.randrange(100) for _ in keys]
+                columns = [keys, values, pa.array(times, TIME).cast(pa.timestamp("us"))]
+                table.upsert(pa.table(columns, names=["key", "value", "time"]))
+                stamps = times if declare is by_column else [now] * len(keys)
+                trial |= dict(zip(keys, zip(values, stamps, strict=True), strict=True))
+            elif call == 1:
+                found = [alive.pop(key, None) is not None for key in keys]
+                assert table.delete(keys).to_pylist() == found
+                trial = {key: row for key, row in trial.items() if key not in keys}
+            elif call == 2:
+                assert table.contains(keys).to_pylist() == [key in alive for key in keys]
+                found = [alive[key][0] if key in alive else None for key in keys]
+                assert table.get(keys)["value"].to_pylist() == found
+            else:
+                rows = [row for batch in table.scan() for row in batch.to_pylist()]
+                assert {row["key"]: row["value"] for row in rows} == {
+                    key: value for key, (value, _) in alive.items()
+                }
+                assert len(table) >= len(rows)
+        if chance.random() < 0.7:
+            world.complete(registry)
+            model = trial
+        else:
+            registry.close()
+    for _ in range(2):  # the first one moves entries of the index on
+        registry = world.begin(at(world, minutes + 1000))
+        declare(registry)
+        world.complete(registry)
+    registry = world.begin(at(world, minutes + 1000))
+    declare(registry)
+    endless = sum(time is None for _, time in model.values())
+    assert sizes(registry) == {"t": endless, "t.expiry": 0}
+
+
+def over(since: datetime | None, now: datetime) -> bool:
+    return since is not None and since + TTL <= now
+
+
+@pytest.mark.parametrize("declare", [by_attempt, by_column])
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_are_those_of_a_dict_that_knows_the_time(
+    world: World, seed: int, declare: Callable[..., TableState]
+) -> None:
+    run_model(world, seed, declare)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("declare", [by_attempt, by_column])
+@pytest.mark.parametrize("seed", range(1000, 1300))
+def test_rows_are_those_of_a_dict_in_many_histories(
+    world: World, seed: int, declare: Callable[..., TableState]
+) -> None:
+    run_model(world, seed, declare)
