@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from holdfast.regions.state.expiring import LOOKED_AT, Times
+from holdfast.regions.state.expiring import LOOKED_AT
 from holdfast.regions.state.registry import StateRegistry
 from holdfast.regions.state.saved import SavedState, StateError
 from holdfast.regions.state.stored_table import FrozenTable, saved_columns
 from holdfast.regions.state.table import TableState
+from holdfast.regions.state.times import AttemptTimes
 from support.regional.table_world import World
 from support.regional.timed import BEGIN
 
@@ -47,10 +48,10 @@ def by_column(registry: StateRegistry, **options: Any) -> TableState:
     return by_attempt(registry, value=value, ttl_by="time", **options)
 
 
-def at(world: World, minutes: float) -> Times:
+def at(world: World, minutes: float) -> AttemptTimes:
     """The time of the attempt, and the same as watermark."""
     now = BEGIN + minutes * MINUTE
-    return Times(now, now.replace(tzinfo=None))
+    return AttemptTimes(now, now.replace(tzinfo=None))
 
 
 def sizes(registry: StateRegistry) -> dict[str, int]:
@@ -165,7 +166,7 @@ def test_a_row_without_a_time_does_not_expire(world: World) -> None:
 def test_times_far_away_are_times(world: World) -> None:
     far = pa.array([-(2**63), 2**63 - 1], pa.int64()).cast(pa.timestamp("us"))
     for _ in range(2):
-        registry = world.begin(Times(BEGIN, datetime.max))
+        registry = world.begin(AttemptTimes(BEGIN, datetime.max))
         table = by_column(registry, ttl=timedelta.max)
         table.upsert(pa.table({"key": [1, 2], "value": [1, 2], "time": far}))
         assert table.contains([1, 2]).to_pylist() == [False, True]

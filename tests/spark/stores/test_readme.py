@@ -215,6 +215,7 @@ ON_THEIR_OWN = {
         Step("printed", "3 mean bern 12:00 20.5"),
         Step("pasted", 'EVENTS = pa.schema([("site"'),
         Step("printed", "3 [{'site': 'bern', 'sensor': 2"),
+        Step("pasted", "class Reminder(holdfast.Operator):"),
     ),
     "docs/regional/recipes.md": (
         Step("pasted", "from datetime import datetime, timedelta"),

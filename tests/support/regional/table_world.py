@@ -11,13 +11,13 @@ import numpy as np
 
 from holdfast._core import SnapshotManager
 from holdfast.regions.base.owners import RegionOwners
-from holdfast.regions.state.expiring import Times
 from holdfast.regions.state.registry import StateRegistry
 from holdfast.regions.state.saved import SavedState
 from holdfast.regions.state.segments import read_operator, write_operator
+from holdfast.regions.state.times import AttemptTimes
 
 OWNERS = RegionOwners("test", "bern")
-BEGINNING = Times(datetime(2026, 1, 1, tzinfo=UTC))
+BEGINNING = AttemptTimes(datetime(2026, 1, 1, tzinfo=UTC))
 
 
 class World:
@@ -28,7 +28,7 @@ class World:
         self.attempt = 0
         self.saved: Sequence[SavedState] = ()
 
-    def begin(self, times: Times = BEGINNING) -> StateRegistry:
+    def begin(self, times: AttemptTimes = BEGINNING) -> StateRegistry:
         self.attempt += 1
         attempt = self.attempt
 

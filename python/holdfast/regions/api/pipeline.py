@@ -129,6 +129,7 @@ class RegionalPipeline(Written[RegionalWriter]):
             operator,
             coordinated,
             on_retire=type(operator).on_retire is not Operator.on_retire,
+            on_timers=type(operator).on_timers is not Operator.on_timers,
             has_watermark=any(one.name == WATERMARK for one in before),
         )
         operators = (*before, added)

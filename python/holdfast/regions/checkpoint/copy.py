@@ -46,7 +46,12 @@ from holdfast.regions.state.segments import (
     write_in_flight,
     write_operator,
 )
-from holdfast.regions.state.stored_table import FrozenTable, saved_columns, saved_commit
+from holdfast.regions.state.stored_table import (
+    FrozenTable,
+    saved_columns,
+    saved_commit,
+    saved_due,
+)
 
 ImageKind = Literal["checkpoint", "savepoint"]
 
@@ -141,7 +146,7 @@ class SegmentCopies:
         before = Owner(self._from, owner.operator, owner.region, owner.store)
         data = memoryview(state.inline or b"")
         copied = copy_table(self._source, self._store, before, saved_commit(data), owner, origin)
-        return table_entry(FrozenTable(state.name, saved_columns(data), *copied))
+        return table_entry(FrozenTable(state.name, saved_columns(data), *copied, saved_due(data)))
 
     def _segment(
         self,

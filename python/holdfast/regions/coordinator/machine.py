@@ -58,6 +58,7 @@ from holdfast.regions.coordinator.operator_coordinator import MAX_EVENTS_BYTES
 from holdfast.regions.coordinator.options import CoordinatorOptions, Topology
 from holdfast.regions.coordinator.retention import Retention
 from holdfast.regions.coordinator.settlement import Unsettled
+from holdfast.regions.coordinator.wakes import DueOf, Wakes
 
 #: Managers hear of every checkpoint if no more owners have an older state. The message names all
 #: of these, so managers hear of every second checkpoint if there are more, and so on (R43).
@@ -84,6 +85,8 @@ class CheckpointCoordinator:
     changed : collection of str, default ()
         Regions whose state is declared in another form than in the restored checkpoint.
         They run in the next checkpoint, which must be global (R78).
+    due_of : callable, optional
+        Returns when the first timer of a region is due, if operators may have timers.
 
     Raises
     ------
@@ -109,6 +112,7 @@ class CheckpointCoordinator:
         retained: Sequence[CheckpointMetadata] = (),
         last_id: int = 0,
         changed: Collection[str] = (),
+        due_of: DueOf | None = None,
     ) -> None:
         self._limits = Limits(options=options)
         known = {metadata.id: metadata for metadata in retained}
@@ -148,6 +152,7 @@ class CheckpointCoordinator:
         self._quarantined = self._replay = held if options.quarantines else frozenset()
         # A restart does not know which notices arrived, so it asks the regions again (R62).
         self._must_ack = {name for name, e in entries if e.finished and not e.fallbacks}
+        self._wakes = Wakes(due_of, entries)
         # Failed regions of the latest checkpoint whose operators' coordinators have not heard yet.
         self._restarting: tuple[str, ...] = ()
         self._pending: PendingAttempt | None = None
@@ -312,6 +317,7 @@ class CheckpointCoordinator:
             limits=self._limits,
             layout_changed=self._layout_changed,
             idle=idle,
+            woken=self._wakes.at(event.now_ms),
             options=self._options,
             topology=self._topology,
         )
@@ -492,6 +498,7 @@ class CheckpointCoordinator:
         if attempt.retiring:
             self._base = without_retired(entries)
         self.history.append(HistoryRecord.of(attempt, outcome))
+        self._wakes.completed(attempt.regions, self._base)
         healthy = frozenset(attempt.regions.keys() - failed)
         if self._options.quarantines:
             answered = attempt.regions.keys() & entries.keys()

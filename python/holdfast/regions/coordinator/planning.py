@@ -26,6 +26,7 @@ def open_attempt(
     limits: Limits,
     layout_changed: bool,
     idle: IdleTime | None,
+    woken: frozenset[str],
     options: CoordinatorOptions,
     topology: Topology,
 ) -> PendingAttempt:
@@ -45,17 +46,20 @@ def open_attempt(
         operators declare (R78).
     idle : IdleTime or None
         How long regions are idle, if such regions are retired.
+    woken : frozenset of str
+        Regions with timers that are due.
     """
     end_of_data = event.kind == "final" and event.end_of_data
     fail_fast = event.kind == "savepoint" or not options.may_fall_back  # R8, R23
     must_succeed = event.kind != "checkpoint" or event.global_only or layout_changed  # R14, R25
+    woken = woken if event.kind == "checkpoint" else frozenset()
     retires = event.kind == "checkpoint" and not (layout_changed or limits.force_global)
     since = idle.idle_since if idle is not None and retires else 0
     retiring = (
         (region, entry)
         for region, entry in base.items()
         if entry.origin <= since
-        and not (entry.fallbacks or entry.in_flight_bytes or region in must_run)
+        and not (entry.fallbacks or entry.in_flight_bytes or region in must_run or region in woken)
         # A region that ended stays, since its later rows are an error, unless they are none (R64).
         and (options.restart_finished or not entry.finished)
     )
@@ -81,6 +85,7 @@ def open_attempt(
                 or entry.in_flight_bytes
                 or in_quarantine(entry)
                 or region in must_run
+                or region in woken
                 or (end_of_data and not entry.finished)
             )
         },

@@ -37,6 +37,7 @@ from holdfast.regions.files.folders import (
 from holdfast.regions.files.paths import AnyPath
 from holdfast.regions.protocol.orders import PipelinePlan
 from holdfast.regions.sinks.publisher import Publishes
+from holdfast.regions.state.stored_table import first_due
 
 
 class PipelineDriver:
@@ -121,6 +122,7 @@ class PipelineDriver:
             retained=retained,
             last_id=max(latest.id if latest is not None else 0, self.folders.read_last_attempt()),
             changed=changed,
+            due_of=first_due if any(stage.on_timers for stage in self._plan.stages) else None,
         )
         self._started = Attempts(
             machine,

@@ -67,6 +67,8 @@ class StagePlan:
         The operator has a coordinator, and may send it events.
     on_retire : bool
         The operator may put out rows when its region is retired.
+    on_timers : bool
+        The operator may have timers.
     has_watermark : bool
         There is a watermark in front of the operator.
     """
@@ -79,6 +81,7 @@ class StagePlan:
     given: Any = None
     coordinated: bool = False
     on_retire: bool = False
+    on_timers: bool = False
     has_watermark: bool = False
 
     def new_operator(self) -> Any:

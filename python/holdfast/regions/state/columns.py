@@ -195,14 +195,12 @@ class Columns:
             ) from None
 
 
-def description(key: Columns, value: Columns, *, ttl: str | None = None) -> str:
+def description(key: Columns, value: Columns, **more: str) -> str:
     """Return the columns of a table as text that is equal for equal columns.
 
-    `ttl` is the column that the lives of rows count from, if rows expire.
+    `more` is ``ttl``, the column that the lives of rows count from, or ``time`` of timers.
     """
-    columns: dict[str, object] = {"key": key.described, "value": value.described}
-    if ttl is not None:
-        columns["ttl"] = ttl
+    columns = {"key": key.described, "value": value.described, **more}
     return json.dumps(columns, separators=(",", ":"))
 
 

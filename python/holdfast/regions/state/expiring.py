@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
@@ -16,6 +16,7 @@ from holdfast.regions.state.columns import ColumnBuffers, Columns, Given, descri
 from holdfast.regions.state.saved import StateError
 from holdfast.regions.state.stored_table import FrozenTable
 from holdfast.regions.state.table import OpenTable, TableState
+from holdfast.regions.state.times import AttemptTimes, microseconds_of
 
 if TYPE_CHECKING:
     from holdfast._core import TableSession
@@ -34,27 +35,10 @@ INDEX_VALUE: Final = {_INDEXED: pa.bool_()}
 #: A commit looks at so many keys that may have expired, and at two for each row that was set.
 LOOKED_AT: Final = 10_000
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _US: Final = timedelta(microseconds=1)
 _INT64: Final = np.iinfo(np.int64)
 _INSTANT: Final = pa.timestamp("us", "UTC")
 _HIDDEN: Final = pa.field(SET, _INSTANT)
-
-
-@dataclass(frozen=True)
-class Times:
-    """Times by which rows expire, as an operator has been told them.
-
-    Attributes
-    ----------
-    attempt : datetime.datetime
-        The driver's time at the beginning of the attempt, in UTC.
-    watermark : datetime.datetime or None
-        That of the region; without a time zone, it is in UTC.
-    """
-
-    attempt: datetime
-    watermark: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -130,7 +114,7 @@ class ExpiringTable(TableState):
         *,
         ttl: TimeToLive,
         index: TableState,
-        times: Callable[[], Times],
+        times: Callable[[], AttemptTimes],
     ) -> None:
         super().__init__(name, key, value)
         if ttl.column == SET:
@@ -215,9 +199,7 @@ class ExpiringTable(TableState):
     def _now_us(self) -> int | None:
         times = self._times()
         now = times.attempt if self._ttl.column == SET else times.watermark
-        if now is None:
-            return None
-        return ((now if now.tzinfo else now.replace(tzinfo=UTC)) - _EPOCH) // _US
+        return None if now is None else microseconds_of(now)
 
     # --- the index ------------------------------------------------------------------------------
 

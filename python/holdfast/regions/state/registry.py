@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
 
@@ -27,7 +27,6 @@ from holdfast.regions.state.exact_arrays import ExactDeviceArray
 from holdfast.regions.state.expiring import (
     INDEX_VALUE,
     ExpiringTable,
-    Times,
     TimeToLive,
     index_key,
 )
@@ -40,9 +39,10 @@ from holdfast.regions.state.saved import (
     StateError,
     StateKind,
 )
-from holdfast.regions.state.stored_table import FrozenTable, saved_commit
+from holdfast.regions.state.stored_table import FrozenTable
 from holdfast.regions.state.table import OpenTable, TableState
-from holdfast.regions.state.timers import VALUE, TimerState, key_of
+from holdfast.regions.state.timers import VALUE, TimerState, WakingTable, key_of
+from holdfast.regions.state.times import AttemptTimes
 from holdfast.regions.state.values import decode_value, encode_value, plain, rich
 
 T = TypeVar("T")
@@ -112,12 +112,12 @@ class StateRegistry:
         Drop states of the checkpoint that are not declared, instead of refusing them.
     open_table : callable, optional
         Opens tables for the attempt at hand. Without it they can be declared and not used.
-    times : Times, optional
+    times : AttemptTimes, optional
         Times of the attempt at hand.
 
     Attributes
     ----------
-    times : Times
+    times : AttemptTimes
         Times as the operator has been told them.
     event_time : list of str
         Declared states that follow the watermark.
@@ -134,7 +134,7 @@ class StateRegistry:
         parallelism: int = 1,
         drop_undeclared: bool = False,
         open_table: OpenTable | None = None,
-        times: Times = Times(datetime.fromtimestamp(0, UTC)),  # noqa: B008  # immutable
+        times: AttemptTimes = AttemptTimes.at(0),  # noqa: B008  # immutable
     ) -> None:
         self._xp = xp
         self._open_table = open_table
@@ -318,10 +318,12 @@ class StateRegistry:
         self._added_table(index_name, index)
         return table
 
-    def timers(self, name: str, *, key: Given) -> TimerState:
-        """Declare timers in event time by key, which `Operator.on_timers` gets when they are due.
+    def timers(
+        self, name: str, *, key: Given, time: Literal["event", "processing"] = "event"
+    ) -> TimerState:
+        """Declare timers by key, which `Operator.on_timers` gets when they are due.
 
-        The operator stands behind `RegionalPipeline.with_watermark`. Timers are kept in a `table`.
+        Timers are kept in a `table`.
 
         Parameters
         ----------
@@ -329,16 +331,33 @@ class StateRegistry:
             Unique in the operator.
         key : pyarrow.DataType, pyarrow.Schema or dict of str to pyarrow.DataType
             Columns of the key, as those of a `table`. None has the name ``time``.
+        time : {"event", "processing"}
+            Timers in event time follow the watermark, so the operator stands behind
+            `RegionalPipeline.with_watermark`. Timers in processing time are due by the driver's
+            time at the beginning of a batch, see `OperatorContext.processing_time`. The first batch
+            after that time has them, with or without rows of the region.
 
         Raises
         ------
         StateError
-            In the same cases as for a `table`.
+            In the same cases as for a `table`. Timers stay in the time that they have.
         """
-        self.event_time.append(name)
-        columns = key_of(key, where=self._at(name))
-        table = self.table(name, key=columns, value=VALUE)
-        timers = self._given[name] = self.timers_of[name] = TimerState(table, columns.remove(0))
+        at = self._at(name)
+        if time not in ("event", "processing"):
+            raise StateError(
+                f"{at}: time={time!r} is not allowed: expected 'event' or 'processing'"
+            )
+        columns = key_of(key, where=at)
+        if time == "event":
+            self.event_time.append(name)
+            table = self.table(name, key=columns, value=VALUE)
+        else:
+            self._claim(name)
+            keys = Columns.of(columns, name="key", where=at)
+            values = Columns.of(VALUE, name="value", where=at)
+            table = self._added_table(name, WakingTable(name, keys, values, lambda: self.times))
+        timers = TimerState(table, columns.remove(0), time)
+        self._given[name] = self.timers_of[name] = timers
         return timers
 
     def union(self, name: str, *, evolve: Evolve = None) -> ListState[Any]:
@@ -386,7 +405,7 @@ class StateRegistry:
             name, saved = next(iter(self._saved.items()))
             raise StateChangedError(f"{undeclared(self._at(name), StateForm.of(saved))}. {ADVICE}")
 
-    def begin(self, open_table: OpenTable, times: Times) -> None:
+    def begin(self, open_table: OpenTable, times: AttemptTimes) -> None:
         """Begin another attempt: open the tables as they were committed."""
         self.times = times
         for table in self._tables.values():
@@ -486,7 +505,7 @@ class StateRegistry:
     def _added_table(self, name: str, table: TableState) -> TableState:
         saved = self._take(name, StateForm("table", table._description), None)
         if saved is not None:
-            table._commit = saved_commit(saved.data)
+            table._restore(saved.data)
         if self._open_table is not None:
             table._begin(self._open_table)
         self._tables[name] = self._given[name] = table

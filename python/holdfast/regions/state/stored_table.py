@@ -6,14 +6,17 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast._core import SegmentRef
+from holdfast._core import RegionEntry, SegmentRef
 from holdfast.regions.state.saved import StateError
 
 #: Newest version of the encodings of rows, and of the text that a checkpoint has of a table.
 VERSION: Final = 2
 
-#: Version of a table whose rows do not expire.
+#: Version of a table that has nothing to do with time.
 FIRST_VERSION: Final = 1
+
+#: Parts of the text that say how a table was declared; all but the first two need version 2.
+_DECLARED: Final = ("key", "value", "ttl", "time")
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ class FrozenTable:
         All segments that it is made of, oldest first.
     keys : int
         Number of its keys.
+    due_us : int or None
+        Microseconds since 1970 at which the first timer in processing time is due.
     """
 
     name: str
@@ -37,14 +42,17 @@ class FrozenTable:
     commit: str
     segments: tuple[SegmentRef, ...]
     keys: int
+    due_us: int | None = None
 
     @property
     def text(self) -> bytes:
         """The description of the table in a checkpoint, beside its segments."""
         columns = json.loads(self.columns)
-        version = VERSION if "ttl" in columns else FIRST_VERSION
-        content = {"version": version, "commit": self.commit, "keys": self.keys}
-        return json.dumps({**content, **columns}, separators=(",", ":")).encode()
+        version = FIRST_VERSION if columns.keys() <= {"key", "value"} else VERSION
+        content = {"version": version, "commit": self.commit, "keys": self.keys, **columns}
+        if self.due_us is not None:
+            content["due"] = self.due_us
+        return json.dumps(content, separators=(",", ":")).encode()
 
 
 def saved_commit(data: memoryview) -> str:
@@ -55,8 +63,25 @@ def saved_commit(data: memoryview) -> str:
 def saved_columns(data: memoryview) -> str:
     """Return the columns in the text of a checkpoint, see `description`."""
     saved = _saved(data)
-    columns = {name: saved[name] for name in ("key", "value", "ttl") if name in saved}
+    columns = {name: saved[name] for name in _DECLARED if name in saved}
     return json.dumps(columns, separators=(",", ":"))
+
+
+def saved_due(data: memoryview) -> int | None:
+    """Return when the first timer is due, in microseconds since 1970; None if none will be."""
+    due = _saved(data).get("due")
+    return None if due is None else int(due)
+
+
+def first_due(entry: RegionEntry) -> int | None:
+    """Return the same for all timers in processing time of a region."""
+    texts = (
+        memoryview(state.inline or b"")
+        for operator in entry.operators
+        for state in operator.states
+        if state.kind == "table"
+    )
+    return min((due for text in texts if (due := saved_due(text)) is not None), default=None)
 
 
 def _saved(data: memoryview) -> Any:

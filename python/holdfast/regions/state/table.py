@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from holdfast.regions.state.columns import ColumnBuffers, Columns, Rows, description
 from holdfast.regions.state.saved import StateError
-from holdfast.regions.state.stored_table import FrozenTable
+from holdfast.regions.state.stored_table import FrozenTable, saved_commit
 
 if TYPE_CHECKING:
     from holdfast._core import TableSession
@@ -112,6 +112,10 @@ class TableState:
         return bool(self._contains(self._key.row(key))[0].as_py())
 
     # --- Holdfast's own -------------------------------------------------------------------------
+
+    def _restore(self, data: memoryview) -> None:
+        """Take over what a checkpoint has of the table."""
+        self._commit = saved_commit(data)
 
     def _begin(self, open_table: OpenTable) -> None:
         """Open the table for an attempt."""

@@ -20,9 +20,9 @@ from holdfast.regions.coordinator import CheckpointInfo
 from holdfast.regions.coordinator.operator_coordinator import MAX_EVENTS_BYTES, require_event
 from holdfast.regions.protocol.figures import OperatorFigures, encode
 from holdfast.regions.protocol.orders import EndedAttempt, StagePlan
-from holdfast.regions.state.expiring import Times
 from holdfast.regions.state.registry import FrozenState, StateRegistry
 from holdfast.regions.state.saved import LeaseOf, SavedState, StateError
+from holdfast.regions.state.times import AttemptTimes
 from holdfast.regions.task.fitting import batches_of, fitted, type_name
 from holdfast.regions.task.metrics import Meter
 from holdfast.regions.task.operators import Batches, Operator, OperatorContext
@@ -62,7 +62,7 @@ class OperatorInstance(AtWork):
         Takes what it emits to side outputs; this instance alone uses it.
     tables : callable
         Opens a table of an operator's instance for the attempt at hand.
-    times : Times
+    times : AttemptTimes
         Times of the attempt at hand.
 
     Attributes
@@ -92,7 +92,7 @@ class OperatorInstance(AtWork):
         sides: SideRows,
         drop_undeclared: bool,
         tables: OpenTableOf,
-        times: Times,
+        times: AttemptTimes,
     ) -> None:
         self.stage = stage
         self.operator_name = stage.name
@@ -153,33 +153,39 @@ class OperatorInstance(AtWork):
         return self._checked("process", produced, given=batch)
 
     @property
-    def hears_watermark(self) -> bool:
-        """True if there is a watermark, and the operator does something at it."""
-        return self.stage.has_watermark and (
-            type(self._operator).on_watermark is not Operator.on_watermark
-            or bool(self._state.event_time)
+    def hears_time(self) -> bool:
+        """True if the operator has timers, or there is a watermark and it does something at it."""
+        return bool(self._state.timers_of) or (
+            self.stage.has_watermark
+            and (
+                type(self._operator).on_watermark is not Operator.on_watermark
+                or bool(self._state.event_time)
+            )
         )
 
     def watermark(self) -> datetime | None:
         """Return the watermark of the region, if the operator is the one that has it."""
         return self._operator.now() if isinstance(self._operator, Watermark) else None
 
-    def on_watermark(self, watermark: datetime) -> Iterator[pa.RecordBatch]:
+    def on_time(self, watermark: datetime | None) -> Iterator[pa.RecordBatch]:
         """Run the operator on its timers that are due, and on the watermark of the region."""
         self._sides.given = None
-        self._state.times = replace(self._state.times, watermark=watermark)
+        times = self._state.times = replace(self._state.times, watermark=watermark)
         fired = True
         while fired:  # they may set others that are due
             fired = False
-            for name in self._state.timers_of:
-                fired |= yield from self._fire(name, watermark)
+            for name, timers in self._state.timers_of.items():
+                if (now := timers._now(times)) is not None:
+                    fired |= yield from self._fire(name, now)
+        if watermark is None:
+            return
         produced = self._timed(partial(self._operator.on_watermark, watermark))
         yield from self._checked("on_watermark", produced, given=None)
 
-    def _fire(self, name: str, watermark: datetime | None) -> Generator[pa.RecordBatch, None, bool]:
+    def _fire(self, name: str, now: datetime | None) -> Generator[pa.RecordBatch, None, bool]:
         """Run the operator on timers that are due; returns whether there were any."""
         fired = False
-        for due in self._state.timers_of[name]._due(watermark):
+        for due in self._state.timers_of[name]._due(now):
             fired = True
             produced = self._timed(partial(self._operator.on_timers, name, due))
             yield from self._checked("on_timers", produced, given=None)
@@ -244,7 +250,7 @@ class OperatorInstance(AtWork):
             )
             run(operator.on_regional_checkpoint_completed, ended.attempt, info)
 
-    def open_tables(self, tables: OpenTableOf, times: Times) -> None:
+    def open_tables(self, tables: OpenTableOf, times: AttemptTimes) -> None:
         """Open the tables of an operator that was kept, for another attempt."""
         self._state.begin(partial(tables, self.name), times)
 

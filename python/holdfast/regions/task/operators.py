@@ -132,6 +132,15 @@ class OperatorContext:
         """
         self._send_event(event)
 
+    def processing_time(self) -> datetime:
+        """Return the time at which this batch began: in UTC, by the driver's clock.
+
+        It is the same in all calls of a batch, in all regions, and wherever tasks run again. A
+        region that fell back gets its rows again in a later batch, with the time of that one. Take
+        this time instead of the wall clock, which `Operator.region_safe` excludes.
+        """
+        return self.state.times.attempt
+
     def finish(self) -> None:
         """End the data of this region; the others go on (FLIP-147).
 
@@ -277,9 +286,11 @@ class Operator(CheckpointListener):
         return None
 
     def on_timers(self, name: str, due: pa.RecordBatch) -> Batches:
-        """Take timers that the watermark of the region has passed; return rows.
+        """Take timers that are due; return rows.
 
-        Called before `on_watermark`, and again for timers that it sets and that are due as well.
+        Timers in event time are due when the watermark of the region has passed them, and timers in
+        processing time when a batch begins after their time. Called behind the rows of a batch,
+        before `on_watermark`, and again for timers that it sets and that are due as well.
         When data ends, all timers are due that are set then. Flink's ``onTimer``, for many keys at
         once.
 

@@ -7,10 +7,9 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -39,7 +38,6 @@ from holdfast.regions.graph import (
 from holdfast.regions.graph.step_size import StepSize
 from holdfast.regions.protocol.orders import AttemptOrder, OutputPlan, PipelinePlan
 from holdfast.regions.splits.assignment import SOURCE_OPERATOR
-from holdfast.regions.state.expiring import Times
 from holdfast.regions.state.registry import FrozenState
 from holdfast.regions.state.routing import route_by
 from holdfast.regions.state.saved import SavedState
@@ -51,6 +49,7 @@ from holdfast.regions.state.segments import (
     write_in_flight,
     write_operator,
 )
+from holdfast.regions.state.times import AttemptTimes
 from holdfast.regions.task.answered import Answered
 from holdfast.regions.task.feed import RegionFeed
 from holdfast.regions.task.instance import (
@@ -66,8 +65,6 @@ from holdfast.regions.task.side_rows import SideRows
 from holdfast.regions.task.suspects import Suspects
 from holdfast.regions.task.threads import RegionThread
 from holdfast.regions.task.watermark import WATERMARK
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class RegionRun:
@@ -146,7 +143,7 @@ class RegionRun:
             keeps_rows=keeps_rows,
             skipped=self._skipped,
         )
-        # Operators that have not heard of the watermark in this attempt.
+        # Operators that have not heard of the time in this attempt.
         self._untold: deque[str] = deque()
         self._retiring = region in order.retire
         # The driver may do without the answers of these regions alone.
@@ -342,7 +339,7 @@ class RegionRun:
             return True
         graph = self._graph
         if self._barrier_is_due(graph, now_ms):
-            if self._tell_watermark(graph):
+            if self._tell_time(graph):
                 return True
             if ends := self._order.end_of_data or self._retiring or self._finishing:
                 # In front of the barrier, so that the snapshot holds the flushed state (R61).
@@ -411,19 +408,17 @@ class RegionRun:
             return not self.feed.has_events and self._overtakes(now_ms)
         return not graph.holds_rows() or self._is_late(now_ms)
 
-    def _tell_watermark(self, graph: RegionGraph) -> bool:
-        """Tell the next operator the watermark, behind all rows (R65); False if there is none.
+    def _tell_time(self, graph: RegionGraph) -> bool:
+        """Tell the next operator the time, behind all rows (R65, R68); False if all know it.
 
         Rows that the operator puts out go through the graph before the one behind it is told. If a
         barrier overtakes these rows, the next attempt tells the rest.
         """
         if not self._untold or graph.holds_rows():
             return False
-        watermark = next(iter(self._instances_of(WATERMARK))).watermark()
-        if watermark is None:
-            return False
+        watermark = next((one.watermark() for one in self._instances_of(WATERMARK)), None)
         stage = self._untold.popleft()
-        graph.call(stage, lambda instance: instance.on_watermark(watermark))
+        graph.call(stage, lambda instance: instance.on_time(watermark))
         return True
 
     def _take_event(self) -> None:
@@ -459,7 +454,7 @@ class RegionRun:
             instance.begin(partial(self._lease, instance.name))
             for ended in self._order.ended:
                 instance.tell(ended, self.region, self._took_part)
-        self._untold = deque(self._behind_watermark())
+        self._untold = deque(self._with_time())
         options = self._plan.options
         specs = []
         for stage, instances in zip(self._plan.stages, self._instances, strict=True):
@@ -500,7 +495,7 @@ class RegionRun:
 
     def _opened(self) -> Instances:
         """Return the instances of all stages, with open tables and the times of the attempt."""
-        times = Times(_EPOCH + timedelta(milliseconds=self._order.created_ms))
+        times = AttemptTimes.at(self._order.created_ms)
         opened = []
         for number, stage in enumerate(self._plan.stages):
             if self._instances is None:
@@ -516,13 +511,13 @@ class RegionRun:
                 times = replace(times, watermark=of_stage[0].watermark())
         return tuple(opened)
 
-    def _behind_watermark(self) -> Iterable[str]:
-        """Names of the operators that want to hear of the watermark."""
+    def _with_time(self) -> Iterable[str]:
+        """Names of the operators that want to hear of the time."""
         for stage in self._plan.stages:
-            if any(one.hears_watermark for one in self._instances_of(stage.name)):
+            if any(one.hears_time for one in self._instances_of(stage.name)):
                 yield stage.name
 
-    def _restored(self, stage: Any, index: int, times: Times) -> OperatorInstance:
+    def _restored(self, stage: Any, index: int, times: AttemptTimes) -> OperatorInstance:
         name = stage.instance_name(index)
         known = self._base.operators if self._base is not None else ()
         entry = next((found for found in known if found.name == name), None)
