@@ -115,7 +115,7 @@ test-spark-suites: $(VENV)/installed  ## Spark's own test suites on Holdfast (38
 
 .PHONY: test-full
 test-full: $(VENV)/installed  ## what takes too long for every run: the whole matrix, kill -9 at every point
-	$(BIN)/python -m pytest -m full $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m full --hypothesis-profile=fresh $(PYTEST_ARGS)
 
 .PHONY: fuzz
 fuzz: tools  ## forged files, metadata and ids, each for FUZZ_SECONDS (600), requests and histories; what fails names its seed
