@@ -19,7 +19,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import holdfast
-from support.spark.queries import EVICTING, Batches, builder, configured, drain, settings, source
+from support.spark.queries import (
+    EVICTING,
+    Batches,
+    builder,
+    configured,
+    drain,
+    settings,
+    source,
+    unload,
+)
 
 #: Spark closes stores with the next maintenance, and threads that rest end after some seconds.
 GIVE_UP_SECONDS = 60
@@ -38,12 +47,6 @@ def count(spark: SparkSession, folder: Path, checkpoint: str) -> int:
 def cached(jvm: Any) -> int:
     """Bytes in the local cache."""
     return int(jvm.io.holdfast.spark.Native.localCache()[0])
-
-
-def unload(spark: SparkSession) -> None:
-    """As maintenance does a little later: where memory is short, stores of an ended query write."""
-    jvm: Any = spark._jvm
-    jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
 
 
 def held(process: Path) -> dict[str, list[str]]:

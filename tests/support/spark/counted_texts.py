@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as sf
 
-from support.spark.queries import source, write_batch
+from support.spark.queries import source, unload, write_batch
 from support.spark.state_files import Segment, commit_ids, lineage
 
 VALUE_BYTES = 4096
@@ -46,9 +46,7 @@ class CountedTexts:
 
     def stop(self) -> None:
         self._query.stop()
-        # As maintenance does a little later: until then the stores of an ended query take memory.
-        jvm: Any = self._spark._jvm
-        jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
+        unload(self._spark)
 
     def feed(self, keys: range) -> dict[int, int]:
         """Counts of the keys, after checking their texts."""

@@ -28,6 +28,7 @@ from support.spark.queries import (
     drain,
     settings,
     source,
+    unload,
     write_batch,
 )
 
@@ -96,6 +97,7 @@ class Query:
         try:
             self._run({**self.old, **(more or {})}, checkpoint, rows)
         finally:
+            unload(self.spark)
             self.spark.conf.set(FILE_MANAGER, manager)
 
     def run_holdfast(

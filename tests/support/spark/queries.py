@@ -94,6 +94,15 @@ def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
                 spark.conf.set(key, old)
 
 
+def unload(spark: SparkSession) -> None:
+    """Ends the stores of ended queries, as maintenance does a little later.
+
+    Until then they take memory, and Spark's own may still write a snapshot.
+    """
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
+
+
 def write_batch(folder: Path, number: int, rows: Sequence[dict[str, Any]]) -> None:
     """Adds one file, which the streaming source reads as one micro-batch."""
     table = pa.Table.from_pylist(list(rows))
