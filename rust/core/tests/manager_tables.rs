@@ -474,3 +474,23 @@ fn a_region_that_went_on_elsewhere_leaves_no_memory_and_no_files_behind() {
     world.managers.pop();
     assert!(of_one > 0 && world.budget.used_bytes() < of_one);
 }
+
+#[test]
+fn a_table_that_rests_leaves_memory_while_it_is_short() {
+    let mut world = World::new(None);
+    let (session, mut model) = world.begin();
+    world.change(session, &mut model, &changes(0..60, 1), &[]);
+    let state = world.commit(session, model);
+    world.complete(state.clone(), 1);
+    let idle = |world: &mut World| {
+        world.attempt += 1;
+        world.complete(state.clone(), 1);
+    };
+    idle(&mut world);
+    let taken = world.budget.used_bytes();
+    assert!(taken > 0, "there is room");
+    world.budget.set_target_bytes(Some(taken - 1));
+    idle(&mut world);
+    assert_eq!(world.budget.used_bytes(), 0);
+    world.begin();
+}

@@ -20,6 +20,15 @@ from holdfast.cli.main import main
 PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
 
 
+def peak(spark: SparkSession) -> int:
+    """The most resident memory that the JVM of a session had, in bytes."""
+    jvm: Any = spark._jvm
+    process = jvm.java.lang.ProcessHandle.current().pid()
+    found = PEAK.search(Path(f"/proc/{process}/status").read_text())
+    assert found is not None
+    return int(found[1]) << 10
+
+
 def measured() -> int:
     """Run the command of this process, and return the peak in bytes."""
     real, peaks = local_spark.session, []
@@ -28,17 +37,13 @@ def measured() -> int:
     def session(*arguments: Any, **named: Any) -> Iterator[SparkSession]:
         with real(*arguments, **named) as spark:
             yield spark
-            jvm: Any = spark._jvm
-            process = jvm.java.lang.ProcessHandle.current().pid()
-            found = PEAK.search(Path(f"/proc/{process}/status").read_text())
-            assert found is not None
-            peaks.append(int(found[1]) << 10)
+            peaks.append(peak(spark))
 
     local_spark.session = session
     if main(sys.argv[1:]):
         sys.exit(1)
-    (peak,) = peaks
-    return peak
+    (most,) = peaks
+    return most
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ impl SnapshotManager {
         {
             let mut registry = self.shared.registry.lock();
             registry.ledger.merge(retained).map_err(about)?;
-            self.tables.prune(&mut registry.ledger);
+            self.tables.prune(retained.decided, &mut registry.ledger);
         }
         self.upkeep.settle(Occasion::Message);
         Ok(())

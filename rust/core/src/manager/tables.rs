@@ -163,25 +163,40 @@ impl Tables {
         found.ok_or_else(ended)
     }
 
-    /// Forgets tables whose content no retained checkpoint has: their regions went on elsewhere.
-    pub fn prune(&self, ledger: &mut Ledger) {
+    /// Forgets tables whose content no retained checkpoint has: their regions went on elsewhere. While
+    /// memory is short, it also forgets those that were not opened for the attempt that was `decided`,
+    /// the longest unused first. They are loaded again when their regions have rows.
+    pub fn prune(&self, decided: CheckpointId, ledger: &mut Ledger) {
         let mut opened = self.opened.lock();
-        let stale = |table: &Table| {
+        let mut resting = Vec::new();
+        for table in opened.by_owner.values() {
             let place = table.place.lock();
+            if !ledger.view().is_decided(place.attempt) {
+                continue;
+            }
             let live = ledger.view().live_set(&table.owner);
             let is_live = live.contains(&place.attempt) || live.contains(&CheckpointId(place.base));
-            ledger.view().is_decided(place.attempt) && !is_live
-        };
-        let tables = opened.by_owner.values();
-        let stale: Vec<_> = tables.filter(|table| stale(table)).cloned().collect();
-        for table in stale {
-            opened.by_owner.remove(&table.owner);
-            opened
-                .by_session
-                .retain(|_, other| !Arc::ptr_eq(other, &table));
+            if !is_live || place.attempt < decided {
+                resting.push((is_live, place.attempt, Arc::clone(table)));
+            }
+        }
+        resting.sort_by_key(|(is_live, attempt, _)| (*is_live, *attempt));
+        for (is_live, _, table) in resting {
+            if is_live && !self.budget.is_short(0) {
+                break;
+            }
+            opened.forget(&table);
             let held = std::mem::take(&mut table.place.lock().held);
             held.iter().for_each(|segment| ledger.let_go(segment));
         }
+    }
+}
+
+impl Opened {
+    fn forget(&mut self, table: &Arc<Table>) {
+        self.by_owner.remove(&table.owner);
+        self.by_session
+            .retain(|_, other| !Arc::ptr_eq(other, table));
     }
 }
 
@@ -229,6 +244,7 @@ impl SnapshotManager {
         }
         check("table")?;
         state.begin()?;
+        self.tables.budget.give_back();
         Ok(session)
     }
 

@@ -125,6 +125,16 @@ impl MemoryBudget {
             .store(target_bytes.unwrap_or(UNSET), Ordering::Relaxed);
     }
 
+    /// Returns whether `more` bytes would bring the process beyond its target.
+    pub(crate) fn is_short(&self, more: u64) -> bool {
+        let occupied = self.occupied_bytes(more);
+        let is_short = self.target_bytes().is_some_and(|target| occupied > target);
+        if is_short {
+            self.was_short.store(true, Ordering::Relaxed);
+        }
+        is_short
+    }
+
     /// Returns whether stores ever needed more than the target: some of their state may be in runs
     /// only.
     pub fn was_short(&self) -> bool {
@@ -359,15 +369,9 @@ impl MemoryShare {
         self.budget.target_bytes().is_some()
     }
 
-    /// Returns whether `more` bytes would bring the process beyond its target.
+    /// See [`MemoryBudget::is_short`].
     pub(crate) fn is_short(&self, more: u64) -> bool {
-        let occupied = self.budget.occupied_bytes(more);
-        let target = self.budget.target_bytes();
-        let is_short = target.is_some_and(|target| occupied > target);
-        if is_short {
-            self.budget.was_short.store(true, Ordering::Relaxed);
-        }
-        is_short
+        self.budget.is_short(more)
     }
 
     pub(crate) fn budget(&self) -> &Arc<MemoryBudget> {

@@ -11,8 +11,11 @@ import java.util.Map;
 import java.util.OptionalLong;
 import java.util.Set;
 import java.util.function.BinaryOperator;
+import java.util.stream.Collectors;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.SparkConf;
 import org.apache.spark.network.util.JavaUtils;
+import scala.Tuple2;
 
 /**
  * Settings. All have Spark's state store prefix, because Spark ships such settings to executors.
@@ -196,6 +199,12 @@ public final class HoldfastConf {
     maxMoves(values::getOrDefault);
     String named = text(values, Setting.COMPRESSION);
     compression = Compression.named(named).orElseThrow(() -> wrong(Setting.COMPRESSION, named));
+  }
+
+  /** The settings of an application. */
+  public static HoldfastConf of(SparkConf conf) {
+    return new HoldfastConf(
+        Arrays.stream(conf.getAll()).collect(Collectors.toMap(Tuple2::_1, Tuple2::_2)));
   }
 
   /** Returns true if Holdfast, and not Spark, writes Spark's own files of a checkpoint. */

@@ -49,7 +49,7 @@ public final class HoldfastExecutor implements ExecutorPlugin {
     endpoint = new ExecutorEndpoint(context.executorID(), this::handle);
     driver = new DriverLink(context);
     stores = new StoreManagers(driver, endpoint.link(), MemoryFacts.here(context.conf()));
-    regional = new RegionalManagers(driver, endpoint.link());
+    regional = new RegionalManagers(driver, endpoint.link(), stores);
     regional.start();
     stores
         .totals()

@@ -1,12 +1,8 @@
 package io.holdfast.spark.executor;
 
 import io.holdfast.spark.HoldfastConf;
-import java.util.Arrays;
-import java.util.Map;
 import java.util.OptionalLong;
-import java.util.stream.Collectors;
 import org.apache.spark.SparkConf;
-import scala.Tuple2;
 
 /**
  * The native memory above which the stores of this executor leave state in runs.
@@ -58,9 +54,7 @@ public record MemoryTarget(long bytes, String origin, boolean isChosen) {
 
   /** The target of an executor with these settings that is like this process; for commands. */
   public static MemoryTarget here(SparkConf conf) {
-    Map<String, String> values =
-        Arrays.stream(conf.getAll()).collect(Collectors.toMap(Tuple2::_1, Tuple2::_2));
-    HoldfastConf settings = new HoldfastConf(values);
+    HoldfastConf settings = HoldfastConf.of(conf);
     return of(settings.maxMemoryBytes, settings.targetMemoryBytes, MemoryFacts.here(conf));
   }
 

@@ -58,6 +58,7 @@ final class RegionalManagers implements WorkerHost {
 
   private final DriverLink driver;
   private final ExecutorLink link;
+  private final StoreManagers stores;
 
   /** By folder. */
   private final Map<String, Manager> managers = new HashMap<>();
@@ -71,10 +72,12 @@ final class RegionalManagers implements WorkerHost {
 
   /**
    * @param link the driver's way back to this executor
+   * @param stores that tables share their memory with
    */
-  RegionalManagers(DriverLink driver, ExecutorLink link) {
+  RegionalManagers(DriverLink driver, ExecutorLink link, StoreManagers stores) {
     this.driver = driver;
     this.link = link;
+    this.stores = stores;
   }
 
   /** Listens for workers. A failure is only logged: other applications do not need the socket. */
@@ -172,6 +175,7 @@ final class RegionalManagers implements WorkerHost {
     DriverReply.Term given = (DriverReply.Term) driver.ask(wanted, "gave no term for " + dir);
     Configuration conf = given.conf().value();
     SegmentFolder folder = SegmentFolder.named(dir, conf);
+    stores.limitMemoryOfTables(SparkEnv.get().conf());
     long handle =
         Native.openRegional(dir, folder.files(), given.term(), maxFileBytes, compression);
     return new Manager(dir, given.term(), handle, run, new StagedOutput(conf));

@@ -26,6 +26,7 @@ import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.LongAdder;
+import org.apache.spark.SparkConf;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -237,7 +238,7 @@ public final class StoreManagers {
     return totals;
   }
 
-  /** Native memory of all stores; 0 before the first one. */
+  /** Native memory of all stores and tables; 0 before the first one. */
   long memoryBytes() {
     return nativeLoaded ? Native.usedMemory() : 0;
   }
@@ -267,6 +268,14 @@ public final class StoreManagers {
       target = wanted;
     }
     Native.limitMemory(conf.maxMemoryBytes, wanted.bytes());
+    nativeLoaded = true;
+  }
+
+  /** Limits the memory of tables by the settings of the application, unless a query has others. */
+  synchronized void limitMemoryOfTables(SparkConf conf) {
+    if (target == null) {
+      limitMemory(HoldfastConf.of(conf));
+    }
   }
 
   /** The manager of {@code folder}, for a store of this run of a query. */
@@ -443,7 +452,6 @@ public final class StoreManagers {
     long handle =
         Native.openFolder(
             folder.name, folder.files(), term, conf.maxFileBytes, conf.compression.code);
-    nativeLoaded = true;
     Manager manager = new Manager(folder.name, term, handle);
     managers.put(folder.name, manager);
     return manager;
