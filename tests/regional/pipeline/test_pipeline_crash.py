@@ -13,6 +13,7 @@ import pytest
 
 from support import environment, preloadable, program
 from support.regional.pipeline_crash_job import (
+    AWAY,
     BATCHES,
     FILES,
     FLUSHED,
@@ -21,8 +22,9 @@ from support.regional.pipeline_crash_job import (
     REGIONS,
     STAYING,
     STUCK,
+    WAITING,
 )
-from support.regional.pipelines import expected
+from support.regional.pipelines import expected, reminders
 
 HERE = Path(__file__).parent
 EXPECTED = expected(BATCHES)
@@ -159,6 +161,23 @@ def test_death_while_a_region_is_retired_publishes_its_last_rows_once(
             assert set(rows) <= set(wanted), "what can be read is right"
         assert [tuple(row) for row in pipeline["after"][-1]["rows"]] == wanted
         assert pipeline["after"][-1]["regions"] == len(REGIONS) - 1
+        check_files(pipeline)
+    deaths = [pipeline["outcomes"].count("killed") for pipeline in pipelines]
+    assert sum(deaths) > len(pipelines), "restarts are killed, too"
+
+
+@some_or_all(step=41)
+def test_death_while_timers_are_due_fires_each_once(
+    crash_calls: Path, tmp_path: Path, step: int
+) -> None:
+    pipelines = disturbed("timers", "die_before", crash_calls, tmp_path, step=step)
+    wanted = sorted([*expected(WAITING), *reminders(WAITING[0], AWAY)])
+    for pipeline in pipelines:
+        for seen in pipeline["after"]:
+            rows = [tuple(row) for row in seen["rows"]]
+            assert len(set(rows)) == len(rows), "no row is doubled"
+            assert set(rows) <= set(wanted), "what can be read is right"
+        assert [tuple(row) for row in pipeline["after"][-1]["rows"]] == wanted
         check_files(pipeline)
     deaths = [pipeline["outcomes"].count("killed") for pipeline in pipelines]
     assert sum(deaths) > len(pipelines), "restarts are killed, too"

@@ -20,7 +20,8 @@ from holdfast.regions.state.saved import StateError
 from holdfast.regions.state.stored_table import FrozenTable, saved_columns, saved_due
 from holdfast.regions.state.times import AttemptTimes, microseconds_of
 from support.regional.hooks import Hooked, Hooks
-from support.regional.quick_clock import QuickClock
+from support.regional.quick_clock import QuickClock, StoppedClock
+from support.regional.seeds import some_and_more
 from support.regional.table_world import World
 
 ROWS = pa.schema([("region", pa.string()), ("id", pa.int64())])
@@ -116,28 +117,12 @@ def fired(path: Path) -> list[Fired]:
     return sorted(tuple(row.values()) for row in pq.read_table(path / "out").to_pylist())
 
 
-class StoppedClock:
-    """Moves a clock a step forward, and lets it stand still otherwise."""
-
-    def __init__(self, clock: QuickClock) -> None:
-        self.ms = microseconds_of(datetime(2026, 1, 1, tzinfo=UTC)) // 1000
-        clock.now_ms = lambda: self.ms  # type: ignore[method-assign]
-
-    def step(self) -> datetime:
-        self.ms += STEP // timedelta(milliseconds=1)
-        return self.now
-
-    @property
-    def now(self) -> datetime:
-        return AttemptTimes.at(self.ms).attempt
-
-
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", some_and_more(range(2), range(100, 160)))
 def test_timers_fire_once_in_the_first_batch_after_their_time(
     seed: int, tmp_path: Path, hooks: Hooks, clock: QuickClock
 ) -> None:
     chance = random.Random(seed)  # noqa: S311
-    stopped = StoppedClock(clock)
+    stopped = StoppedClock(clock, STEP)
     ids = iter(range(1_000_000))
     model = {region: Model(region) for region in REGIONS}
     fell_back = 0
@@ -176,12 +161,12 @@ def test_regions_whose_timers_are_due_first_run_first(
     tmp_path: Path, hooks: Hooks, clock: QuickClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wakes, "WOKEN_AT_ONCE", 1)
-    stopped = StoppedClock(clock)
+    stopped = StoppedClock(clock, STEP)
     with pipeline(tmp_path, hooks).open_local(tmp_path / "ckpt") as query:
         for number, region in enumerate(["riga", "bern", "oslo"]):
             stopped.ms += 1
             query.run_batch(partitions([(region, number)]))
-        stopped.ms += 3 * STEP // timedelta(milliseconds=1)
+        stopped.step(3)
         for number in range(3):
             query.run_batch(partitions([]))
             assert {row[0] for row in fired(tmp_path)} == {*["riga", "bern", "oslo"][: number + 1]}
@@ -190,12 +175,12 @@ def test_regions_whose_timers_are_due_first_run_first(
 def test_another_pipeline_that_begins_there_knows_the_timers(
     tmp_path: Path, hooks: Hooks, clock: QuickClock
 ) -> None:
-    stopped = StoppedClock(clock)
+    stopped = StoppedClock(clock, STEP)
     (tmp_path / "new").mkdir()
     with pipeline(tmp_path, hooks).open_local(tmp_path / "ckpt") as query:
         query.run_batch(partitions([("bern", 1)]))
         query.stop_with_savepoint(tmp_path / "save")
-    stopped.ms += 9 * STEP // timedelta(milliseconds=1)
+    stopped.step(9)
     origin = hf.restore(tmp_path / "save")
     writer = pipeline(tmp_path / "new", hooks)
     with writer.open_local(tmp_path / "new" / "ckpt", restore=origin) as query:

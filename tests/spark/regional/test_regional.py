@@ -28,7 +28,16 @@ from pyspark.sql import functions as F
 import holdfast
 from holdfast.regions.runners.spark.runner import KEEP_FREED_MEMORY
 from support import environment
-from support.regional.pipelines import COUNTED, Row, RunningCount, expected, output_of, rows_of
+from support.regional.pipelines import (
+    COUNTED,
+    Reminded,
+    Row,
+    RunningCount,
+    expected,
+    output_of,
+    reminders,
+    rows_of,
+)
 from support.spark.queries import settings
 from support.spark.regional_input import regional_source, write_rows
 
@@ -136,6 +145,18 @@ def test_a_region_without_rows_is_retired_by_another_task_and_begins_anew(
     last_rows = [("r00", -1, 2, -1)]
     back = expected([[row for row in again[0] if row[0] == "r00"]])
     assert output_of(tmp_path / "out") == sorted(rows + last_rows + back)
+
+
+@pytest.mark.full
+def test_timers_of_a_region_without_rows_fire_in_a_task_of_their_own(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    batches = [rows_of(0, REGIONS, each=2), rows_of(1, REGIONS[1:], each=2)]
+    for number, rows in enumerate(batches):
+        write_rows(tmp_path / "in", number, rows)
+    start(spark, tmp_path, Reminded("r00")).awaitTermination()
+    again = reminders(batches[0], "r00")
+    assert output_of(tmp_path / "out") == sorted(expected(batches) + again)
 
 
 class Failing(RunningCount):

@@ -6,9 +6,10 @@ its n-th change of files, and the next one, which restarts it, after some more; 
 these changes fail. A third process brings the pipeline to its end. With the CASE ``rows``, all
 changes of the first process count. With ``end`` and ``last``, data ends, and changes count from
 there on, or from the publication of the last checkpoint. With ``splits``, an enumerator hands files
-to regions. With ``retire``, a region stays away. With ``quarantine``, a region fails until the
-third process. n is FIRST, then FIRST + STEP, and so on until there is no n-th change. Prints a line
-of JSON for every pipeline: how its processes ended, and what there was to see after each of them.
+to regions. With ``retire`` and ``timers``, a region stays away. With ``quarantine``, a region fails
+until the third process. n is FIRST, then FIRST + STEP, and so on until there is no n-th change.
+Prints a line of JSON for every pipeline: how its processes ended, and what there was to see after
+each of them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,14 @@ from holdfast.regions.checkpoint.read import checkpoint_ids, read_metadata
 from holdfast.regions.checkpoint.verify import Verification
 from holdfast.regions.coordinator.idle import LEAST_CHECKPOINTS
 from holdfast.regions.task import quarantined_rows
-from support.regional.pipelines import COUNTED, RunningCount, output_of, partitions_of, rows_of
+from support.regional.pipelines import (
+    COUNTED,
+    Reminded,
+    RunningCount,
+    output_of,
+    partitions_of,
+    rows_of,
+)
 from support.regional.split_files import PLACED, Placed, splits_of, write_ids
 
 REGIONS = ["r00", "r01", "r02"]
@@ -62,7 +70,7 @@ RESTART_CHANGES = 97
 #: About as many changes and syncs does an undisturbed run make.
 FAILURES = 350
 FAILED = 3
-#: With the case ``retire``, region r02 has rows in the first batch only.
+#: With the cases ``retire`` and ``timers``, region r02 has rows in the first batch only.
 AWAY = "r02"
 #: The time until it is retired. Every batch comes later than the step of it that counts at most.
 RETIRE_IDLE = timedelta(milliseconds=LEAST_CHECKPOINTS)
@@ -74,6 +82,7 @@ STAYING = [
         for number in range(1, LEAST_CHECKPOINTS + 2)
     ),
 ]
+WAITING = STAYING[:4]
 #: The rows that it puts out when it is retired.
 LAST_ROWS = [(AWAY, NONE, sum(row[0] == AWAY for row in BATCHES[0]), NONE)]
 #: With the case ``quarantine``, this region fails until it is repaired.
@@ -212,6 +221,17 @@ def run_retire(folder: Path) -> None:
         query.finish()
 
 
+def run_timers(folder: Path) -> None:
+    """Gives some batches from the start; timers of the region without rows are due in between."""
+    pipeline = hf.regional(region_by="region")
+    counted = pipeline.apply(Reminded(AWAY), schema=COUNTED, name="count")
+    with opened(counted, folder) as query:
+        for number, rows in enumerate(WAITING):
+            time.sleep(0.003)
+            query.run_batch(partitions_of(rows, 2), batch_id=number)
+        query.finish()
+
+
 def run_quarantine(folder: Path) -> None:
     """Gives all batches from the start, while a region is in quarantine."""
     quarantined_rows.PIECES = PIECES  # type: ignore[misc]
@@ -251,6 +271,8 @@ def outcome(case: str, what: str, origin: str, folder: Path, nth: int) -> str:
                 run_splits(folder)
             elif case == "retire":
                 run_retire(folder)
+            elif case == "timers":
+                run_timers(folder)
             elif case == "quarantine":
                 run_quarantine(folder)
             else:

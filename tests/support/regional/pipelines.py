@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,36 @@ class RunningCount(Operator):
             {"region": batch.column("region"), "id": ids, "seen": seen, "of_key": of_key},
             schema=COUNTED,
         )
+
+
+class Reminded(RunningCount):
+    """Puts out the rows of one region once more, in a later batch; see `reminders`."""
+
+    def __init__(self, of: str) -> None:
+        self.of = of
+
+    def open(self, ctx: OperatorContext) -> None:
+        super().open(ctx)
+        self.ctx = ctx
+        self.reminders = ctx.state.timers("reminders", key=pa.int64(), time="processing")
+        # Rows that have expired by the next batch.
+        self.ids = ctx.state.table("ids", key=pa.int64(), value=pa.int64(), ttl="1 millisecond")
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self.ids.upsert(batch["id"], batch["key"])
+        if self.region == self.of:
+            soon = self.ctx.processing_time() + timedelta(milliseconds=1)
+            self.reminders.at(batch["id"], soon)
+        yield from super().process(batch)
+
+    def on_timers(self, name: str, due: pa.RecordBatch) -> pa.Table:
+        count = due.num_rows
+        return pa.table([[self.of] * count, due["key"], *[[-1] * count] * 2], schema=COUNTED)
+
+
+def reminders(rows: Sequence[Row], of: str) -> list[tuple[str, int, int, int]]:
+    """What `Reminded` puts out once more."""
+    return [(of, row_id, -1, -1) for region, row_id, _ in rows if region == of]
 
 
 class Troubled(Hooked, RunningCount):

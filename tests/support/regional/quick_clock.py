@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 from holdfast.regions.base.clock import Clock
 
 
@@ -24,3 +26,17 @@ class QuickClock(Clock):
     def pause(self, ms: int) -> bool:
         self.pauses.append(ms)
         return super().pause(0)
+
+
+class StoppedClock:
+    """Lets a clock stand still between steps."""
+
+    def __init__(self, clock: QuickClock, step: timedelta) -> None:
+        self._step_ms = step // timedelta(milliseconds=1)
+        self.ms = datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000
+        clock.now_ms = lambda: int(self.ms)  # type: ignore[method-assign]
+
+    def step(self, steps: float = 1) -> datetime:
+        """Go forward; returns the time."""
+        self.ms += steps * self._step_ms
+        return datetime.fromtimestamp(self.ms / 1000, UTC)

@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 import pyarrow as pa
 import pyarrow.types as pat
 
-from holdfast._checks import duration, whole_number
+from holdfast._checks import duration, not_allowed, whole_number
 from holdfast.regions.api.chain import Chain, ChosenOutput
 from holdfast.regions.api.destinations import Written
 from holdfast.regions.api.writer import RegionalWriter
@@ -202,7 +202,13 @@ class RegionalPipeline(Written[RegionalWriter]):
         return RegionalPipeline(replace(self._chain, bad_rows=side))
 
     def with_watermark(
-        self, column: str, delay: timedelta | str, *, late: str | None = None, schema: Any = None
+        self,
+        column: str,
+        delay: timedelta | str,
+        *,
+        late: str | None = None,
+        watermark_idle: timedelta | str | None = None,
+        schema: Any = None,
     ) -> RegionalPipeline:
         """Give each region a watermark, and hold back rows that come too late for it.
 
@@ -219,6 +225,10 @@ class RegionalPipeline(Written[RegionalWriter]):
         late : str, optional
             Side output for late rows, declared before, with the columns of the rows. By default
             late rows are dropped. The metric ``late_rows`` counts them in both cases.
+        watermark_idle : datetime.timedelta or str, optional
+            Regions without rows for so long run without rows, and their watermark goes on by the
+            time that has passed. Time counts as for ``retire_idle``, by the driver's clock from
+            one checkpoint to the next. By default the watermark waits for rows.
         schema : pyarrow.Schema, pyspark.sql.types.StructType or str, optional
             Schema of the rows, in the forms that `apply` takes. Needed only for a pipeline that is
             given rows, in front of its first operator.
@@ -240,6 +250,11 @@ class RegionalPipeline(Written[RegionalWriter]):
         if any(one.name == WATERMARK for one in self._chain.operators):
             raise ValueError("the pipeline has a watermark, or an operator of that name, already")
         delay_us = duration("delay", delay) // timedelta(microseconds=1)
+        idle_ms = None
+        if watermark_idle is not None:
+            idle_ms = duration("watermark_idle", watermark_idle) // timedelta(milliseconds=1)
+            if not idle_ms:
+                raise not_allowed("watermark_idle", watermark_idle, "a time of at least 1 ms")
         rows = self._rows(schema)
         if column not in rows.names:
             raise ValueError(
@@ -255,7 +270,10 @@ class RegionalPipeline(Written[RegionalWriter]):
                     f"have the columns {', '.join(rows.names)}"
                 )
         operator = Watermark(column, delay_us, late or "", has_zone=kind.tz is not None)
-        return self.apply(operator, schema=rows, name=WATERMARK)
+        chain = self.apply(operator, schema=rows, name=WATERMARK)._chain
+        *before, added = chain.operators
+        operators = (*before, replace(added, watermark_idle_ms=idle_ms))
+        return RegionalPipeline(replace(chain, operators=operators))
 
     def _rows(self, schema: Any) -> pa.Schema:
         """Return the schema of the rows of the next operator."""

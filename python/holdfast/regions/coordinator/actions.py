@@ -155,6 +155,9 @@ class RunAttempt:
         No row will ever follow: after their owed rows, the regions flush (R61).
     retiring : mapping of str to RegionEntry
         Regions to retire, with their entries, unless they have rows in this batch (R66).
+    woken : mapping of str to int
+        Those of `owed` that have no rows unless this batch has some, and milliseconds that their
+        watermark goes on then (R69).
     finished : mapping of str to int
         Regions that have finished, and in which checkpoint. Rows for one of them are an error of
         the query: their operators never run again (R60).
@@ -167,6 +170,7 @@ class RunAttempt:
     restart: frozenset[str]
     owed: Mapping[str, RegionEntry]
     retiring: Mapping[str, RegionEntry]
+    woken: Mapping[str, int]
     quarantined: frozenset[str]
     excused: frozenset[str]
     new_rows: bool

@@ -39,6 +39,8 @@ class RegionAnswer:
         The lost task that alone is to blame.
     events : sequence of (str, bytes)
         Events to coordinators from before the acknowledged state, by operator.
+    without_rows : bool
+        It ran because time passed, and had no rows.
     """
 
     acked: RegionEntry | None = None
@@ -48,6 +50,7 @@ class RegionAnswer:
     task: str | None = None
     problem: Problem | None = None
     events: Sequence[tuple[str, bytes]] = ()
+    without_rows: bool = False
 
 
 @dataclass(kw_only=True)
@@ -68,8 +71,12 @@ class PendingAttempt:
         The sources are exhausted, so every region flushes (R61).
     idle : IdleTime or None
         How long regions are idle, if such regions are retired (R66).
+    watermark_idle : IdleTime or None
+        The same, if the watermarks of such regions go on (R69).
     retiring : dict of str to RegionEntry
         Regions to retire if they have no rows.
+    woken : mapping of str to int
+        Regions to run if they have no rows, and milliseconds that their watermark goes on.
     owed : dict of str to RegionEntry
         Regions that must answer.
     quarantined : frozenset of str
@@ -104,7 +111,9 @@ class PendingAttempt:
     end_of_data: bool
     restart: frozenset[str]
     idle: IdleTime | None
+    watermark_idle: IdleTime | None
     retiring: dict[str, RegionEntry]
+    woken: Mapping[str, int]
     owed: dict[str, RegionEntry]
     quarantined: frozenset[str] = frozenset()
     excused: frozenset[str] = frozenset()
@@ -140,6 +149,18 @@ class PendingAttempt:
             for region, answer in answers.items()
             if answer is not None and answer.acked is not None and is_retired(answer.acked)
         ]
+
+    def rested(self) -> dict[str, int]:
+        """Return regions that ran without rows, with the last checkpoint of their rows."""
+        failed = self.failed()
+        before = {} if self.idle is None else self.idle.rested
+        rested = {}
+        for region in before.keys() | self.woken.keys():
+            answer = self.regions.get(region)
+            stays = region in before and (answer is None or region in failed)
+            if region in self.composed and (stays or (answer is not None and answer.without_rows)):
+                rested[region] = before.get(region) or self.owed[region].origin
+        return rested
 
     def counted(self) -> dict[str, str]:
         """Return the causes of the failed regions that count: those that are not excused."""
@@ -197,6 +218,7 @@ class PendingAttempt:
         answer = self.regions.setdefault(event.region, RegionAnswer())
         if answer.acked is None and answer.cause is None:
             answer.acked, answer.events = event.entry, event.events
+            answer.without_rows = event.without_rows
         else:
             self.refuse(event)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from holdfast._core import CheckpointMetadata, RegionEntry
 from holdfast.regions.base.quarantine import in_quarantine, quarantined
 from holdfast.regions.coordinator import event_record
 from holdfast.regions.coordinator.attempt import PendingAttempt
-from holdfast.regions.coordinator.idle import is_retired
+from holdfast.regions.coordinator.idle import WATERMARK_PROPERTY, is_retired
 from holdfast.regions.coordinator.limits import Limits
 from holdfast.regions.coordinator.options import CoordinatorOptions, Topology
 
@@ -253,7 +253,11 @@ def metadata_of(attempt: PendingAttempt, limits: Limits, topology: Topology) -> 
         event_record.record_name(o): event_record.encode(attempt.events(o))
         for o in attempt.snapshots
     }
-    idle = {} if attempt.idle is None else attempt.idle.record(attempt.id)
+    idle: dict[str, str] = {}
+    if attempt.idle is not None:
+        idle |= replace(attempt.idle, rested=attempt.rested()).record(attempt.id)
+    if attempt.watermark_idle is not None:
+        idle |= attempt.watermark_idle.record(attempt.id, WATERMARK_PROPERTY)
     return CheckpointMetadata(
         attempt.id,
         attempt.trigger.batch_id,

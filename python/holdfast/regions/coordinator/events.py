@@ -100,12 +100,15 @@ class Acked:
     ----------
     events : sequence of (str, bytes)
         Events to coordinators, each with the name of its operator.
+    without_rows : bool
+        The region ran because time passed, and had no rows.
     """
 
     attempt: int
     region: str
     entry: RegionEntry
     events: Sequence[tuple[str, bytes]] = ()
+    without_rows: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

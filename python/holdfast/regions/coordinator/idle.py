@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from holdfast._core import CheckpointMetadata, RegionEntry
 
-#: Property of a checkpoint that records the time.
+#: Properties of a checkpoint that record the time: for regions to retire, and for watermarks.
 IDLE_PROPERTY: Final = "idle"
+WATERMARK_PROPERTY: Final = "watermark_idle"
 
-VERSION: Final = 1
+#: Version of a record with regions that ran without rows, and of one that has none.
+VERSION: Final = 2
+FIRST_VERSION: Final = 1
 
 #: So many checkpoints without rows of a region come before it is retired, however late they are.
 LEAST_CHECKPOINTS: Final = 8
@@ -34,27 +37,37 @@ class IdleTime:
         Milliseconds that count, up to an attempt.
     marks : tuple of (int, int)
         Checkpoints with their time, both rising.
+    rested : mapping of str to int
+        Regions that ran without rows, with the last checkpoint of their rows.
     """
 
     retire_ms: int
     ms: int = 0
     marks: tuple[tuple[int, int], ...] = ()
+    rested: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def at(cls, latest: CheckpointMetadata | None, now_ms: int, retire_ms: int) -> IdleTime:
+    def at(
+        cls,
+        latest: CheckpointMetadata | None,
+        now_ms: int,
+        retire_ms: int,
+        of: str = IDLE_PROPERTY,
+    ) -> IdleTime:
         """Let time go on to an attempt.
 
         A checkpoint that comes late may follow a stop of the pipeline or an outage of its source,
         and rows may wait for all regions. So no step counts for more than a share of the time. A
         clock that was set back counts for nothing.
         """
-        known = None if latest is None else latest.properties.get(IDLE_PROPERTY)
+        known = None if latest is None else latest.properties.get(of)
         if latest is None or known is None:
             return cls(retire_ms)
         record = json.loads(known)
-        if record["version"] != VERSION:
+        if record["version"] not in (FIRST_VERSION, VERSION):
             return cls(retire_ms)
-        idle = cls(retire_ms, record["ms"], tuple((id, ms) for id, ms in record["marks"]))
+        marks = tuple((id, ms) for id, ms in record["marks"])
+        idle = cls(retire_ms, record["ms"], marks, record.get("rested", {}))
         step_ms = min(max(now_ms - latest.created_ms, 0), idle.longest_step_ms)
         return replace(idle, ms=idle.ms + step_ms)
 
@@ -68,12 +81,23 @@ class IdleTime:
         """The newest checkpoint since which a region is idle for long enough; 0: there is none."""
         return max((id for id, ms in self.marks if self.ms - ms >= self.retire_ms), default=0)
 
-    def record(self, checkpoint: int) -> dict[str, str]:
+    def last_rows(self, region: str, entry: RegionEntry) -> int:
+        """Return the checkpoint since which a region has had no rows."""
+        return self.rested.get(region, entry.origin)
+
+    def idle_ms(self, origin: int) -> int:
+        """Return how long a region is idle at least that took no part since a checkpoint."""
+        return self.ms - next((ms for id, ms in self.marks if id >= origin), self.ms)
+
+    def record(self, checkpoint: int, of: str = IDLE_PROPERTY) -> dict[str, str]:
         """Return the property for a checkpoint that is made now."""
         marks = [(id, ms) for id, ms in self.marks if id >= self.idle_since]
         if not marks or self.ms - marks[-1][1] >= self.longest_step_ms:
             marks.append((checkpoint, self.ms))
-        return {IDLE_PROPERTY: json.dumps({"version": VERSION, "ms": self.ms, "marks": marks})}
+        content: dict[str, object] = {"version": FIRST_VERSION, "ms": self.ms, "marks": marks}
+        if self.rested:
+            content |= {"version": VERSION, "rested": self.rested}
+        return {of: json.dumps(content)}
 
 
 def without_retired(entries: Mapping[str, RegionEntry]) -> Mapping[str, RegionEntry]:

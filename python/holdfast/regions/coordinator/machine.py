@@ -52,7 +52,7 @@ from holdfast.regions.coordinator.events import (
     Trigger,
 )
 from holdfast.regions.coordinator.history import HistoryRecord
-from holdfast.regions.coordinator.idle import IdleTime, without_retired
+from holdfast.regions.coordinator.idle import WATERMARK_PROPERTY, IdleTime, without_retired
 from holdfast.regions.coordinator.limits import Limits
 from holdfast.regions.coordinator.operator_coordinator import MAX_EVENTS_BYTES
 from holdfast.regions.coordinator.options import CoordinatorOptions, Topology
@@ -87,6 +87,8 @@ class CheckpointCoordinator:
         They run in the next checkpoint, which must be global (R78).
     due_of : callable, optional
         Returns when the first timer of a region is due, if operators may have timers.
+    watermark_idle_ms : int or None, default None
+        Milliseconds without rows after which the watermark of a region goes on; None: never.
 
     Raises
     ------
@@ -113,6 +115,7 @@ class CheckpointCoordinator:
         last_id: int = 0,
         changed: Collection[str] = (),
         due_of: DueOf | None = None,
+        watermark_idle_ms: int | None = None,
     ) -> None:
         self._limits = Limits(options=options)
         known = {metadata.id: metadata for metadata in retained}
@@ -152,6 +155,7 @@ class CheckpointCoordinator:
         self._quarantined = self._replay = held if options.quarantines else frozenset()
         # A restart does not know which notices arrived, so it asks the regions again (R62).
         self._must_ack = {name for name, e in entries if e.finished and not e.fallbacks}
+        self._watermark_idle_ms = watermark_idle_ms
         self._wakes = Wakes(due_of, entries)
         # Failed regions of the latest checkpoint whose operators' coordinators have not heard yet.
         self._restarting: tuple[str, ...] = ()
@@ -305,8 +309,10 @@ class CheckpointCoordinator:
         """Open an attempt: operator coordinators first, then the tasks (R1)."""
         operators = self._topology.coordinators
         self._last_id += 1
-        retire_ms = self._options.retire_idle_ms
-        idle = None if retire_ms is None else IdleTime.at(self.latest, event.now_ms, retire_ms)
+        now_ms, retire_ms = event.now_ms, self._options.retire_idle_ms
+        idle = None if retire_ms is None else IdleTime.at(self.latest, now_ms, retire_ms)
+        idle_ms, of = self._watermark_idle_ms, WATERMARK_PROPERTY
+        resting = None if idle_ms is None else IdleTime.at(self.latest, now_ms, idle_ms, of)
         attempt = self._pending = planning.open_attempt(
             self._last_id,
             event,
@@ -317,7 +323,8 @@ class CheckpointCoordinator:
             limits=self._limits,
             layout_changed=self._layout_changed,
             idle=idle,
-            woken=self._wakes.at(event.now_ms),
+            watermark_idle=resting,
+            due=self._wakes.at(now_ms, without=self._quarantined - self._replay),
             options=self._options,
             topology=self._topology,
         )

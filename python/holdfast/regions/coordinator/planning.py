@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Collection, Mapping
+from collections.abc import Set as AbstractSet
 from itertools import islice
 
 from holdfast._core import CheckpointMetadata, RegionEntry
@@ -13,6 +15,7 @@ from holdfast.regions.coordinator.events import Trigger
 from holdfast.regions.coordinator.idle import RETIRED_AT_ONCE, IdleTime
 from holdfast.regions.coordinator.limits import Limits
 from holdfast.regions.coordinator.options import CoordinatorOptions, Topology
+from holdfast.regions.coordinator.wakes import WOKEN_AT_ONCE
 
 
 def open_attempt(
@@ -26,7 +29,8 @@ def open_attempt(
     limits: Limits,
     layout_changed: bool,
     idle: IdleTime | None,
-    woken: frozenset[str],
+    watermark_idle: IdleTime | None,
+    due: frozenset[str],
     options: CoordinatorOptions,
     topology: Topology,
 ) -> PendingAttempt:
@@ -46,24 +50,30 @@ def open_attempt(
         operators declare (R78).
     idle : IdleTime or None
         How long regions are idle, if such regions are retired.
-    woken : frozenset of str
+    watermark_idle : IdleTime or None
+        The same, if the watermarks of such regions go on.
+    due : frozenset of str
         Regions with timers that are due.
     """
     end_of_data = event.kind == "final" and event.end_of_data
     fail_fast = event.kind == "savepoint" or not options.may_fall_back  # R8, R23
     must_succeed = event.kind != "checkpoint" or event.global_only or layout_changed  # R14, R25
-    woken = woken if event.kind == "checkpoint" else frozenset()
     retires = event.kind == "checkpoint" and not (layout_changed or limits.force_global)
     since = idle.idle_since if idle is not None and retires else 0
-    retiring = (
+    candidates = (
         (region, entry)
         for region, entry in base.items()
-        if entry.origin <= since
-        and not (entry.fallbacks or entry.in_flight_bytes or region in must_run or region in woken)
+        if idle is not None
+        and idle.last_rows(region, entry) <= since
+        and not (entry.fallbacks or entry.in_flight_bytes or region in must_run)
         # A region that ended stays, since its later rows are an error, unless they are none (R64).
         and (options.restart_finished or not entry.finished)
     )
+    retiring = dict(islice(candidates, RETIRED_AT_ONCE)) if since else {}
     stored = quarantined - replay - frozenset(must_run)
+    woken: Mapping[str, int] = {}
+    if event.kind == "checkpoint":
+        woken = _woken(base, due, watermark_idle, without=retiring.keys() | stored)
     return PendingAttempt(
         id=id,
         pipeline=topology.pipeline,
@@ -75,7 +85,9 @@ def open_attempt(
         end_of_data=end_of_data,
         restart=limits.past_bound(base, event.now_ms),
         idle=idle,
-        retiring=dict(islice(retiring, RETIRED_AT_ONCE)) if since else {},
+        watermark_idle=watermark_idle,
+        retiring=retiring,
+        woken=woken,
         owed={
             region: entry
             for region, entry in base.items()
@@ -95,6 +107,30 @@ def open_attempt(
     )
 
 
+def _woken(
+    base: Mapping[str, RegionEntry],
+    due: Collection[str],
+    watermark_idle: IdleTime | None,
+    *,
+    without: AbstractSet[str],
+) -> Mapping[str, int]:
+    """Return regions that time alone lets run, and how far their watermark goes on."""
+    woken = {
+        region: 0 for region in due if region not in without and not base[region].in_flight_bytes
+    }
+    if watermark_idle is None or not (since := watermark_idle.idle_since):
+        return woken
+    resting = (
+        (entry.origin, region)
+        for region, entry in base.items()
+        if entry.origin <= since
+        and not (entry.finished or entry.in_flight_bytes or region in without)
+    )
+    for origin, region in heapq.nsmallest(WOKEN_AT_ONCE, resting):
+        woken[region] = watermark_idle.idle_ms(origin)
+    return woken
+
+
 def run(
     attempt: PendingAttempt,
     latest: CheckpointMetadata | None,
@@ -112,6 +148,7 @@ def run(
         restart=attempt.restart,
         owed=attempt.owed,
         retiring=attempt.retiring,
+        woken=attempt.woken,
         quarantined=attempt.quarantined,
         excused=attempt.excused,
         new_rows=latest is None or batch_id > latest.batch_id,

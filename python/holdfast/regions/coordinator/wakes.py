@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, TypeAlias
 
 from holdfast._core import RegionEntry
@@ -33,9 +33,13 @@ class Wakes:
             for region, entry in entries:
                 self._note(due_of, region, entry)
 
-    def at(self, now_ms: int) -> frozenset[str]:
-        """Return regions to run at a time, those first that are due first."""
-        due = ((us, region) for region, us in self._due_us.items() if us <= now_ms * 1000)
+    def at(self, now_ms: int, *, without: Collection[str]) -> frozenset[str]:
+        """Return regions to run at a time, those first that are due first; some may not run."""
+        due = (
+            (us, region)
+            for region, us in self._due_us.items()
+            if us <= now_ms * 1000 and region not in without
+        )
         return frozenset(region for _, region in heapq.nsmallest(WOKEN_AT_ONCE, due))
 
     def completed(self, answered: Iterable[str], entries: Mapping[str, RegionEntry]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -11,6 +11,7 @@ from holdfast._core import RegionEntry
 from holdfast.regions.base.clock import Clock
 from holdfast.regions.coordinator import (
     Acked,
+    AckedTogether,
     Event,
     RegionStarted,
     RunAttempt,
@@ -56,8 +57,9 @@ def run_tasks(
         }
         last_rows = [region for region in idle if on_retire and not idle[region].finished]
         if owed or last_rows:
-            retiring = replace(order, retire=frozenset(last_rows))
-            yield from _run_owed(runner, retiring, [*owed, *last_rows], watch)
+            current = replace(order, retire=frozenset(last_rows), rested_ms=action.woken)
+            for event in _run_owed(runner, current, [*owed, *last_rows], watch):
+                yield _without_rows(event, action.woken)
         for region in idle.keys() - last_rows:
             entry = RegionEntry(region, origin=order.attempt)
             yield Acked(attempt=order.attempt, region=region, entry=entry)
@@ -65,6 +67,16 @@ def run_tasks(
         yield TasksFailed(attempt=order.attempt, cause=str(e), now_ms=clock.now_ms())
     else:
         yield TasksEnded(attempt=order.attempt, now_ms=clock.now_ms())
+
+
+def _without_rows(event: Event, rested: Collection[str]) -> Event:
+    """Note on acknowledgements that their region had no rows."""
+    if isinstance(event, AckedTogether):
+        acks = [replace(ack, without_rows=ack.region in rested) for ack in event.acks]
+        return replace(event, acks=acks)
+    return (
+        replace(event, without_rows=event.region in rested) if isinstance(event, Acked) else event
+    )
 
 
 def _run_rows(

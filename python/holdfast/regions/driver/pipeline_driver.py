@@ -123,6 +123,10 @@ class PipelineDriver:
             last_id=max(latest.id if latest is not None else 0, self.folders.read_last_attempt()),
             changed=changed,
             due_of=first_due if any(stage.on_timers for stage in self._plan.stages) else None,
+            watermark_idle_ms=next(
+                (ms for stage in self._plan.stages if (ms := stage.watermark_idle_ms) is not None),
+                None,
+            ),
         )
         self._started = Attempts(
             machine,

@@ -71,6 +71,8 @@ class StagePlan:
         The operator may have timers.
     has_watermark : bool
         There is a watermark in front of the operator.
+    watermark_idle_ms : int, optional
+        The operator is the watermark, which goes on in regions without rows for so long.
     """
 
     name: str
@@ -83,6 +85,7 @@ class StagePlan:
     on_retire: bool = False
     on_timers: bool = False
     has_watermark: bool = False
+    watermark_idle_ms: int | None = None
 
     def new_operator(self) -> Any:
         """Make an operator that shares nothing mutable with others."""
@@ -263,6 +266,8 @@ class AttemptOrder:
         Regions that must not continue a cached operator.
     retire : frozenset of str
         Regions without rows that are to be retired: their operators put out the last rows (R66).
+    rested_ms : mapping of str to int
+        Milliseconds that the watermarks of regions without rows go on (R69).
     quarantined : frozenset of str
         Regions that store their rows, and run no operator (R27).
     excused : frozenset of str
@@ -285,6 +290,7 @@ class AttemptOrder:
     global_required: bool = False
     restart: frozenset[str] = frozenset()
     retire: frozenset[str] = frozenset()
+    rested_ms: Mapping[str, int] = field(default_factory=dict)
     quarantined: frozenset[str] = frozenset()
     excused: frozenset[str] = frozenset()
     answered: frozenset[str] = frozenset()

@@ -167,6 +167,11 @@ class OperatorInstance(AtWork):
         """Return the watermark of the region, if the operator is the one that has it."""
         return self._operator.now() if isinstance(self._operator, Watermark) else None
 
+    def rest(self, ms: int) -> None:
+        """Let the watermark of a region without rows go on, if the operator has it."""
+        if isinstance(self._operator, Watermark):
+            self._operator.rest(ms)
+
     def on_time(self, watermark: datetime | None) -> Iterator[pa.RecordBatch]:
         """Run the operator on its timers that are due, and on the watermark of the region."""
         self._sides.given = None

@@ -449,6 +449,9 @@ class RegionRun:
     def _open(self) -> None:
         """Open the operators, and put in-flight data in front of new rows (R55)."""
         self._instances = self._opened()
+        if rested_ms := self._order.rested_ms.get(self.region):
+            for instance in self._instances_of(WATERMARK):
+                instance.rest(rested_ms)
         for instance in chain.from_iterable(self._instances):
             instance.retiring = self._retiring
             instance.begin(partial(self._lease, instance.name))

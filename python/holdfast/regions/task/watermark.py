@@ -72,6 +72,11 @@ class Watermark(Operator):
             self._ctx.emit(self._late, batch.filter(pa.array(late)))
         return batch.filter(pa.array(~late))
 
+    def rest(self, ms: int) -> None:
+        """Go on by milliseconds without rows, if there was an event time before."""
+        if self._newest[0] != _BEGINNING:
+            self._newest[0] = min(int(self._newest[0]) + ms * 1000, np.iinfo(np.int64).max)
+
     def now(self) -> datetime | None:
         """Return the watermark: no row on time is older. None before the first event time."""
         newest = int(self._newest[0])
