@@ -64,7 +64,8 @@ PLANS: Mapping[str, Callable[[argparse.Namespace, Path], Iterator[Plan]]] = {
     "keyed": keyed.plans,
     "state": partial(state.plans, "numpy"),
     GPU: partial(state.plans, "cupy"),
-    "pipeline": pipeline.plans,
+    "pipeline": partial(pipeline.plans, pipeline.CASES),
+    "bykey": partial(pipeline.plans, [pipeline.BY_KEY]),
     "regions": regions.plans,
     "requests": requests.plans,
     "restarts": restarts.plans,
@@ -95,6 +96,7 @@ suites:
   state    snapshots and restore of one large NumPy array, beside numpy.save and PyTorch: no Spark
   gpu      the same of a CuPy array, digests, the copy to the host, memory (needs a GPU)
   pipeline  regional pipelines of 64 regions: healthy, one failing, one slow; and of 2,048
+  bykey    a table by key in a pipeline, beside transformWithState in Python on RocksDB
   regions  10,000 regions on two executors: from the last row to the published checkpoint
   requests  what checkpoints of a pipeline ask HDFS and S3 for (needs Maven the first time)
   restarts  what queries and pipelines do first when they go on from HDFS and S3 (the same)

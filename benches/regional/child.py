@@ -26,13 +26,15 @@ from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 
 import holdfast  # noqa: E402
 from harness.process import Reporter, report_to_parent  # noqa: E402
-from harness.providers import start_session  # noqa: E402
+from harness.providers import SPARK_PROVIDERS, start_session  # noqa: E402
 from regional.workload import (  # noqa: E402
     DEVIATIONS,
     DEVIATIONS_DDL,
     ROWS_DDL,
     TASKS,
     Deviations,
+    DeviationsByKey,
+    SparkDeviationsByKey,
     plain_rows,
     plain_task,
 )
@@ -108,13 +110,26 @@ class Variant:
 
 
 def _regional(
-    variant: Variant, operator: Deviations, *, per_region: bool = False, **options: Any
+    variant: Variant, operator: holdfast.Operator, *, per_region: bool = False, **options: Any
 ) -> None:
     variant.query = (
         holdfast.regional(variant.frame, region_by="region")
         .apply(operator, schema=DEVIATIONS)
         .write_parquet(variant.out, per_region=per_region)
         .start(variant.checkpoint, name=variant.name, **options)
+    )
+
+
+def _by_spark_and_key(variant: Variant) -> None:
+    found = variant.frame.groupBy("region", "id").transformWithState(
+        SparkDeviationsByKey(), DEVIATIONS_DDL, "Append", "None"
+    )
+    for setting, value in SPARK_PROVIDERS["rocksdb-changelog"].items():
+        found.sparkSession.conf.set(setting, value)
+    variant.query = (
+        found.writeStream.option("checkpointLocation", str(variant.checkpoint))
+        .option("path", str(variant.out))
+        .start()
     )
 
 
@@ -239,7 +254,14 @@ def slow(turns: Turns) -> None:
     turns.run()
 
 
-CASES = {"healthy": healthy, "failing": failing, "many": many, "slow": slow}
+def by_key(turns: Turns) -> None:
+    """A sum for each key, and the same work by Spark's transformWithState on RocksDB."""
+    turns.add("transformWithState", _by_spark_and_key)
+    turns.add("holdfast", lambda variant: _regional(variant, DeviationsByKey()))
+    turns.run()
+
+
+CASES = {"healthy": healthy, "failing": failing, "many": many, "slow": slow, "by_key": by_key}
 
 
 def run(spec: dict[str, Any], report: Reporter) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ class Case:
         Name of the function in `regional.child` that knows the pipelines.
     bases
         Pipelines that ratios are taken to.
+    rows
+        Per batch, over all regions.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Case:
     bases: tuple[str, ...]
     targets: tuple[Target, ...]
     notes: str
+    rows: int = 2_048_000
 
 
 CASES = (
@@ -100,14 +103,27 @@ CASES = (
 )
 
 
+BY_KEY = Case(
+    name="by_key",
+    title="a sum for each key",
+    metrics=(BATCH, CPU),
+    bases=("transformWithState",),
+    # Ten times the rows per second.
+    targets=(Target(metric=BATCH, at_most=0.1, to="transformWithState"),),
+    notes=(
+        "holdfast: a table by key in each region. transformWithState: Spark's operator in "
+        "Python, by region and key, on\nRocksDB with changelog. A batch changes all keys."
+    ),
+    rows=128_000,
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """How a case is measured.
 
     Attributes
     ----------
-    rows
-        Per batch, over all regions.
     run_rows
         Rows of one region that follow each other in a file.
     """
@@ -117,11 +133,15 @@ class Plan:
     rounds: int
     driver_memory: str
     jfr: Path | None
-    rows: int = 2_048_000
     regions: int = 64
     many_regions: int = 2_048
     run_rows: int = 1_000
     warm_up: int = 8
+
+    @property
+    def rows(self) -> int:
+        """Rows of a batch, over all regions."""
+        return self.case.rows
 
     @property
     def title(self) -> str:
@@ -165,7 +185,6 @@ class Plan:
         spec = {
             "case": self.case.name,
             "files": write_input(folder / "rows", regions=self.regions, **size),
-            "files_of_many": write_input(folder / "many", regions=self.many_regions, **size),
             "folder": str(folder / "runs"),
             "rows": self.rows,
             "rows_of_region": self.rows // self.regions,
@@ -177,6 +196,9 @@ class Plan:
             "driver_memory": self.driver_memory,
             "settings": flight_recording(self.jfr, name),
         }
+        if self.case.name == "many":
+            many = write_input(folder / "many", regions=self.many_regions, **size)
+            spec["files_of_many"] = many
         runs = []
         timeout_ms = 0.0
 
@@ -207,9 +229,9 @@ class Plan:
         )
 
 
-def plans(options: argparse.Namespace, folder: Path) -> Iterator[Plan]:
+def plans(cases: Iterable[Case], options: argparse.Namespace, folder: Path) -> Iterator[Plan]:
     """Yield one plan for each case, by the options of ``benches/run.py``."""
-    yield from of_cases(CASES, Plan, options, folder)
+    yield from of_cases(cases, Plan, options, folder)
 
 
 def _run(plan: Plan, fields: Mapping[str, Any], timeout_ms: float) -> Run:

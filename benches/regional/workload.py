@@ -10,7 +10,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from holdfast import Operator, OperatorContext
 from holdfast.regions.base.splitting import split_by_region
@@ -38,6 +41,7 @@ DEVIATIONS = pa.schema(
         ("deviation", pa.float64()),
     ]
 )
+_DEVIATION = Row(*DEVIATIONS.names)
 DEVIATIONS_DDL = "region string, id long, key int, mean double, deviation double"
 
 
@@ -72,6 +76,55 @@ class Deviations(Operator):
         if self.waits:
             time.sleep(self.wait_s * batch.num_rows)
         return deviations(batch, self.sums)
+
+
+class DeviationsByKey(Operator):
+    """Puts out every row with the mean of its id so far; the sums are in a table."""
+
+    region_safe = True
+
+    def open(self, ctx: OperatorContext) -> None:
+        self.sums = ctx.state.table(
+            "sums", key={"id": pa.int64()}, value={"sum": pa.float64(), "rows": pa.int64()}
+        )
+
+    def process(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        rows = pa.table(batch)
+        new = rows.group_by("id").aggregate([("value", "sum"), ("value", "count")])
+        old = self.sums.get(new)
+        sums = pc.add(new["value_sum"], pc.fill_null(old["sum"], 0))
+        counts = pc.add(new["value_count"], pc.fill_null(old["rows"], 0))
+        self.sums.upsert(pa.table({"id": new["id"], "sum": sums, "rows": counts}))
+        means = pc.round(pc.divide(sums, counts), 3)
+        mean = means.take(pc.index_in(rows["id"], new["id"]))
+        deviation = pc.round(pc.subtract(rows["value"], mean), 3)
+        columns = [rows["region"], rows["id"], rows["key"], mean, deviation]
+        return pa.table(columns, schema=DEVIATIONS).combine_chunks().to_batches()[0]
+
+
+class SparkDeviationsByKey(StatefulProcessor):
+    """The same for Spark's `transformWithState`, with a value for each region and id."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._sums = handle.getValueState("sums", "sum double, rows long")
+
+    def handleInputRows(  # noqa: N802 - the name in Spark
+        self,
+        key: Any,
+        rows: Iterator[Row],
+        timerValues: Any,  # noqa: N803
+    ) -> Iterator[Row]:
+        batch = list(rows)
+        total, count = self._sums.get() if self._sums.exists() else (0.0, 0)
+        total += sum(row.value for row in batch)
+        count += len(batch)
+        self._sums.update((total, count))
+        mean = round(total / count, 3)
+        for row in batch:
+            yield _DEVIATION(*key, row.key, mean, round(row.value - mean, 3))
+
+    def close(self) -> None:
+        """Nothing to close."""
 
 
 def deviations(batch: pa.RecordBatch, sums: np.ndarray[Any, Any]) -> pa.RecordBatch:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
 
 import holdfast as hf
 from holdfast import SegmentRef
@@ -95,3 +100,69 @@ def test_state_is_whole_after_every_restart(
         with pipeline(tmp_path) as query:
             query.run_batch(partitions_of(rows, 2), batch_id=number)
     assert output_of(tmp_path / "out") == expected(batches)
+
+
+class Rows(hf.Operator):
+    """Sets rows of an array to their numbers in the batch, and puts out what it had there."""
+
+    region_safe = True
+
+    def __init__(self, chunk_bytes: int | None) -> None:
+        self.chunk_bytes = chunk_bytes
+
+    def open(self, ctx: hf.OperatorContext) -> None:
+        self.rows = ctx.state.array(
+            "rows", shape=(ROWS, 64), dtype="float32", chunk_bytes=self.chunk_bytes
+        )
+
+    def process(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        places, values = batch["row"].to_numpy(), batch["value"].to_numpy()
+        found = self.rows[places]
+        assert (found == found[:, :1]).all()
+        self.rows[places] = values[:, None]
+        return pa.record_batch([batch["region"], batch["row"], found[:, 0]], schema=ROW)
+
+
+#: 4 MiB.
+ROWS = 1 << 14
+ROW = pa.schema([("region", pa.string()), ("row", pa.int64()), ("value", pa.float32())])
+
+
+def test_changes_far_apart_write_small_chunks_into_one_segment(tmp_path: Path) -> None:
+    choose = np.random.default_rng(1)
+    values = np.zeros(ROWS, np.float32)
+    found: list[pa.Table] = []
+
+    def run(chunk_bytes: int | None, batches: range) -> list[set[SegmentRef]]:
+        pipeline = (
+            hf.regional(region_by="region")
+            .apply(Rows(chunk_bytes), schema=ROW, name="rows")
+            .foreach_batch(lambda rows, checkpoint: found.append(rows))
+        )
+        refs = []
+        with pipeline.open_local(tmp_path / "checkpoint") as query:
+            for batch in batches:
+                rows = choose.choice(ROWS, 16, replace=False)
+                new = np.arange(batch * 100, batch * 100 + 16, dtype=np.float32)
+                query.run_batch([[pa.table([["bern"] * 16, rows, new], schema=ROW)]])
+                assert found.pop()["value"].to_pylist() == values[rows].tolist()
+                values[rows] = new
+                (operator,) = query.latest.regions["bern"].operators
+                refs.append({piece.ref for piece in operator.states[0].pieces})
+        return refs
+
+    small = run(4096, range(1, 30))
+    for before, after in pairwise(small[1:]):
+        (written,) = after - before
+        assert written.length < 17 * 4096
+    # Another size of chunks reads what is there, whatever it is cut into.
+    run(None, range(30, 32))
+    run(512, range(32, 34))
+
+
+@pytest.mark.parametrize("chunk_bytes", [0, 4095, 256, 1 << 21, True, "4096"])
+def test_sizes_of_chunks_that_do_not_fit_are_refused(chunk_bytes: int, tmp_path: Path) -> None:
+    rows = hf.regional(region_by="region").apply(Rows(chunk_bytes), schema=ROW)
+    query = rows.foreach_batch(lambda rows, checkpoint: None).open_local(tmp_path)
+    with query, pytest.raises(hf.RegionalQueryError, match=r"chunk_bytes=.* is not allowed"):
+        query.run_batch([[pa.table([["bern"], [1], [1.0]], schema=ROW)]])

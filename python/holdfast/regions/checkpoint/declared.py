@@ -213,9 +213,7 @@ class _OnlyDeclared(StateRegistry):
             return super()._restored(declared, saved, fill)
         return self._xp.zeros(declared.shape, declared.dtype)
 
-    def _tracked(
-        self, declared: Declared, array: Any, saved: SavedState | None, *, exact: bool
-    ) -> ArrayState:
+    def _tracked(self, declared: Declared, array: Any, *_: Any, **__: Any) -> ArrayState:
         return SmallArray(declared, array, self._xp)
 
 

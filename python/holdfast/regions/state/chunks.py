@@ -20,6 +20,9 @@ Flags: TypeAlias = "npt.NDArray[np.bool_]"
 
 MIB: Final = 1024 * 1024
 
+#: Sizes of chunks that an array may ask for. Digests of smaller ones take more than they save.
+CHUNK_BYTES: Final = tuple(1 << bits for bits in range(9, 21))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:

@@ -19,7 +19,7 @@ from holdfast._checks import require_int
 from holdfast.regions.base.problem import message_of
 from holdfast.regions.state.arrays import ArrayState, Declared, FrozenArray, HostArray, SmallArray
 from holdfast.regions.state.bindings import Bindings
-from holdfast.regions.state.chunks import Layout
+from holdfast.regions.state.chunks import CHUNK_BYTES, Layout
 from holdfast.regions.state.columns import Columns, Given
 from holdfast.regions.state.device import Device
 from holdfast.regions.state.device_arrays import DeviceArray
@@ -168,6 +168,7 @@ class StateRegistry:
         dtype: npt.DTypeLike = "float64",
         fill: float | int | bool = 0,
         exact: bool = False,
+        chunk_bytes: int | None = None,
         evolve: Evolve = None,
     ) -> Any:
         """Declare an array.
@@ -186,7 +187,12 @@ class StateRegistry:
             Find changes since the last checkpoint by comparison with a copy of the array, byte by
             byte. The copy takes as much memory as the array, on a device twice as much during a
             snapshot. By default digests of chunks are compared, which miss a changed chunk with a
-            probability of 2^-127. Arrays of at most 1 MiB are always written whole.
+            probability of 2^-127. Arrays of at most `chunk_bytes` are always written whole.
+        chunk_bytes : int, default 1 MiB
+            A checkpoint writes a chunk of so many bytes if an item in it changed. With changes in
+            places far apart, smaller chunks write less. Each chunk costs 16 bytes of memory, and
+            each that changed alone about 16 bytes in the metadata of later checkpoints. A power of
+            two from 512 to 1 MiB; another start may give another one.
         evolve : callable, optional
             Converts the checkpoint's content if that has another shape, data type or kind. Takes a
             NumPy array, a value, a list or a dict. Returns an array of `shape` whose items can be
@@ -214,11 +220,12 @@ class StateRegistry:
                 "floating point or complex numbers"
             )
         dims = _dimensions(shape, at=self._at(name))
+        layout = self._layout if chunk_bytes is None else _cut(chunk_bytes, at=self._at(name))
         self._claim(name)
         saved = self._take(name, StateForm("array", wanted.str, dims), evolve)
         declared = Declared(name, wanted, dims, self._at(name))
         array = self._restored(declared, saved, fill)
-        self._arrays[name] = self._tracked(declared, array, saved, exact=exact)
+        self._arrays[name] = self._tracked(declared, array, saved, layout, exact=exact)
         self._given[name] = array
         return array
 
@@ -464,9 +471,15 @@ class StateRegistry:
         return content.copy() if saved.data.readonly else content
 
     def _tracked(
-        self, declared: Declared, array: Any, saved: SavedState | None, *, exact: bool
+        self,
+        declared: Declared,
+        array: Any,
+        saved: SavedState | None,
+        layout: Layout,
+        *,
+        exact: bool,
     ) -> ArrayState:
-        layout, stored = self._layout, saved.stored if saved is not None else ()
+        stored = saved.stored if saved is not None else ()
         if declared.nbytes <= layout.chunk_bytes:
             return SmallArray(declared, array, self._xp)
         if self._device is None:
@@ -568,6 +581,15 @@ def _dimensions(shape: Any, *, at: str) -> tuple[int, ...]:
             f"{at}: shape={shape!r} is not allowed: expected an integer of at least 0, or a tuple "
             "of such"
         ) from None
+
+
+def _cut(chunk_bytes: Any, *, at: str) -> Layout:
+    if not isinstance(chunk_bytes, int) or chunk_bytes not in CHUNK_BYTES:
+        raise StateError(
+            f"{at}: chunk_bytes={chunk_bytes!r} is not allowed: expected a power of two from "
+            f"{CHUNK_BYTES[0]} to {CHUNK_BYTES[-1]}"
+        )
+    return Layout(chunk_bytes=chunk_bytes)
 
 
 def _content(saved: SavedState) -> Any:
