@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.regions.state.expiring import LOOKED_AT
+from holdfast.regions.state.handles import ValueState
 from holdfast.regions.state.registry import StateRegistry
 from holdfast.regions.state.saved import SavedState, StateError
 from holdfast.regions.state.stored_table import FrozenTable, saved_columns
@@ -214,7 +215,10 @@ def test_a_table_stays_with_or_without_ttl(
     ("options", "error"),
     [
         ({"ttl": 60}, "ttl=60 is not allowed"),
-        ({"ttl": timedelta()}, "ttl=datetime.timedelta.0. is not allowed: rows have to live"),
+        (
+            {"ttl": timedelta()},
+            "ttl=datetime.timedelta.0. is not allowed: expected more than nothing",
+        ),
         ({"ttl_by": "when"}, "expected the name of a timestamp column .*, and the table has no"),
         ({"ttl_by": "value"}, "expected the name of a timestamp column .*, and it is int64"),
         ({"ttl": None, "ttl_by": "value"}, "ttl_by='value' needs a ttl"),
@@ -247,6 +251,92 @@ def test_tables_of_older_checkpoints_are_as_they_were() -> None:
     saved = SavedState("t", "table", "", (len(fixture),), memoryview(fixture))
     registry = StateRegistry(np, [saved])
     registry.table("t", key=pa.int64(), value={"n": pa.int64()}, ttl=TTL)
+
+
+# --- values -------------------------------------------------------------------------------------
+
+
+def value_of(registry: StateRegistry, ttl: object = TTL) -> ValueState[Any]:
+    return registry.value("v", {"n": 0}, ttl=ttl)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_value_is_its_default_again_once_its_life_is_over(world: World, seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311
+    model: tuple[dict[str, int], datetime | None] = {"n": 0}, None
+    minutes = 0
+    for _ in range(60):
+        minutes += chance.choice([0, 10, 59, 60])
+        now = BEGIN + minutes * MINUTE
+        registry = world.begin(at(world, minutes))
+        state = value_of(registry)
+        content, since = model
+        if over(since, now):
+            content, since = {"n": 0}, None
+        assert state.value == content
+        content = dict(content)
+        match chance.randrange(4):
+            case 0:
+                content["n"] += 1
+                state.value["n"] += 1
+                since = now
+            case 1:
+                state.value = dict(content)  # the same again
+                since = now
+            case 2:
+                state.value["n"] += 0
+        if chance.random() < 0.7:
+            world.complete(registry)
+            model = content, since
+
+
+def test_a_value_expires_in_an_instance_that_goes_on(world: World) -> None:
+    registry = world.begin(at(world, 0))
+    state = value_of(registry)
+    state.value["n"] = 5
+    for minutes, found in ((0, 5), (59, 5), (60, 0), (119, 1), (120, 0)):
+        registry.begin(lambda *_: pytest.fail("there is no table"), at(world, minutes))
+        assert state.value == {"n": found}
+        if minutes == 60:
+            state.value["n"] += 1
+        registry.freeze(lambda name, refs: [])
+
+
+def test_a_value_may_get_and_lose_a_life(world: World) -> None:
+    registry = world.begin(at(world, 0))
+    registry.value("v", {"n": 0}).value["n"] = 7
+    world.complete(registry)
+    for minutes, ttl, found in ((100, TTL, 7), (159, TTL, 7), (170, "2 hours", 7), (219, TTL, 0)):
+        registry = world.begin(at(world, minutes))
+        assert value_of(registry, ttl).value == {"n": found}
+        if minutes < 219:
+            world.complete(registry)
+    registry = world.begin(at(world, 219))
+    assert registry.value("v", None).value == {"n": 7}
+
+
+def test_values_of_checkpoints_stay_readable(world: World) -> None:
+    registry = world.begin(at(world, 0))
+    state = registry.value("v", b"", ttl="1 hour")
+    state.value = b"ab"
+    (saved,) = registry.freeze(lambda name, refs: [])
+    assert isinstance(saved, SavedState)
+    fixture = b'{"version":1,"set":1767225600000000,"value":{"$":["bytes","YWI="]}}'
+    assert (saved.dtype, bytes(saved.data)) == ("|S2", fixture)
+    newer = fixture.replace(b'"version":1', b'"version":2')
+    saved = replace(saved, data=memoryview(newer))
+    for declare in (value_of, lambda registry: registry.value("v")):
+        with pytest.raises(StateError, match="written by a newer Holdfast"):
+            declare(StateRegistry(np, [saved]))
+
+
+@pytest.mark.parametrize("ttl", [5, timedelta(), "soon"])
+def test_lives_that_values_cannot_have(ttl: object) -> None:
+    with pytest.raises(StateError, match="state 'v': ttl="):
+        value_of(StateRegistry(np), ttl)
+
+
+# --- many calls ---------------------------------------------------------------------------------
 
 
 def run_model(world: World, seed: int, declare: Callable[..., TableState]) -> None:

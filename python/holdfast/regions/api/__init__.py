@@ -44,7 +44,7 @@ from holdfast.regions.sinks import (
 )
 from holdfast.regions.splits import FileSplits as FileSplits
 from holdfast.regions.state.keyed_map import MapState as MapState
-from holdfast.regions.state.registry import (
+from holdfast.regions.state.handles import (
     ListState as ListState,
     ValueState as ValueState,
 )

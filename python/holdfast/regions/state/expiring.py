@@ -68,13 +68,7 @@ class TimeToLive:
         StateError
             If the time is none, or the table has no such column, or it is no timestamp.
         """
-        try:
-            us = duration("ttl", ttl) // _US
-        except ValueError as e:
-            raise StateError(f"{key.where}: {e}") from None
-        if us == 0:
-            raise StateError(f"{key.where}: ttl={ttl!r} is not allowed: rows have to live")
-        us = min(us, int(_INT64.max))
+        us = life_us(ttl, key.where)
         fields = {field.name: field.type for field in (*key.schema, *value.schema)}
         if taken := fields.keys() & {SET, EXPIRES, _INDEXED}:
             raise StateError(
@@ -91,6 +85,23 @@ class TimeToLive:
                 f"column of the key or value, and {found}"
             )
         return cls(us, column, in_key=column in key.schema.names)
+
+
+def life_us(ttl: timedelta | str, where: str) -> int:
+    """Return a time to live in microseconds, as 64 bits hold it.
+
+    Raises
+    ------
+    StateError
+        If it is none.
+    """
+    try:
+        us = duration("ttl", ttl) // _US
+    except ValueError as e:
+        raise StateError(f"{where}: {e}") from None
+    if us == 0:
+        raise StateError(f"{where}: ttl={ttl!r} is not allowed: expected more than nothing")
+    return min(us, int(_INT64.max))
 
 
 class ExpiringTable(TableState):

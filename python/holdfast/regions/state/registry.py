@@ -7,10 +7,10 @@ pickled (R71).
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +29,10 @@ from holdfast.regions.state.expiring import (
     ExpiringTable,
     TimeToLive,
     index_key,
+    life_us,
 )
 from holdfast.regions.state.form import ADVICE, StateForm, changed, undeclared
+from holdfast.regions.state.handles import ExpiringValue, ListState, ValueState
 from holdfast.regions.state.keyed_map import MAP, MapState, decode_map, encode_map
 from holdfast.regions.state.saved import (
     LeaseOf,
@@ -57,36 +59,6 @@ Evolve: TypeAlias = "Callable[[Any], Any] | None"
 """Converts content that a checkpoint has in another form; None: such content is refused."""
 
 FrozenStates = list[FrozenState]  # `list` is a method of the registry
-
-
-class ValueState(Generic[T]):
-    """One value: None, bool, int, float, str, bytes, and lists and dicts (with str keys) of these.
-
-    Attributes
-    ----------
-    value
-        The content. Replace it, or change it in place.
-    """
-
-    def __init__(self, value: T) -> None:
-        self.value = value
-
-
-class ListState(Generic[T]):
-    """A list of such values that can be split over another number of instances."""
-
-    def __init__(self, items: Iterable[T] = ()) -> None:
-        self.items = list(items)
-
-    def append(self, item: T) -> None:
-        """Add one item at the end."""
-        self.items.append(item)
-
-    def __iter__(self) -> Iterator[T]:
-        return iter(self.items)
-
-    def __len__(self) -> int:
-        return len(self.items)
 
 
 #: The methods of `ctx.state` for operators.
@@ -230,14 +202,30 @@ class StateRegistry:
         return array
 
     def value(
-        self, name: str, default: T | None = None, *, evolve: Evolve = None
+        self,
+        name: str,
+        default: T | None = None,
+        *,
+        ttl: timedelta | str | None = None,
+        evolve: Evolve = None,
     ) -> ValueState[T | None]:
         """Declare one small value, see `ValueState`.
 
         A copy of `default` is its content in a new region. `evolve` returns its content if the
         checkpoint has another kind of state there, see `array`.
+
+        With `ttl` it is a copy of `default` again when this time has passed since the last attempt
+        that changed it, by the driver's clock. A start may give another time, or give one to a
+        value that had none: its time counts from then on.
         """
-        return self._value(name, "value", default, evolve)
+        if ttl is None:
+            return self._value(name, "value", default, evolve)
+        at = self._at(name)
+        self._claim(name)
+        state = ExpiringValue(default, ttl_us=life_us(ttl, at), times=lambda: self.times)
+        if (saved := self._take(name, StateForm("value"), evolve)) is not None:
+            state.restore(saved, decode_value(saved))
+        return self._added(name, "value", state)
 
     def map(self, name: str, *, evolve: Evolve = None) -> MapState[Any]:
         """Declare a dict by the values of `route_by`, see `MapState`.
@@ -526,7 +514,9 @@ class StateRegistry:
 
     def _freeze_other(self, name: str, kind: StateKind, state: AnyHandle) -> SavedState:
         try:
-            if isinstance(state, MapState):
+            if isinstance(state, ExpiringValue):
+                data, dtype = state.encoded()
+            elif isinstance(state, MapState):
                 data, dtype = encode_map(state, plain), MAP
             else:
                 content = state.items if isinstance(state, ListState) else state.value

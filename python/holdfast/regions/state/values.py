@@ -18,6 +18,12 @@ from holdfast.regions.state.saved import SavedState, StateError
 JSON: Final = "|u1"
 BYTES: Final = "|V1"
 
+#: Data type of a value with a time to live: a JSON text that has the value, and when it was set.
+EXPIRING: Final = "|S2"
+
+#: Version of this text.
+EXPIRING_VERSION: Final = 1
+
 _MARK: Final = "$"
 
 
@@ -75,6 +81,14 @@ def decode_value(saved: SavedState) -> Any:
     """
     if saved.dtype == BYTES:
         return bytes(saved.data)
+    if saved.dtype == EXPIRING:
+        record = json.loads(bytes(saved.data))
+        if record["version"] != EXPIRING_VERSION:
+            raise StateError(
+                f"state {saved.name!r} of version {record['version']} was written by a newer "
+                "Holdfast: upgrade Holdfast to read it"
+            )
+        return rich(record["value"])
     if saved.dtype != JSON:
         raise StateError(f"state {saved.name!r} is encoded as {saved.dtype!r}, which is unknown")
     return rich(json.loads(bytes(saved.data)))
