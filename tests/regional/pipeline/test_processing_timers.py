@@ -14,15 +14,17 @@ import pyarrow.parquet as pq
 import pytest
 
 import holdfast as hf
+from holdfast._core import RegionEntry
 from holdfast.regions.coordinator import wakes
 from holdfast.regions.state.registry import StateRegistry
 from holdfast.regions.state.saved import StateError
-from holdfast.regions.state.stored_table import FrozenTable, saved_columns, saved_due
+from holdfast.regions.state.segments import write_operator
+from holdfast.regions.state.stored_table import FrozenTable, first_due, saved_columns, saved_due
 from holdfast.regions.state.times import AttemptTimes, microseconds_of
 from support.regional.hooks import Hooked, Hooks
 from support.regional.quick_clock import QuickClock, StoppedClock
 from support.regional.seeds import some_and_more
-from support.regional.table_world import World
+from support.regional.table_world import OWNERS, World
 
 ROWS = pa.schema([("region", pa.string()), ("id", pa.int64())])
 REGIONS = ["bern", "oslo", "riga"]
@@ -231,6 +233,20 @@ def test_texts_of_timers_in_checkpoints() -> None:
     assert saved_columns(memoryview(text)) == columns
     assert saved_due(memoryview(text)) == 1767225600000000
     assert saved_due(memoryview(b'{"version":1,"commit":"c","keys":3}')) is None
+
+
+def test_values_do_not_say_when_timers_are_due(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    registry = world.begin()
+    registry.value("v", {"due": 5})
+    registry.timers("t", key=pa.int64(), time="processing").at(
+        [1], datetime(2026, 1, 1, tzinfo=UTC)
+    )
+    states = registry.freeze(lambda name, refs: [])
+    operator = write_operator(world.manager, OWNERS, 1, "count", states)
+    assert first_due(RegionEntry("bern", origin=1, operators=[operator])) == 1767225600000000
+    assert first_due(RegionEntry("bern", origin=1)) is None
+    world.manager.close()
 
 
 @pytest.mark.parametrize(("before", "after"), [("event", "processing"), ("processing", "event")])

@@ -18,6 +18,9 @@ FIRST_VERSION: Final = 1
 #: Parts of the text that say how a table was declared; all but the first two need version 2.
 _DECLARED: Final = ("key", "value", "ttl", "time")
 
+#: A text has this if it says when a timer is due.
+_DUE: Final = b'"due":'
+
 
 @dataclass(frozen=True)
 class FrozenTable:
@@ -75,12 +78,13 @@ def saved_due(data: memoryview) -> int | None:
 
 def first_due(entry: RegionEntry) -> int | None:
     """Return the same for all timers in processing time of a region."""
-    texts = (
-        memoryview(state.inline or b"")
+    # Each region that answers is looked at, and few have such timers.
+    texts = [
+        memoryview(text)
         for operator in entry.operators
         for state in operator.states
-        if state.kind == "table"
-    )
+        if state.kind == "table" and _DUE in (text := state.inline or b"")
+    ]
     return min((due for text in texts if (due := saved_due(text)) is not None), default=None)
 
 
