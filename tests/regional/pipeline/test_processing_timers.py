@@ -242,6 +242,7 @@ def test_values_do_not_say_when_timers_are_due(tmp_path: Path) -> None:
     registry.timers("t", key=pa.int64(), time="processing").at(
         [1], datetime(2026, 1, 1, tzinfo=UTC)
     )
+    registry.timers("none", key=pa.int64(), time="processing").at([], [])
     states = registry.freeze(lambda name, refs: [])
     operator = write_operator(world.manager, OWNERS, 1, "count", states)
     assert first_due(RegionEntry("bern", origin=1, operators=[operator])) == 1767225600000000

@@ -138,6 +138,20 @@ def test_more_timers_than_one_batch_holds_fire_in_order_of_time(tmp_path: Path) 
     assert found == list(range(count))
 
 
+def test_timers_fire_when_the_watermark_is_beyond_all_years(tmp_path: Path) -> None:
+    found: list[int] = []
+    writer = (
+        hf.regional(region_by="region")
+        .with_watermark("time", timedelta(0), schema=READINGS)
+        .apply(Reminder(), schema=pa.schema([("id", pa.int64())]))
+        .foreach_batch(lambda got, _: found.extend(got["id"].to_pylist()))
+    )
+    times = pa.array([0, 2**62], pa.int64()).cast(READINGS.field("time").type)
+    with writer.open_local(tmp_path / "ckpt") as query:
+        query.run_batch([[pa.table([["bern"] * 2, [1, 2], times], schema=READINGS)]])
+    assert found == [1]
+
+
 @pytest.mark.parametrize(
     ("key", "error"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, TypeAlias
 
 import pyarrow as pa
@@ -152,7 +152,8 @@ class TimerState:
 
     def _due(self, now: datetime | None) -> Iterator[pa.RecordBatch]:
         """Take the timers that are due, in order of time; None: all that are set now."""
-        stop = None if now is None else (now + timedelta(microseconds=1),)
+        # A number, because there may be no datetime behind this one.
+        stop = None if now is None else (microseconds_of(now) + 1,)
         for rows in self._table.scan(stop=stop):
             due = rows.select([TIME, *self._key.names])
             self._table.delete(due)

@@ -215,10 +215,10 @@ class Operator(CheckpointListener):
     ----------
     region_safe : bool
         The author's word that the state of an instance depends on nothing but the rows that its
-        region consumed and the events between them: not on other regions, not on the wall clock,
-        not on how often snapshots are taken. Only then may a checkpoint combine states of different
-        age (FLIP-600, safety predicate). Pipelines with an operator that does not say so run with
-        ``regional=False``.
+        region consumed, the events between them, and `OperatorContext.processing_time`: not on
+        other regions, not on the wall clock, not on how often snapshots are taken. Only then may a
+        checkpoint combine states of different age (FLIP-600, safety predicate). Pipelines with an
+        operator that does not say so run with ``regional=False``.
     row_independent : bool
         The author's word that an exception of `process` is the fault of single rows: the same rows
         fail each time, whatever other rows come with them. If all operators say so and the pipeline
