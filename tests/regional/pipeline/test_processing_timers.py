@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +16,7 @@ import pytest
 
 import holdfast as hf
 from holdfast._core import RegionEntry
+from holdfast.regions.base.quarantine import in_quarantine
 from holdfast.regions.coordinator import wakes
 from holdfast.regions.state.registry import StateRegistry
 from holdfast.regions.state.saved import StateError
@@ -172,6 +174,30 @@ def test_regions_whose_timers_are_due_first_run_first(
         for number in range(3):
             query.run_batch(partitions([]))
             assert {row[0] for row in fired(tmp_path)} == {*["riga", "bern", "oslo"][: number + 1]}
+
+
+def test_timers_of_a_region_in_quarantine_wait_until_it_is_repaired(
+    tmp_path: Path, hooks: Hooks, clock: QuickClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A region that is set aside takes no other one's turn.
+    monkeypatch.setattr(wakes, "WOKEN_AT_ONCE", 1)
+    stopped = StoppedClock(clock, STEP)
+    options: dict[str, Any] = {"on_stuck": "quarantine", "quarantine_after": 1}
+    with pipeline(tmp_path, hooks).open_local(tmp_path / "ckpt", **options) as query:
+        query.run_batch(partitions([("riga", 1), ("bern", 2)]))
+        stopped.step(0.1)
+        query.run_batch(partitions([("oslo", 3)]))
+        hooks.fail_for("riga", range(10))
+        stopped.step(2.5)
+        for _ in range(3):
+            query.run_batch(partitions([("bern", 4)]))
+        assert in_quarantine(query.latest.regions["riga"])
+        assert {row[0] for row in fired(tmp_path)} == {"bern", "oslo"}
+    hooks.calm()
+    with pipeline(tmp_path, hooks).open_local(tmp_path / "ckpt", **options) as query:
+        query.run_batch(partitions([]))
+        query.run_batch(partitions([]))
+    assert [row[:3] for row in fired(tmp_path) if row[0] == "riga"] == [("riga", 1, 0)]
 
 
 def test_another_pipeline_that_begins_there_knows_the_timers(
