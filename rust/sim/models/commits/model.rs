@@ -118,20 +118,12 @@ pub const LIVE_STAYS: &str = "no file of a live commit is reclaimed";
 pub const FENCED_IS_OVER: &str = "a fenced driver publishes nothing";
 pub const GOES_ON: &str = "a new application goes on";
 
-/// Says what a state is, which closures do not find out.
-type Test = fn(&Model, &State) -> bool;
+/// What holds in every state, or in some state.
+type Claim = Property<Model>;
 
-fn always(name: &'static str, test: Test) -> Property<Model> {
-    Property::always(name, test)
-}
-
-fn sometimes(name: &'static str, test: Test) -> Property<Model> {
-    Property::sometimes(name, test)
-}
-
-pub fn invariants() -> Vec<Property<Model>> {
+pub fn invariants() -> Vec<Claim> {
     vec![
-        always(NO_COMMIT_LOST, |_, state| {
+        Claim::always(NO_COMMIT_LOST, |_, state| {
             let storage = &state.storage;
             let oldest = storage.oldest();
             (oldest..)
@@ -145,27 +137,28 @@ pub fn invariants() -> Vec<Property<Model>> {
                             .is_none_or(|(id, before)| id.history.starts_with(&before.history))
                 })
         }),
-        always(READABLE, |_, state| state.storage.is_readable()),
-        always(LIVE_STAYS, |_, state| !state.storage.took_live),
-        always(FENCED_IS_OVER, |_, state| !state.storage.late),
-        always(GOES_ON, |model, state| {
+        Claim::always(READABLE, |_, state| state.storage.is_readable()),
+        Claim::always(LIVE_STAYS, |_, state| !state.storage.took_live),
+        Claim::always(FENCED_IS_OVER, |_, state| !state.storage.late),
+        Claim::always(GOES_ON, |model, state| {
             state.storage.committed() == BATCHES || state.goes_on(model).is_some()
         }),
     ]
 }
 
 /// Events that must happen in some history, or the histories are too tame.
-pub fn reached(model: &Model) -> Vec<Property<Model>> {
-    let mut reached = vec![sometimes("the last batch is committed", |_, state| {
-        state.storage.committed() == BATCHES
-    })];
+pub fn reached(model: &Model) -> Vec<Claim> {
+    let mut reached = vec![Claim::sometimes(
+        "the last batch is committed",
+        |_, state| state.storage.committed() == BATCHES,
+    )];
     if model.passes > 0 {
-        reached.push(sometimes("a file is reclaimed", |_, state| {
+        reached.push(Claim::sometimes("a file is reclaimed", |_, state| {
             !state.storage.has(FIRST_FILE)
         }));
     }
     if model.applications > 1 {
-        reached.push(sometimes(
+        reached.push(Claim::sometimes(
             "two drivers are about to publish one batch",
             |_, state| {
                 let mut queries = state.queries();
@@ -175,12 +168,12 @@ pub fn reached(model: &Model) -> Vec<Property<Model>> {
         ));
     }
     if model.applications > 1 && model.passes > 0 {
-        reached.push(sometimes("an open file is reclaimed", |_, state| {
+        reached.push(Claim::sometimes("an open file is reclaimed", |_, state| {
             state.executors.iter().flatten().any(|one| one.is_deleted)
         }));
     }
     if model.disturbances > 0 {
-        reached.push(sometimes(
+        reached.push(Claim::sometimes(
             "a zombie commits beside its successor",
             |_, state| {
                 let executors = || state.executors.iter().flatten();

@@ -177,32 +177,24 @@ pub const ONE_PLACE: &str = "each input is applied or pending, and once";
 pub const SAME_STATE: &str = "the state is that of an undisturbed run";
 pub const COMPLETES: &str = "every batch completes";
 
-/// Says what a state is, which closures do not find out.
-type Test = fn(&Model, &State) -> bool;
+/// What holds in every state, or in some state.
+type Claim = Property<Model>;
 
-fn always(name: &'static str, test: Test) -> Property<Model> {
-    Property::always(name, test)
-}
-
-fn sometimes(name: &'static str, test: Test) -> Property<Model> {
-    Property::sometimes(name, test)
-}
-
-pub fn invariants() -> Vec<Property<Model>> {
+pub fn invariants() -> Vec<Claim> {
     vec![
-        always(NO_ROW_LOST, |model, state| {
+        Claim::always(NO_ROW_LOST, |model, state| {
             state.has_every_row(model.jobs())
         }),
-        always(NO_ROW_TWICE, |model, state| {
+        Claim::always(NO_ROW_TWICE, |model, state| {
             let may_repeat = model.sink == Sink::AtLeastOnce && state.has_rerun;
             may_repeat || !state.has_a_row_twice()
         }),
-        always(GOES_ON, |model, state| {
+        Claim::always(GOES_ON, |model, state| {
             let run = state.run.as_ref();
             let failed = run.and_then(|run| Some((run, run.failed?)));
             failed.is_none_or(|(run, p)| state.may_fail(model, run, p))
         }),
-        always(FEW_PARKED, |_, state| {
+        Claim::always(FEW_PARKED, |_, state| {
             let durable = &state.durable;
             let stores = durable.stores.iter();
             let parked = stores.filter(|store| {
@@ -211,41 +203,41 @@ pub fn invariants() -> Vec<Property<Model>> {
             });
             parked.count() as u32 <= PARKED_MAX
         }),
-        always(ONE_PLACE, |_, state| {
+        Claim::always(ONE_PLACE, |_, state| {
             state.keys().all(|(_, _, key)| {
                 let mut inputs = [&key.applied[..], &key.pending].concat();
                 inputs.sort_unstable();
                 inputs.into_iter().eq(1..=state.durable.committed)
             })
         }),
-        always(SAME_STATE, |model, state| {
+        Claim::always(SAME_STATE, |model, state| {
             let mut keys = state.keys();
             state.durable.committed < model.batches
                 || keys.all(|(_, _, key)| key.applied.iter().copied().eq(1..=model.batches))
         }),
         // A query that stands still breaks this one: every history is finite.
-        Property::eventually(COMPLETES, |model: &Model, state: &State| {
+        Claim::eventually(COMPLETES, |model, state| {
             state.durable.committed == model.batches
         }),
     ]
 }
 
 /// Events that must happen in some history, or the histories are too tame.
-pub fn reached() -> [Property<Model>; 4] {
+pub fn reached() -> [Claim; 4] {
     [
-        sometimes("input of two batches is pending", |_, state| {
+        Claim::sometimes("input of two batches is pending", |_, state| {
             state.keys().any(|(_, _, key)| key.pending.len() == 2)
         }),
-        sometimes("a re-run parks what its marker names", |_, state| {
+        Claim::sometimes("a re-run parks what its marker names", |_, state| {
             let runs = state.run.iter().filter(|run| run.is_rerun);
             runs.flat_map(|run| &run.partitions)
                 .any(|p| p.failures == 0 && p.accepted == Some(ALL))
         }),
-        sometimes("a zombie asks", |_, state| {
+        Claim::sometimes("a zombie asks", |_, state| {
             let mut attempts = state.attempts();
             attempts.any(|attempt| attempt.ended && attempt.phase == Phase::Asking)
         }),
-        sometimes("an attempt waits for an older stage attempt", |_, state| {
+        Claim::sometimes("an attempt waits for an older stage attempt", |_, state| {
             let (mut asking, mut delivering) = (state.attempts(), state.attempts());
             asking.any(|attempt| attempt.phase == Phase::Asking && attempt.stage_attempt > 0)
                 && delivering
@@ -255,16 +247,16 @@ pub fn reached() -> [Property<Model>; 4] {
 }
 
 /// Events of histories in which partitions are divided.
-pub fn reached_by_parts() -> [Property<Model>; 3] {
+pub fn reached_by_parts() -> [Claim; 3] {
     [
-        sometimes("one key waits, and the other has all rows", |_, state| {
+        Claim::sometimes("one key waits, and the other has all rows", |_, state| {
             let committed = state.durable.committed;
             state.durable.stores.iter().any(|store| {
                 let [waits, other] = &store.keys;
                 waits.pending.len() == 3 && other.applied.iter().copied().eq(1..=committed)
             })
         }),
-        sometimes(
+        Claim::sometimes(
             "a re-run repeats the part that its marker names",
             |_, state| {
                 let runs = state.run.iter().filter(|run| run.is_rerun);
@@ -272,7 +264,7 @@ pub fn reached_by_parts() -> [Property<Model>; 3] {
                     .any(|p| p.failures == 0 && p.accepted.is_some_and(is_part))
             },
         ),
-        sometimes("a key fails that did not wait", |_, state| {
+        Claim::sometimes("a key fails that did not wait", |_, state| {
             let runs = state
                 .run
                 .iter()

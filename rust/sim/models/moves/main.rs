@@ -2,9 +2,22 @@
 //! publish a batch without input, drivers that run meanwhile, and a crash at each step. Stateright visits
 //! every history within the bounds of a [`Model`].
 //!
-//! Each step of a command and of a driver is one request that reads or writes; a listing is one step. A
-//! version of the old provider is written in one step. The model has no second driver beside the first,
-//! and no storage that fails.
+//! Each step of a command and of a driver is one request that reads or writes; a listing is one step. The
+//! steps and their phases stand for these parts of the product:
+//!
+//! | step | part |
+//! |---|---|
+//! | `StartCommand` | `plan_adoption`, `plan_leave`, `plan_undo` of `moves.py`, with `Logs.require_next`; `purgeable` |
+//! | `CommandStep`: `Write` | `StateCopy::run`; for a move back `MadeFiles::move`, from `StateCopy::beforeCommit` |
+//! | `Plan`, `LookAgain` | `Move::plan` creates `offsets/N`, and lists the log again |
+//! | `Commit` | `Move::commit` creates `commits/N` |
+//! | `Purge` | `OldFiles::purge` |
+//! | `StartDriver` | Spark reads the logs; `CheckpointGuard::refuseForeignCheckpoint` |
+//! | `DriverStep` | Spark plans a batch, runs it on the provider of its plan, and commits it |
+//! | `CrashDriver`, `CrashCommand` | the process ends |
+//!
+//! A mutant alone has `DeleteCommit` and `DeletePlan`. A version of the old provider is written in one step.
+//! The model has no second driver beside the first, and no storage that fails.
 #![allow(clippy::indexing_slicing)]
 
 mod checkpoint;

@@ -128,48 +128,40 @@ pub const LOG_WHOLE: &str = "the newest committed batch is planned, and at most 
 pub const SAYS_TRUTH: &str = "a command that says so moved the checkpoint";
 pub const GOES_ON: &str = "the query goes on";
 
-/// Says what a state is, which closures do not find out.
-type Test = fn(&Model, &State) -> bool;
+/// What holds in every state, or in some state.
+type Claim = Property<Model>;
 
-fn always(name: &'static str, test: Test) -> Property<Model> {
-    Property::always(name, test)
-}
-
-fn sometimes(name: &'static str, test: Test) -> Property<Model> {
-    Property::sometimes(name, test)
-}
-
-pub fn invariants() -> Vec<Property<Model>> {
+pub fn invariants() -> Vec<Claim> {
     vec![
-        always(NO_ROW_LOST, |_, state| has_every_row(&state.checkpoint)),
-        always(NO_ROW_TWICE, |_, state| {
+        Claim::always(NO_ROW_LOST, |_, state| has_every_row(&state.checkpoint)),
+        Claim::always(NO_ROW_TWICE, |_, state| {
             state.checkpoint.sink.iter().all(|count| *count < 2)
         }),
-        always(STATE_RIGHT, |_, state| state_is_right(&state.checkpoint)),
-        always(LOG_WHOLE, |_, state| {
+        Claim::always(STATE_RIGHT, |_, state| state_is_right(&state.checkpoint)),
+        Claim::always(LOG_WHOLE, |_, state| {
             let checkpoint = &state.checkpoint;
             let (planned, committed) = (checkpoint.planned(), checkpoint.committed());
             checkpoint.offsets[committed].is_some() && planned <= committed + 1
         }),
-        always(SAYS_TRUTH, |_, state| {
+        Claim::always(SAYS_TRUTH, |_, state| {
             let moved = state.checkpoint.moved;
             state.said.is_none_or(|batch| moved & (1 << batch) != 0)
         }),
-        always(GOES_ON, |model, state| state.goes_on(model)),
+        Claim::always(GOES_ON, |model, state| state.goes_on(model)),
     ]
 }
 
 /// Events that must happen in some history, or the histories are too tame.
-pub fn reached(commands: &[Kind]) -> Vec<Property<Model>> {
+pub fn reached(commands: &[Kind]) -> Vec<Claim> {
     let mut reached = vec![
-        sometimes("an adopted checkpoint takes its last rows", |_, state| {
+        Claim::sometimes("an adopted checkpoint takes its last rows", |_, state| {
             let plan = state.checkpoint.newest_plan();
             plan.provider == Provider::New && !plan.is_move && plan.rows == ROWS
         }),
-        sometimes("a driver starts beside two commands", |_, state| {
+        Claim::sometimes("a driver starts beside two commands", |_, state| {
             state.driver.is_some() && state.commands.iter().all(Option::is_some)
         }),
-        sometimes(
+        Claim::sometimes(
             "an adoption is pending and its command is gone",
             |_, state| {
                 let plan = state.checkpoint.newest_plan();
@@ -179,14 +171,14 @@ pub fn reached(commands: &[Kind]) -> Vec<Property<Model>> {
                     && state.commands.iter().all(Option::is_none)
             },
         ),
-        sometimes("the old provider goes on behind a move back", |_, state| {
+        Claim::sometimes("the old provider goes on behind a move back", |_, state| {
             let plan = state.checkpoint.newest_plan();
             let moved = state.checkpoint.moved;
             plan.provider == Provider::Old && !plan.is_move && moved.count_ones() > 1
         }),
     ];
     if commands.contains(&Kind::Purge) {
-        reached.push(sometimes("old files are purged", |_, state| {
+        reached.push(Claim::sometimes("old files are purged", |_, state| {
             state.checkpoint.files & 1 == 0
         }));
     }
