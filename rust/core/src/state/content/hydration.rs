@@ -16,6 +16,14 @@ use crate::state::runs::stack::RunStack;
 /// Bytes of entries to hand over together, so that a task waits for less than a millisecond.
 pub const HYDRATION_BYTES: usize = 128 << 10;
 
+/// Entries that a session hydrates with the first block that it reads for a key. They take about as
+/// long as some blocks.
+pub(crate) const ALONG_ENTRIES: u64 = 256;
+
+/// So many more with each further block. So a session that wants few of many keys reads little beside
+/// them. One that wants all of `n` keys has them after about the square root of `n` blocks.
+pub(crate) const MORE_ENTRIES: u64 = 2;
+
 /// The keys that a store still has to read.
 #[derive(Debug)]
 pub struct Hydration {
@@ -80,6 +88,15 @@ impl Hydration {
     /// # Errors
     /// `Corrupt`, with file, offset and owner, for a damaged run; those of storage.
     pub fn read(&mut self, max_bytes: usize) -> Result<HydratedEntries> {
+        self.read_some(max_bytes, usize::MAX)
+    }
+
+    /// Like [`Hydration::read`], and at most `max_entries`.
+    pub(crate) fn read_some(
+        &mut self,
+        max_bytes: usize,
+        max_entries: usize,
+    ) -> Result<HydratedEntries> {
         let mut batch = HydratedEntries::default();
         let Some((prefix, left_out)) = self.passes.last() else {
             return Ok(batch);
@@ -95,7 +112,7 @@ impl Hydration {
         while let Some((key, value)) = cursor.entry() {
             batch.push(key, value);
             cursor.advance()?;
-            if batch.bytes.len() >= max_bytes {
+            if batch.bytes.len() >= max_bytes || batch.lens.len() >= max_entries {
                 return Ok(batch);
             }
         }

@@ -3,7 +3,9 @@
 use super::state_store::StateStore;
 use crate::error::Result;
 use crate::state::content::family::Family;
-use crate::state::content::hydration::{HYDRATION_BYTES, HydratedEntries, Hydration, Progress};
+use crate::state::content::hydration::{
+    ALONG_ENTRIES, HYDRATION_BYTES, HydratedEntries, Hydration, MORE_ENTRIES, Progress,
+};
 
 impl StateStore {
     /// Returns whether a session has hydrated since the last call, which is quicker than turns with
@@ -94,13 +96,13 @@ impl StateStore {
         hydration.everything && self.memory.is_first_session() && !self.memory.is_half_free(0)
     }
 
-    /// Reads the next entries and takes them over; false if there are none, or another caller has
-    /// them.
-    pub(super) fn hydrate_some(&mut self) -> bool {
+    /// Reads the next entries, at most `max_entries`, and takes them over; false if there are none,
+    /// or another caller has them.
+    pub(super) fn hydrate_some(&mut self, max_entries: usize) -> bool {
         let Some(mut hydration) = self.take_hydration() else {
             return false;
         };
-        let read = hydration.read(HYDRATION_BYTES);
+        let read = hydration.read_some(HYDRATION_BYTES, max_entries);
         // A later read of a key reports a damaged run.
         let _ = self.hydrate(hydration, read);
         true
@@ -143,9 +145,11 @@ impl StateStore {
         let acted = self.trust(acted)?;
         let hydration = &self.residency.hydration;
         let hydrates = matches!(hydration, Progress::Waits(_) | Progress::Taken);
-        if hydrates && self.families.cold_reads() != reads {
+        let reads_now = self.families.cold_reads();
+        if hydrates && reads_now != reads {
             self.residency.session_reads = true;
-            self.hydrate_some();
+            let entries = ALONG_ENTRIES.saturating_add(MORE_ENTRIES.saturating_mul(reads_now));
+            self.hydrate_some(usize::try_from(entries).unwrap_or(usize::MAX));
         }
         Ok(acted)
     }

@@ -372,7 +372,7 @@ impl StateStore {
     ) -> Result<ScanBatch> {
         if let ScanOf::Keys(KeyRange::All) | ScanOf::Values(KeyRange::All) = what {
             // The scan wants all keys anyway.
-            while self.hydrate_some() {}
+            while self.hydrate_some(usize::MAX) {}
         }
         let content = self.families.family_mut(family)?;
         let before = content.page_bytes();
