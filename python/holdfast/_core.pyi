@@ -241,7 +241,7 @@ class OrphanReclaimer:
         *,
         live_terms: Set[int],
         newest_term: int,
-    ) -> str: ...
+    ) -> tuple[str, list[str]]: ...
 
 @final
 class Piece:

@@ -42,11 +42,14 @@ def test_what_no_retained_checkpoint_refers_to_is_deleted(tmp_path: Path) -> Non
     first, second, orphan = (written(tmp_path, id) for id in (1, 2, 3))
     reclaimer = OrphanReclaimer(tmp_path, "sales")
     retained = [checkpoint_of(1, first), checkpoint_of(2, second)]
-    done = reclaimer.reclaim(retained, live_terms=set(), newest_term=0)
+    done, wasteful = reclaimer.reclaim(retained, live_terms=set(), newest_term=0)
+    # Their heads are larger than their payloads.
+    assert wasteful
+    assert set(wasteful) <= {first.file, second.file}
     assert done.startswith("deleted 1 files of ")
     assert files(tmp_path) == {first.file, second.file}
     assert orphan.file not in files(tmp_path)
-    assert reclaimer.reclaim(retained, live_terms=set(), newest_term=0) == ""
+    assert reclaimer.reclaim(retained, live_terms=set(), newest_term=0)[0] == ""
     reclaimer.reclaim(retained[1:], live_terms=set(), newest_term=0)
     assert files(tmp_path) == {second.file}
 
@@ -54,7 +57,7 @@ def test_what_no_retained_checkpoint_refers_to_is_deleted(tmp_path: Path) -> Non
 def test_files_of_living_managers_are_left_to_them(tmp_path: Path) -> None:
     ref = written(tmp_path, 1)
     reclaimer = OrphanReclaimer(tmp_path, "sales")
-    assert reclaimer.reclaim([], live_terms={ref.term}, newest_term=ref.term) == ""
+    assert reclaimer.reclaim([], live_terms={ref.term}, newest_term=ref.term) == ("", [])
     assert files(tmp_path) == {ref.file}
 
 

@@ -2,18 +2,19 @@
 //! aborted or lost, with restarts, and with regions that move to another executor.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use holdfast_core::format::read_segment;
 use holdfast_core::manager::{
-    Fallbacks, ManagerOptions, RestoredCheckpoint, Retained, SnapshotManager, TableAnswer,
-    TableCall, TableCommit,
+    EarlierManagers, Fallbacks, ManagerOptions, RestoredCheckpoint, Retained, SnapshotManager,
+    TableAnswer, TableCall, TableCommit,
 };
+use holdfast_core::reclaim::reclaim_orphans;
 use holdfast_core::rows::ABSENT;
 use holdfast_core::state::{KeyRange, MemoryBudget};
 use holdfast_core::storage::{LocalStorage, Storage};
-use holdfast_core::{CheckpointId, ErrorKind, Owner, Term};
+use holdfast_core::{CheckpointId, ErrorKind, FileId, Owner, Term};
 use proptest::prelude::*;
 
 use crate::common::parse;
@@ -83,6 +84,8 @@ struct World {
     budget: Arc<MemoryBudget>,
     managers: Vec<SnapshotManager>,
     terms: u64,
+    /// Files of ended managers that waste too much, if a driver deletes such files.
+    driver: Option<BTreeSet<FileId>>,
     retained: BTreeMap<u64, State>,
     attempt: u64,
     at: usize,
@@ -90,6 +93,15 @@ struct World {
 
 impl World {
     fn new(target: Option<u64>) -> Self {
+        Self::of(target, None)
+    }
+
+    /// Executors whose files a driver deletes when they have ended.
+    fn with_driver(target: Option<u64>) -> Self {
+        Self::of(target, Some(BTreeSet::new()))
+    }
+
+    fn of(target: Option<u64>, driver: Option<BTreeSet<FileId>>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let storage: Arc<dyn Storage> = Arc::new(LocalStorage::new(dir.path().join("segments")));
         let budget = Arc::new(MemoryBudget::unlimited());
@@ -102,18 +114,35 @@ impl World {
             budget,
             managers: Vec::new(),
             terms: 0,
+            driver,
             retained: BTreeMap::new(),
             attempt: 0,
             at: 0,
         };
-        world.managers = vec![world.opened(), world.opened()];
+        world.begin_managers();
         world
     }
 
-    fn opened(&mut self) -> SnapshotManager {
-        self.terms += 1;
-        let storage = Arc::clone(&self.storage);
-        SnapshotManager::open(storage, Term(self.terms), options(&self.budget)).unwrap()
+    fn begin_managers(&mut self) {
+        self.managers.clear();
+        while self.managers.len() < 2 {
+            self.terms += 1;
+            let earlier = self.driver.clone().map(|wasteful| EarlierManagers {
+                live: self.live(),
+                wasteful,
+            });
+            let options = ManagerOptions {
+                earlier,
+                ..options(&self.budget)
+            };
+            let storage = Arc::clone(&self.storage);
+            let manager = SnapshotManager::open(storage, Term(self.terms), options).unwrap();
+            self.managers.push(manager);
+        }
+    }
+
+    fn live(&self) -> BTreeSet<Term> {
+        self.managers.iter().map(SnapshotManager::term).collect()
     }
 
     fn latest(&self) -> State {
@@ -219,7 +248,20 @@ impl World {
             manager.partially_completed(id, own, &view).unwrap();
             manager.wait_for_deletes();
         }
+        self.reclaim();
         self.check_files();
+    }
+
+    /// The driver deletes files of ended managers.
+    fn reclaim(&mut self) {
+        let (live, newest) = (self.live(), Term(self.terms));
+        let retained = || Ok(self.restored());
+        let may_append = |term| live.contains(&term);
+        if self.driver.is_some() {
+            let storage = self.storage.as_ref();
+            let report = reclaim_orphans(storage, retained, &may_append, newest).unwrap();
+            self.driver = Some(report.space.wasteful.into_iter().collect());
+        }
     }
 
     fn aborted(&mut self) {
@@ -242,8 +284,18 @@ impl World {
 
     /// Both executors die, and others take over, with what the metadata says.
     fn restart(&mut self) {
-        self.managers.clear();
-        self.managers = vec![self.opened(), self.opened()];
+        self.begin_managers();
+        self.at = 0;
+        if self.driver.is_some() {
+            self.reclaim();
+        } else {
+            // One of several executors takes the files over.
+            self.managers[0].restore(&self.restored()).unwrap();
+        }
+        self.check_files();
+    }
+
+    fn restored(&self) -> Vec<RestoredCheckpoint> {
         let segments = |state: &State| -> Vec<_> {
             let named = state
                 .commit
@@ -254,18 +306,13 @@ impl World {
                 .map(|segment| (self.owner.clone(), origin, segment))
                 .collect()
         };
-        let checkpoints: Vec<_> = self
-            .retained
+        self.retained
             .iter()
             .map(|(id, state)| RestoredCheckpoint {
                 id: CheckpointId(*id),
                 segments: segments(state),
             })
-            .collect();
-        // One of several executors takes the files over.
-        self.managers[0].restore(&checkpoints).unwrap();
-        self.at = 0;
-        self.check_files();
+            .collect()
     }
 }
 
@@ -354,9 +401,54 @@ proptest! {
     #[test]
     fn a_table_is_as_its_checkpoints_say(
         target in prop::option::of(Just(1u64)),
+        driver in any::<bool>(),
         history in prop::collection::vec((steps(), batches(), 1..4usize), 1..60),
     ) {
-        run(&mut World::new(target), &history);
+        let world = if driver { World::with_driver } else { World::new };
+        run(&mut world(target), &history);
+    }
+}
+
+fn written_by_a_batch(world: &mut World, value: u8) -> u64 {
+    let (session, mut model) = world.begin();
+    world.change(session, &mut model, &changes(100..110, value), &[]);
+    let state = world.commit(session, model);
+    world.complete(state, 1);
+    let managers = world.managers.iter();
+    managers.map(|manager| manager.stats().physical_bytes).sum()
+}
+
+#[test]
+fn executors_after_a_restart_refer_to_the_segments_of_those_before() {
+    let mut world = World::with_driver(None);
+    let all: Model = (0..20_000u16)
+        .map(|n| (key(n), vec![n as u8; 20]))
+        .collect();
+    let (session, mut model) = world.begin();
+    world.change(session, &mut model, &all, &[]);
+    let state = world.commit(session, model);
+    world.complete(state, 1);
+    let whole = world.managers[0].stats().physical_bytes;
+    assert!(whole > 100_000);
+    for value in 0..4 {
+        world.restart();
+        assert!(written_by_a_batch(&mut world, value) < 10_000);
+    }
+    // The manager of another executor that lives may delete its files.
+    world.at = 1;
+    assert!(written_by_a_batch(&mut world, 7) > 100_000);
+    world.restart();
+    world.at = 1;
+    assert!(written_by_a_batch(&mut world, 8) < 10_000);
+    // The driver named files that waste too much.
+    world.restart();
+    let named = world.latest().commit.unwrap().segments;
+    let files: BTreeSet<_> = named.iter().map(|segment| segment.file).collect();
+    world.driver = Some(files.clone());
+    world.restart();
+    assert!(written_by_a_batch(&mut world, 9) > 100_000);
+    for file in files {
+        assert!(world.storage.len(&file.file_name()).is_err());
     }
 }
 

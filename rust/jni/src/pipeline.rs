@@ -10,13 +10,13 @@ use holdfast_core::liveness::RestoredCheckpoint;
 use holdfast_core::reclaim::{self, newest_term};
 use holdfast_core::state;
 use holdfast_core::storage::{NearbyStorage, Storage};
-use holdfast_core::{CheckpointId, Error, Owner, SegmentRef, Term};
+use holdfast_core::{CheckpointId, Error, FileId, Owner, SegmentRef, Term};
 use jni::Env;
 use jni::objects::{JByteArray, JLongArray, JObject, JString};
 use jni::sys::{jint, jlong};
 use parking_lot::Mutex;
 
-use crate::convert::longs;
+use crate::convert::{JStrings, java_strings, longs};
 use crate::folders::{NEARBY_BYTES, seen_while_written, storage};
 use crate::guard::{Result, natives};
 use crate::handles::Handles;
@@ -64,7 +64,7 @@ natives! {
     ) -> jlong;
     env fn reclaim_orphans(
         orphans: jlong, retained: [jlong], live_terms: [jlong], newest: jlong
-    ) -> JString;
+    ) -> [JString];
     raw fn close_orphans(orphans: jlong);
 }
 
@@ -253,11 +253,11 @@ struct Managers {
 impl Orphans {
     /// Deletes files that no retained checkpoint needs. After a pass that left only files of live
     /// managers, the folder is not listed again until a manager comes or goes: nobody else writes
-    /// there.
-    fn reclaim(&self, retained: &[CheckpointId], managers: Managers) -> Result<String> {
+    /// there. Returns a summary, and the names of wasteful files.
+    fn reclaim(&self, retained: &[CheckpointId], managers: Managers) -> Result<Vec<String>> {
         let mut clean = self.clean.lock();
         if clean.as_ref() == Some(&managers) {
-            return Ok(String::new());
+            return Ok(vec![String::new()]);
         }
         *clean = None;
         let report = reclaim::reclaim_orphans(
@@ -269,7 +269,8 @@ impl Orphans {
         if report.kept.is_empty() && report.failed.is_empty() {
             *clean = Some(managers);
         }
-        Ok(report.summary())
+        let wasteful = report.space.wasteful.iter().map(FileId::file_name);
+        Ok([report.summary()].into_iter().chain(wasteful).collect())
     }
 
     /// Segments that `retained` need. Forgets all other checkpoints.
@@ -314,7 +315,7 @@ fn reclaim_orphans<'local>(
     retained: JLongArray<'_>,
     live_terms: JLongArray<'_>,
     newest: jlong,
-) -> Result<JString<'local>> {
+) -> Result<JStrings<'local>> {
     let retained = longs(env, &retained)?
         .into_iter()
         .map(|id| unsigned("checkpoint", id).map(CheckpointId))
@@ -325,7 +326,7 @@ fn reclaim_orphans<'local>(
         live: live.map(|term| Term(term as u64)).collect(),
         newest: orphans.found.max(Term(unsigned("newest term", newest)?)),
     };
-    Ok(env.new_string(orphans.reclaim(&retained, managers)?)?)
+    java_strings(env, &orphans.reclaim(&retained, managers)?)
 }
 
 /// Closing twice does nothing.

@@ -4,17 +4,17 @@
 use std::io;
 use std::sync::Arc;
 
-use holdfast_core::manager::{ManagerOptions, SnapshotManager};
+use holdfast_core::manager::{EarlierManagers, ManagerOptions, SnapshotManager};
 use holdfast_core::segment::WriterOptions;
-use holdfast_core::{Error, ErrorKind, Term};
+use holdfast_core::{Error, ErrorKind, FileId, Term};
 use holdfast_wire::{Address, Connection, Hello, Host, Listener, ManagerMessage, Session};
 use jni::errors::Error as JniError;
-use jni::objects::{JByteArray, JObject, JString};
+use jni::objects::{JByteArray, JLongArray, JObject, JString};
 use jni::sys::{jint, jlong};
 use jni::{Env, JValue, jni_sig, jni_str};
 use parking_lot::Mutex;
 
-use crate::convert::{JStrings, JavaObject, call_up, java_strings};
+use crate::convert::{JStrings, JavaObject, call_up, java_strings, longs};
 use crate::folders::{compression, storage};
 use crate::guard::{Failure, Result, natives};
 use crate::handles::Handles;
@@ -67,9 +67,17 @@ fn open_regional(
     dir: JString<'_>,
     files: JObject<'_>,
     term: jlong,
+    live_terms: JLongArray<'_>,
+    wasteful: JString<'_>,
     max_file_bytes: jlong,
     code: jint,
 ) -> Result<jlong> {
+    let live = longs(env, &live_terms)?.into_iter();
+    let wasteful = wasteful.try_to_string(env)?;
+    let earlier = EarlierManagers {
+        live: live.map(|term| Term(term as u64)).collect(),
+        wasteful: wasteful.lines().filter_map(FileId::parse).collect(),
+    };
     let options = ManagerOptions {
         writer: WriterOptions {
             max_file_bytes: max_file_bytes.max(1) as u64,
@@ -77,6 +85,7 @@ fn open_regional(
         },
         recent_bytes: if files.is_null() { 0 } else { RECENT_BYTES },
         tables: Arc::clone(&MEMORY),
+        earlier: Some(earlier),
         ..ManagerOptions::default()
     };
     let storage = storage(env, &dir, &files)?;
@@ -114,7 +123,7 @@ natives! {
     raw fn stop_listening(listener: jlong);
     env fn open_regional(
         dir: JString, files: "io.holdfast.spark.merged.HadoopFolder", term: jlong,
-        max_file_bytes: jlong, code: jint
+        live_terms: [jlong], wasteful: JString, max_file_bytes: jlong, code: jint
     ) -> jlong;
     env fn close_regional(manager: jlong) -> [JString];
     env fn tell_regional(manager: jlong, message: [jbyte]) -> [JString];

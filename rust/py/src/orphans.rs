@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use holdfast_core::reclaim::{self, reclaim_orphans};
 use holdfast_core::storage::LocalStorage;
-use holdfast_core::{Error, Term};
+use holdfast_core::{Error, FileId, Term};
 use pyo3::prelude::*;
 
 use crate::checkpoint::CheckpointMetadata;
@@ -49,8 +49,9 @@ impl OrphanReclaimer {
     ///
     /// Returns
     /// -------
-    /// str
-    ///     A summary for the log; empty if there was nothing to do.
+    /// (str, list of str)
+    ///     A summary for the log, empty if there was nothing to do. Files that waste too much: their
+    ///     owners should write what is needed there once more.
     ///
     /// Raises
     /// ------
@@ -70,7 +71,7 @@ impl OrphanReclaimer {
         retained: Vec<Py<CheckpointMetadata>>,
         live_terms: BTreeSet<u64>,
         newest_term: u64,
-    ) -> PyResult<String> {
+    ) -> PyResult<(String, Vec<String>)> {
         py.detach(|| {
             let report = reclaim_orphans(
                 &self.storage,
@@ -83,7 +84,8 @@ impl OrphanReclaimer {
                 &|term| live_terms.contains(&term.0),
                 self.found.max(Term(newest_term)),
             )?;
-            Ok::<_, Error>(report.summary())
+            let wasteful = report.space.wasteful.iter().map(FileId::file_name);
+            Ok::<_, Error>((report.summary(), wasteful.collect()))
         })
         .map_err(to_py)
     }

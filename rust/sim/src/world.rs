@@ -290,6 +290,7 @@ fn open(faulty: &Arc<FaultyStorage>, params: &Params) -> Result<SnapshotManager,
         // Reads return the bytes that storage has.
         recent_bytes: 0,
         tables: Arc::default(),
+        earlier: None,
     };
     // Listing may fail now and then: a scripted failure is gone once it happened.
     let mut opened = SnapshotManager::open_next_term(faulty.clone(), options(), 1);

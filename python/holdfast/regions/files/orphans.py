@@ -12,7 +12,7 @@ from holdfast.regions.files.reached import HadoopPath, call_jvm
 
 def orphan_reclaimer(
     folders: CheckpointFolders, pipeline: str, bridge: Any
-) -> tuple[Callable[..., str], Callable[[], None]]:
+) -> tuple[Callable[..., tuple[str, list[str]]], Callable[[], None]]:
     """Return the clean-up of a pipeline's segments, and the release of its resources.
 
     The first has the signature of `holdfast._core.OrphanReclaimer.reclaim`. `bridge` is py4j's view
@@ -26,11 +26,12 @@ def orphan_reclaimer(
 
     def reclaim(
         retained: Sequence[CheckpointMetadata], *, live_terms: set[int], newest_term: int
-    ) -> str:
+    ) -> tuple[str, list[str]]:
         needed = ([metadata.id for metadata in retained], sorted(live_terms), newest_term)
         done = call_jvm(
             "reclaiming files in", segments, lambda _: bridge.reclaimOrphans(handle, *needed)
         )
-        return str(done)
+        summary, *wasteful = map(str, done)
+        return summary, wasteful
 
     return reclaim, lambda: bridge.closeOrphans(handle)

@@ -13,6 +13,7 @@ mod tables;
 mod upkeep;
 
 pub use crate::liveness::{Fallbacks, RestoredCheckpoint, Retained};
+pub use registry::EarlierManagers;
 pub use snapshot_manager::{ManagerOptions, SnapshotManager};
 pub use status::{FileStatus, ManagerStats, SegmentStatus};
 pub use tables::{TableAnswer, TableCall, TableCommit};

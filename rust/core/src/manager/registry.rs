@@ -1,17 +1,32 @@
 //! The memory of a manager. Pure bookkeeping: `liveness` decides, `snapshot_manager` and `upkeep`
 //! use the storage.
 
+use std::collections::BTreeSet;
+
 use parking_lot::{Condvar, Mutex};
 
 use super::queue::Queue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{IndexEntry, SegmentKind};
-use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
+use crate::ids::{CheckpointId, FileId, Owner, SegmentRef, Term};
 use crate::liveness::{FileFacts, Ledger, Occasion, SegmentFacts};
 use crate::segment::{FileChange, Observer};
 
+/// Managers that wrote to the folder before this one, as the driver knows them. The driver deletes
+/// the files of ended managers between attempts, by what checkpoints name. So an attempt may refer to
+/// a segment there if the checkpoint that it begins with names it.
+#[derive(Clone, Debug, Default)]
+pub struct EarlierManagers {
+    /// Older terms whose managers may still be at work, and may delete their files.
+    pub live: BTreeSet<Term>,
+    /// Files of the others that waste too much: what is needed there is written again.
+    pub wasteful: BTreeSet<FileId>,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Registry {
+    /// The term of this manager, and those before it. Without them `restore` says what is needed.
+    pub earlier: Option<(Term, EarlierManagers)>,
     pub ledger: Ledger,
     /// Work on files that decisions left.
     pub queue: Queue,
@@ -43,8 +58,24 @@ impl Registry {
         segment.filter(|segment| *segment.owner == *owner)
     }
 
-    /// Takes a lease if the segment may be reused.
+    /// Returns whether the manager of the file has ended, and the driver decides about the file.
+    fn is_ended(&self, file: FileId) -> bool {
+        let earlier = self.earlier.as_ref();
+        earlier.is_some_and(|(own, others)| file.term < *own && !others.live.contains(&file.term))
+    }
+
+    /// Returns whether the segment is there for an attempt that wrote it or has a lease on it.
+    pub fn has(&self, reference: &SegmentRef, owner: &Owner) -> bool {
+        self.is_ended(reference.file) || self.find(reference, owner).is_some()
+    }
+
+    /// Takes a lease if the segment may be reused. Segments of ended managers are needed by the
+    /// checkpoint that the attempt begins with, which is retained until the attempt is decided.
     pub fn lease(&mut self, owner: &Owner, id: CheckpointId, reference: &SegmentRef) -> bool {
+        if self.is_ended(reference.file) {
+            let others = self.earlier.as_ref();
+            return others.is_none_or(|(_, others)| !others.wasteful.contains(&reference.file));
+        }
         let known = self.find(reference, owner).is_some();
         if !known || self.ledger.is_wasteful(reference.file) || self.is_lost(reference) {
             return false;
@@ -56,7 +87,7 @@ impl Registry {
     /// Takes a lease on a segment that the attempt wrote or leased before, even if its file is too wasteful
     /// by now. False for a segment that was lost.
     pub fn lease_again(&mut self, owner: &Owner, id: CheckpointId, reference: &SegmentRef) -> bool {
-        let is_there = self.find(reference, owner).is_some() && !self.is_lost(reference);
+        let is_there = self.has(reference, owner) && !self.is_lost(reference);
         if is_there {
             self.ledger.lease(reference, id);
         }
@@ -94,7 +125,8 @@ impl Registry {
     /// Returns whether the segment is known to survive a machine crash.
     pub fn is_durable(&self, reference: &SegmentRef) -> bool {
         let file = self.ledger.files().get(&reference.file);
-        file.is_some_and(|file| reference.end() <= file.durable_bytes)
+        self.is_ended(reference.file)
+            || file.is_some_and(|file| reference.end() <= file.durable_bytes)
     }
 
     /// Returns whether its file takes no more appends and will never become durable.

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::claim::Claim;
 use super::recent::RecentSegments;
-use super::registry::{ACROSS_CHECKPOINTS, Registry, SharedRegistry};
+use super::registry::{ACROSS_CHECKPOINTS, EarlierManagers, Registry, SharedRegistry};
 use super::status::{self, FileStatus, ManagerStats, SegmentStatus};
 use super::tables::Tables;
 use super::upkeep::Upkeep;
@@ -44,6 +44,9 @@ pub struct ManagerOptions {
     pub recent_bytes: u64,
     /// Memory of tables, which may share it with state stores.
     pub tables: Arc<MemoryBudget>,
+    /// Managers before this one, if a driver deletes the files of those that ended. `None` leaves it
+    /// to [`SnapshotManager::restore`] and [`SnapshotManager::sweep`].
+    pub earlier: Option<EarlierManagers>,
 }
 
 impl Default for ManagerOptions {
@@ -55,6 +58,7 @@ impl Default for ManagerOptions {
             background: true,
             recent_bytes: 0,
             tables: Arc::default(),
+            earlier: None,
         }
     }
 }
@@ -135,6 +139,7 @@ impl SnapshotManager {
             background,
             recent_bytes,
             tables,
+            earlier,
         } = options;
         if max_space_amplification.is_nan() {
             return Err(Error::invalid_input(
@@ -142,6 +147,7 @@ impl SnapshotManager {
             ));
         }
         let shared = Arc::<SharedRegistry>::default();
+        shared.registry.lock().earlier = earlier.map(|earlier| (term, earlier));
         let writer = SegmentWriter::observed(
             storage.clone(),
             term,
@@ -315,7 +321,7 @@ impl SnapshotManager {
         let done = self.upkeep.writer.sync_files(&waiting);
         let registry = self.shared.registry.lock();
         for reference in refs {
-            if registry.find(reference, owner).is_none() {
+            if !registry.has(reference, owner) {
                 return Err(Error::new(
                     ErrorKind::NotFound,
                     format!("segment {reference} of {owner} is not live any more: write it again"),

@@ -100,6 +100,8 @@ class SparkRunner:
         for variable, value in KEEP_FREED_MEMORY.items():
             self._context.environment.setdefault(variable, value)
         self._plan_value = self._context.broadcast(plan)
+        # Files of executors that are gone whose content is to be written again.
+        self._wasteful: list[str] = []
         self._reclaim_orphans, self._close_reclaimer = orphan_reclaimer(
             folders, plan.pipeline, self._bridge
         )
@@ -241,7 +243,10 @@ class SparkRunner:
             # In this order: a term given in between is newer, and its files stop the pass.
             newest = self._bridge.newestTerm(self._folder)
             live = set(self._bridge.liveTerms(self._folder))
-            done = self._reclaim_orphans(retained, live_terms=live, newest_term=newest)
+            done, wasteful = self._reclaim_orphans(retained, live_terms=live, newest_term=newest)
+            if wasteful != self._wasteful:
+                self._bridge.nameWasteful(self._plan.pipeline, "\n".join(wasteful))
+                self._wasteful = wasteful
         except OSError as error:
             if isinstance(error, fatal):
                 raise

@@ -350,9 +350,20 @@ public final class Native {
   /** Closes the socket and all connections. */
   public static native void stopListening(long listener);
 
-  /** Opens the executor's manager of a regional pipeline; see {@link #openFolder}. */
+  /**
+   * Opens the executor's manager of a regional pipeline; see {@link #openFolder}.
+   *
+   * @param liveTerms older terms whose managers may still be at work
+   * @param wasteful names of files of ended managers, a line each, whose segments are written again
+   */
   public static native long openRegional(
-      String dir, HadoopFolder files, long term, long maxFileBytes, int compression);
+      String dir,
+      HadoopFolder files,
+      long term,
+      long[] liveTerms,
+      String wasteful,
+      long maxFileBytes,
+      int compression);
 
   /** Seals the files of a regional manager and closes it; returns warnings for the log. */
   public static native String[] closeRegional(long manager);
@@ -431,8 +442,11 @@ public final class Native {
       HadoopFolder metadataFiles,
       String pipeline);
 
-  /** Deletes files of managers that are gone; returns the work done, empty if there was none. */
-  static native String reclaimOrphans(
+  /**
+   * Deletes files of managers that are gone; returns the work done, empty if there was none, and the
+   * names of files that waste too much.
+   */
+  static native String[] reclaimOrphans(
       long orphans, long[] retained, long[] liveTerms, long newestTerm);
 
   static native void closeOrphans(long orphans);

@@ -101,11 +101,7 @@ public final class RegionalBridge {
 
   /** Returns the terms of managers of this folder whose executors are not known to be gone. */
   public static long[] liveTerms(String folder) {
-    String dir = pipelines().folder(folder).name;
-    return HoldfastPlugin.driver().terms().writers(dir).keySet().stream()
-        .mapToLong(Long::longValue)
-        .sorted()
-        .toArray();
+    return HoldfastPlugin.driver().terms().live(pipelines().folder(folder).name);
   }
 
   /**
@@ -137,7 +133,8 @@ public final class RegionalBridge {
    * @param retainedIds all retained checkpoints; reads the metadata of each once
    * @param liveTerms see {@link #liveTerms}: their files are left alone
    * @param newestTerm see {@link #newestTerm}; asked for before {@code liveTerms}
-   * @return the work done, for the log; empty if there was none
+   * @return the work done, for the log, empty if there was none; then the names of files that waste
+   *     too much, see {@link #nameWasteful}
    * @throws FencedException if a file has a newer term, because another application writes to the
    *     folder. This exception and the next two come before any file is deleted.
    * @throws MissingStateException if segments or metadata that are needed are missing
@@ -145,12 +142,22 @@ public final class RegionalBridge {
    *     than itself
    * @throws HoldfastException if the folder cannot be listed
    */
-  public static String reclaimOrphans(
+  public static String[] reclaimOrphans(
       long orphans,
       List<? extends Number> retainedIds,
       List<? extends Number> liveTerms,
       long newestTerm) {
     return Native.reclaimOrphans(orphans, longs(retainedIds), longs(liveTerms), newestTerm);
+  }
+
+  /**
+   * Names files of ended managers. Managers that begin from now on have segments in them written
+   * again.
+   *
+   * @param files a line for each
+   */
+  public static void nameWasteful(String pipeline, String files) {
+    pipelines().nameWasteful(pipeline, files);
   }
 
   /** Ends a clean-up. A second call does nothing. */

@@ -18,7 +18,9 @@ public final class SegmentImage implements AutoCloseable {
     // Terms of managers are times, so a later pipeline in this folder gets a newer term.
     long term = System.currentTimeMillis();
     int compression = Compression.LZ4.code;
-    manager = Native.openRegional(folder.name, folder.files(), term, maxFileBytes, compression);
+    manager =
+        Native.openRegional(
+            folder.name, folder.files(), term, new long[0], "", maxFileBytes, compression);
   }
 
   /**

@@ -124,7 +124,7 @@ public final class HoldfastDriver implements DriverPlugin {
   private DriverReply reply(DriverRequest request) {
     if (request instanceof DriverRequest.StoreTerm wanted) {
       Terms.Writer writer = new Terms.Writer(wanted.executorId(), wanted.executor());
-      return new DriverReply.Term(terms.forRun(wanted.folder(), wanted.held(), writer), null);
+      return new DriverReply.Term(terms.forRun(wanted.folder(), wanted.held(), writer));
     }
     if (request instanceof DriverRequest.LostFiles lost) {
       durability.lost(lost);

@@ -39,6 +39,9 @@ public final class RegionalPipelines {
     private boolean closed;
     private boolean woken;
 
+    /** Names of files of ended managers whose segments are written again, a line each. */
+    private volatile String wasteful = "";
+
     Pipeline(DriverRequest.Run run, SegmentFolder folder) {
       this.run = run;
       this.folder = folder;
@@ -195,6 +198,11 @@ public final class RegionalPipelines {
     return "pipeline-" + run.number();
   }
 
+  /** Names the files of ended managers whose segments managers write again. */
+  public void nameWasteful(String name, String files) {
+    named(name).wasteful = files;
+  }
+
   /** Messages of workers; null if none came in time, or after a call of {@link #wake}. */
   public byte[] poll(String name, long timeoutMs) {
     return named(name).poll(timeoutMs);
@@ -246,8 +254,11 @@ public final class RegionalPipelines {
       terms.forget(folder.name, term);
       return refused(wanted.run().pipeline());
     }
+    // Behind the term: older ones that are not among these have ended.
+    long[] live = terms.live(folder.name);
     // Output may be on another file system than the segments.
-    return new DriverReply.Term(term, new SerializableConfiguration(folder.conf));
+    return new DriverReply.PipelineTerm(
+        term, new SerializableConfiguration(folder.conf), live, pipeline.wasteful);
   }
 
   /** The pipeline of this run; null if it was closed, or begun again. */

@@ -112,6 +112,11 @@ public final class Terms {
     return Map.copyOf(live.getOrDefault(dir, Map.of()));
   }
 
+  /** Terms of the writers of a folder, in order. */
+  public synchronized long[] live(String dir) {
+    return writers(dir).keySet().stream().mapToLong(Long::longValue).sorted().toArray();
+  }
+
   /** The writer of a term; null if it is gone. */
   synchronized Writer writerOf(String dir, long term) {
     return live.getOrDefault(dir, Map.of()).get(term);

@@ -172,12 +172,20 @@ final class RegionalManagers implements WorkerHost {
 
   private Manager open(String dir, DriverRequest.Run run, long maxFileBytes, int compression) {
     DriverRequest wanted = new DriverRequest.PipelineTerm(run, driver.executorId(), link);
-    DriverReply.Term given = (DriverReply.Term) driver.ask(wanted, "gave no term for " + dir);
+    DriverReply.PipelineTerm given =
+        (DriverReply.PipelineTerm) driver.ask(wanted, "gave no term for " + dir);
     Configuration conf = given.conf().value();
     SegmentFolder folder = SegmentFolder.named(dir, conf);
     stores.limitMemoryOfTables(SparkEnv.get().conf());
     long handle =
-        Native.openRegional(dir, folder.files(), given.term(), maxFileBytes, compression);
+        Native.openRegional(
+            dir,
+            folder.files(),
+            given.term(),
+            given.liveTerms(),
+            given.wasteful(),
+            maxFileBytes,
+            compression);
     return new Manager(dir, given.term(), handle, run, new StagedOutput(conf));
   }
 

@@ -21,10 +21,16 @@ public sealed interface DriverReply extends Serializable {
    */
   record Welcome(String dir, long run) implements DriverReply {}
 
+  record Term(long term) implements DriverReply {}
+
   /**
-   * @param conf Hadoop's settings for a pipeline's folder and output; null for state stores
+   * @param conf Hadoop's settings for the pipeline's folder and output
+   * @param liveTerms older terms whose managers may still be at work
+   * @param wasteful names of files of ended managers, a line each, to be written again
    */
-  record Term(long term, SerializableConfiguration conf) implements DriverReply {}
+  record PipelineTerm(
+      long term, SerializableConfiguration conf, long[] liveTerms, String wasteful)
+      implements DriverReply {}
 
   /**
    * @param parks whether the task parks its partition
