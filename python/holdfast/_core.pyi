@@ -1,5 +1,5 @@
 import builtins
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -32,9 +32,11 @@ __all__ = [
     "TableSession",
     "__version__",
     "chunk_digests",
+    "decode_rows",
     "inspect_segment",
     "manager_message",
     "read_segment",
+    "read_table",
     "set_local_umask",
 ]
 
@@ -47,6 +49,10 @@ _Retained: TypeAlias = Mapping[int, _Fallbacks]
 def chunk_digests(data: Buffer, chunk_bytes: int) -> bytes: ...
 def set_local_umask(umask: int | None) -> None: ...
 def read_segment(folder: str | PathLike[str], ref: SegmentRef, owner: Owner) -> bytes: ...
+def read_table(folder: str | PathLike[str], owner: Owner, id: str) -> bytes: ...
+def decode_rows(
+    data: bytes, *, keys: Sequence[str], values: Sequence[str]
+) -> tuple[int, list[_Built]]: ...
 def inspect_segment(folder: str | PathLike[str], ref: SegmentRef) -> SegmentReport: ...
 
 class CorruptSegmentError(OSError): ...
@@ -207,6 +213,16 @@ class SnapshotManager(SegmentStore):
     def persist(self, checkpoint: int) -> None: ...
     def copy_table(
         self, folder: str | PathLike[str], before: Owner, id: str, after: Owner, checkpoint: int
+    ) -> tuple[str, tuple[SegmentRef, ...], int]: ...
+    def divide_tables(
+        self,
+        folder: str | PathLike[str],
+        before: Sequence[tuple[Owner, str]],
+        after: Owner,
+        checkpoint: int,
+        *,
+        keys: Sequence[str],
+        choose: Callable[[int, int, list[_Built]], bytes],
     ) -> tuple[str, tuple[SegmentRef, ...], int]: ...
     def started(self, checkpoint: int) -> None: ...
     def completed(

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use holdfast_core::checkpoint;
 use holdfast_core::format::{NewSegment, OpenedFiles, SegmentKind};
 use holdfast_core::liveness::RestoredCheckpoint;
+use holdfast_core::manager;
 use holdfast_core::reclaim::{self, newest_term};
-use holdfast_core::state;
+use holdfast_core::state::{self, CommitId, VersionId};
 use holdfast_core::storage::{NearbyStorage, Storage};
 use holdfast_core::{CheckpointId, Error, FileId, Owner, SegmentRef, Term};
 use jni::Env;
@@ -56,6 +57,14 @@ natives! {
     env fn append_segment(
         manager: jlong, pipeline: JString, operator: JString, region: JString, store: JString,
         created: jlong, kind: jint, entries: jlong, payload: [jbyte]
+    ) -> [jbyte];
+    env fn copy_table(
+        manager: jlong, stored: jlong, id: JString, from_pipeline: JString, pipeline: JString,
+        operator: JString, region: JString, store: JString, created: jlong
+    ) -> [JString];
+    env fn read_table(
+        stored: jlong, id: JString, pipeline: JString, operator: JString, region: JString,
+        store: JString
     ) -> [jbyte];
     raw fn persist_segments(manager: jlong, checkpoint: jlong);
     env fn open_orphans(
@@ -149,6 +158,63 @@ fn copy_segment<'local>(
     let payload = payload(env, stored, reference, &before)?;
     let reference = manager.append(&new, &payload)?;
     Ok(env.byte_array_from_slice(&reference.to_bytes())?)
+}
+
+fn copy_table<'local>(
+    env: &mut Env<'local>,
+    manager: jlong,
+    stored: jlong,
+    id: JString<'_>,
+    from_pipeline: JString<'_>,
+    pipeline: JString<'_>,
+    operator: JString<'_>,
+    region: JString<'_>,
+    store: JString<'_>,
+    created: jlong,
+) -> Result<JStrings<'local>> {
+    let before = owner(env, [&from_pipeline, &operator, &region, &store])?;
+    let owner = owner(env, [&pipeline, &operator, &region, &store])?;
+    let id = commit_id(env, &id)?;
+    let checkpoint = CheckpointId(unsigned("checkpoint", created)?);
+    let stored = STORED.get(stored)?;
+    let from = (&before, &id);
+    let copy =
+        REGIONAL
+            .get(manager)?
+            .copy_table(stored.storage.as_ref(), from, &owner, checkpoint)?;
+    let refs = copy
+        .segments
+        .iter()
+        .map(|reference| hex(&reference.to_bytes()));
+    let said: Vec<String> = [copy.id.to_string(), copy.keys.to_string()]
+        .into_iter()
+        .chain(refs)
+        .collect();
+    java_strings(env, &said)
+}
+
+fn read_table<'local>(
+    env: &mut Env<'local>,
+    stored: jlong,
+    id: JString<'_>,
+    pipeline: JString<'_>,
+    operator: JString<'_>,
+    region: JString<'_>,
+    store: JString<'_>,
+) -> Result<JByteArray<'local>> {
+    let owner = owner(env, [&pipeline, &operator, &region, &store])?;
+    let id = commit_id(env, &id)?;
+    let stored = STORED.get(stored)?;
+    let entries = manager::read_table(stored.storage.as_ref(), &owner, &id)?;
+    Ok(env.byte_array_from_slice(&entries)?)
+}
+
+fn commit_id(env: &Env<'_>, id: &JString<'_>) -> Result<CommitId> {
+    Ok(id.try_to_string(env)?.parse::<VersionId>()?.state)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A segment to be written.

@@ -62,7 +62,7 @@ mod _core {
     #[pymodule_export]
     use crate::status::{FileStatus, Stats};
     #[pymodule_export]
-    use crate::table::TableSession;
+    use crate::table::{TableSession, decode_rows, read_table};
     #[pymodule_export]
     use crate::values::{Owner, SegmentRef};
 

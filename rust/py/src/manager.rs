@@ -11,13 +11,14 @@ use holdfast_core::state::VersionId;
 use holdfast_core::storage::LocalStorage;
 use holdfast_core::{CheckpointId, Error};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 
 use crate::arguments::{self, DEFAULT_MAX_FILE_BYTES, FallbacksArgument, RetainedArgument};
 use crate::errors::to_py;
 use crate::segment_store::{Place, SegmentStore};
 use crate::shared::Shared;
 use crate::status::{FileStatus, Stats};
-use crate::table::{CommitParts, commit_parts};
+use crate::table::{CommitParts, commit_parts, key_columns, parse};
 use crate::values::{Owner, SegmentRef};
 
 /// Packs the state of many owners into a few files, and deletes each file as soon as no retained
@@ -347,6 +348,74 @@ impl SnapshotManager {
             core.copy_table(&source, (&before.0, &id), &after.0, to)
         })?;
         commit_parts(py, commit)
+    }
+
+    /// Write chosen rows of tables that lie in another folder as one table.
+    ///
+    /// Parameters
+    /// ----------
+    /// folder : path-like
+    ///     The folder of their segments, which nobody changes meanwhile.
+    /// before : sequence of (Owner, str)
+    ///     Owners and commits there.
+    /// after : Owner
+    ///     Owner of the new table.
+    /// checkpoint : int
+    ///     The checkpoint that has the new table.
+    /// keys : sequence of str
+    ///     Layouts of the columns of the key.
+    /// choose : callable
+    ///     Gets the place of a table in `before`, a number of rows, and the columns of their keys.
+    ///     Returns a byte for each row: 0 leaves it out. No key is chosen in two tables.
+    ///
+    /// Returns
+    /// -------
+    /// (str, tuple of SegmentRef, int)
+    ///     Id of the commit, its segments, number of keys.
+    ///
+    /// Raises
+    /// ------
+    /// FileNotFoundError, CorruptSegmentError, OSError
+    ///     If a table cannot be read, or storage failed. Errors of `choose` come as they are.
+    #[pyo3(signature = (folder, before, after, checkpoint, *, keys, choose))]
+    #[expect(clippy::too_many_arguments)]
+    fn divide_tables<'py>(
+        &self,
+        py: Python<'py>,
+        folder: PathBuf,
+        before: Vec<(Owner, String)>,
+        after: Owner,
+        checkpoint: u64,
+        keys: Vec<String>,
+        choose: Py<PyAny>,
+    ) -> PyResult<CommitParts<'py>> {
+        let before = before.into_iter().map(|(owner, id)| {
+            let id = id.parse::<VersionId>().map_err(to_py)?;
+            Ok((owner.0, id.state))
+        });
+        let before = before.collect::<PyResult<Vec<_>>>()?;
+        let keys = parse(keys)?;
+        let source = LocalStorage::new(folder);
+        let to = CheckpointId(checkpoint);
+        let mut raised = None;
+        let mut asked = |table: usize, rows: u64, entries: &[u8]| {
+            Python::attach(|py| {
+                let columns = key_columns(py, &keys, rows, entries)?;
+                let chosen = choose.call1(py, (table, rows, columns))?;
+                Ok(chosen.extract::<PyBackedBytes>(py)?.to_vec())
+            })
+            .map_err(|error: PyErr| {
+                raised = Some(error);
+                Error::invalid_input("rows were not chosen")
+            })
+        };
+        let divided = self.detached(py, |core| {
+            core.divide_tables(&source, &before, &after.0, to, &mut asked)
+        });
+        if let Some(error) = raised {
+            return Err(error);
+        }
+        commit_parts(py, divided?)
     }
 
     /// Make the segments of retained checkpoints known, after a restart.

@@ -1,14 +1,18 @@
 //! Tables of regions: columns of Arrow arrays in and out.
 
-use holdfast_core::manager::{SnapshotManager, TableAnswer, TableCall, TableCommit};
+use std::path::PathBuf;
+
+use holdfast_core::manager::{self, SnapshotManager, TableAnswer, TableCall, TableCommit};
 use holdfast_core::rows::{
-    BuiltColumn, Column, ColumnType, decode_entries, decode_found, encode_entries, encode_keys,
-    encode_prefix,
+    BuiltColumn, Column, ColumnType, count_entries, decode_entries, decode_entry_keys,
+    decode_found, encode_entries, encode_keys, encode_prefix,
 };
 use holdfast_core::state::{KeyRange, VersionId};
+use holdfast_core::storage::LocalStorage;
 use holdfast_core::{CheckpointId, Error};
 use holdfast_wire::Client;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::buffer::Payload;
@@ -76,7 +80,7 @@ fn views<'a>(py: Python<'_>, columns: &'a Columns) -> PyResult<Vec<Column<'a>>> 
 }
 
 /// Number of nulls, and the buffers for validity, offsets and values.
-type BuiltParts<'py> = (
+pub(crate) type BuiltParts<'py> = (
     usize,
     Option<Bound<'py, PyBytes>>,
     Option<Bound<'py, PyBytes>>,
@@ -93,6 +97,18 @@ fn built(py: Python<'_>, column: BuiltColumn) -> BuiltParts<'_> {
         offsets,
         PyBytes::new(py, &column.values),
     )
+}
+
+/// The columns of the keys of packed entries.
+pub(crate) fn key_columns<'py>(
+    py: Python<'py>,
+    keys: &[ColumnType],
+    rows: u64,
+    entries: &[u8],
+) -> PyResult<Vec<BuiltParts<'py>>> {
+    let rows = usize::try_from(rows).unwrap_or(usize::MAX);
+    let columns = decode_entry_keys(keys, rows, entries).map_err(to_py)?;
+    Ok(columns.into_iter().map(|one| built(py, one)).collect())
 }
 
 /// Id, segments, and number of keys.
@@ -148,10 +164,6 @@ impl TableSession {
         [keys, values]: [Vec<String>; 2],
         id: Option<&str>,
     ) -> PyResult<Self> {
-        let parse = |codes: Vec<String>| {
-            let types = codes.iter().map(|code| ColumnType::parse(code));
-            types.collect::<Result<Vec<_>, _>>().map_err(to_py)
-        };
         let (keys, values) = (parse(keys)?, parse(values)?);
         let id = id.map(str::parse::<VersionId>).transpose().map_err(to_py)?;
         let id = id.as_ref().map(|id| &id.state);
@@ -325,4 +337,70 @@ impl TableSession {
         let answer = py.detach(|| self.call(&TableCall::Len)).map_err(to_py)?;
         Ok(usize::try_from(answer.rows).unwrap_or(usize::MAX))
     }
+}
+
+/// Return all rows of a table in a folder that nobody changes meanwhile, for `decode_rows`.
+///
+/// Parameters
+/// ----------
+/// folder : path-like
+///     The folder of its segments.
+/// owner : Owner
+///     Owner of the table.
+/// id : str
+///     Id of its commit.
+///
+/// Raises
+/// ------
+/// FileNotFoundError, CorruptSegmentError, NewerFormatError, OSError
+///     In the same cases as `read_segment`.
+#[pyfunction]
+#[pyo3(signature = (folder, owner, id))]
+pub(crate) fn read_table<'py>(
+    py: Python<'py>,
+    folder: PathBuf,
+    owner: Owner,
+    id: &str,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let id = id.parse::<VersionId>().map_err(to_py)?.state;
+    let storage = LocalStorage::new(folder);
+    let entries = py.detach(|| manager::read_table(&storage, &owner.0, &id));
+    Ok(PyBytes::new(py, &entries.map_err(to_py)?))
+}
+
+/// Return the columns of rows that `read_table` read.
+///
+/// Parameters
+/// ----------
+/// data : bytes
+///     The rows.
+/// keys, values : sequence of str
+///     Layouts of the columns, as for `TableSession`.
+///
+/// Returns
+/// -------
+/// (int, list)
+///     Number of rows, and their columns.
+#[pyfunction]
+#[pyo3(signature = (data, *, keys, values))]
+pub(crate) fn decode_rows<'py>(
+    py: Python<'py>,
+    data: PyBackedBytes,
+    keys: Vec<String>,
+    values: Vec<String>,
+) -> PyResult<(usize, Vec<BuiltParts<'py>>)> {
+    let (keys, values) = (parse(keys)?, parse(values)?);
+    let found = py.detach(|| {
+        let rows = count_entries(&data)?;
+        Ok((rows, decode_entries(&keys, &values, rows, &data)?))
+    });
+    let (rows, (keys, values)) = found.map_err(to_py)?;
+    let columns = keys.into_iter().chain(values);
+    Ok((rows, columns.map(|column| built(py, column)).collect()))
+}
+
+/// Layouts of columns.
+pub(crate) fn parse(codes: Vec<String>) -> PyResult<Vec<ColumnType>> {
+    let types = codes.iter().map(|code| ColumnType::parse(code));
+    types.collect::<Result<Vec<_>, _>>().map_err(to_py)
 }

@@ -28,7 +28,10 @@ class World:
         self.attempt = 0
         self.saved: Sequence[SavedState] = ()
 
-    def begin(self, times: AttemptTimes = BEGINNING) -> StateRegistry:
+    def begin(
+        self, times: AttemptTimes = BEGINNING, *, kept: StateRegistry | None = None
+    ) -> StateRegistry:
+        """Begin an attempt with the states of the checkpoint, or those that were kept."""
         self.attempt += 1
         attempt = self.attempt
 
@@ -36,6 +39,9 @@ class World:
             owner = OWNERS.state("count", name)
             return self.manager.open_table(owner, attempt, keys=keys, values=values, id=commit)
 
+        if kept is not None:
+            kept.begin(opened, times)
+            return kept
         return StateRegistry(
             np, self.saved, owner="operator 'count'", open_table=opened, times=times
         )

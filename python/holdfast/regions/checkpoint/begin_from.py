@@ -81,9 +81,9 @@ def restore(
 
     The pipeline may have another name. Its operators are found by their names. Their parallelism
     and `route_by` may differ if they have no array and value state: lists are divided, the
-    entries of maps follow the rows of their keys, union and broadcast state goes to all instances,
-    and rows that wait between operators go to the instances of the new routes. Operators may
-    be added, but not where rows wait.
+    entries of maps and tables follow the rows of their keys, union and broadcast state goes to all
+    instances, and rows that wait between operators go to the instances of the new routes. Operators
+    may be added, but not where rows wait.
 
     The new pipeline may go on writing to the output folder of the old one. The folder is its own
     from then on, and the old pipeline is refused there.

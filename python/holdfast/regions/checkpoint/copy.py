@@ -12,7 +12,7 @@ import errno
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Literal
+from typing import Any, Literal
 
 from holdfast._core import (
     CheckpointMetadata,
@@ -34,6 +34,7 @@ from holdfast.regions.files.segments import (
     StoredSegments,
     copy_segment,
     copy_table,
+    divide_tables,
     new_image,
     stored_segments,
 )
@@ -106,7 +107,7 @@ class SegmentCopies:
         region: str,
         origin: int,
         name: str,
-        states: Sequence[SavedState],
+        states: Sequence[SavedState | FrozenTable],
         *,
         finished: bool,
     ) -> OperatorEntry:
@@ -114,6 +115,41 @@ class SegmentCopies:
         self._created.add(origin)
         owners = self._owners(region)
         return write_operator(self._store, owners, origin, name, states, finished=finished)
+
+    def divided_table(
+        self,
+        region: str,
+        origin: int,
+        held: Mapping[str, SavedState],
+        operator: str,
+        name: str,
+        *,
+        keys: Sequence[str],
+        choose: Callable[[int, int, Any], bytes],
+    ) -> FrozenTable:
+        """Write the table `name` of an operator (instance) with rows of those of others.
+
+        Parameters
+        ----------
+        held : mapping of str to SavedState
+            Tables of the original, by name of their operator (instance).
+        keys : sequence of str
+            Layouts of the columns of the key.
+        choose : callable
+            See `holdfast.SnapshotManager.divide_tables`.
+        """
+        self._created.add(origin)
+        of_region = RegionOwners(self._from, region)
+        before = [
+            (of_region.state(instance, name), saved_commit(state.data))
+            for instance, state in held.items()
+        ]
+        columns = saved_columns(next(iter(held.values())).data)
+        owner = self._owners(region).state(operator, name)
+        divided = divide_tables(
+            self._source, self._store, before, owner, origin, keys=keys, choose=choose
+        )
+        return FrozenTable(name, columns, *divided)
 
     def persist(self) -> None:
         """Make all new segments durable."""

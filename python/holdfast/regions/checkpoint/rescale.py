@@ -1,7 +1,7 @@
 """A region's state and its in-flight data for another number of instances (R57, R73).
 
 Regions come from the data, so a checkpoint fits any number of them. The layout inside a region may
-change: list state is split evenly over the new instances, the entries of a map go where
+change: list state is split evenly over the new instances, the entries of maps and tables go where
 the rows of their keys go, union state goes to all, broadcast state is copied. Arrays and values
 belong to the rows that were routed to an instance, and cannot be divided without knowing how. Rows
 that wait between operators go where the new routes say. If the instances of an operator change, all
@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from holdfast._core import CheckpointMetadata, InFlight, OperatorEntry, RegionEntry
 from holdfast.regions.base.errors import LayoutChangedError
 from holdfast.regions.checkpoint.copy import SegmentCopies
+from holdfast.regions.checkpoint.divided_tables import divide_table
 from holdfast.regions.checkpoint.layout import Layout, StageLayout
 from holdfast.regions.checkpoint.rerouting import Rerouting
 from holdfast.regions.coordinator.event_record import SUFFIX
@@ -25,6 +26,7 @@ from holdfast.regions.protocol.orders import PipelinePlan
 from holdfast.regions.splits.assignment import SOURCE_OPERATOR
 from holdfast.regions.state.keyed_map import MAP, divide_map
 from holdfast.regions.state.saved import SavedState, StateError
+from holdfast.regions.state.stored_table import FrozenTable
 from holdfast.regions.task.shared_states import joined, list_state, shared_states
 
 
@@ -163,18 +165,21 @@ class Rescaling:
         now: StageLayout,
     ) -> list[OperatorEntry]:
         """Divide the states of an operator's instances over its new ones."""
-        by_name: dict[str, list[SavedState]] = {}
+        by_name: dict[str, dict[str, SavedState]] = {}
         for operator in found:
             for state in copies.states(entry.region, operator):
-                by_name.setdefault(state.name, []).append(state)
+                by_name.setdefault(state.name, {})[operator.name] = state
         shared = self._shared_states(copies, before)
         where = f"operator {now.name!r} in region {entry.region!r}"
-        divided = [
-            [shared[name]] * now.parallelism
-            if name in shared
-            else _divide(states, before, now, where=where)
-            for name, states in by_name.items()
-        ]
+        divided: list[Sequence[SavedState | FrozenTable]] = []
+        for name, states in by_name.items():
+            if name in shared:
+                divided.append([shared[name]] * now.parallelism)
+            elif any(state.kind == "table" for state in states.values()):
+                tables = (copies, entry.region, entry.origin, states)
+                divided.append(divide_table(*tables, before, now, where=where))
+            else:
+                divided.append(_divide(list(states.values()), before, now, where=where))
         return [
             copies.new_operator(
                 entry.region,
@@ -227,7 +232,7 @@ def _divide(
         raise LayoutChangedError(
             f"{where}: {first.kind} state {first.name!r} belongs to the rows that went to an "
             "instance, and with another parallelism or route_by others go there; keep both, or "
-            "keep such state by key in a map, whose entries follow their rows"
+            "keep such state by key in a map or a table, whose entries follow their rows"
         )
     items = [item for state in states for item in json.loads(bytes(state.data))]
     bounds = [len(items) * number // now.parallelism for number in range(now.parallelism + 1)]

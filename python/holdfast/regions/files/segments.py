@@ -182,12 +182,35 @@ def copy_table(
     NotImplementedError
         If one of the folders is not mounted.
     """
+    folder, manager = _mounted(source, image, after)
+    return manager.copy_table(folder, before, commit, after, checkpoint)
+
+
+def divide_tables(
+    source: StoredSegments,
+    image: Image,
+    before: Sequence[tuple[Owner, str]],
+    after: Owner,
+    checkpoint: int,
+    *,
+    keys: Sequence[str],
+    choose: Callable[[int, int, Any], bytes],
+) -> tuple[str, tuple[SegmentRef, ...], int]:
+    """Write rows of tables of another folder into an image, as one table.
+
+    See `copy_table`, and `holdfast.SnapshotManager.divide_tables` for the parameters.
+    """
+    folder, manager = _mounted(source, image, after)
+    return manager.divide_tables(folder, before, after, checkpoint, keys=keys, choose=choose)
+
+
+def _mounted(source: StoredSegments, image: Image, after: Owner) -> tuple[Path, SnapshotManager]:
     if isinstance(source, ReachedSegments) or isinstance(image, ReachedImage):
         raise NotImplementedError(
             f"the table {after} cannot be copied: savepoints and restores of pipelines with tables "
             "need mounted folders on both sides"
         )
-    return image.copy_table(source.folder, before, commit, after, checkpoint)
+    return source.folder, image
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -88,6 +89,12 @@ class Columns:
                     "times, timestamps, durations or decimal128"
                 )
         return cls(where, schema.remove_metadata(), single)
+
+    @classmethod
+    def saved(cls, described: Sequence[Sequence[str]], *, where: str) -> Columns:
+        """Return the columns that `described` describes."""
+        fields = [(name, _type_of(text)) for name, text in described]
+        return cls.of(pa.schema(fields), name="key", where=where)
 
     @property
     def layouts(self) -> list[str]:
@@ -202,6 +209,15 @@ def description(key: Columns, value: Columns, **more: str) -> str:
     """
     columns = {"key": key.described, "value": value.described, **more}
     return json.dumps(columns, separators=(",", ":"))
+
+
+def _type_of(text: str) -> pa.DataType:
+    """Return the type of this name."""
+    if found := re.fullmatch(r"timestamp\[(\w+), tz=(.+)\]", text):
+        return pa.timestamp(found[1], found[2])
+    if found := re.fullmatch(r"decimal128\((\d+), (-?\d+)\)", text):
+        return pa.decimal128(int(found[1]), int(found[2]))
+    return pa.type_for_alias(text)
 
 
 def _buffers(array: pa.Array) -> tuple[Any, Any, Any]:

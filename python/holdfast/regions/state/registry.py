@@ -7,13 +7,14 @@ pickled (R71).
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from holdfast._checks import require_int
 from holdfast.regions.base.problem import message_of
@@ -34,6 +35,7 @@ from holdfast.regions.state.expiring import (
 from holdfast.regions.state.form import ADVICE, StateForm, changed, undeclared
 from holdfast.regions.state.handles import ExpiringValue, ListState, ValueState
 from holdfast.regions.state.keyed_map import MAP, MapState, decode_map, encode_map
+from holdfast.regions.state.routing import instances_of
 from holdfast.regions.state.saved import (
     LeaseOf,
     SavedState,
@@ -80,6 +82,8 @@ class StateRegistry:
         How large arrays are cut.
     instance, parallelism : int
         Number of the instance in its region, and how many instances the operator has there.
+    route_by : sequence of str
+        Columns by which rows come to an instance.
     drop_undeclared : bool, default False
         Drop states of the checkpoint that are not declared, instead of refusing them.
     open_table : callable, optional
@@ -104,6 +108,7 @@ class StateRegistry:
         layout: Layout = Layout(),  # noqa: B008  # immutable
         instance: int = 0,
         parallelism: int = 1,
+        route_by: Sequence[str] = (),
         drop_undeclared: bool = False,
         open_table: OpenTable | None = None,
         times: AttemptTimes = AttemptTimes.at(0),  # noqa: B008  # immutable
@@ -119,6 +124,7 @@ class StateRegistry:
         self._owner = owner
         self._instance = instance
         self._parallelism = parallelism
+        self._route_by = route_by
         self._drop_undeclared = drop_undeclared
         self._saved = {state.name: state for state in saved}
         self._arrays: dict[str, ArrayState] = {}
@@ -507,10 +513,23 @@ class StateRegistry:
         saved = self._take(name, StateForm("table", table._description), None)
         if saved is not None:
             table._restore(saved.data)
+        keyed = set(self._route_by) <= set(table._key.schema.names)
+        if self._parallelism > 1 and self._route_by and keyed:
+            table._require_here = partial(self._require_here, name)
         if self._open_table is not None:
             table._begin(self._open_table)
         self._tables[name] = self._given[name] = table
         return table
+
+    def _require_here(self, name: str, rows: pa.RecordBatch) -> None:
+        (place,) = instances_of(rows, self._route_by, self._parallelism)
+        if place != self._instance:
+            raise StateError(
+                f"{self._at(name)}: rows with the key {rows.to_pylist()[0]} do not come to "
+                f"instance {self._instance} of {self._parallelism}: the key has the columns of "
+                "route_by, so that its rows can follow the rows of the stream; give these columns "
+                "the type that they have there, or another name"
+            )
 
     def _freeze_other(self, name: str, kind: StateKind, state: AnyHandle) -> SavedState:
         try:

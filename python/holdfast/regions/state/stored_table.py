@@ -88,6 +88,12 @@ def first_due(entry: RegionEntry) -> int | None:
     return min((due for text in texts if (due := saved_due(text)) is not None), default=None)
 
 
+def saved_key(data: memoryview) -> list[list[str]]:
+    """Return names and types of the columns of the key."""
+    key: list[list[str]] = _saved(data)["key"]
+    return key
+
+
 def _saved(data: memoryview) -> Any:
     saved = json.loads(bytes(data))
     if saved["version"] not in (FIRST_VERSION, VERSION):

@@ -34,6 +34,9 @@ class TableState:
         self._stored = value
         self._commit: str | None = None
         self._session: TableSession | None = None
+        # Checks that rows with a key come to this instance, if the key says where they come.
+        self._require_here: Callable[[pa.RecordBatch], None] | None = None
+        self._is_checked = False
 
     def get(self, keys: Rows) -> pa.RecordBatch:
         """Return the values of keys, a row for each key in the same order.
@@ -120,6 +123,7 @@ class TableState:
     def _begin(self, open_table: OpenTable) -> None:
         """Open the table for an attempt."""
         layouts = self._key.layouts, self._stored.layouts
+        self._is_checked = False
         self._session = open_table(self._name, *layouts, self._commit)
 
     def _freeze(self) -> FrozenTable:
@@ -155,6 +159,10 @@ class TableState:
         return _flags(self._open.contains(keys))
 
     def _upsert(self, keys: Sequence[ColumnBuffers], values: Sequence[ColumnBuffers]) -> None:
+        if self._require_here is not None and not self._is_checked and keys[0][2]:
+            # Keys of another type than the rows are, most of them, elsewhere: one tells.
+            self._require_here(self._key.batch(keys).slice(0, 1))
+            self._is_checked = True
         self._open.upsert(keys, values)
 
     def _delete(self, keys: Sequence[ColumnBuffers]) -> pa.BooleanArray:

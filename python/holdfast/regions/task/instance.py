@@ -105,6 +105,7 @@ class OperatorInstance(AtWork):
             owner=self.where,
             instance=index,
             parallelism=stage.parallelism,
+            route_by=stage.route_by,
             drop_undeclared=drop_undeclared,
             open_table=partial(tables, self.name),
             times=times,

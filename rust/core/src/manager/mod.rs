@@ -9,6 +9,7 @@ mod registry;
 mod restore;
 mod snapshot_manager;
 mod status;
+mod table_copies;
 mod tables;
 mod upkeep;
 
@@ -16,4 +17,5 @@ pub use crate::liveness::{Fallbacks, RestoredCheckpoint, Retained};
 pub use registry::EarlierManagers;
 pub use snapshot_manager::{ManagerOptions, SnapshotManager};
 pub use status::{FileStatus, ManagerStats, SegmentStatus};
+pub use table_copies::{ChooseRows, read_table};
 pub use tables::{TableAnswer, TableCall, TableCommit};

@@ -13,20 +13,18 @@ use parking_lot::Mutex;
 
 use super::snapshot_manager::SnapshotManager;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{NewSegment, SegmentKind};
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 use crate::liveness::{Ledger, Occasion};
 use crate::state::{
-    CommitId, DeltaRuns, FIRST_FAMILY, FamilyOptions, KeyLayout, KeyRange, MemoryBudget, ScanOf,
-    SharedStore, StateStore, StoreFolder,
+    CommitId, FIRST_FAMILY, FamilyOptions, KeyLayout, KeyRange, MemoryBudget, ScanOf, SharedStore,
+    StateStore, StoreFolder,
 };
-use crate::storage::Storage;
 
 /// Changelogs that are worth a merge. As many as Spark gathers before a snapshot.
 const MIN_CHANGELOGS: usize = 10;
 
 /// Keys of tables are in order, for scans.
-const LAYOUT: KeyLayout = KeyLayout::Plain(FamilyOptions {
+pub(super) const LAYOUT: KeyLayout = KeyLayout::Plain(FamilyOptions {
     ordered: true,
     several_values: false,
     internal: false,
@@ -308,47 +306,6 @@ impl SnapshotManager {
             state.abort();
         }
         self.tables.opened.lock().by_session.remove(&session);
-    }
-
-    /// Writes the table of `before`, which lies in `source`, as the table of `owner` for a checkpoint:
-    /// one base image, page by page.
-    ///
-    /// # Errors
-    /// Errors of [`StateStore::open`] and of storage.
-    pub fn copy_table(
-        &self,
-        source: &dyn Storage,
-        (before, id): (&Owner, &CommitId),
-        owner: &Owner,
-        checkpoint: CheckpointId,
-    ) -> Result<TableCommit> {
-        self.upkeep.check_ours()?;
-        // Keys that runs have stay there.
-        let budget = MemoryBudget::unlimited();
-        budget.set_target_bytes(Some(0));
-        budget.set_load_bytes(0);
-        let mut state = StateStore::within(before.clone(), LAYOUT, Arc::new(budget));
-        state.open(source, id.version, Some(id))?;
-        let keys = state.families().keys();
-        let mut commit = CommitId {
-            version: id.version,
-            floor: checkpoint,
-            deltas: DeltaRuns::NONE,
-            owner: Some(owner.tag()),
-            segment: None,
-            replaced: None,
-        };
-        if keys > 0 {
-            let new = NewSegment::of(owner, checkpoint, SegmentKind::Run);
-            let mut run = self.upkeep.writer.begin_run(&new)?;
-            state.families().snapshot(&mut run)?;
-            commit.segment = Some(run.finish_durable()?);
-        }
-        Ok(TableCommit {
-            id: commit,
-            segments: commit.segment.into_iter().collect(),
-            keys,
-        })
     }
 
     /// Leases segments to the attempt of a table; returns the files of those that it may not have.

@@ -17,7 +17,8 @@ mod values;
 
 pub use column::{BuiltColumn, Column, ColumnType};
 pub use packed::{
-    ABSENT, decode_entries, decode_found, encode_entries, encode_keys, encode_prefix,
+    ABSENT, count_entries, decode_entries, decode_entry_keys, decode_found, encode_entries,
+    encode_keys, encode_prefix,
 };
 pub(crate) use packed::{Packed, push_found};
 

@@ -74,6 +74,19 @@ pub fn encode_entries(keys: &[Column<'_>], values: &[Column<'_>]) -> Result<Vec<
     Ok(out)
 }
 
+/// The number of packed entries.
+///
+/// # Errors
+/// `InvalidInput` for a buffer that ends within a row.
+pub fn count_entries(entries: &[u8]) -> Result<usize> {
+    let mut packed = Packed::of(entries);
+    let mut rows = 0;
+    while packed.entry()?.is_some() {
+        rows += 1;
+    }
+    Ok(rows)
+}
+
 /// The columns of `rows` entries, keys and values.
 ///
 /// # Errors
@@ -93,6 +106,24 @@ pub fn decode_entries(
         pull_value(&mut of_values, values, value)?;
     }
     Ok((of_keys, of_values))
+}
+
+/// The columns of the keys of `rows` entries.
+///
+/// # Errors
+/// `Corrupt` for entries of other columns.
+pub fn decode_entry_keys(
+    keys: &[ColumnType],
+    rows: usize,
+    entries: &[u8],
+) -> Result<Vec<BuiltColumn>> {
+    let mut of_keys = build(keys, rows);
+    let mut cell = Vec::new();
+    let mut packed = Packed::of(entries);
+    while let Some((key, _)) = packed.entry()? {
+        pull_key(&mut of_keys, keys, key, &mut cell)?;
+    }
+    Ok(of_keys)
 }
 
 /// The columns of `rows` found values, all null where a key is not there.

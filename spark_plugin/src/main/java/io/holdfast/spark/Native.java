@@ -427,6 +427,27 @@ public final class Native {
       long entries,
       byte[] payload);
 
+  /**
+   * Copies a table of another folder as one segment.
+   *
+   * @param id of its commit
+   * @return id of the new commit, number of keys, references of its segments in hexadecimal
+   */
+  static native String[] copyTable(
+      long manager,
+      long stored,
+      String id,
+      String fromPipeline,
+      String pipeline,
+      String operator,
+      String region,
+      String store,
+      long created);
+
+  /** All rows of a table, for {@code holdfast._core.decode_rows}. */
+  static native byte[] readTable(
+      long stored, String id, String pipeline, String operator, String region, String store);
+
   /** Makes all writes of a regional manager for a checkpoint survive a machine crash. */
   static native void persistSegments(long manager, long checkpoint);
 

@@ -78,6 +78,27 @@ public final class SegmentImage implements AutoCloseable {
         entries);
   }
 
+  /**
+   * Copies a table of another folder as one segment, page by page.
+   *
+   * @param id of its commit
+   * @return id of the new commit, number of keys, references of its segments in hexadecimal
+   * @throws MissingStateException if a physical file of the original is missing
+   * @throws DamagedStateException if the original is damaged, or belongs to another owner
+   */
+  public String[] copyTable(
+      StoredSegments from,
+      String id,
+      String fromPipeline,
+      String pipeline,
+      String operator,
+      String region,
+      String store,
+      long created) {
+    return Native.copyTable(
+        manager, from.handle(), id, fromPipeline, pipeline, operator, region, store, created);
+  }
+
   private static int number(String kind) {
     Integer number = KINDS.get(kind);
     if (number == null) {

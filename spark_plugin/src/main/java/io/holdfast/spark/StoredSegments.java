@@ -44,6 +44,16 @@ public final class StoredSegments implements AutoCloseable {
     return Native.segmentBytes(stored, reference, pipeline, operator, region, store);
   }
 
+  /**
+   * Returns all rows of a table.
+   *
+   * @param id of its commit
+   */
+  public byte[] readTable(
+      String id, String pipeline, String operator, String region, String store) {
+    return Native.readTable(stored, id, pipeline, operator, region, store);
+  }
+
   /** Returns the content of a segment of a state store, verified. Python's extension decodes it. */
   public byte[] inspect(byte[] reference) {
     return Native.inspectSegment(stored, reference);
