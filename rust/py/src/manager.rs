@@ -378,7 +378,7 @@ impl SnapshotManager {
     /// FileNotFoundError, CorruptSegmentError, OSError
     ///     If a table cannot be read, or storage failed. Errors of `choose` come as they are.
     #[pyo3(signature = (folder, before, after, checkpoint, *, keys, choose))]
-    #[expect(clippy::too_many_arguments)]
+    #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn divide_tables<'py>(
         &self,
         py: Python<'py>,

@@ -245,7 +245,7 @@ def test_tables_of_older_checkpoints_are_as_they_were() -> None:
         fixture = f'{{"version":{version},"commit":"c","keys":3,{text[1:]}'.encode()
         assert FrozenTable("t", text, "c", (), 3).text == fixture
         assert saved_columns(memoryview(fixture)) == text
-    newer = json.dumps({"version": 3}).encode()
+    newer = json.dumps({"version": 4}).encode()
     with pytest.raises(StateError, match="written by a newer Holdfast"):
         saved_columns(memoryview(newer))
     saved = SavedState("t", "table", "", (len(fixture),), memoryview(fixture))

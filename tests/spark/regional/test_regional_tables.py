@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from pyspark.sql import SparkSession
 
 import holdfast
 from support.regional.pipelines import rows_of
+from support.spark.mini_hdfs import MiniHdfs
 from support.spark.regional_input import regional_source, write_rows
 
 # Python workers do not find this module: its classes travel as they are.
@@ -83,3 +85,66 @@ def test_a_restart_writes_what_changed(spark: SparkSession, tmp_path: Path, kind
     rows = pq.read_table(tmp_path / "out").to_pylist()
     assert max(row["sum"] for row in rows) > 40
     assert {row["keys"] for row in rows} == {KEYS if kind == "table" else 8 * KEYS}
+
+
+class Everything(holdfast.Operator):
+    """Counts rows by id in a table and a map, and keeps all ids in a list."""
+
+    region_safe = True
+
+    def open(self, ctx: holdfast.OperatorContext) -> None:
+        self.region = ctx.region
+        self.table = ctx.state.table("table", key={"id": pa.int64()}, value=pa.int64())
+        self.map = ctx.state.map("map")
+        self.list = ctx.state.list("list")
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
+        if not len(self.table):
+            ids = np.arange(20_000)
+            self.table.upsert(pa.table({"id": ids, "value": 0 * ids}))
+            self.map.update(dict.fromkeys(range(20_000), 0))
+        for number in batch.column("id").to_pylist():
+            self.table[number] = self.table[number] + 1
+            self.map[number] += 1
+            self.list.items.extend([number] * 1000)
+        sums = [sum(batch["value"].to_numpy().sum() for batch in self.table.scan())]
+        sums.append(sum(self.map.values()))
+        yield pa.table(
+            [[self.region], [len(self.list)], [int(sums[0] * 1000 + sums[1])]], schema=FOUND
+        )
+
+
+@pytest.mark.full
+def test_tables_and_large_states_go_on_and_are_copied_on_hdfs(
+    spark: SparkSession, hdfs: MiniHdfs, tmp_path: Path
+) -> None:
+    uri = f"{hdfs.uri}/{tmp_path.name}"
+
+    def start(folder: str, parallelism: int = 1, **options: Any) -> holdfast.RegionalQuery:
+        route = {"parallelism": parallelism, "route_by": "id"} if parallelism > 1 else {}
+        return (
+            holdfast.regional(regional_source(spark, tmp_path / "in"), region_by="region")
+            .apply(Everything(), schema=FOUND, name="everything", **route)
+            .write_parquet(tmp_path / "out")
+            .start(f"{uri}/{folder}", name="everything", **options)
+        )
+
+    places = [("first", {}), ("first", {}), ("second", {"restore": f"{uri}/saved"})]
+    for number, (folder, options) in enumerate(places):
+        write_rows(tmp_path / "in", number, rows_of(number, REGIONS, each=20))
+        origin = {name: holdfast.restore(path) for name, path in options.items()}
+        query = start(folder, **origin)
+        query.processAllAvailable()
+        if number == 1:
+            query.stop_with_savepoint(f"{uri}/saved")
+        else:
+            query.stop()
+        assert query.exception() is None
+        rows = pq.read_table(tmp_path / "out").to_pylist()
+        last = {row["region"]: row for row in sorted(rows, key=lambda row: row["keys"])}
+        count = 20 * (number + 1)
+        for region in REGIONS:
+            expected = {"region": region, "keys": 1000 * count, "sum": 1001 * count}
+            assert last[region] == expected
+    with pytest.raises(NotImplementedError, match="need mounted folders on both sides"):
+        start("third", 2, restore=holdfast.restore(f"{uri}/second"))

@@ -12,6 +12,7 @@ import errno
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Literal
 
 from holdfast._core import (
@@ -32,6 +33,7 @@ from holdfast.regions.files.paths import AnyPath
 from holdfast.regions.files.segments import (
     Image,
     StoredSegments,
+    copies_tables,
     copy_segment,
     copy_table,
     divide_tables,
@@ -39,6 +41,7 @@ from holdfast.regions.files.segments import (
     stored_segments,
 )
 from holdfast.regions.graph import ChannelData
+from holdfast.regions.state.large import small_state
 from holdfast.regions.state.saved import SavedState
 from holdfast.regions.state.segments import (
     read_in_flight,
@@ -52,6 +55,7 @@ from holdfast.regions.state.stored_table import (
     saved_columns,
     saved_commit,
     saved_due,
+    saved_of,
 )
 
 ImageKind = Literal["checkpoint", "savepoint"]
@@ -74,8 +78,14 @@ class SegmentCopies:
         self._created: set[int] = set()
 
     def states(self, region: str, entry: OperatorEntry) -> list[SavedState]:
-        """Read the states of an operator (instance) in the original."""
-        return list(read_operator(self._source, RegionOwners(self._from, region), entry))
+        """Read the states of an operator (instance) in the original; maps and lists as texts."""
+        owners = RegionOwners(self._from, region)
+        return [
+            small_state(
+                state, partial(self._source.read_table, owners.state(entry.name, state.name))
+            )
+            for state in read_operator(self._source, owners, entry)
+        ]
 
     def rows_owed(self, region: str, data: InFlight) -> tuple[ChannelData, ...]:
         """Read rows that a region owes in the original."""
@@ -149,7 +159,10 @@ class SegmentCopies:
         divided = divide_tables(
             self._source, self._store, before, owner, origin, keys=keys, choose=choose
         )
-        return FrozenTable(name, columns, *divided)
+        # Timers may be due later at this instance: to run once for nothing does no harm.
+        due = (saved_due(state.data) for state in held.values())
+        first = min((us for us in due if us is not None), default=None)
+        return FrozenTable(name, columns, *divided, first)
 
     def persist(self) -> None:
         """Make all new segments durable."""
@@ -181,8 +194,17 @@ class SegmentCopies:
         owner = self._owners(region).state(operator, state.name)
         before = Owner(self._from, owner.operator, owner.region, owner.store)
         data = memoryview(state.inline or b"")
+        if saved_of(data) != "table" and not copies_tables(self._source, self._store):
+            return self._as_text(region, origin, operator, state)
         copied = copy_table(self._source, self._store, before, saved_commit(data), owner, origin)
         return table_entry(FrozenTable(state.name, saved_columns(data), *copied, saved_due(data)))
+
+    def _as_text(self, region: str, origin: int, operator: str, state: StateEntry) -> StateEntry:
+        """Copy a large map or list as a text."""
+        (small,) = self.states(region, OperatorEntry(operator, [state]))
+        written = self.new_operator(region, origin, operator, [small], finished=False)
+        (copied,) = written.states
+        return copied
 
     def _segment(
         self,

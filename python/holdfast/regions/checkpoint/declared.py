@@ -310,6 +310,7 @@ def _contents(
     complete = True
     for operator, state in states:
         large = sum(piece.length for piece in state.pieces) > _LOOKED_AT_BYTES
+        large |= state.kind == "table" and StateForm.of(state).kind != "table"
         if state.pieces and (large or state.kind == "array"):
             complete &= state.kind == "array"
             continue

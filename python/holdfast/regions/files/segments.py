@@ -14,6 +14,7 @@ from holdfast._core import (
     SnapshotManager,
     inspect_segment,
     read_segment,
+    read_table,
 )
 from holdfast.regions.files.paths import AnyPath
 from holdfast.regions.files.reached import HadoopPath, call_jvm
@@ -46,6 +47,10 @@ class MountedSegments:
         """Read a segment of a state store, and describe its content."""
         return inspect_segment(self.folder, ref)
 
+    def read_table(self, owner: Owner, commit: str) -> bytes:
+        """Read all rows of a table, see `holdfast._core.read_table`."""
+        return read_table(self.folder, owner, commit)
+
 
 class ReachedSegments:
     """The same as `MountedSegments`, read by the JVM. A payload leaves the JVM only on request.
@@ -70,6 +75,10 @@ class ReachedSegments:
         """See `MountedSegments`."""
         data = self._call(lambda _: self.reader.inspect(ref.to_bytes()))
         return SegmentReport.from_bytes(bytes(data))
+
+    def read_table(self, owner: Owner, commit: str) -> bytes:
+        """See `MountedSegments`."""
+        return bytes(self._call(lambda _: self.reader.readTable(commit, *_parts(owner))))
 
     def close(self) -> None:
         """Close its files."""
@@ -120,6 +129,16 @@ class ReachedImage:
             raise ValueError("the segments of an image have no lineage")
         whose = (*_parts(owner), checkpoint, kind, entries)
         return self.write(lambda image: image.append(*whose, bytes(data)))
+
+    def copy_table(
+        self, source: ReachedSegments, before: Owner, commit: str, after: Owner, checkpoint: int
+    ) -> tuple[str, tuple[SegmentRef, ...], int]:
+        """Copy a table, see `holdfast.SnapshotManager.copy_table`."""
+        original = (source.reader, commit, before.pipeline)
+        done = self._call(lambda _: self._image.copyTable(*original, *_parts(after), checkpoint))
+        copied, keys, *refs = map(str, done)
+        segments = tuple(SegmentRef.from_bytes(bytes.fromhex(ref)) for ref in refs)
+        return copied, segments, int(keys)
 
     def write(self, call: Callable[[Any], Any]) -> SegmentRef:
         """Write a segment by a call of the image in the JVM."""
@@ -180,10 +199,21 @@ def copy_table(
     FileNotFoundError, CorruptSegmentError
         If it cannot be read.
     NotImplementedError
-        If one of the folders is not mounted.
+        If `copies_tables` is false.
     """
-    folder, manager = _mounted(source, image, after)
-    return manager.copy_table(folder, before, commit, after, checkpoint)
+    if isinstance(source, ReachedSegments) and isinstance(image, ReachedImage):
+        return image.copy_table(source, before, commit, after, checkpoint)
+    if isinstance(source, ReachedSegments) or isinstance(image, ReachedImage):
+        raise NotImplementedError(
+            f"the table {after} cannot be copied from a file system that only Spark reaches into a "
+            "mounted folder: restore into a folder on the same file system"
+        )
+    return image.copy_table(source.folder, before, commit, after, checkpoint)
+
+
+def copies_tables(source: StoredSegments, image: Image) -> bool:
+    """Return whether one side reaches both folders."""
+    return isinstance(source, ReachedSegments) == isinstance(image, ReachedImage)
 
 
 def divide_tables(
@@ -200,17 +230,12 @@ def divide_tables(
 
     See `copy_table`, and `holdfast.SnapshotManager.divide_tables` for the parameters.
     """
-    folder, manager = _mounted(source, image, after)
-    return manager.divide_tables(folder, before, after, checkpoint, keys=keys, choose=choose)
-
-
-def _mounted(source: StoredSegments, image: Image, after: Owner) -> tuple[Path, SnapshotManager]:
     if isinstance(source, ReachedSegments) or isinstance(image, ReachedImage):
         raise NotImplementedError(
-            f"the table {after} cannot be copied: savepoints and restores of pipelines with tables "
-            "need mounted folders on both sides"
+            f"the table {after} cannot be divided: with another parallelism or route_by, pipelines "
+            "with tables need mounted folders on both sides"
         )
-    return source.folder, image
+    return image.divide_tables(source.folder, before, after, checkpoint, keys=keys, choose=choose)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.regions.state.keyed_map import MAP
 from holdfast.regions.state.saved import SavedState
-from holdfast.regions.state.stored_table import saved_columns
+from holdfast.regions.state.stored_table import saved_columns, saved_of
 
 if TYPE_CHECKING:
     from holdfast._core import StateEntry
@@ -39,7 +39,8 @@ class StateForm:
             return cls("array", state.dtype, tuple(state.shape))
         if state.kind == "table":
             data = state.data if isinstance(state, SavedState) else memoryview(state.inline or b"")
-            return cls("table", saved_columns(data))
+            of = saved_of(data)
+            return cls(of) if of != "table" else cls("table", saved_columns(data))
         return cls("map" if state.dtype == MAP else state.kind)
 
     def __str__(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from holdfast.regions.state.saved import StateError
 
@@ -20,6 +20,19 @@ MAP: Final = "|S1"
 Key: TypeAlias = "str | int | bool | tuple[str | int | bool | None, ...] | None"
 
 T = TypeVar("T")
+
+
+class Watch(Protocol):
+    """Hears of what an operator does to a map."""
+
+    def given(self, key: Key, value: object) -> None:
+        """Hear that the operator gets a value, and may change it in place."""
+
+    def changed(self, key: Key, *, added: bool) -> None:
+        """Hear that an entry was set; `added` says that it was not there before."""
+
+    def removed(self, key: Key) -> None:
+        """Hear that an entry was removed."""
 
 
 class MapState(MutableMapping[Key, T], Generic[T]):
@@ -47,22 +60,31 @@ class MapState(MutableMapping[Key, T], Generic[T]):
         self._instance = instance
         self._parallelism = parallelism
         self._entries: dict[Key, T] = dict(entries)
+        self._watch: Watch | None = None
 
     def __getitem__(self, key: Key) -> T:
         # An entry that is found was put here, so only a missing one may lie at another instance.
         try:
-            return self._entries[key]
+            value = self._entries[key]
         except KeyError:
             self._checked(key)
             raise
+        if self._watch is not None:
+            self._watch.given(key, value)
+        return value
 
     def __setitem__(self, key: Key, value: T) -> None:
-        if key not in self._entries:
+        added = key not in self._entries
+        if added:
             key = self._checked(key)
         self._entries[key] = value
+        if self._watch is not None:
+            self._watch.changed(key, added=added)
 
     def __delitem__(self, key: Key) -> None:
         del self._entries[key]
+        if self._watch is not None:
+            self._watch.removed(key)
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self._entries)

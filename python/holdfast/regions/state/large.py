@@ -11,7 +11,7 @@ so its text is compared with the one that was written.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from operator import is_
 from typing import Any, Final
@@ -116,7 +116,9 @@ class LargeState:
         for rows in self._rows:
             self._table.upsert(self._numbered(rows))
         self._removed, self._rows = [], []
-        return replace(self._table._freeze(), of=self.of)
+        frozen = self._table._freeze()
+        columns = json.dumps({**json.loads(frozen.columns), "of": self.of}, separators=(",", ":"))
+        return replace(frozen, columns=columns)
 
     def _learn(self, rows: pa.Table) -> None:
         raise NotImplementedError
@@ -144,43 +146,57 @@ class LargeMap(LargeState):
         self._added: dict[Key, None] = {}
         # Texts of the entries that may change in place.
         self._texts: dict[Key, str] = {}
+        # Keys with booleans, as they are kept: a program may name the same entries by 0 and 1.
+        self._booleans: dict[Key, Key] = {}
+
+    def keep(self, keys: Iterable[Key]) -> None:
+        """Note the keys that were read."""
+        self._booleans = {key: key for key in keys if _integers(key) is not key}
 
     def given(self, key: Key, value: Any) -> None:
         """Note that the operator has a value."""
         if not _is_fixed(type(value)) and key not in self._texts:
-            self._texts[key] = _text([key, plain(value)])
+            self._texts[key] = self._entry(key, {key: value})
 
     def changed(self, key: Key, *, added: bool) -> None:
         """Note that an entry was set, and whether it was not there before."""
         self._changed[key] = None
         if added:
             self._added[key] = None
+            if _integers(key) is not key:
+                self._booleans[key] = key
 
     def removed(self, key: Key) -> None:
         """Note that an entry was removed."""
         self._changed[key] = None
-        self._added.pop(key, None)
-        self._texts.pop(key, None)
+        for notes in (self._added, self._texts, self._booleans):
+            notes.pop(key, None)
 
     def prepare(self, state: dict[Key, Any]) -> None:
         """See `LargeState`."""
         for key, before in self._texts.items():
-            if key not in self._changed and _text([key, plain(state[key])]) != before:
+            if key not in self._changed and self._entry(key, state) != before:
                 self._changed[key] = None
         put = [key for key in self._changed if key in state]
         # In the order in which they were added; `_changed` may know a key from before.
         put = [*(key for key in put if key not in self._added), *self._added]
         texts = []
         for key in put:
-            texts.append(_text([key, plain(state[key])]))
+            texts.append(self._entry(key, state))
             if not _is_fixed(type(state[key])):
                 self._texts[key] = texts[-1]
+            else:
+                self._texts.pop(key, None)
         fresh = len(self._added)
         orders = [None] * (len(put) - fresh) + [*range(self._next, self._next + fresh)]
         self._next += fresh
         self._removed = [_name(key) for key in self._changed if key not in state]
         self._put([_name(key) for key in put], orders, texts)
         self._changed, self._added = {}, {}
+
+    def _entry(self, key: Key, state: dict[Key, Any]) -> str:
+        kept = self._booleans.get(key, _integers(key))
+        return _text([kept, plain(state[key])])
 
     def _learn(self, rows: pa.Table) -> None:
         if rows.num_rows:
@@ -248,14 +264,21 @@ class LargeList(LargeState):
 
 
 def _gone(before: list[Any], now: list[Any]) -> int:
-    """Return how many items went at the beginning of a list."""
-    if not before or not now or now[0] is before[0]:
+    """Return how many items went at the beginning of a list, as far as a few of them tell."""
+    most = min(len(before), len(now))
+    probes = [place for place in (0, _ALIKE, most // 2) if place < most]
+    if any(_is_alike(before, place, now, place) for place in probes):
         return 0
-    first = now[0]
-    for at, item in enumerate(before):
-        if item is first and all(map(is_, before[at : at + _ALIKE], now)):
-            return at
+    for place in probes:
+        item = now[place]
+        for at in range(place + 1, len(before)):
+            if before[at] is item and _is_alike(before, at, now, place):
+                return at - place
     return 0
+
+
+def _is_alike(before: list[Any], at: int, now: list[Any], place: int) -> bool:
+    return all(map(is_, before[at : at + _ALIKE], now[place : place + _ALIKE]))
 
 
 def _places(items: list[Any], wanted: Callable[[type], bool]) -> Sequence[int]:
@@ -274,7 +297,14 @@ def _text(value: object) -> str:
 
 
 def _name(key: Key) -> str:
-    """Return a text that is equal for equal keys: True is 1."""
-    if isinstance(key, tuple):
-        return _text([int(part) if isinstance(part, bool) else part for part in key])
-    return _text(int(key) if isinstance(key, bool) else key)
+    """Return a text that is equal for equal keys."""
+    return _text(_integers(key))
+
+
+def _integers(key: Key) -> Key:
+    """Return the key itself, or an equal one with 0 and 1 for booleans."""
+    if isinstance(key, bool):
+        return int(key)
+    if isinstance(key, tuple) and any(isinstance(part, bool) for part in key):
+        return tuple(int(part) if isinstance(part, bool) else part for part in key)
+    return key

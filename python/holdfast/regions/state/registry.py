@@ -35,6 +35,7 @@ from holdfast.regions.state.expiring import (
 from holdfast.regions.state.form import ADVICE, StateForm, changed, undeclared
 from holdfast.regions.state.handles import ExpiringValue, ListState, ValueState
 from holdfast.regions.state.keyed_map import MAP, MapState, decode_map, encode_map
+from holdfast.regions.state.large import DOCUMENT_BYTES, LargeList, LargeMap, LargeState, document
 from holdfast.regions.state.routing import instances_of
 from holdfast.regions.state.saved import (
     LeaseOf,
@@ -43,7 +44,7 @@ from holdfast.regions.state.saved import (
     StateError,
     StateKind,
 )
-from holdfast.regions.state.stored_table import FrozenTable
+from holdfast.regions.state.stored_table import FrozenTable, saved_commit, saved_of
 from holdfast.regions.state.table import OpenTable, TableState
 from holdfast.regions.state.timers import VALUE, TimerState, WakingTable, key_of
 from holdfast.regions.state.times import AttemptTimes
@@ -116,6 +117,8 @@ class StateRegistry:
         self._xp = xp
         self._open_table = open_table
         self._tables: dict[str, TableState] = {}
+        # The maps and lists that checkpoints have as tables.
+        self._large: dict[str, LargeState] = {}
         self.timers_of: dict[str, TimerState] = {}
         self.times = times
         self.event_time: list[str] = []
@@ -240,9 +243,13 @@ class StateRegistry:
         a dict if the checkpoint has another kind of state there, see `array`.
         """
         self._claim(name)
-        saved = self._take(name, StateForm("map"), evolve)
+        saved, large = self._small(name, self._take(name, StateForm("map"), evolve))
         entries = () if saved is None else decode_map(saved.data, rich)
-        return self._added(name, "value", self._new_map(name, entries))
+        state = self._new_map(name, entries)
+        if isinstance(large, LargeMap):
+            large.keep(state._entries)
+            state._watch = large
+        return self._added(name, "value", state)
 
     def list(self, name: str, *, evolve: Evolve = None) -> ListState[Any]:
         """Declare a list that is split evenly over another number of instances.
@@ -408,6 +415,7 @@ class StateRegistry:
 
     def begin(self, open_table: OpenTable, times: AttemptTimes) -> None:
         """Begin another attempt: open the tables as they were committed."""
+        self._open_table = open_table
         self.times = times
         for table in self._tables.values():
             table._begin(open_table)
@@ -445,8 +453,16 @@ class StateRegistry:
             array.freeze(partial(lease, name)) for name, array in self._arrays.items()
         ]
         for name, (kind, state) in self._others.items():
-            frozen.append(self._freeze_other(name, kind, state))
+            if name not in self._large:
+                small = self._freeze_other(name, kind, state)
+                if small.data.nbytes <= DOCUMENT_BYTES or not self._may_grow(kind, state):
+                    frozen.append(small)
+                    continue
+                self._grown(name, state)
+            self._prepare(name, state)
         # Last: a commit cannot be repeated within the attempt.
+        if (open_table := self._open_table) is not None:
+            frozen.extend(large.write(open_table) for large in self._large.values())
         frozen.extend(table._freeze() for table in self._tables.values())
         return sorted(frozen, key=lambda state: state.name)
 
@@ -493,8 +509,34 @@ class StateRegistry:
 
     def _list(self, name: str, kind: Literal["list", "union"], evolve: Evolve) -> ListState[Any]:
         self._claim(name)
-        saved = self._take(name, StateForm(kind), evolve)
-        return self._added(name, kind, ListState[Any](() if saved is None else decode_value(saved)))
+        saved, large = self._small(name, self._take(name, StateForm(kind), evolve))
+        state = ListState[Any](() if saved is None else decode_value(saved))
+        if isinstance(large, LargeList):
+            large.keep(state.items)
+        return self._added(name, kind, state)
+
+    def _small(
+        self, name: str, saved: SavedState | None
+    ) -> tuple[SavedState | None, LargeState | None]:
+        """Return a map or list as a text, and its table if the checkpoint has it as one."""
+        if saved is None or saved.kind != "table" or self._open_table is None:
+            return saved, None
+        of = saved_of(saved.data)
+        large = (LargeMap if of == "map" else LargeList)(
+            name, self._at(name), saved_commit(saved.data)
+        )
+        self._large[name] = large
+        return document(name, of, large.read(self._open_table)), large
+
+    def _grown(self, name: str, state: AnyHandle) -> None:
+        """Let checkpoints have a map or list as a table from now on."""
+        if isinstance(state, MapState):
+            large = self._large[name] = LargeMap(name, self._at(name))
+            for key in state._entries:
+                large.changed(key, added=True)
+            state._watch = large
+        else:
+            self._large[name] = LargeList(name, self._at(name))
 
     def _new_map(self, name: str, entries: Iterable[tuple[Any, Any]]) -> MapState[Any]:
         return MapState(
@@ -531,6 +573,19 @@ class StateRegistry:
                 "the type that they have there, or another name"
             )
 
+    def _may_grow(self, kind: StateKind, state: AnyHandle) -> bool:
+        return self._open_table is not None and (kind == "list" or isinstance(state, MapState))
+
+    def _prepare(self, name: str, state: AnyHandle) -> None:
+        """Find what changed in a large map or list."""
+        try:
+            if isinstance(state, MapState):
+                self._large[name].prepare(state._entries)
+            elif isinstance(state, ListState):
+                self._large[name].prepare(state.items)
+        except StateError as e:
+            raise StateError(f"{self._at(name)}: {e}") from None
+
     def _freeze_other(self, name: str, kind: StateKind, state: AnyHandle) -> SavedState:
         try:
             if isinstance(state, ExpiringValue):
@@ -559,7 +614,9 @@ class StateRegistry:
         if evolve is None:
             raise StateChangedError(f"{where}. {ADVICE}")
         try:
-            return self._encoded(name, form, evolve(_content(saved)))
+            small, _ = self._small(name, saved)
+            self._large.pop(name, None)
+            return self._encoded(name, form, evolve(_content(small or saved)))
         except Exception as e:
             raise StateChangedError(
                 f"{where}, and evolve does not convert it: {type(e).__name__}: {message_of(e)}"

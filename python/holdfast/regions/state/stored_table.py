@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from holdfast._core import RegionEntry, SegmentRef
 from holdfast.regions.state.saved import StateError
 
 #: Newest version of the encodings of rows, and of the text that a checkpoint has of a table.
-VERSION: Final = 2
+VERSION: Final = 3
+
+#: Version of a table whose rows expire, or of timers in processing time.
+TIME_VERSION: Final = 2
 
 #: Version of a table that has nothing to do with time.
 FIRST_VERSION: Final = 1
 
-#: Parts of the text that say how a table was declared; all but the first two need version 2.
-_DECLARED: Final = ("key", "value", "ttl", "time")
+#: Parts of the text that say how a table was declared; all but the first two need a later version.
+_DECLARED: Final = ("key", "value", "ttl", "time", "of")
+
+Of: TypeAlias = Literal["table", "map", "list"]
 
 #: A text has this if it says when a timer is due.
 _DUE: Final = b'"due":'
@@ -51,7 +56,11 @@ class FrozenTable:
     def text(self) -> bytes:
         """The description of the table in a checkpoint, beside its segments."""
         columns = json.loads(self.columns)
-        version = FIRST_VERSION if columns.keys() <= {"key", "value"} else VERSION
+        version = FIRST_VERSION
+        if "of" in columns:
+            version = VERSION
+        elif not columns.keys() <= {"key", "value"}:
+            version = TIME_VERSION
         content = {"version": version, "commit": self.commit, "keys": self.keys, **columns}
         if self.due_us is not None:
             content["due"] = self.due_us
@@ -88,6 +97,12 @@ def first_due(entry: RegionEntry) -> int | None:
     return min((due for text in texts if (due := saved_due(text)) is not None), default=None)
 
 
+def saved_of(data: memoryview) -> Of:
+    """Return the state that the operator has, from the text of a checkpoint."""
+    of: Of = _saved(data).get("of", "table")
+    return of
+
+
 def saved_key(data: memoryview) -> list[list[str]]:
     """Return names and types of the columns of the key."""
     key: list[list[str]] = _saved(data)["key"]
@@ -96,7 +111,7 @@ def saved_key(data: memoryview) -> list[list[str]]:
 
 def _saved(data: memoryview) -> Any:
     saved = json.loads(bytes(data))
-    if saved["version"] not in (FIRST_VERSION, VERSION):
+    if saved["version"] not in (FIRST_VERSION, TIME_VERSION, VERSION):
         raise StateError(
             f"a table of version {saved['version']} was written by a newer Holdfast, this one "
             f"reads versions up to {VERSION}: upgrade Holdfast to read it"
