@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from json.encoder import encode_basestring_ascii
 from operator import is_
 from typing import Any, Final
 
@@ -36,6 +37,8 @@ _ROWS: Final = 100_000
 
 #: Items by which the beginning of a list is found again after its first items went.
 _ALIKE: Final = 16
+
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 _FIXED: Final = frozenset({type(None), bool, int, float, str, bytes})
 
@@ -196,7 +199,7 @@ class LargeMap(LargeState):
 
     def _entry(self, key: Key, state: dict[Key, Any]) -> str:
         kept = self._booleans.get(key, _integers(key))
-        return _text([kept, plain(state[key])])
+        return f"[{_text(kept)},{_text(plain(state[key]))}]"
 
     def _learn(self, rows: pa.Table) -> None:
         if rows.num_rows:
@@ -293,7 +296,10 @@ def _is_fixed(kind: type) -> bool:
 
 
 def _text(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    """Return the JSON text of a value; most are strings and numbers, which need no encoder."""
+    if type(value) is int:
+        return str(value)
+    return encode_basestring_ascii(value) if type(value) is str else _ENCODER.encode(value)
 
 
 def _name(key: Key) -> str:
