@@ -14,7 +14,13 @@ from support.regional.pipelines import Row, expected, output_of, rows_of
 from support.spark.java_side import skipped_without_jars
 from support.spark.kafka_broker import KafkaBroker
 from support.spark.regional_input import write_rows
-from support.spark.regional_job import DEATHS_OF_OTHERS, DRAINING, POINTS, REGIONS
+from support.spark.regional_job import (
+    DEATHS_OF_OTHERS,
+    DRAINING,
+    POINTS,
+    REGIONS,
+    batches_of,
+)
 from support.spark.regional_run import log_of, run_job
 
 # Several Spark applications in a row: for when the machine is busy.
@@ -53,8 +59,7 @@ def check_files(folder: Path) -> None:
 def test_driver_killed_at_one_point_after_the_other(
     tmp_path: Path, points: Sequence[str]
 ) -> None:  # R74, R81
-    # The last batch fails for a region, so that there is something to drain.
-    count = len(points) + 1 + len(points) % 2
+    count = batches_of(len(points))
     batches = [rows_of(number, REGIONS, each=60) for number in range(count)]
     for number, rows in enumerate(batches):
         write_rows(tmp_path / "in", number, rows)
@@ -86,8 +91,7 @@ def test_executors_killed_in_the_middle_of_batches(tmp_path: Path) -> None:
 def test_one_process_killed_at_one_point_after_the_other(
     tmp_path: Path, kind: str
 ) -> None:  # R74, R81
-    # The last batch fails for a region, so that there is something to drain.
-    count = len(DEATHS_OF_OTHERS) + 1
+    count = batches_of(len(DEATHS_OF_OTHERS))
     batches = [rows_of(number, REGIONS, each=60) for number in range(count)]
     for number, rows in enumerate(batches):
         write_rows(tmp_path / "in", number, rows)

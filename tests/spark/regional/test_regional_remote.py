@@ -23,7 +23,13 @@ from support.spark.commands import run_commands
 from support.spark.mini_hdfs import MiniHdfs
 from support.spark.object_stores import S3Server
 from support.spark.regional_input import regional_source, write_rows
-from support.spark.regional_job import DEATHS_OF_OTHERS, DRAINING, POINTS_OF_OTHERS, REGIONS
+from support.spark.regional_job import (
+    DEATHS_OF_OTHERS,
+    DRAINING,
+    POINTS_OF_OTHERS,
+    REGIONS,
+    batches_of,
+)
 from support.spark.regional_run import log_of, run_job
 from support.spark.unreliable import UnreliableProxy
 
@@ -101,8 +107,7 @@ def written(folder: Path, count: int) -> list[list[Row]]:
 def test_driver_killed_at_one_point_after_the_other(
     spark: SparkSession, tmp_path: Path, remote: Remote, points: Sequence[str]
 ) -> None:  # R18, R74, R81
-    # The last batch fails for a region, so that there is something to drain.
-    batches = written(tmp_path, len(points) + 1 + len(points) % 2)
+    batches = written(tmp_path, batches_of(len(points)))
     deaths = [*zip(points, range(len(points)), strict=True)]
     if len(points) > 1:
         deaths.append((points[-1], DRAINING))
@@ -143,8 +148,7 @@ def test_executors_killed_in_the_middle_of_batches(
 def test_one_process_killed_at_one_point_after_the_other(
     spark: SparkSession, tmp_path: Path, remote: Remote, kind: str
 ) -> None:  # R74, R81
-    # The last batch fails for a region, so that there is something to drain.
-    batches = written(tmp_path, len(DEATHS_OF_OTHERS) + 1)
+    batches = written(tmp_path, batches_of(len(DEATHS_OF_OTHERS)))
     arguments = ["--master", "local-cluster[2,1,1024]", "--kill-one", kind]
     assert job(tmp_path, remote, *arguments) == 0, log_of(tmp_path)
     marks = {mark.name for mark in (tmp_path / "marks").iterdir()}

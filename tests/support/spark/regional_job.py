@@ -72,6 +72,13 @@ DRAINING = -1
 #: The point of each batch at which an executor or a worker dies; the first batch starts them.
 DEATHS_OF_OTHERS = {**dict(enumerate(POINTS_OF_OTHERS, start=1)), DRAINING: "metadata"}
 Files = Sequence[tuple[str, str, int]]
+
+
+def batches_of(deaths: int) -> int:
+    """A batch for each death and some more. The last one is odd, so there is something to drain."""
+    return deaths + 1 + (deaths + 1) % 2
+
+
 #: Columns of the side output, which gets every row.
 IDS = pa.schema([("region", pa.string()), ("id", pa.int64())])
 #: More than fits into the metadata, so that there are segments.
@@ -225,7 +232,7 @@ def install(death: Death) -> None:
     def dated_run_batch(self: Any, batch_id: int, *arguments: Any, **options: Any) -> None:
         Death.batch = batch_id
         if death.points.get(batch_id + 1) == "planned":
-            die_between_the_logs(self._folders.stream, batch_id + 1)
+            die_between_the_logs(self.folders.stream, batch_id + 1)
         run_batch(self, batch_id, *arguments, **options)
         death.passes("done")
 
