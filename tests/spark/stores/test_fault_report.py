@@ -7,7 +7,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from support.markdown import with_tables
 from support.spark.fault_queries import Rows, aggregated, feed, joined
 from support.spark.fault_report import DOCUMENT, FOUND, PARTS, TITLES, cell, tables
 from support.spark.file_faults import LOGS
+from support.spark.old_s3 import OldS3
 from support.spark.process_faults import (
     ENDED,
     Application,
@@ -27,6 +31,7 @@ from support.spark.process_faults import (
     wrong_rows,
 )
 from support.spark.processes import status
+from support.spark.watched_s3 import WatchedS3, is_stopped
 
 
 def test_the_tables_are_made_of_the_results() -> None:
@@ -167,6 +172,69 @@ def test_a_process_stops_before_a_change_whichever_thread_makes_it(tmp_path: Pat
         process.wait()
 
 
+#: Writes an object by S3's protocol, in one request.
+PUT = """
+import sys
+from http.client import HTTPConnection
+
+connection = HTTPConnection(sys.argv[1])
+connection.request("PUT", sys.argv[2], b"content")
+connection.getresponse().read()
+"""
+
+
+@pytest.fixture
+def written() -> Iterator[tuple[str, list[str]]]:
+    """A store that notes the objects that are written, and its address."""
+    paths: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            paths.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", paths
+        server.shutdown()
+        thread.join()
+
+
+def test_a_process_stops_or_ends_before_it_writes_an_object(
+    written: tuple[str, list[str]],
+) -> None:
+    endpoint, paths = written
+    control = WatchedS3(Path("/buckets"))
+    with closing(OldS3(endpoint, has_conditions=True)) as store:
+        store.before = control.before
+
+        def put(name: str) -> subprocess.Popen[bytes]:
+            address = store.endpoint.removeprefix("http://")
+            return subprocess.Popen([sys.executable, "-c", PUT, address, f"/bucket/world/{name}"])
+
+        control.order("stop", 1, "/state/", Path("/buckets/bucket/world"))
+        assert put("state/.staged").wait() == 0
+        process = put("state/0")
+        while (reached := control.reached()) is None:
+            assert process.poll() is None
+        assert (reached, is_stopped(reached)) == (process.pid, True)
+        assert paths == ["/bucket/world/state/.staged"]
+        process.send_signal(signal.SIGCONT)
+        assert process.wait() == 0
+        assert paths == ["/bucket/world/state/.staged", "/bucket/world/state/0"]
+
+        control.order("kill", 2, "/state/", Path("/buckets/bucket/world"))
+        assert [put(f"state/{number}").wait() for number in (1, 2)] == [0, -signal.SIGKILL]
+        assert paths[2:] == ["/bucket/world/state/1"]
+        assert not control.end()
+
+
 @pytest.mark.spark
 def test_a_power_cut_loses_nothing_of_holdfast_and_without_its_syncs_is_noticed(
     tmp_path: Path,
@@ -178,14 +246,14 @@ def test_a_power_cut_loses_nothing_of_holdfast_and_without_its_syncs_is_noticed(
     feed(inputs, 0)
     preload = ("--preload", control.libraries)
     with Application("holdfast", tmp_path / "job", *preload, more=control.environment()) as job:
-        job.begin("aggregation", inputs, world)
+        job.begin("aggregation", inputs, world, f"file://{world}/checkpoint")
         assert job.answer() == ENDED
         feed(inputs, 1)
         outcomes = []
         for name in ("noted.txt", "no-syncs.txt"):
             copy = Path(shutil.copytree(world, tmp_path / f"after-{name}"))
             power_cut(copy, world, before, control.folder / name, names=False)
-            job.begin("aggregation", inputs, copy)
+            job.begin("aggregation", inputs, copy, f"file://{copy}/checkpoint")
             found = Tried("power cut", "", copy).found("aggregation", job.answer(), 2)
             outcomes.append(found["outcome"])
     assert outcomes == ["right", "error"]

@@ -38,7 +38,9 @@ TITLES = {
 PARTS = {
     "files": (["fault_report_job"], list(QUERIES)),
     "files on S3": (["fault_report_job", "--s3"], ["aggregation"]),
+    "kills": (["process_faults", "--kills"], list(QUERIES)),
     "processes": (["process_faults"], list(QUERIES)),
+    "processes on S3": (["process_faults", "--s3"], ["aggregation"]),
 }
 #: The ends of a query, as the document says them; the worst first.
 SAID = {
@@ -103,11 +105,12 @@ def of_files(found: Found, part: str, kinds: Iterable[str]) -> Iterator[str]:
     yield from table(["file", "provider", *faults], rows)
 
 
-def of_processes(found: Found, *, power: bool) -> Iterator[str]:
+def of_processes(found: Found, parts: Iterable[str], *, power: bool = False) -> Iterator[str]:
     """The table of power cuts, or that of the other faults of processes."""
     of_part = [
         one
-        for one in chosen(found, part="processes")
+        for part in parts
+        for one in chosen(found, part=part)
         if one["kind"].startswith("power cut") == power
     ]
     rows = []
@@ -127,8 +130,9 @@ def tables(found: Found) -> dict[str, Iterator[str]]:
         "state": of_files(found, "files", state),
         "logs": of_files(found, "files", LOGS),
         "s3": of_files(found, "files on S3", KINDS),
-        "processes": of_processes(found, power=False),
-        "power": of_processes(found, power=True),
+        "processes": of_processes(found, ["kills", "processes"]),
+        "power": of_processes(found, ["processes"], power=True),
+        "processes-s3": of_processes(found, ["processes on S3"]),
     }
 
 

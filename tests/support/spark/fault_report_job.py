@@ -13,12 +13,12 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from pyspark.sql import SparkSession
 
@@ -53,6 +53,34 @@ class Disk:
     uri: str
     #: The server that Spark reaches it by, if it is an object store.
     server: OldS3 | None = None
+    #: Settings and environment of applications that reach it.
+    settings: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def local(cls, folder: Path) -> Self:
+        return cls(folder, f"file://{folder}")
+
+    @classmethod
+    @contextmanager
+    def on_s3(cls, folder: Path) -> Iterator[Self]:
+        """A server of S3's protocol, and another one before it, by which Spark reaches it."""
+        (folder / "s3").mkdir(parents=True)
+        # Nobody checks signatures: requests change on their way.
+        unsigned = {"s3proxy.authorization": "none"}
+        with (
+            closing(S3Server(folder / "s3", compiled("UntilInputEnds"), properties=unsigned)) as s3,
+            closing(OldS3(s3.settings["fs.s3a.endpoint"], has_conditions=True)) as reached_by,
+        ):
+            store = s3.store("bucket")
+            settings = {**store.settings, "spark.hadoop.fs.s3a.endpoint": reached_by.endpoint}
+            yield cls(
+                store.folder.parent,
+                "s3a://bucket",
+                reached_by,
+                [f"{key}={value}" for key, value in settings.items()],
+                store.environment,
+            )
 
     def location(self, checkpoint: Path) -> str:
         return f"{self.uri}/{checkpoint.relative_to(self.folder)}"
@@ -219,33 +247,16 @@ def main() -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # Files of one segment, so that a fault hits one that a restart reads.
     settings = [STATE + "holdfast.maxFileBytes=1", *args.set]
-    with ExitStack() as ends:
-        disk = Disk(args.folder, f"file://{args.folder}")
-        if args.s3:
-            server = ends.enter_context(closing(_s3_server(args.folder)))
-            reached_by = ends.enter_context(
-                closing(OldS3(server.settings["fs.s3a.endpoint"], has_conditions=True))
-            )
-            store = server.store("bucket")
-            disk = Disk(args.folder / "s3" / "buckets" / "bucket", "s3a://bucket", reached_by)
-            of_store = {**store.settings, "spark.hadoop.fs.s3a.endpoint": reached_by.endpoint}
-            settings += [f"{key}={value}" for key, value in of_store.items()]
-            os.environ |= store.environment
-        spark = session(args.provider, "local[2]", args.folder, settings)
-        ends.callback(spark.stop)
-        out = ends.enter_context(args.results.open("w"))
+    on_disk = Disk.on_s3(args.folder) if args.s3 else nullcontext(Disk.local(args.folder))
+    with on_disk as disk, args.results.open("w") as out:
+        os.environ |= disk.environment
+        spark = session(args.provider, "local[2]", args.folder, [*settings, *disk.settings])
         for name in args.query or (["aggregation"] if args.s3 else QUERIES):
             if runs(name, args.provider):
                 reported = Reported(spark, name, args.folder / name, disk)
                 for result in results(reported, args.only):
                     print(json.dumps({"provider": args.provider, **result}), file=out, flush=True)
-
-
-def _s3_server(folder: Path) -> S3Server:
-    (folder / "s3").mkdir(parents=True)
-    # Nobody checks signatures: requests change on their way.
-    unsigned = {"s3proxy.authorization": "none"}
-    return S3Server(folder / "s3", compiled("UntilInputEnds"), properties=unsigned)
+        spark.stop()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """Makes of a server of the S3 protocol an older one, without conditional creates, or with listings
-that are late."""
+that are late. Tests may act before it changes an object."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import threading
 from collections.abc import Callable
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
+#: Requests that change an object.
+_CHANGES = {"PUT", "POST", "DELETE"}
 #: Of the request, these are about the connection to this server.
 _OWN = {"connection", "expect"}
 _LISTED = re.compile(rb"<Contents>.*?<Key>(.*?)</Key>.*?</Contents>", re.DOTALL)
@@ -29,13 +31,17 @@ class OldS3:
     ----------
     late
         Keys of objects that are in no listing yet.
+    before
+        Gets the path of an object, and the port of the client, before a request that changes the
+        object. The request is lost if it returns False.
     """
 
     def __init__(self, endpoint: str, *, has_conditions: bool = False) -> None:
         address = urlsplit(endpoint).netloc
         own = _OWN if has_conditions else _OWN | {"if-none-match"}
         self.late: set[str] = set()
-        late = self.late
+        self.before: Callable[[str, int], bool] = lambda path, port: True
+        late, old = self.late, self
 
         def listed(found: re.Match[bytes]) -> bytes:
             return b"" if found[1].decode() in late else found[0]
@@ -44,6 +50,10 @@ class OldS3:
             protocol_version = "HTTP/1.1"
 
             def _pass_on(self) -> None:
+                path, port = unquote(urlsplit(self.path).path), self.client_address[1]
+                if self.command in _CHANGES and not old.before(path, port):
+                    self.close_connection = True
+                    return
                 length = int(self.headers.get("Content-Length") or 0)
                 headers = {
                     name: value for name, value in self.headers.items() if name.lower() not in own

@@ -1,9 +1,9 @@
 """Runs queries of the fault report as its standard input orders, for tests of processes that die.
 
 ``process_fault_job.py PROVIDER FOLDER [--master MASTER] [--preload LIBRARIES] [--set KEY=VALUE]``.
-A line of input is JSON: the name of a query, the folder of its input, and a folder with its
-checkpoint and its sink. The query takes in all input. The answer is a line of JSON: whether it
-"ended", or had an "error", and which; or "hangs".
+A line of input is JSON: the name of a query, the folder of its input, a folder for its sink, and
+the location of its checkpoint. The query takes in all input. The answer is a line of JSON: whether
+it "ended", or had an "error", and which; or "hangs".
 
 The sink knows a batch by its number: it keeps the first rows, and what differs under that number
 lies beside them.
@@ -47,14 +47,16 @@ def sink(folder: Path) -> Callable[[DataFrame, int], None]:
     return take
 
 
-def run(spark: SparkSession, name: str, inputs: Path, world: Path) -> tuple[str, str]:
+def run(
+    spark: SparkSession, name: str, inputs: Path, world: Path, checkpoint: str
+) -> tuple[str, str]:
     """Let a query take in what there is; return what became of it, and why."""
     query, mode, *_ = QUERIES[name]
     try:
         started = (
             query(spark, inputs)
             .writeStream.outputMode(mode)
-            .option("checkpointLocation", str(world / "checkpoint"))
+            .option("checkpointLocation", checkpoint)
             .trigger(availableNow=True)
             .foreachBatch(sink(world / "sink"))
             .start()
@@ -64,7 +66,8 @@ def run(spark: SparkSession, name: str, inputs: Path, world: Path) -> tuple[str,
         finally:
             started.stop()
     except Exception as error:
-        return "error", first_line(error).replace(f"{world}/", "")
+        said = first_line(error).replace(f"{world}/", "")
+        return "error", said.replace(checkpoint.removesuffix("checkpoint"), "")
 
 
 def main() -> None:
@@ -80,7 +83,13 @@ def main() -> None:
     spark = session(args.provider, args.master, args.folder, args.set)
     for line in sys.stdin:
         order: dict[str, Any] = json.loads(line)
-        answer = run(spark, order["query"], Path(order["inputs"]), Path(order["world"]))
+        answer = run(
+            spark,
+            order["query"],
+            Path(order["inputs"]),
+            Path(order["world"]),
+            order["checkpoint"],
+        )
         print(ANSWER + json.dumps(answer), flush=True)
     spark.stop()
 

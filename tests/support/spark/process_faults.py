@@ -2,6 +2,7 @@
 
 A query runs some batches. From copies of its checkpoint and sink it runs two more, with a fault.
 Then it goes on with one more batch, and the rows of all batches in the sink are compared.
+``--kills`` has the kills of drivers, and ``--s3`` faults of processes on a server of S3's protocol.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -25,9 +27,10 @@ from typing import Any, Final, Self
 from harness.process import kill_session
 from support import environment, preloadable, program
 from support.spark.fault_queries import QUERIES, feed
-from support.spark.fault_report_job import REPORTED
+from support.spark.fault_report_job import REPORTED, Disk
 from support.spark.process_fault_job import ANSWER, PATIENCE_S
 from support.spark.queries import canonical
+from support.spark.watched_s3 import WatchedS3
 
 HERE = Path(__file__).parent
 #: Inputs before the fault, with it, and in all.
@@ -35,8 +38,8 @@ BEFORE, WITH, ALL = 5, 7, 8
 CLUSTER = "local-cluster[2,1,1024]"
 #: Changes that a disk takes before it is full.
 ROOM = range(0, 160, 20)
-#: Kills between the writes of state of a batch.
-KILLS: Final = 8
+#: Folders of a checkpoint, and which of their changes in the two batches have a kill before them.
+KILLS = {"sources": (2,), "offsets": (2,), "state": (1, 4, 8, 12), "commits": (2,)}
 #: Changes of state before an executor dies.
 COMMITS = (1, 2, 3, 5)
 #: Part of the path of the change before which a driver pauses, and which of these changes.
@@ -47,6 +50,7 @@ PAUSES = {
     "it commits the batch": ("/commits/5", 1),
 }
 AT_ONCE: Final = 2
+FULL: Final = "the disk is full"
 WAIT_S = 240
 
 #: Power cuts: in which part of a checkpoint, and whether names are lost, too.
@@ -99,10 +103,15 @@ class Application:
                 self._lines.put(line.removeprefix(ANSWER))
         self._lines.put(None)
 
-    def begin(self, query: str, inputs: Path, world: Path) -> None:
+    def begin(self, query: str, inputs: Path, world: Path, checkpoint: str) -> None:
         """Let a query take in what there is."""
         assert self._process.stdin is not None
-        order = {"query": query, "inputs": str(inputs), "world": str(world)}
+        order = {
+            "query": query,
+            "inputs": str(inputs),
+            "world": str(world),
+            "checkpoint": checkpoint,
+        }
         print(json.dumps(order), file=self._process.stdin, flush=True)
 
     def has_answered(self) -> bool:
@@ -138,13 +147,15 @@ class Control:
         staged.write_text(f"{action} {nth} {part} {folder}\n")
         staged.rename(self.folder / "order")
 
+    def is_waiting(self) -> bool:
+        """True while nobody has taken the order."""
+        return (self.folder / "order").exists()
+
     def end(self) -> bool:
         """Take the order back; return whether nobody took it."""
-        order = self.folder / "order"
-        if not order.exists():
-            return False
-        order.unlink()
-        return True
+        waiting = self.is_waiting()
+        (self.folder / "order").unlink(missing_ok=True)
+        return waiting
 
     def reached(self) -> int | None:
         """Return the process that stopped or found a disk full, once."""
@@ -260,95 +271,105 @@ def power_cut(
 
 
 class Trial:
-    """A query on one provider, with all faults: copies of its world, and two applications."""
+    """A query on one provider, with faults: copies of its world, and applications."""
 
-    def __init__(self, provider: str, query: str, folder: Path) -> None:
+    def __init__(self, provider: str, query: str, folder: Path, disk: Disk) -> None:
         self.provider = provider
         self.query = query
         self.folder = folder
+        self.disk = disk
         self.inputs = folder / "inputs"
         #: Before the fault.
-        self.world = folder / "world"
+        self.world = disk.folder / "world"
         self.world.mkdir(parents=True)
-        self.control = Control.made(folder / "control")
+        self.control: Control | WatchedS3
+        if disk.server:
+            self.control = WatchedS3(disk.folder.parent)
+            disk.server.before = self.control.before
+        else:
+            self.control = Control.made(folder / "control")
         self.copies = 0
 
     def copy(self, world: Path) -> Path:
         """Return a copy of a world, under a path that no state store has seen."""
         self.copies += 1
-        copy = self.folder / "copies" / str(self.copies)
-        shutil.copytree(world, copy, symlinks=True)
+        copy = self.disk.folder / "copies" / str(self.copies)
+        # Maintenance may still write files under other names.
+        staged = shutil.ignore_patterns("*.tmp", "*.tmp.crc")
+        shutil.copytree(world, copy, symlinks=True, ignore=staged)
         return copy
 
     def feed(self, first: int, end: int) -> None:
         for batch in range(first, end):
             feed(self.inputs, batch)
 
+    def begin(self, application: Application, world: Path) -> None:
+        checkpoint = self.disk.location(world / "checkpoint")
+        application.begin(self.query, self.inputs, world, checkpoint)
+
     def run(self, application: Application, world: Path) -> Said:
         """Let the query take in what there is."""
-        application.begin(self.query, self.inputs, world)
+        self.begin(application, world)
         return application.answer()
 
-    def results(self) -> Iterator[dict[str, Any]]:
-        """Try all faults."""
-        preload, more = ("--preload", self.control.libraries), self.control.environment()
-        with (
-            Application(self.provider, self.folder / "a", *preload, more=more) as watched,
-            Application(self.provider, self.folder / "b") as other,
-        ):
+    def application(self, name: str, *arguments: str, watched: bool = False) -> Application:
+        """Start an application; on a local disk it may be ``watched``, on S3 all are."""
+        words = [*arguments, *(f"--set={setting}" for setting in self.disk.settings)]
+        more = dict(self.disk.environment)
+        if watched and isinstance(self.control, Control):
+            words += ["--preload", self.control.libraries]
+            more |= self.control.environment()
+        return Application(self.provider, self.folder / name, *words, more=more)
+
+    def results(
+        self, faults: Callable[[Trial, Application, Application], Iterator[Tried]]
+    ) -> Iterator[dict[str, Any]]:
+        """Try faults on two applications, of which the first one is watched."""
+        with self.application("a", watched=True) as watched, self.application("b") as other:
             self.feed(0, BEFORE)
             said = self.run(other, self.world)
             assert said == ENDED, said
             self.feed(BEFORE, WITH)
-            tried = [
-                *self.stopped(watched),
-                *self.paused(watched, other),
-                *self.at_once(watched, other),
-            ]
-            full = list(self.full(watched))
-            with self.cluster() as executors:
-                tried += self.executors_killed(executors)
+            tried = list(faults(self, watched, other))
             self.feed(WITH, ALL)
             for one in tried:
-                yield one.found(self.query, self.run(other, one.world), ALL)
-            # The disk has space again, and the same application goes on.
-            for one in full:
-                yield one.found(self.query, self.run(watched, one.world), ALL)
+                # A disk has space again, and the same application goes on.
+                again = watched if one.kind == FULL else other
+                yield one.found(self.query, self.run(again, one.world), ALL)
 
-    def cluster(self) -> Application:
-        """Return an application whose executors are watched."""
-        settings = {"LD_PRELOAD": self.control.libraries, **self.control.environment()}
-        words = [f"--set=spark.executorEnv.{key}={value}" for key, value in settings.items()]
-        # So that nobody asks a dead executor for its part of a shuffle for 15 s.
-        words += ["--set=spark.executor.memory=1g", "--set=spark.shuffle.io.retryWait=200ms"]
-        return Application(self.provider, self.folder / "c", "--master", CLUSTER, *words)
+    def killed(self) -> Iterator[Tried]:
+        """Drivers that are killed before a change of a file."""
+        for place, numbers in KILLS.items():
+            for nth in numbers:
+                copy = self.copy(self.world)
+                with self.application(f"killed-{self.copies}", watched=True) as driver:
+                    self.control.order("kill", nth, f"/checkpoint/{place}/", copy)
+                    self.begin(driver, copy)
+                    while self.control.is_waiting() and not driver.has_answered():
+                        time.sleep(0.02)
+                    died = not self.control.end()
+                if not died:
+                    break  # There are not so many.
+                fault, where = f"before a write of {place}", f"before change {nth} of {place}"
+                yield Tried("the driver is killed", fault, copy, place=where)
 
-    def stopped(self, watched: Application) -> Iterator[Tried]:
-        """Kills before changes of files in the last batch, and power cuts at some moments."""
-        original, images = self.copy(self.world), self.control.folder / "images"
+    def power_cuts(self, watched: Application) -> Iterator[Tried]:
+        """Power cuts at some moments of the last batch."""
+        assert isinstance(self.control, Control)
         (self.control.folder / "noted.txt").unlink(missing_ok=True)
+        original, images = self.copy(self.world), self.control.folder / "images"
         self.control.order("image", 0, "/checkpoint/", original)
         said = self.run(watched, original)
         self.control.end()
         assert said == ENDED, said
         moments: dict[str, Path] = {}
-        kills: dict[str, list[Path]] = {}
-        seen: dict[str, bytes] = {}
-        in_last_batch = False
         for image in sorted(images.iterdir(), key=lambda path: int(path.name)):
-            change = Path((image / "before").read_text().rstrip()).relative_to(original)
-            in_last_batch |= change.as_posix() == f"checkpoint/sources/0/{WITH - 1}"
-            if change.as_posix() == f"checkpoint/offsets/{WITH - 1}":
+            changed = Path((image / "before").read_text().rstrip())
+            change = changed.relative_to(original).as_posix()
+            if change == f"checkpoint/offsets/{WITH - 1}":
                 moments["between two batches"] = image
-            if change.as_posix() == f"checkpoint/commits/{WITH - 1}":
+            if change == f"checkpoint/commits/{WITH - 1}":
                 moments["before a batch is committed"] = image
-            if in_last_batch and (files := _visible(image / original.name)) != seen:
-                seen = files
-                kills.setdefault(change.parts[1], []).append(image)
-        for place, found in kills.items():
-            for image in found[:: -(-len(found) // KILLS)]:
-                copy = self.copy(image / original.name)
-                yield Tried("the process is killed", f"before a write of {place}", copy)
         last = images / "last"
         shutil.copytree(original, last / original.name, symlinks=True)
         shutil.copy(self.control.folder / "noted.txt", last)
@@ -368,14 +389,16 @@ class Trial:
             self.control.end()
             if self.control.reached() is None:
                 return
-            yield Tried("the disk is full", "", copy, [said], f"after {room} changes")
+            yield Tried(FULL, "", copy, [said], f"after {room} changes")
 
     def paused(self, watched: Application, other: Application) -> Iterator[Tried]:
         """A driver that pauses, and comes back when another application has gone on."""
         for fault, (part, nth) in PAUSES.items():
             copy = self.copy(self.world)
+            # There are few objects.
+            nth = min(nth, 2) if self.disk.server else nth
             self.control.order("stop", nth, part, copy)
-            watched.begin(self.query, self.inputs, copy)
+            self.begin(watched, copy)
             deadline = time.monotonic() + WAIT_S
             while (process := self.control.reached()) is None:
                 assert not watched.has_answered(), f"no driver paused before {fault}"
@@ -391,26 +414,48 @@ class Trial:
         for _ in range(AT_ONCE):
             copy = self.copy(self.world)
             for one in (watched, other):
-                one.begin(self.query, self.inputs, copy)
+                self.begin(one, copy)
             said = [one.answer() for one in (watched, other)]
             yield Tried("two drivers at once", "", self.copy(copy), said)
 
-    def executors_killed(self, executors: Application) -> Iterator[Tried]:
+    def executors_killed(self) -> Iterator[Tried]:
         """An executor that dies while tasks commit their state."""
-        for nth in COMMITS:
-            copy = self.copy(self.world)
-            self.control.order("kill", nth, "/state/", copy)
-            said = self.run(executors, copy)
-            if self.control.end():
-                return  # No executor writes so often.
-            place = f"before write {nth} of state"
-            yield Tried("an executor is killed", "", self.copy(copy), [said], place)
+        # So that nobody asks a dead executor for its part of a shuffle for 15 s.
+        words = ["--set=spark.executor.memory=1g", "--set=spark.shuffle.io.retryWait=200ms"]
+        if isinstance(self.control, Control):
+            settings = {"LD_PRELOAD": self.control.libraries, **self.control.environment()}
+            words += [f"--set=spark.executorEnv.{key}={value}" for key, value in settings.items()]
+        with self.application("c", "--master", CLUSTER, *words) as executors:
+            for nth in COMMITS:
+                copy = self.copy(self.world)
+                self.control.order("kill", nth, "/state/", copy)
+                said = self.run(executors, copy)
+                if self.control.end():
+                    return  # No executor writes so often.
+                place = f"before write {nth} of state"
+                yield Tried("an executor is killed", "", self.copy(copy), [said], place)
 
 
-def _visible(world: Path) -> dict[str, bytes]:
-    """Return the files of a world that are not temporary ones, with their content."""
-    files = [path for path in world.rglob("*") if path.is_file() and path.name[0] != "."]
-    return {str(path.relative_to(world)): path.read_bytes() for path in files}
+def kills(trial: Trial, watched: Application, other: Application) -> Iterator[Tried]:
+    """Kills of drivers."""
+    yield from trial.killed()
+
+
+def on_local_disk(trial: Trial, watched: Application, other: Application) -> Iterator[Tried]:
+    """All other faults on a local disk."""
+    yield from trial.power_cuts(watched)
+    yield from trial.paused(watched, other)
+    yield from trial.at_once(watched, other)
+    yield from trial.executors_killed()
+    yield from trial.full(watched)
+
+
+def on_s3(trial: Trial, watched: Application, other: Application) -> Iterator[Tried]:
+    """Faults of processes."""
+    yield from trial.killed()
+    yield from trial.paused(watched, other)
+    yield from trial.at_once(watched, other)
+    yield from trial.executors_killed()
 
 
 def main() -> None:
@@ -419,9 +464,15 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("results", type=Path)
     parser.add_argument("--query", required=True, choices=QUERIES)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--kills", action="store_true", help="only kills of drivers")
+    which.add_argument("--s3", action="store_true", help="on a server of S3's protocol")
     args = parser.parse_args()
-    with args.results.open("w") as out:
-        for line in Trial(args.provider, args.query, args.folder).results():
+    faults = kills if args.kills else on_s3 if args.s3 else on_local_disk
+    args.folder.mkdir()
+    on_disk = Disk.on_s3(args.folder) if args.s3 else nullcontext(Disk.local(args.folder))
+    with on_disk as disk, args.results.open("w") as out:
+        for line in Trial(args.provider, args.query, args.folder, disk).results(faults):
             print(json.dumps({"provider": args.provider, **line}), file=out, flush=True)
 
 
