@@ -243,6 +243,9 @@ class SnapshotManager(SegmentStore):
         self, checkpoint: int, retained: _Retained, *, decided: int | None = None
     ) -> None: ...
     def restore(self, checkpoints: dict[int, Sequence[tuple[Owner, int, SegmentRef]]]) -> None: ...
+    def restore_checkpoints(
+        self, pipeline: str, checkpoints: Sequence[CheckpointMetadata]
+    ) -> None: ...
     def sweep(self) -> int: ...
     def wait_for_deletes(self) -> None: ...
     def stats(self) -> Stats: ...
@@ -383,6 +386,8 @@ class CheckpointMetadata:
         force_global: bool = False,
         finished_operators: Sequence[str] = (),
         properties: Mapping[str, str] = {},
+        base: CheckpointMetadata | None = None,
+        gone: Sequence[str] = (),
     ) -> Self: ...
     id: Final[int]
     batch_id: Final[int]
@@ -390,6 +395,9 @@ class CheckpointMetadata:
     created_ms: Final[int]
     topology: Final[bytes]
     regions: Final[dict[str, RegionEntry]]
+    fresh: Final[dict[str, RegionEntry]]
+    notable: Final[dict[str, RegionEntry]]
+    region_count: Final[int]
     coordinators: Final[dict[str, bytes]]
     consecutive_regional: Final[int]
     force_global: Final[bool]
@@ -397,7 +405,11 @@ class CheckpointMetadata:
     properties: Final[dict[str, str]]
     is_global: Final[bool]
     failed: Final[dict[str, int]]
+    def region(self, name: str) -> RegionEntry | None: ...
     def segments(self, pipeline: str) -> builtins.list[tuple[Owner, int, SegmentRef]]: ...
+    def at_rest(
+        self, pipeline: str, usual: Sequence[tuple[str, str]]
+    ) -> builtins.list[tuple[Owner, int]]: ...
     def file_bytes(self) -> dict[str, int]: ...
     def write(self, folder: str | PathLike[str]) -> Path: ...
     @classmethod

@@ -210,6 +210,31 @@ def test_regions_are_a_mapping_or_a_sequence() -> None:
         assert metadata(regions=regions) == metadata()
 
 
+def test_a_checkpoint_shares_the_regions_of_an_older_one() -> None:
+    before = metadata()
+    south = RegionEntry("south", origin=5)
+    after = metadata(id=5, regions={"south": south}, base=before, gone=["west"])
+    assert list(after.regions.items()) == [("east", EAST), ("south", south)]
+    assert after == metadata(id=5, regions=[EAST, south])
+    assert (after.region_count, after.region("east"), after.region("west")) == (2, EAST, None)
+    assert after.fresh == {"south": south}
+    assert before.fresh == {"east": EAST}
+    assert before.notable == {"east": EAST, "west": WEST}
+    with pytest.raises(ValueError, match="newer than 5"):
+        metadata(id=5, regions={}, base=after)
+
+
+def test_owners_at_rest_are_those_with_an_older_origin() -> None:
+    # R43: regions that fell back may have written the usual states, too.
+    found = dict(metadata().at_rest("sales", [("stats", "other")]))
+    assert found == {Owner("sales", "stats", "west", "other"): 3}
+    later = metadata(id=5, regions={}, base=metadata())
+    assert dict(later.at_rest("sales", [])) == {
+        Owner("sales", "stats", "east", "sums"): 4,
+        Owner("sales", "in-flight", "east", "4"): 4,
+    }
+
+
 def test_a_checkpoint_before_the_first_batch_has_no_regions() -> None:
     # R26.
     first = CheckpointMetadata(1, -1, "checkpoint", 0, b"", {})

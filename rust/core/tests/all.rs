@@ -16,6 +16,7 @@ mod metadata_entries;
 mod metadata_file;
 mod metadata_fixtures;
 mod metadata_folder;
+mod metadata_regions;
 mod nearby;
 mod open_files;
 mod opened_files;

@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
 use crate::arguments::{self, DEFAULT_MAX_FILE_BYTES, FallbacksArgument, RetainedArgument};
+use crate::checkpoint::CheckpointMetadata;
 use crate::errors::to_py;
 use crate::segment_store::{Place, SegmentStore};
 use crate::shared::Shared;
@@ -453,6 +454,24 @@ impl SnapshotManager {
             })
             .collect();
         self.detached(py, |core| core.restore(&checkpoints))
+    }
+
+    /// Make the segments of retained checkpoints known, see `restore`.
+    ///
+    /// Parameters
+    /// ----------
+    /// pipeline : str
+    ///     Name of the pipeline in the owners of the segments.
+    fn restore_checkpoints(
+        &self,
+        py: Python<'_>,
+        pipeline: &str,
+        checkpoints: Vec<Py<CheckpointMetadata>>,
+    ) -> PyResult<()> {
+        self.detached(py, |core| {
+            let checkpoints = checkpoints.iter().map(|one| one.get().0.restored(pipeline));
+            core.restore(&checkpoints.collect::<Result<Vec<_>, _>>()?)
+        })
     }
 
     /// Delete the files of earlier incarnations that no restored checkpoint needs.

@@ -151,7 +151,7 @@ def the_manager_keeps_what_is_needed(
     options: CoordinatorOptions,
     rates: Rates,
     seed: int,
-    owners_told: int,
+    resting_told: int,
 ) -> None:
     with (
         pytest.MonkeyPatch.context() as patched,
@@ -160,7 +160,8 @@ def the_manager_keeps_what_is_needed(
             CheckpointFolders(folder).segments, max_file_bytes=2_000, max_space_amplification=None
         ) as manager,
     ):
-        patched.setattr(machine, "OWNERS_TOLD", owners_told)
+        patched.setattr(machine, "RESTING_TOLD", resting_told)
+        patched.setattr(machine, "RESTING_FOR_AN_ANSWER", 1)
         world = World(
             regions=list(names(count)),
             batches=batches,
@@ -190,7 +191,7 @@ WITH_MANAGER: dict[str, Any] = {
     "options": OPTIONS,
     "rates": RATES,
     "seed": st.integers(0, 2**32),
-    "owners_told": st.sampled_from([1, 2, machine.OWNERS_TOLD]),
+    "resting_told": st.sampled_from([0, 1, machine.RESTING_TOLD]),
 }
 
 

@@ -29,6 +29,7 @@ from holdfast.regions.coordinator import (
     planning,
 )
 from holdfast.regions.coordinator.attempt import PendingAttempt
+from holdfast.regions.coordinator.regions import Regions
 from holdfast.regions.coordinator.retention import Retention
 from holdfast.regions.driver.attempt_watch import AttemptWatch
 from holdfast.regions.driver.attempts import Attempts
@@ -51,7 +52,7 @@ def wrong_origin(patch: Patch) -> None:
     """A region that falls back again is stamped with the latest checkpoint."""
     compose = evaluation.compose
 
-    def composed(attempt: PendingAttempt, **more: Any) -> dict[str, RegionEntry]:
+    def composed(attempt: PendingAttempt, **more: Any) -> Regions:
         entries = compose(attempt, **more)
         for region in attempt.failed():
             entries[region] = changed(entries[region], origin=more["base_id"])
@@ -74,7 +75,7 @@ def rows_left_out(patch: Patch) -> None:
     """What a failed region stored of its rows is not in the checkpoint."""
     compose = evaluation.compose
 
-    def composed(attempt: PendingAttempt, **more: Any) -> dict[str, RegionEntry]:
+    def composed(attempt: PendingAttempt, **more: Any) -> Regions:
         entries = compose(attempt, **more)
         for region in attempt.failed():
             entries[region] = changed(entries[region], in_flight=())
@@ -172,9 +173,11 @@ def last_rows_forgotten(patch: Patch) -> None:
     """A region that is retired is not in the checkpoint, although it put out rows."""
     compose = evaluation.compose
 
-    def composed(attempt: PendingAttempt, **more: Any) -> dict[str, RegionEntry]:
-        entries = compose(attempt, **more).items()
-        return {region: entry for region, entry in entries if not idle.is_retired(entry)}
+    def composed(attempt: PendingAttempt, **more: Any) -> Regions:
+        entries = compose(attempt, **more)
+        for region in [region for region in entries if idle.is_retired(entries[region])]:
+            del entries[region]
+        return entries
 
     patch(evaluation, "compose", composed)
 
@@ -188,7 +191,7 @@ def quarantine_overwritten(patch: Patch) -> None:
     """The rows of a batch take the place of those that a region in quarantine owes."""
     compose = evaluation.compose
 
-    def composed(attempt: PendingAttempt, **more: Any) -> dict[str, RegionEntry]:
+    def composed(attempt: PendingAttempt, **more: Any) -> Regions:
         entries = compose(attempt, **more)
         for region in attempt.quarantined & attempt.regions.keys():
             entries[region] = quarantined(entries[region], entries[region].in_flight[-1:])

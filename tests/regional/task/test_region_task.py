@@ -211,7 +211,7 @@ class Kept:
 def test_operators_hear_of_their_last_checkpoint_only_if_it_has_their_state() -> None:  # R40, R61
     cache = OperatorCache()
     kept = {region: Kept() for region in ("r00", "r01")}
-    cache.prune("run", {})
+    cache.prune("run", {}.get)
     for region, instance in kept.items():
         instances: Any = ((instance,),)
         thread = cache.thread_of(region, failed=False)

@@ -95,7 +95,7 @@ class HostileRunner:
         world.begin(order.attempt)
         newest = world.newest
         assert newest is not None
-        assert order.base == newest.to_bytes()
+        assert order.base == newest
         assert order.drain == (world.kind == "final")
         assert order.end_of_data == world.end_of_data
         if world.told is not None:
@@ -264,7 +264,7 @@ class HostileRunner:
     def close_operators(self, order: ClosingOrder) -> None:
         newest = self.world.newest
         assert newest is not None
-        assert order.base == newest.to_bytes()
+        assert order.base == newest
 
     def show_metrics(self, sums: Mapping[str, float]) -> None:
         pass

@@ -57,7 +57,7 @@ def open_folder(
         require_planned(folders.stream, metadata.batch_id)
         begin_rewind(folders, chosen)
         finish_rewind(folders, plan.outputs)
-    return [*_complete(folders, plan, older), metadata], changed
+    return [*_complete(folders, older), metadata], changed
 
 
 def _require_same_pipeline(
@@ -82,9 +82,7 @@ def _require_same_pipeline(
     return changed_regions(folders, metadata, plan, old=layout, run=compare)
 
 
-def _complete(
-    folders: CheckpointFolders, plan: PipelinePlan, ids: Sequence[int]
-) -> list[CheckpointMetadata]:
+def _complete(folders: CheckpointFolders, ids: Sequence[int]) -> list[CheckpointMetadata]:
     """Return older checkpoints, without those that cannot be gone back to.
 
     An older one that lacks a file must not stop the pipeline: the latest one is complete.
@@ -93,8 +91,7 @@ def _complete(
     for id in ids:
         try:
             metadata = folders.read(id)
-            files = {ref.file for _, _, ref in metadata.segments(plan.pipeline)}
-            for file in files:
+            for file in metadata.file_bytes():
                 (folders.segments / file).status()
         except UNREADABLE as error:
             LOG.warning("checkpoint %d is damaged and left alone; delete it: %s", id, error)

@@ -12,6 +12,7 @@ from holdfast.regions.base.problem import Problem
 from holdfast.regions.coordinator.actions import CoordinatorEvents
 from holdfast.regions.coordinator.events import Acked, AckedTogether, Declined, Trigger
 from holdfast.regions.coordinator.idle import IdleTime, is_retired
+from holdfast.regions.coordinator.regions import Regions
 
 
 class Phase(Enum):
@@ -95,7 +96,7 @@ class PendingAttempt:
         Operators whose coordinator has not answered in this phase.
     frozen : mapping of str to str or None
         Causes of the failed regions, once no answer can change them (R4).
-    composed : dict of str to RegionEntry
+    composed : Regions
         Regions of the checkpoint that is being published.
     metadata : CheckpointMetadata or None
         The whole of that checkpoint.
@@ -125,7 +126,7 @@ class PendingAttempt:
     taking_back: set[str] = field(default_factory=set)
     awaited: set[str] = field(default_factory=set)
     frozen: Mapping[str, str] | None = None
-    composed: dict[str, RegionEntry] = field(default_factory=dict)
+    composed: Regions = field(default_factory=Regions)
     metadata: CheckpointMetadata | None = None
     _refused: list[tuple[Owner, SegmentRef]] = field(default_factory=list)
 
@@ -179,7 +180,7 @@ class PendingAttempt:
         """
         failed = self.failed()
         healthy = self.regions.keys() - failed.keys()
-        done = {region for region, entry in self.composed.items() if entry.finished}
+        done = self.composed.finished.keys()
         taken_back = failed.keys() if operator in self.taking_back else frozenset()
         return CoordinatorEvents(
             waiting={

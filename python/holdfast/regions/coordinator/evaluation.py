@@ -13,6 +13,7 @@ from holdfast.regions.coordinator.attempt import PendingAttempt
 from holdfast.regions.coordinator.idle import WATERMARK_PROPERTY, is_retired
 from holdfast.regions.coordinator.limits import Limits
 from holdfast.regions.coordinator.options import CoordinatorOptions, Topology
+from holdfast.regions.coordinator.regions import Regions
 
 
 class Reason(Enum):
@@ -64,7 +65,7 @@ def names(regions: Collection[str]) -> str:
 def reject(
     attempt: PendingAttempt,
     *,
-    base: Mapping[str, RegionEntry] | None,
+    base: Regions | None,
     must_ack: Collection[str],
     options: CoordinatorOptions,
     topology: Topology,
@@ -73,7 +74,7 @@ def reject(
 
     Parameters
     ----------
-    base : mapping of str to RegionEntry or None
+    base : Regions or None
         Regions of the latest completed checkpoint; None if there is none. A region that it does
         not know has the empty state in it (R26).
     must_ack : collection of str
@@ -97,8 +98,7 @@ def reject(
     causes = f"{names(failed)}; {first!r}: {failed[first]}"
     if (attempt.mandatory or attempt.fail_fast) and not attempt.last_try:  # R10, R14, R25
         return because(Reason.DECLINED, causes)
-    regions = len(base.keys() | attempt.regions.keys() if base else attempt.regions)
-    if regions <= 1:  # R11
+    if len(base or ()) + sum(region not in (base or ()) for region in answers) <= 1:  # R11
         return because(Reason.ONE_REGION, causes)
     # Regions that were not asked have no rows and cannot fail (R12).
     active = len(answers.keys() - attempt.excused)
@@ -140,10 +140,10 @@ def _made_one_mistake(attempt: PendingAttempt) -> bool:
 def compose(
     attempt: PendingAttempt,
     *,
-    base: Mapping[str, RegionEntry],
+    base: Regions,
     base_id: int,
     options: CoordinatorOptions,
-) -> dict[str, RegionEntry]:
+) -> Regions:
     """Return the regions of the checkpoint: acknowledged, fallen back, or idle (R16).
 
     A failed region falls back as a whole to its entry in the latest checkpoint, with the origin
@@ -151,9 +151,7 @@ def compose(
     that is retired is in the checkpoint only with the rows that it put out (R66).
     """
     answers, failed = attempt.regions, attempt.failed()
-    composed = dict(base)
-    for region in [region for region, entry in base.items() if entry.origin == base_id]:
-        composed[region] = base[region].carried()  # its output was committed
+    composed = base.copy()
     for region, answer in answers.items():
         if region in failed:
             before = base.get(region) or RegionEntry(region, origin=base_id)
@@ -201,22 +199,23 @@ def overfull(attempt: PendingAttempt, options: CoordinatorOptions) -> Rejection 
     )
 
 
-def incomplete(attempt: PendingAttempt) -> Rejection | None:
+def incomplete(attempt: PendingAttempt, base: Regions) -> Rejection | None:
     """Evaluate the composed regions: some things cannot wait for a later checkpoint (R25, R63)."""
     composed = attempt.composed
     if attempt.trigger.kind != "checkpoint":
         left = frozenset(
             region
-            for region, entry in composed.items()
+            for region, entry in composed.notable.items()
             if entry.failed or (entry.in_flight_bytes and not in_quarantine(entry))
         )
         if left:
             return Rejection(reason=Reason.NOT_DRAINED, detail=names(left), regions=left)
-    running = {region for region, entry in composed.items() if not entry.finished}
-    if 0 < len(running) < len(composed) and (union := _with_union_state(composed)):
+    # A checkpoint of which this is true already has no union state.
+    new = composed.changed if base.partly_finished else composed
+    if composed.partly_finished and (union := _with_union_state(new)):
         return Rejection(
             reason=Reason.PARTLY_FINISHED,
-            detail=f"{', '.join(sorted(union))}; running: {names(running)}",
+            detail=f"{', '.join(sorted(union))}; running: {names(composed.running)}",
         )
     return None
 
@@ -224,7 +223,7 @@ def incomplete(attempt: PendingAttempt) -> Rejection | None:
 def evaluate(
     attempt: PendingAttempt,
     *,
-    base: Mapping[str, RegionEntry] | None,
+    base: Regions | None,
     base_id: int,
     must_ack: Collection[str],
     options: CoordinatorOptions,
@@ -239,16 +238,22 @@ def evaluate(
     stale = attempt.failed().keys() & attempt.restart
     if stale and not options.quarantines:  # R22
         return Rejection(reason=Reason.STALE, detail=names(stale))
-    attempt.composed = compose(attempt, base=base or {}, base_id=base_id, options=options)
-    return incomplete(attempt) or overfull(attempt, options)
+    before = Regions() if base is None else base
+    attempt.composed = compose(attempt, base=before, base_id=base_id, options=options)
+    return incomplete(attempt, before) or overfull(attempt, options)
 
 
-def metadata_of(attempt: PendingAttempt, limits: Limits, topology: Topology) -> CheckpointMetadata:
-    """Return the metadata of the checkpoint that an attempt has composed."""
+def metadata_of(
+    attempt: PendingAttempt,
+    latest: CheckpointMetadata | None,
+    limits: Limits,
+    topology: Topology,
+) -> CheckpointMetadata:
+    """Return the metadata of the checkpoint that an attempt has composed, behind the latest one."""
     entries = attempt.composed
     regional = any(entries[region].failed for region in attempt.failed())
     consecutive, force_global = limits.after(regional=regional)
-    all_finished = bool(entries) and all(entry.finished for entry in entries.values())
+    all_finished = bool(entries) and len(entries.finished) == len(entries)
     records = {
         event_record.record_name(o): event_record.encode(attempt.events(o))
         for o in attempt.snapshots
@@ -264,7 +269,7 @@ def metadata_of(attempt: PendingAttempt, limits: Limits, topology: Topology) -> 
         attempt.trigger.kind,
         attempt.now_ms,
         topology.fingerprint,
-        entries,
+        entries.changed,
         coordinators={
             **attempt.snapshots,
             **{name: data for name, data in records.items() if data},
@@ -273,6 +278,8 @@ def metadata_of(attempt: PendingAttempt, limits: Limits, topology: Topology) -> 
         force_global=force_global,
         finished_operators=topology.operators if all_finished else (),
         properties={**attempt.trigger.properties, **idle},
+        base=latest,
+        gone=sorted(entries.gone),
     )
 
 

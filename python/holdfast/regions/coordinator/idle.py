@@ -100,14 +100,6 @@ class IdleTime:
         return {of: json.dumps(content)}
 
 
-def without_retired(entries: Mapping[str, RegionEntry]) -> Mapping[str, RegionEntry]:
-    """Return the regions of a checkpoint that go on.
-
-    A region that put out rows when it was retired is in that checkpoint with these rows alone.
-    """
-    return {region: entry for region, entry in entries.items() if not is_retired(entry)}
-
-
 def is_retired(entry: RegionEntry) -> bool:
     """Return whether a region has no state, no mark and no rows: no checkpoint needs its entry."""
     return not (entry.operators or entry.finished or entry.fallbacks or entry.in_flight_bytes)

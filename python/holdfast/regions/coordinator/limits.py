@@ -96,7 +96,7 @@ class Limits:
         return self.aborts > self.options.tolerable_failed_checkpoints
 
     def past_bound(self, regions: Mapping[str, RegionEntry], now_ms: int) -> frozenset[str]:
-        """Return the regions whose state or rows wait for too long (R22, R58)."""
+        """Return those of these regions whose state or rows wait for too long (R22, R58)."""
         bound = self.options.max_region_staleness
         return frozenset(
             region

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
-from holdfast._core import CheckpointMetadata, RegionEntry
+from holdfast._core import CheckpointMetadata
 from holdfast.regions.base.quarantine import in_quarantine
 from holdfast.regions.coordinator import (
     another_attempt,
@@ -52,17 +52,23 @@ from holdfast.regions.coordinator.events import (
     Trigger,
 )
 from holdfast.regions.coordinator.history import HistoryRecord
-from holdfast.regions.coordinator.idle import WATERMARK_PROPERTY, IdleTime, without_retired
+from holdfast.regions.coordinator.idle import WATERMARK_PROPERTY, IdleTime
 from holdfast.regions.coordinator.limits import Limits
 from holdfast.regions.coordinator.operator_coordinator import MAX_EVENTS_BYTES
 from holdfast.regions.coordinator.options import CoordinatorOptions, Topology
+from holdfast.regions.coordinator.regions import Regions
 from holdfast.regions.coordinator.retention import Retention
 from holdfast.regions.coordinator.settlement import Unsettled
 from holdfast.regions.coordinator.wakes import DueOf, Wakes
 
-#: Managers hear of every checkpoint if no more owners have an older state. The message names all
-#: of these, so managers hear of every second checkpoint if there are more, and so on (R43).
-OWNERS_TOLD: Final = 2_000
+#: Managers hear of every checkpoint if no more regions have an older state. A message names all of
+#: these, so if there are more, it waits until enough was written to be worth it (R43).
+RESTING_TOLD: Final = 2_000
+
+#: Each answer since the last message makes up for so many of these regions, and so does each piece
+#: of so many bytes that an answer refers to.
+RESTING_FOR_AN_ANSWER: Final = 10
+BYTES_FOR_A_RESTING: Final = 1_024
 
 
 class CheckpointCoordinator:
@@ -99,8 +105,8 @@ class CheckpointCoordinator:
     ----------
     latest : CheckpointMetadata or None
         The newest completed checkpoint.
-    entries : mapping of str to RegionEntry
-        Its regions. `CheckpointMetadata.regions` makes all of them anew.
+    entries : Regions
+        Its regions.
     history : collections.deque of HistoryRecord
         The newest ended attempts, oldest first.
     """
@@ -131,16 +137,18 @@ class CheckpointCoordinator:
         self._retention = Retention(
             topology.pipeline, options.num_retained, options.dropped_together
         )
-        self._base: Mapping[str, RegionEntry] | None = None
         self._given_up: tuple[int, ...] = ()
         for id, metadata in sorted(known.items()):
             if restored is not None and id <= restored.id:
-                self._base = without_retired(metadata.regions)
-                self._retention.add(metadata, self._base)
+                self._retention.add(metadata)
             else:
                 self._given_up += (id,)
         self.latest = restored
-        self.entries: Mapping[str, RegionEntry] = {} if restored is None else restored.regions
+        self.entries = Regions() if restored is None else Regions.of(restored)
+        # The regions as the next checkpoint has them if nothing happens until then.
+        self._base: Regions | None = None
+        if restored is not None:
+            self._base = self.entries.following(restored.id, self.entries)
         self.history: collections.deque[HistoryRecord] = collections.deque(
             maxlen=options.history_length
         )
@@ -149,18 +157,19 @@ class CheckpointCoordinator:
         self._layout_changed = restored is not None and (
             bool(changed) or restored.topology != topology.fingerprint
         )
-        entries = (self._base or {}).items()
+        entries = self._known.notable.items()
         held = frozenset(name for name, entry in entries if in_quarantine(entry))
         # Each start runs the regions in quarantine once: the program may be repaired (R29).
         self._quarantined = self._replay = held if options.quarantines else frozenset()
         # A restart does not know which notices arrived, so it asks the regions again (R62).
         self._must_ack = {name for name, e in entries if e.finished and not e.fallbacks}
         self._watermark_idle_ms = watermark_idle_ms
-        self._wakes = Wakes(due_of, entries)
+        self._wakes = Wakes(due_of, self._known.items())
         # Failed regions of the latest checkpoint whose operators' coordinators have not heard yet.
         self._restarting: tuple[str, ...] = ()
         self._pending: PendingAttempt | None = None
-        # Checkpoints of which the managers were not told, because the message is large.
+        # What the checkpoints wrote of which the managers were not told, because the message is
+        # large.
         self._untold = 0
         # The notices of the latest checkpoint, while the driver drops metadata.
         self._unsettled: Unsettled | None = None
@@ -190,6 +199,10 @@ class CheckpointCoordinator:
     def resting(self) -> frozenset[str]:
         """The regions in quarantine that the next attempt does not run (R29)."""
         return self._quarantined - self._replay
+
+    @property
+    def _known(self) -> Regions:
+        return Regions() if self._base is None else self._base
 
     def replay(self, region: str) -> None:
         """Let the next attempt run a region in quarantine (R29).
@@ -256,7 +269,7 @@ class CheckpointCoordinator:
         # With the last rows of regions that were retired.
         committed = frozenset(
             region
-            for region, entry in self.entries.items()
+            for region, entry in self.entries.changed.items()
             if entry.origin == self.latest.id and not entry.failed
         )
         # Attempts that were open when the last driver died are decided: they left no metadata.
@@ -280,10 +293,7 @@ class CheckpointCoordinator:
 
     def _running(self) -> frozenset[str]:
         """Return the regions whose data has not ended, for coordinators."""
-        if not self._topology.coordinators:
-            return frozenset()
-        entries = (self._base or {}).items()
-        return frozenset(region for region, entry in entries if not entry.finished)
+        return self._known.running if self._topology.coordinators else frozenset()
 
     def _trigger(self, event: Trigger) -> list[Action]:
         self._require_idle()
@@ -316,7 +326,7 @@ class CheckpointCoordinator:
         attempt = self._pending = planning.open_attempt(
             self._last_id,
             event,
-            base=self._base or {},
+            base=self._known,
             must_run=self._must_ack | self._changed,
             quarantined=self._quarantined,
             replay=self._replay,
@@ -345,11 +355,11 @@ class CheckpointCoordinator:
         if attempt.trigger.batch_id == INITIAL_BATCH:
             return self._evaluate(attempt)
         restarts = self._options.restart_finished
-        return [planning.run(attempt, self.latest, self._base or {}, restart_finished=restarts)]
+        return [planning.run(attempt, self.latest, self._known, restart_finished=restarts)]
 
     def _origin(self, region: str) -> int:
         """Return the origin of the state a region restarts from; unknown regions have none."""
-        entry = (self._base or {}).get(region)
+        entry = self._known.get(region)
         if entry is not None:
             return entry.origin
         return 0 if self.latest is None else self.latest.id
@@ -387,7 +397,7 @@ class CheckpointCoordinator:
         return []
 
     def _notice_delivered(self, event: NoticeDelivered) -> list[Action]:
-        entry = (self._base or {}).get(event.region)
+        entry = self._known.get(event.region)
         # A notice of an older checkpoint is not that of the finish.
         if entry is not None and entry.finished and event.checkpoint >= entry.origin:
             self._must_ack.discard(event.region)
@@ -469,7 +479,7 @@ class CheckpointCoordinator:
 
     def _publish(self, attempt: PendingAttempt) -> list[Action]:
         attempt.phase = Phase.PUBLISHING
-        metadata = evaluation.metadata_of(attempt, self._limits, self._topology)
+        metadata = evaluation.metadata_of(attempt, self.latest, self._limits, self._topology)
         attempt.metadata = metadata
         return [Publish(attempt=attempt.id, metadata=metadata)]
 
@@ -495,15 +505,14 @@ class CheckpointCoordinator:
         self._layout_changed = False
         self._changed = frozenset()
         self._limits.completed(metadata)
-        self._retention.add(metadata, entries)
+        self._retention.add(metadata)
         self._must_ack = {
             region
             for region in attempt.regions.keys() | self._must_ack
             if (entry := entries.get(region)) is not None and entry.finished and not entry.fallbacks
         }
-        self.latest, self.entries, self._base = metadata, entries, entries
-        if attempt.retiring:
-            self._base = without_retired(entries)
+        self.latest, self.entries = metadata, entries
+        self._base = entries.following(metadata.id, attempt.retiring)
         self.history.append(HistoryRecord.of(attempt, outcome))
         self._wakes.completed(attempt.regions, self._base)
         healthy = frozenset(attempt.regions.keys() - failed)
@@ -546,20 +555,29 @@ class CheckpointCoordinator:
         return self._settle(unsettled)
 
     def _settle(self, unsettled: Unsettled) -> list[Action]:
-        self._untold += 1
-        tell = self._untold * OWNERS_TOLD >= self._retention.owners_at_rest
         # No other message names the segments of refused answers.
-        if tell := tell or bool(unsettled.released):
+        if tell := self._must_tell() or bool(unsettled.released):
             self._untold = 0
         return list(
             settlement.after_drop(
                 unsettled,
-                self._base or {},
+                self._known,
                 self._retention,
                 self._topology.coordinators,
                 tell_managers=tell,
             )
         )
+
+    def _must_tell(self) -> bool:
+        """Count what the latest checkpoint wrote; True if managers are to hear of it (R43)."""
+        id = 0 if self.latest is None else self.latest.id
+        fresh = [entry for entry in self.entries.changed.values() if entry.origin == id]
+        resting = len(self.entries) - len(fresh)
+        if resting <= RESTING_TOLD:
+            return True
+        written = sum(ref.length for entry in fresh for _, _, ref in entry.refs())
+        self._untold += len(fresh) * RESTING_FOR_AN_ANSWER + written // BYTES_FOR_A_RESTING
+        return self._untold >= resting
 
     # --- the other end --------------------------------------------------------------------------
 
@@ -574,7 +592,7 @@ class CheckpointCoordinator:
         following = another_attempt.choose(
             attempt,
             rejection,
-            base=self._base or {},
+            base=self._known,
             origin=self._origin,
             limits=self._limits,
             options=self._options,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from itertools import islice
 
-from holdfast._core import CheckpointMetadata, RegionEntry
+from holdfast._core import CheckpointMetadata
 from holdfast.regions.base.quarantine import in_quarantine
 from holdfast.regions.coordinator.actions import RunAttempt
 from holdfast.regions.coordinator.attempt import PendingAttempt
@@ -15,6 +15,7 @@ from holdfast.regions.coordinator.events import Trigger
 from holdfast.regions.coordinator.idle import RETIRED_AT_ONCE, IdleTime
 from holdfast.regions.coordinator.limits import Limits
 from holdfast.regions.coordinator.options import CoordinatorOptions, Topology
+from holdfast.regions.coordinator.regions import Regions
 from holdfast.regions.coordinator.wakes import WOKEN_AT_ONCE
 
 
@@ -22,7 +23,7 @@ def open_attempt(
     id: int,
     event: Trigger,
     *,
-    base: Mapping[str, RegionEntry],
+    base: Regions,
     must_run: Collection[str],
     quarantined: frozenset[str],
     replay: frozenset[str],
@@ -38,7 +39,7 @@ def open_attempt(
 
     Parameters
     ----------
-    base : mapping of str to RegionEntry
+    base : Regions
         Regions of the latest completed checkpoint.
     must_run : collection of str
         Finished regions that have not heard of their last commit (R62), and those whose state is
@@ -74,6 +75,8 @@ def open_attempt(
     woken: Mapping[str, int] = {}
     if event.kind == "checkpoint":
         woken = _woken(base, due, watermark_idle, without=retiring.keys() | stored)
+    asked = base.notable.keys() | base.keys() & must_run | woken.keys()
+    may_owe = base if end_of_data else sorted(asked)
     return PendingAttempt(
         id=id,
         pipeline=topology.pipeline,
@@ -83,14 +86,15 @@ def open_attempt(
         forced=not must_succeed and not fail_fast and limits.force_global,
         fail_fast=fail_fast,
         end_of_data=end_of_data,
-        restart=limits.past_bound(base, event.now_ms),
+        restart=limits.past_bound(base.notable, event.now_ms),
         idle=idle,
         watermark_idle=watermark_idle,
         retiring=retiring,
         woken=woken,
         owed={
             region: entry
-            for region, entry in base.items()
+            for region in may_owe
+            for entry in (base[region],)
             if region not in stored
             and (
                 entry.failed
@@ -108,7 +112,7 @@ def open_attempt(
 
 
 def _woken(
-    base: Mapping[str, RegionEntry],
+    base: Regions,
     due: Collection[str],
     watermark_idle: IdleTime | None,
     *,
@@ -134,7 +138,7 @@ def _woken(
 def run(
     attempt: PendingAttempt,
     latest: CheckpointMetadata | None,
-    base: Mapping[str, RegionEntry],
+    base: Regions,
     *,
     restart_finished: bool,
 ) -> RunAttempt:
@@ -156,8 +160,6 @@ def run(
         # Unless it begins anew (R64), a finished region never runs again, so its origin is where it
         # finished.
         finished={
-            region: entry.origin
-            for region, entry in base.items()
-            if entry.finished and not restart_finished
+            region: entry.origin for region, entry in base.finished.items() if not restart_finished
         },
     )

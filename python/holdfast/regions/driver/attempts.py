@@ -321,7 +321,7 @@ class Attempts:
 
     def close_operators(self) -> None:
         """Close the operators of finished regions, once they heard of the checkpoint (R61, R62)."""
-        order = ClosingOrder(self._run, self.latest.to_bytes(), tuple(self._ended))
+        order = ClosingOrder(self._run, self.latest, tuple(self._ended))
         self._ended.clear()
         self._runner.close_operators(order)
         self.note_delivered()
@@ -358,7 +358,7 @@ class Attempts:
         order = AttemptOrder(
             attempt=action.attempt,
             created_ms=at_ms,
-            base=self.latest.to_bytes(),
+            base=self.latest,
             drain=action.kind != "checkpoint",
             end_of_data=action.end_of_data,
             global_required=action.global_required,
@@ -379,5 +379,5 @@ class Attempts:
 
 def finished_regions(metadata: CheckpointMetadata) -> list[str]:
     """Return the regions whose data has ended in a checkpoint, and that owe no rows since (R64)."""
-    entries = metadata.regions.items()
+    entries = metadata.notable.items()
     return [region for region, entry in entries if entry.finished and not entry.fallbacks]

@@ -22,7 +22,7 @@ from holdfast.regions.coordinator import (
     HistoryRecord,
     Topology,
 )
-from holdfast.regions.coordinator.idle import without_retired
+from holdfast.regions.coordinator.idle import is_retired
 from holdfast.regions.driver.attempts import Attempts, finished_regions
 from holdfast.regions.driver.coordinator_host import CoordinatorHost
 from holdfast.regions.driver.metrics import MetricsLog, PipelineMetrics
@@ -235,9 +235,11 @@ class PipelineDriver:
         """
         with self.turn("end_of_data()"):
             self._attempts.require_intact()
-            known = without_retired(self._attempts.machine.entries)
-            running = known.keys() - self._attempts.machine.resting
-            if len(finished_regions(self.latest)) < len(running):
+            machine = self._attempts.machine
+            # Regions that put out rows when they were retired are in no later checkpoint.
+            last = sum(is_retired(entry) for entry in machine.entries.changed.values())
+            running = len(machine.entries) - last - len(machine.resting)
+            if len(finished_regions(self.latest)) < running:
                 self._attempts.until_done(self.latest.batch_id, "final", None, end_of_data=True)
                 self._attempts.close_operators()
 
@@ -293,7 +295,7 @@ class PipelineDriver:
         machine, resting = self._attempts.machine, self._attempts.machine.resting
         return any(
             entry.fallbacks or entry.in_flight_bytes
-            for region, entry in machine.entries.items()
+            for region, entry in machine.entries.notable.items()
             if region not in resting
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from holdfast._core import CheckpointMetadata
     from holdfast.regions.sinks import TwoPhaseSink
     from holdfast.regions.splits import SplitReader
 
@@ -254,8 +255,8 @@ class AttemptOrder:
     created_ms : int
         Time at which the coordinator created the barrier, in milliseconds since the epoch by the
         driver's clock. Tasks measure from their own beginning, since their clock may differ.
-    base : bytes
-        Encoded metadata of the latest completed checkpoint.
+    base : CheckpointMetadata or bytes
+        Metadata of the latest completed checkpoint; encoded on its way to another process.
     drain : bool
         The checkpoint must hold no in-flight data: no barrier overtakes anything (R25).
     end_of_data : bool
@@ -284,7 +285,7 @@ class AttemptOrder:
 
     attempt: int
     created_ms: int
-    base: bytes
+    base: CheckpointMetadata | bytes
     drain: bool = False
     end_of_data: bool = False
     global_required: bool = False
@@ -299,6 +300,10 @@ class AttemptOrder:
     ended: tuple[EndedAttempt, ...] = ()
     events: Mapping[str, tuple[RegionEvent, ...]] = field(default_factory=dict)
 
+    def encoded(self) -> AttemptOrder:
+        """Return the order for another process, which decodes its base once for all tasks."""
+        return replace(self, base=_encoded(self.base))
+
     def only_stores(self, partition: int) -> bool:
         """Return whether no operator runs in a partition."""
         return self.lost is None or partition in self.lost
@@ -310,12 +315,20 @@ class ClosingOrder:
 
     Parameters
     ----------
-    base : bytes
-        Encoded metadata of the checkpoint that holds the regions as finished.
+    base : CheckpointMetadata or bytes
+        Metadata of the checkpoint that holds the regions as finished.
     ended : tuple of EndedAttempt
         Attempts that ended since the last order, with that checkpoint's.
     """
 
     run: str
-    base: bytes
+    base: CheckpointMetadata | bytes
     ended: tuple[EndedAttempt, ...]
+
+    def encoded(self) -> ClosingOrder:
+        """Return the order for another process."""
+        return replace(self, base=_encoded(self.base))
+
+
+def _encoded(base: CheckpointMetadata | bytes) -> bytes:
+    return base if isinstance(base, bytes) else base.to_bytes()

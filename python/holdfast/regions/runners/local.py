@@ -122,11 +122,8 @@ class LocalRunner:
 
     def restore(self, retained: Sequence[CheckpointMetadata]) -> None:
         """See `TaskRunner`."""
-        pipeline = self._plan.pipeline
         try:
-            self.manager.restore(
-                {metadata.id: metadata.segments(pipeline) for metadata in retained}
-            )
+            self.manager.restore_checkpoints(self._plan.pipeline, retained)
         except FileNotFoundError as error:
             # Only the regions fail that need them, and older checkpoints may be damaged.
             self._warnings.warn("segments", str(error))

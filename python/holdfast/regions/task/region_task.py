@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, cast
+from typing import Final, TypeAlias, cast
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
@@ -38,6 +38,9 @@ from holdfast.regions.task.threads import PinnedThreads, RegionThread, RegionThr
 
 LOG: Final = logging.getLogger(__name__)
 
+BaseOf: TypeAlias = Callable[[str], RegionEntry | None]
+"""Returns the entry of a region in the latest checkpoint."""
+
 # In a batch of at most this size, all rows count as equally large.
 AVERAGED_BYTES: Final = 1024 * 1024
 
@@ -62,12 +65,13 @@ class OperatorCache:
         self._lock = threading.Lock()
         self._base: _Base | None = None
 
-    def base(self, encoded: bytes) -> _Base:
+    def base(self, given: CheckpointMetadata | bytes) -> _Base:
         """Decode the checkpoint that an attempt is based on, once for all of its tasks here."""
         with self._lock:
-            if self._base is None or self._base.encoded != encoded:
-                self._base = _Base.of(encoded)
-            return self._base
+            known = self._base
+            if known is None or (known.given is not given and known.given != given):
+                known = self._base = _Base.of(given)
+            return known
 
     def take(self, region: str, base: RegionEntry | None) -> Instances | None:
         """Hand out the operators of a region if they fit its base; else they are closed."""
@@ -94,9 +98,7 @@ class OperatorCache:
         with self._lock:
             self._kept[region] = _Kept(entry, instances, thread)
 
-    def prune(
-        self, run: str, bases: Mapping[str, RegionEntry], *, attempt: int | None = None
-    ) -> None:
+    def prune(self, run: str, base: BaseOf, *, attempt: int | None = None) -> None:
         """Close operators that no later attempt can use, and all of another run.
 
         Operators stay that other tasks of `attempt`, which is under way, have kept in this process.
@@ -106,7 +108,7 @@ class OperatorCache:
                 region
                 for region, kept in self._kept.items()
                 if run != self._run
-                or (kept.entry.origin != attempt and not _same_state(kept.entry, bases.get(region)))
+                or (kept.entry.origin != attempt and not _same_state(kept.entry, base(region)))
             ]
             closing = [self._kept.pop(region) for region in stale]
             self._run = run
@@ -114,33 +116,26 @@ class OperatorCache:
             kept.close()
 
     def close_finished(
-        self,
-        bases: Mapping[str, RegionEntry],
-        ended: Sequence[EndedAttempt],
-        took_part: frozenset[str],
+        self, base: CheckpointMetadata, ended: Sequence[EndedAttempt], took_part: frozenset[str]
     ) -> None:
         """Close the operators of regions that ended by themselves, once they were told of it."""
         with self._lock:
-            done = [
-                region
-                for region in self._kept
-                if (base := bases.get(region)) is not None and base.finished
-            ]
-            closing = {region: self._kept.pop(region) for region in done}
+            finished = (region for region, entry in base.notable.items() if entry.finished)
+            closing = {
+                region: self._kept.pop(region) for region in finished if region in self._kept
+            }
         for region, kept in closing.items():
             kept.thread.do(partial(tell_instances, kept.instances, ended, region, took_part))
             kept.close()
 
     def close(self, order: ClosingOrder) -> None:
         """Tell the operators of finished regions that their checkpoint completed; close all."""
-        base = CheckpointMetadata.from_bytes(order.base)
-        regions = base.regions
-        self.prune(order.run, regions)
-        took_part = took_part_in(base.id, regions)
+        base = _Base.of(order.base)
+        self.prune(order.run, base.metadata.region)
         with self._lock:
             for region, kept in self._kept.items():
                 kept.thread.do(
-                    partial(tell_instances, kept.instances, order.ended, region, took_part)
+                    partial(tell_instances, kept.instances, order.ended, region, base.took_part)
                 )
         self.close_all()
 
@@ -172,16 +167,14 @@ class OperatorCache:
 class _Base:
     """The checkpoint that an attempt is based on."""
 
-    encoded: bytes
+    given: CheckpointMetadata | bytes
     metadata: CheckpointMetadata
-    regions: Mapping[str, RegionEntry]
     took_part: frozenset[str]
 
     @classmethod
-    def of(cls, encoded: bytes) -> _Base:
-        metadata = CheckpointMetadata.from_bytes(encoded)
-        regions = metadata.regions
-        return cls(encoded, metadata, regions, took_part_in(metadata.id, regions))
+    def of(cls, given: CheckpointMetadata | bytes) -> _Base:
+        metadata = CheckpointMetadata.from_bytes(given) if isinstance(given, bytes) else given
+        return cls(given, metadata, took_part_in(metadata))
 
 
 @dataclass(frozen=True)
@@ -196,12 +189,12 @@ class _Kept:
         self.thread.do(partial(close_instances, self.instances))
 
 
-def took_part_in(checkpoint: int, regions: Mapping[str, RegionEntry]) -> frozenset[str]:
+def took_part_in(checkpoint: CheckpointMetadata) -> frozenset[str]:
     """Return the regions whose new state a checkpoint has."""
     return frozenset(
         region
-        for region, entry in regions.items()
-        if entry.origin == checkpoint and not (entry.failed or is_retired(entry))
+        for region, entry in checkpoint.fresh.items()
+        if not (entry.failed or is_retired(entry))
     )
 
 
@@ -251,12 +244,12 @@ class RegionTask:
         self._cache = cache
         modes.follow(plan.options.umask)
         base = cache.base(order.base)
-        self._bases = base.regions
-        self._stored = CheckpointSegments(store, base.metadata)
+        self._base = base.metadata
+        self._stored = CheckpointSegments(store, self._base)
         self._took_part = base.took_part
-        self._shared = SharedStates(self._stored, plan.pipeline, self._bases)
-        cache.prune(plan.run, self._bases, attempt=order.attempt)
-        cache.close_finished(self._bases, order.ended, self._took_part)
+        self._shared = SharedStates(self._stored, plan.pipeline, self._base)
+        cache.prune(plan.run, self._base.region, attempt=order.attempt)
+        cache.close_finished(self._base, order.ended, self._took_part)
         self._xp = array_modules.array_module(gpu=plan.options.gpu)
         self._runs: dict[str, RegionRun] = {}
         self._shares = shares and order.lost == frozenset()
@@ -370,7 +363,7 @@ class RegionTask:
                 self._threads.take_on(run)
 
     def _new_run(self, region: str) -> RegionRun:
-        base = self._bases.get(region)
+        base = self._base.region(region)
         order = self._order
         fresh = region in order.restart | order.quarantined or self._only_stores
         cached = self._cache.take(region, None if fresh else base)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from holdfast._core import OperatorEntry, RegionEntry
+from holdfast._core import CheckpointMetadata, OperatorEntry, RegionEntry
 from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.protocol.orders import StagePlan
 from holdfast.regions.state.saved import SavedState, StateError, StateKind
@@ -28,7 +28,7 @@ class SharedStates:
 
     store: SegmentReader
     pipeline: str
-    regions: Mapping[str, RegionEntry]
+    checkpoint: CheckpointMetadata
     _found: dict[str, Sequence[SavedState]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -52,7 +52,7 @@ class SharedStates:
             return read_operator(self.store, RegionOwners(self.pipeline, region), entry)
 
         names = [stage.instance_name(index) for index in range(stage.parallelism)]
-        found = shared_states(names, self.regions, states)
+        found = shared_states(names, self.checkpoint.regions, states)
         return [joined(of_one, where=f"operator {stage.name!r}") for of_one in found]
 
 

@@ -9,6 +9,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::encoding::{CoordinatorMessage, HeaderMessage};
 use super::metadata::{CheckpointKind, NewMetadata};
 use super::region::RegionEntry;
+use super::regions::Regions;
 use crate::error::{Error, Result};
 use crate::format::decode;
 use crate::format::frame::{self, Frame, FrameKind, MAX_BODY_BYTES, split};
@@ -61,7 +62,7 @@ impl<'a> Records<'a> {
     }
 }
 
-fn header_message(metadata: &NewMetadata) -> HeaderMessage {
+fn header_message<R>(metadata: &NewMetadata<R>) -> HeaderMessage {
     HeaderMessage {
         version: METADATA_VERSION,
         id: metadata.id.0,
@@ -77,7 +78,7 @@ fn header_message(metadata: &NewMetadata) -> HeaderMessage {
 }
 
 /// Refuses metadata whose header does not fit one frame.
-pub(super) fn check_header(metadata: &NewMetadata) -> Result<()> {
+pub(super) fn check_header<R>(metadata: &NewMetadata<R>) -> Result<()> {
     let found = header_message(metadata).encoded_len();
     if found <= MAX_BODY_BYTES {
         return Ok(());
@@ -89,12 +90,12 @@ pub(super) fn check_header(metadata: &NewMetadata) -> Result<()> {
 }
 
 /// All bytes of the file.
-pub(super) fn encode(fields: &NewMetadata) -> Result<Vec<u8>> {
+pub(super) fn encode(fields: &NewMetadata<Regions>) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     let header = header_message(fields).encode_to_vec();
     frame::put_raw(&mut out, FrameKind::CheckpointHeader, &header)?;
     let mut records = Records::new(&mut out, FrameKind::Regions);
-    for entry in &fields.regions {
+    for entry in fields.regions.iter() {
         records.put(entry.message())?;
     }
     records.close()?;

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::region::RegionEntry;
+use super::regions::Regions;
 use super::{MAX_NAME_BYTES, check_length, check_name, file};
 use crate::error::{Error, Result};
-use crate::ids::{CheckpointId, FileId};
-use crate::liveness::RestoredCheckpoint;
+use crate::ids::{CheckpointId, FileId, Owner};
+use crate::liveness::{Fallbacks, RestoredCheckpoint};
 
 /// The reason for a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,9 +44,9 @@ impl CheckpointKind {
     }
 }
 
-/// New metadata.
+/// New metadata. Its regions are checked where they are [`Regions`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct NewMetadata {
+pub struct NewMetadata<R = Vec<RegionEntry>> {
     /// The checkpoint.
     pub id: CheckpointId,
     /// Spark's batch, -1 before the first.
@@ -57,7 +58,7 @@ pub struct NewMetadata {
     /// The topology of the pipeline, for the driver that restores it.
     pub topology: Vec<u8>,
     /// Entries of all regions, in any order.
-    pub regions: Vec<RegionEntry>,
+    pub regions: R,
     /// Snapshots of the operator coordinators, by operator.
     pub coordinators: BTreeMap<String, Vec<u8>>,
     /// Regional completions in a row up to this one (R20).
@@ -72,7 +73,7 @@ pub struct NewMetadata {
 
 /// Metadata of a checkpoint: immutable, and consistent in itself. Its regions are sorted by name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Metadata(NewMetadata);
+pub struct Metadata(NewMetadata<Regions>);
 
 impl Metadata {
     /// Checks it and sorts the regions by name.
@@ -80,10 +81,73 @@ impl Metadata {
     /// # Errors
     /// `InvalidInput` for a wrong name, a region that occurs twice, or an origin that is not in
     /// this checkpoint's past.
-    pub fn new(mut new: NewMetadata) -> Result<Self> {
-        let id = new.id;
-        check_metadata(&mut new).map_err(|e| e.context(format!("checkpoint {id}")))?;
-        Ok(Self(new))
+    pub fn new(new: NewMetadata) -> Result<Self> {
+        Self::checked(new, |id, entries| {
+            let regions = Regions::new(entries)?;
+            regions
+                .iter()
+                .try_for_each(|entry| check_origin(id, entry))?;
+            Ok(regions)
+        })
+    }
+
+    /// Like [`Metadata::new`], for a checkpoint that differs from this one in the regions of `new`,
+    /// and has no region that is `gone`. Costs as much as it differs.
+    ///
+    /// # Errors
+    /// Those of [`Metadata::new`], and `InvalidInput` for a checkpoint that is not newer.
+    pub fn next<'a>(
+        &self,
+        new: NewMetadata,
+        gone: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self> {
+        Self::checked(new, |id, entries| {
+            if id <= self.0.id {
+                return Err(Error::invalid_input(format!(
+                    "expected a checkpoint newer than {}, on which it builds",
+                    self.0.id
+                )));
+            }
+            entries
+                .iter()
+                .try_for_each(|entry| check_origin(id, entry))?;
+            Ok(self.0.regions.changed(entries, gone))
+        })
+    }
+
+    fn checked(
+        new: NewMetadata,
+        regions: impl FnOnce(CheckpointId, Vec<RegionEntry>) -> Result<Regions>,
+    ) -> Result<Self> {
+        let NewMetadata {
+            id,
+            batch_id,
+            kind,
+            created_ms,
+            topology,
+            regions: entries,
+            coordinators,
+            consecutive_regional,
+            force_global,
+            finished_operators,
+            properties,
+        } = new;
+        regions(id, entries)
+            .map(|regions| NewMetadata {
+                id,
+                batch_id,
+                kind,
+                created_ms,
+                topology,
+                regions,
+                coordinators,
+                consecutive_regional,
+                force_global,
+                finished_operators,
+                properties,
+            })
+            .and_then(|fields| check_fields(&fields).map(|()| Self(fields)))
+            .map_err(|e| e.context(format!("checkpoint {id}")))
     }
 
     /// Verifies and decodes all bytes of a file.
@@ -100,24 +164,23 @@ impl Metadata {
     }
 
     /// Everything, with the regions sorted by name.
-    pub fn fields(&self) -> &NewMetadata {
+    pub fn fields(&self) -> &NewMetadata<Regions> {
         &self.0
     }
 
     /// Entries of all regions, sorted by name.
-    pub fn regions(&self) -> &[RegionEntry] {
+    pub fn regions(&self) -> &Regions {
         &self.0.regions
     }
 
     /// The entry of a region.
     pub fn region(&self, name: &str) -> Option<&RegionEntry> {
-        let found = self.0.regions.binary_search_by(|e| e.region().cmp(name));
-        found.ok().and_then(|index| self.0.regions.get(index))
+        self.0.regions.get(name)
     }
 
     /// No region fell back.
     pub fn is_global(&self) -> bool {
-        !self.0.regions.iter().any(RegionEntry::failed)
+        self.0.regions.failed() == 0
     }
 
     /// Every segment it needs, as `SnapshotManager::restore` takes them. State has the origin of its
@@ -128,7 +191,7 @@ impl Metadata {
     /// `Corrupt`.
     pub fn restored(&self, pipeline: &str) -> Result<RestoredCheckpoint> {
         let mut segments = Vec::new();
-        for entry in &self.0.regions {
+        for entry in self.0.regions.iter() {
             let references = entry.references(pipeline);
             let references =
                 references.map_err(|e| e.context(format!("checkpoint {}", self.0.id)))?;
@@ -141,21 +204,51 @@ impl Metadata {
         })
     }
 
+    /// Owners whose origin is not this checkpoint, as managers hear of it. Regions that fell back may
+    /// have written state under the names of the `usual` operators and states, which their entries
+    /// do not know.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn at_rest(&self, pipeline: &str, usual: &[(String, String)]) -> Result<Fallbacks> {
+        let mut found = Fallbacks::new();
+        for entry in self.0.regions.iter() {
+            let (region, origin) = (entry.region(), entry.origin());
+            if origin == self.0.id && entry.in_flight_bytes() == 0 {
+                continue;
+            }
+            let references = entry
+                .references(pipeline)
+                .map_err(|e| e.context(format!("checkpoint {}", self.0.id)))?;
+            let older = references.into_iter().filter(|one| one.origin != self.0.id);
+            found.extend(older.map(|one| (one.owner, one.origin)));
+            if entry.fallbacks() > 0 && origin != self.0.id {
+                let owner = |(operator, store): &(String, String)| {
+                    (Owner::new(pipeline, operator, region, store), origin)
+                };
+                found.extend(usual.iter().map(owner));
+            }
+        }
+        Ok(found)
+    }
+
     /// Least size in bytes of each file with its segments.
     ///
     /// # Errors
     /// `Corrupt`.
     pub fn file_bytes(&self) -> Result<BTreeMap<FileId, u64>> {
         let mut bytes = BTreeMap::new();
-        for (_, _, segment) in self.restored("")?.segments {
-            let known: &mut u64 = bytes.entry(segment.file).or_default();
-            *known = (*known).max(segment.end());
+        for entry in self.0.regions.iter() {
+            for segment in entry.segments()? {
+                let known: &mut u64 = bytes.entry(segment.file).or_default();
+                *known = (*known).max(segment.end());
+            }
         }
         Ok(bytes)
     }
 }
 
-fn check_metadata(new: &mut NewMetadata) -> Result<()> {
+fn check_fields<R>(new: &NewMetadata<R>) -> Result<()> {
     if new.batch_id < -1 {
         return Err(Error::invalid_input(format!(
             "batch id: expected at least -1 (before the first batch), found {}",
@@ -171,20 +264,7 @@ fn check_metadata(new: &mut NewMetadata) -> Result<()> {
     for key in new.properties.keys() {
         check_length("key of a property", key, MAX_NAME_BYTES)?;
     }
-    file::check_header(new)?;
-    // Stable, and cheap for regions that are sorted already, as in every file.
-    new.regions.sort_by(|a, b| a.region().cmp(b.region()));
-    for (entry, next) in new.regions.iter().zip(new.regions.iter().skip(1)) {
-        if entry.region() == next.region() {
-            return Err(Error::invalid_input(format!(
-                "region {:?} occurs twice",
-                entry.region()
-            )));
-        }
-    }
-    new.regions
-        .iter()
-        .try_for_each(|entry| check_origin(new.id, entry))
+    file::check_header(new)
 }
 
 /// A region has the state of this checkpoint or of an earlier one; if it failed, of an earlier one.

@@ -9,6 +9,7 @@ mod file;
 mod folder;
 mod metadata;
 mod region;
+mod regions;
 
 pub use entry::{
     InFlight, InFlightPlace, OperatorEntry, Piece, Staged, StateContent, StateEntry, StateKind,
@@ -17,6 +18,7 @@ pub use file::METADATA_VERSION;
 pub use folder::{delete, file_name, list, parse_name, read, read_file, write};
 pub use metadata::{CheckpointKind, Metadata, NewMetadata};
 pub use region::{NewRegion, Reference, RegionEntry};
+pub use regions::Regions;
 
 use crate::error::{Error, Result};
 

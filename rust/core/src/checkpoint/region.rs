@@ -1,5 +1,7 @@
 //! The entry of a region: an immutable value that stays encoded until a caller reads it.
 
+use std::sync::Arc;
+
 use prost::Message;
 use prost::bytes::{Bytes, BytesMut};
 
@@ -49,7 +51,7 @@ pub struct Reference {
     pub reference: SegmentRef,
 }
 
-/// The entry of one region in a checkpoint. Clones share the encoded lists.
+/// The entry of one region in a checkpoint. Clones share all of it.
 ///
 /// ```
 /// use holdfast_core::CheckpointId;
@@ -74,7 +76,7 @@ pub struct Reference {
 /// # }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct RegionEntry(RegionMessage);
+pub struct RegionEntry(Arc<RegionMessage>);
 
 impl RegionEntry {
     /// Checks and encodes.
@@ -84,7 +86,7 @@ impl RegionEntry {
     pub fn new(new: NewRegion) -> Result<Self> {
         let in_flight_bytes = check_parts(&new.region, &new.operators, &new.in_flight, &new.staged)
             .map_err(|e| name_region(&new.region, e))?;
-        Ok(Self(RegionMessage {
+        Ok(Self::from_message(RegionMessage {
             operators: encode_operators(&new.operators),
             in_flight: encode_in_flight(&new.in_flight),
             staged: encode_staged(&new.staged),
@@ -104,7 +106,7 @@ impl RegionEntry {
     /// # Errors
     /// `Corrupt` for other bytes.
     pub fn from_bytes(bytes: impl Into<Bytes>) -> Result<Self> {
-        let entry = Self(decode("entry of a region", bytes.into())?);
+        let entry = Self::from_message(decode("entry of a region", bytes.into())?);
         let about = |message| name_region(entry.region(), Error::corrupt(message));
         let (operators, in_flight) = (entry.operators()?, entry.in_flight()?);
         let found = check_parts(entry.region(), &operators, &in_flight, &entry.staged()?)
@@ -120,7 +122,7 @@ impl RegionEntry {
 
     /// The entry of a verified file, whose lists stay encoded.
     pub(super) fn from_message(message: RegionMessage) -> Self {
-        Self(message)
+        Self(Arc::new(message))
     }
 
     pub(super) fn message(&self) -> &RegionMessage {
@@ -172,6 +174,11 @@ impl RegionEntry {
         self.0.in_flight_bytes
     }
 
+    /// The region fell back, has finished, or owes rows: decisions about checkpoints ask for it.
+    pub fn is_notable(&self) -> bool {
+        self.failed() || self.finished() || self.fallbacks() > 0 || self.in_flight_bytes() > 0
+    }
+
     /// States of its operators.
     ///
     /// # Errors
@@ -204,7 +211,7 @@ impl RegionEntry {
     pub fn fell_back(&self, cause: &str, now_ms: u64, in_flight: &[InFlight]) -> Result<Self> {
         let owed = check_in_flight(self.0.in_flight_bytes, in_flight)
             .map_err(|e| name_region(self.region(), e))?;
-        Ok(Self(RegionMessage {
+        Ok(Self::from_message(RegionMessage {
             failed: true,
             fallbacks: self.0.fallbacks.saturating_add(1),
             stale_since_ms: Some(self.0.stale_since_ms.unwrap_or(now_ms)),
@@ -214,7 +221,7 @@ impl RegionEntry {
             staged: Bytes::new(),
             region: self.0.region.clone(),
             operators: self.0.operators.clone(),
-            ..self.0
+            ..*self.0
         }))
     }
 
@@ -222,10 +229,31 @@ impl RegionEntry {
     /// belong to the checkpoint before.
     #[must_use]
     pub fn carried(&self) -> Self {
-        Self(RegionMessage {
+        Self::from_message(RegionMessage {
             staged: Bytes::new(),
-            ..self.0.clone()
+            ..(*self.0).clone()
         })
+    }
+
+    /// Every segment it needs, some of them more than once.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn segments(&self) -> Result<Vec<SegmentRef>> {
+        let mut found = Vec::new();
+        for state in self
+            .operators()?
+            .iter()
+            .flat_map(|operator| &operator.states)
+        {
+            found.extend(state.content.pieces().iter().map(|piece| piece.reference));
+        }
+        for in_flight in self.in_flight()? {
+            if let InFlightPlace::Segment(reference) = in_flight.place {
+                found.push(reference);
+            }
+        }
+        Ok(found)
     }
 
     /// Every segment it needs, each once per owner.

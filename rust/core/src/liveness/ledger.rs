@@ -235,9 +235,12 @@ impl Ledger {
         Ok(())
     }
 
-    /// Takes in a checkpoint that is restored, as `View::restore`.
-    pub fn restore_checkpoint(&mut self, id: CheckpointId, fallbacks: Fallbacks) {
-        let change = self.view.restore(id, fallbacks);
+    /// Takes in checkpoints that are restored, as `View::restore`.
+    pub fn restore_checkpoints(
+        &mut self,
+        checkpoints: impl IntoIterator<Item = (CheckpointId, Fallbacks)>,
+    ) {
+        let change = self.view.restore(checkpoints);
         self.wake(change);
     }
 

@@ -174,7 +174,7 @@ fn messages_in_any_order_lead_to_the_newest_view() {
 #[test]
 fn a_restored_checkpoint_is_retained_until_a_message_says_otherwise() {
     let mut view = view(7, &[(6, &[]), (7, &[])]);
-    view.restore(id(5), Fallbacks::from([(owner("b"), id(2))]));
+    view.restore([(id(5), Fallbacks::from([(owner("b"), id(2))]))]);
     assert_eq!(view.decided(), Some(id(7)));
     assert!(is_live(&view, &segment("a", 5)) && is_live(&view, &segment("b", 2)));
     view.merge(&retained(8, &[(8, &[])]));

@@ -1,6 +1,6 @@
 //! A retained checkpoint, from its metadata.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use super::facts::Fallbacks;
 use crate::error::{Error, ErrorKind, Result};
@@ -22,7 +22,7 @@ impl RestoredCheckpoint {
     /// `InvalidInput` when an owner has two origins, or one newer than the checkpoint.
     pub fn check(&self) -> Result<()> {
         let id = self.id;
-        let mut origins: BTreeMap<&Owner, CheckpointId> = BTreeMap::new();
+        let mut origins: HashMap<&Owner, CheckpointId> = HashMap::new();
         for (owner, origin, _) in &self.segments {
             let first = *origins.entry(owner).or_insert(*origin);
             if first != *origin || *origin > id {

@@ -86,10 +86,8 @@ impl View {
     /// Errors of [`RestoredCheckpoint::check`].
     pub fn of(checkpoints: &[RestoredCheckpoint]) -> Result<Self> {
         let mut view = Self::default();
-        for checkpoint in checkpoints {
-            checkpoint.check()?;
-            view.restore(checkpoint.id, checkpoint.fallbacks());
-        }
+        checkpoints.iter().try_for_each(RestoredCheckpoint::check)?;
+        view.restore(checkpoints.iter().map(|one| (one.id, one.fallbacks())));
         Ok(view)
     }
 
@@ -152,11 +150,18 @@ impl View {
         })
     }
 
-    /// Takes in a checkpoint that is restored. Restoring is an order, not a message that may be
-    /// late: the checkpoint is retained until a message says otherwise.
-    pub(super) fn restore(&mut self, id: CheckpointId, fallbacks: Fallbacks) -> Change {
-        self.change(self.decided.max(Some(id)), |retained| {
-            retained.entry(id).or_default().extend(fallbacks);
+    /// Takes in checkpoints that are restored. Restoring is an order, not a message that may be
+    /// late: they are retained until a message says otherwise.
+    pub(super) fn restore(
+        &mut self,
+        checkpoints: impl IntoIterator<Item = (CheckpointId, Fallbacks)>,
+    ) -> Change {
+        let checkpoints: BTreeMap<_, _> = checkpoints.into_iter().collect();
+        let newest = checkpoints.keys().next_back().copied();
+        self.change(self.decided.max(newest), |retained| {
+            for (id, fallbacks) in checkpoints {
+                retained.entry(id).or_default().extend(fallbacks);
+            }
         })
     }
 

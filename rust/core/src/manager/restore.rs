@@ -1,6 +1,6 @@
 //! After a restart: learns the segments of retained checkpoints, and sweeps the rest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::snapshot_manager::SnapshotManager;
 use crate::error::{Error, ErrorKind, Result};
@@ -28,10 +28,8 @@ impl SnapshotManager {
         let present = {
             let mut registry = self.shared.registry.lock();
             registry.restored = true;
-            for checkpoint in checkpoints {
-                let fallbacks = checkpoint.fallbacks();
-                registry.ledger.restore_checkpoint(checkpoint.id, fallbacks);
-            }
+            let known = checkpoints.iter().map(|one| (one.id, one.fallbacks()));
+            registry.ledger.restore_checkpoints(known);
             let ledger = &mut registry.ledger;
             let is_present = |owner: &Owner, origin, reference: &SegmentRef| {
                 let size = sizes.get(&reference.file).copied();
@@ -52,7 +50,7 @@ impl SnapshotManager {
 
     /// Refuses segments of other owners, whose wrong live sets would decide about them.
     fn check_owners(&self, checkpoints: &[RestoredCheckpoint]) -> Result<()> {
-        let mut claims: BTreeMap<&SegmentRef, &Owner> = BTreeMap::new();
+        let mut claims: HashMap<&SegmentRef, &Owner> = HashMap::new();
         for (owner, _, reference) in checkpoints.iter().flat_map(|one| &one.segments) {
             let first = claims.insert(reference, owner);
             if let Some(first) = first.filter(|first| *first != owner) {

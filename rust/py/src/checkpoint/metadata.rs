@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use holdfast_core::checkpoint::{
-    self, CheckpointKind, Metadata, NewMetadata, RegionEntry as CoreEntry,
+    self, CheckpointKind, Metadata, NewMetadata, RegionEntry as CoreEntry, Regions,
 };
 use holdfast_core::storage::LocalStorage;
 use holdfast_core::{CheckpointId, Error};
@@ -46,6 +46,11 @@ use crate::values::{Owner, SegmentRef};
 ///     Operators that are finished in every region.
 /// properties : mapping of str to str, default {}
 ///     Other values that the pipeline must find again.
+/// base : CheckpointMetadata, optional
+///     An older checkpoint. Then `regions` has only those that differ from it, so that metadata of
+///     many regions costs as much as it changes.
+/// gone : sequence of str, default ()
+///     Regions of `base` that this checkpoint does not have.
 ///
 /// Raises
 /// ------
@@ -57,7 +62,7 @@ use crate::values::{Owner, SegmentRef};
 pub(crate) struct CheckpointMetadata(pub(crate) Arc<Metadata>);
 
 impl CheckpointMetadata {
-    fn fields(&self) -> &NewMetadata {
+    fn fields(&self) -> &NewMetadata<Regions> {
         self.0.fields()
     }
 }
@@ -78,9 +83,11 @@ impl CheckpointMetadata {
         force_global = false,
         finished_operators = Vec::new(),
         properties = Entries::default(),
+        base = None,
+        gone = Vec::new(),
     ))]
     #[pyo3(
-        text_signature = "(id, batch_id, kind, created_ms, topology, regions, *, coordinators={}, consecutive_regional=0, force_global=False, finished_operators=(), properties={})"
+        text_signature = "(id, batch_id, kind, created_ms, topology, regions, *, coordinators={}, consecutive_regional=0, force_global=False, finished_operators=(), properties={}, base=None, gone=())"
     )]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
@@ -96,6 +103,8 @@ impl CheckpointMetadata {
         force_global: bool,
         finished_operators: Vec<String>,
         properties: Entries<String>,
+        base: Option<&Self>,
+        gone: Vec<String>,
     ) -> PyResult<Self> {
         let new = NewMetadata {
             id: CheckpointId(natural("id", id)?),
@@ -114,8 +123,11 @@ impl CheckpointMetadata {
             finished_operators,
             properties: properties.0,
         };
-        let metadata = py.detach(|| Metadata::new(new)).map_err(to_py)?;
-        Ok(Self(Arc::new(metadata)))
+        let metadata = py.detach(|| match base {
+            Some(base) => base.0.next(new, gone.iter().map(String::as_str)),
+            None => Metadata::new(new),
+        });
+        Ok(Self(Arc::new(metadata.map_err(to_py)?)))
     }
 
     #[getter]
@@ -146,11 +158,30 @@ impl CheckpointMetadata {
     /// Entries of all regions, by name and sorted by name. A new dict each time.
     #[getter]
     fn regions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let regions = PyDict::new(py);
-        for entry in self.0.regions() {
-            regions.set_item(entry.region(), RegionEntry(entry.clone()))?;
-        }
-        Ok(regions)
+        by_name(py, self.0.regions().iter())
+    }
+
+    /// Entries of the regions whose state was made for this checkpoint. A new dict each time.
+    #[getter]
+    fn fresh<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        by_name(py, self.0.regions().of_origin(self.0.id()))
+    }
+
+    /// Entries of the regions that fell back, have finished, or owe rows. A new dict each time.
+    #[getter]
+    fn notable<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        by_name(py, self.0.regions().notable())
+    }
+
+    /// Number of regions.
+    #[getter]
+    fn region_count(&self) -> usize {
+        self.0.regions().len()
+    }
+
+    /// Return the entry of a region; None if the checkpoint has no such region.
+    fn region(&self, name: &str) -> Option<RegionEntry> {
+        self.0.region(name).cloned().map(RegionEntry)
     }
 
     /// Snapshots of the operator coordinators, by operator. A new dict each time.
@@ -212,6 +243,32 @@ impl CheckpointMetadata {
         Ok(segments
             .map(|(owner, origin, reference)| (Owner(owner), origin.0, SegmentRef(reference)))
             .collect())
+    }
+
+    /// Return the owners whose origin is not this checkpoint, as managers hear of it.
+    ///
+    /// Parameters
+    /// ----------
+    /// usual : sequence of (str, str)
+    ///     Operators and names of state under which regions that fell back may have written, too.
+    ///
+    /// Returns
+    /// -------
+    /// list of (Owner, int)
+    ///     Each owner once, with its origin.
+    fn at_rest(
+        &self,
+        py: Python<'_>,
+        pipeline: &str,
+        usual: Vec<(String, String)>,
+    ) -> PyResult<Vec<(Owner, u64)>> {
+        let owners = py
+            .detach(|| self.0.at_rest(pipeline, &usual))
+            .map_err(to_py)?;
+        let named = owners
+            .into_iter()
+            .map(|(owner, origin)| (Owner(owner), origin.0));
+        Ok(named.collect())
     }
 
     /// Return a lower bound on the size of each physical file of its segments, in bytes.
@@ -329,10 +386,21 @@ impl CheckpointMetadata {
             self.id(),
             self.batch_id(),
             self.kind(),
-            self.0.regions().len(),
+            self.region_count(),
             self.failed().into_pyobject(py)?.repr()?,
         ))
     }
+}
+
+fn by_name<'a, 'py>(
+    py: Python<'py>,
+    entries: impl Iterator<Item = &'a CoreEntry>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let regions = PyDict::new(py);
+    for entry in entries {
+        regions.set_item(entry.region(), RegionEntry(entry.clone()))?;
+    }
+    Ok(regions)
 }
 
 fn in_folder<T: Send>(

@@ -116,7 +116,7 @@ class SparkRunner:
         task: Any = partial(
             run_region_task,
             self._plan_value,
-            order,
+            order.encoded(),
             folder=self._folder,
             max_file_bytes=self._max_file_bytes,
             owed=bool(owed),
@@ -144,7 +144,7 @@ class SparkRunner:
         the same time: executors hand tasks to their idle workers in turn.
         """
         slices = self._context.defaultParallelism
-        task: Any = partial(close_kept_operators, self._plan.pipeline, order)
+        task: Any = partial(close_kept_operators, self._plan.pipeline, order.encoded())
         rows = self._watched(self._own.range(0, slices, 1, slices))
         job = _Job(
             self._spark,
