@@ -95,7 +95,7 @@ suites:
   keyed    a table of 1 M keys in a pipeline, beside no state and a dict: no Spark
   state    snapshots and restore of one large NumPy array, beside numpy.save and PyTorch: no Spark
   gpu      the same of a CuPy array, digests, the copy to the host, memory (needs a GPU)
-  pipeline  regional pipelines of 64 regions: healthy, one failing, one slow; and of 2,048
+  pipeline  regional pipelines of 64 regions: healthy, one failing, held or slow; and of 2,048
   bykey    a table by key in a pipeline, beside transformWithState in Python on RocksDB
   regions  10,000 regions on two executors: from the last row to the published checkpoint
   requests  what checkpoints of a pipeline ask HDFS and S3 for (needs Maven the first time)

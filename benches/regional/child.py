@@ -225,6 +225,17 @@ def failing(turns: Turns) -> None:
     turns.refused("global only", lambda variant: _regional(variant, operator, regional=False))
 
 
+def quarantine(turns: Turns) -> None:
+    """One region is in quarantine."""
+    operator = Deviations(failing=turns.spec["region"])
+    turns.add("undisturbed", lambda variant: _regional(variant, Deviations()))
+    turns.add(
+        "holdfast",
+        lambda variant: _regional(variant, operator, on_stuck="quarantine", quarantine_after=1),
+    )
+    turns.run()
+
+
 def many(turns: Turns) -> None:
     """Many regions, and the same rows in 64 regions."""
     files = "files_of_many"
@@ -261,7 +272,14 @@ def by_key(turns: Turns) -> None:
     turns.run()
 
 
-CASES = {"healthy": healthy, "failing": failing, "many": many, "slow": slow, "by_key": by_key}
+CASES = {
+    "healthy": healthy,
+    "failing": failing,
+    "quarantine": quarantine,
+    "many": many,
+    "slow": slow,
+    "by_key": by_key,
+}
 
 
 def run(spec: dict[str, Any], report: Reporter) -> None:

@@ -12,6 +12,7 @@ mod late_lengths;
 mod local_cache;
 mod manager_tables;
 mod manager_terms;
+mod metadata_differences;
 mod metadata_entries;
 mod metadata_file;
 mod metadata_fixtures;

@@ -280,16 +280,16 @@ fn unknown_tags_are_ignored() {
 
 #[test]
 fn a_newer_version_is_unsupported_whatever_follows() {
-    assert_eq!(METADATA_VERSION, 1);
-    let newer = frame(1, HEADER, &header_of(2));
+    assert_eq!(METADATA_VERSION, 2);
+    let newer = frame(1, HEADER, &header_of(3));
     let newer_frames = frame(2, HEADER, &header_of(1));
-    for bytes in [newer, newer_frames] {
+    for (bytes, text) in [
+        (newer, "reads up to 2, found 3"),
+        (newer_frames, "reads up to 1, found 2"),
+    ] {
         let error = read_bytes(&bytes).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Newer, "{error}");
-        assert!(
-            error.to_string().contains("reads up to 1, found 2"),
-            "{error}"
-        );
+        assert!(error.to_string().contains(text), "{error}");
     }
 }
 

@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 
 use crate::common::frames::{HEADER, frame, number_field, positions};
 use crate::common::metadata::{empty_region, metadata, operator, pieces, reference, state};
+use crate::metadata_differences::{MANY, SECOND, name, next, whole};
 use holdfast_core::checkpoint::{
-    Metadata, NewRegion, RegionEntry, StateContent, StateEntry, StateKind, file_name, read,
+    BaseFile, Metadata, NewRegion, RegionEntry, StateContent, StateEntry, StateKind, base_name,
+    file_name, read, write,
 };
 use holdfast_core::storage::LocalStorage;
 use holdfast_core::{CheckpointId, Error, ErrorKind};
@@ -26,6 +28,25 @@ fn tables() -> PathBuf {
 
 fn fixture(variant: &str) -> Result<Metadata, Error> {
     read(&LocalStorage::new(folder().join(variant)), ID)
+}
+
+fn shared() -> PathBuf {
+    folder().join("../metadata-v2")
+}
+
+/// A checkpoint whose regions differ from those in another file.
+fn differing() -> Metadata {
+    next(&whole(MANY), &[1, MANY], &[&name(3)])
+}
+
+#[test]
+fn version_2_reads_back() {
+    let read = |variant: &str| read(&LocalStorage::new(shared().join(variant)), SECOND);
+    assert_eq!(read("intact").unwrap(), differing());
+    for variant in ["corrupt-base", "no-base"] {
+        let error = read(variant).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    }
 }
 
 #[test]
@@ -99,6 +120,11 @@ fn a_newer_version_is_unsupported() {
     }
 }
 
+fn differing_base(folder: &Path) -> BaseFile {
+    let written = read(&LocalStorage::new(folder), SECOND).unwrap();
+    written.base_file().unwrap()
+}
+
 #[test]
 #[ignore = "writes the fixtures"]
 fn regenerate() {
@@ -117,8 +143,23 @@ fn regenerate() {
         damaged[start + 25] ^= 0x10;
         put(&format!("corrupt-{name}"), &damaged);
     }
+    let _ = std::fs::remove_dir_all(shared());
+    for variant in ["intact", "corrupt-base", "no-base"] {
+        let folder = shared().join(variant);
+        write(&LocalStorage::new(&folder), &differing()).unwrap();
+        let base = folder.join(base_name(differing_base(&folder)));
+        match variant {
+            "corrupt-base" => {
+                let mut damaged = std::fs::read(&base).unwrap();
+                damaged[100] ^= 0x10;
+                std::fs::write(&base, damaged).unwrap();
+            }
+            "no-base" => std::fs::remove_file(&base).unwrap(),
+            _ => {}
+        }
+    }
     put("cut", &bytes[..bytes.len() - 10]);
-    let header = [number_field(1, 2), number_field(2, 42)].concat();
+    let header = [number_field(1, 3), number_field(2, 42)].concat();
     put("newer-version", &frame(1, HEADER, &header));
     put("newer-frames", &frame(2, HEADER, &header));
 }

@@ -61,8 +61,8 @@ proptest! {
         let begun = first.into_iter().map(|region| (region, entry(region, 1, false, false)));
         let mut model: BTreeMap<u8, RegionEntry> = begun.collect();
         let regions = model.values().cloned().collect();
-        let mut found = Metadata::new(NewMetadata { regions, ..new_metadata(1) }).unwrap();
-        for (id, step) in (2..).zip(steps) {
+        let mut found = Metadata::new(NewMetadata { regions, ..new_metadata(3) }).unwrap();
+        for (id, step) in (4..).zip(steps) {
             let step: BTreeMap<u8, _> = step.into_iter().collect();
             let (mut changed, mut gone) = (Vec::new(), Vec::new());
             for (region, change) in step {
@@ -94,10 +94,10 @@ proptest! {
                 let name = format!("{region:02}");
                 prop_assert_eq!(found.region(&name), model.get(&region));
             }
-            let of_origin = found.regions().of_origin(CheckpointId(id));
-            let of_origin: BTreeMap<_, _> = of_origin.map(|e| (e.region(), e)).collect();
+            let since = found.regions().since(CheckpointId(id));
+            let since: BTreeMap<_, _> = since.map(|e| (e.region(), e)).collect();
             let expected = model.values().filter(|e| e.origin().0 == id);
-            prop_assert_eq!(of_origin, expected.map(|e| (e.region(), e)).collect());
+            prop_assert_eq!(since, expected.map(|e| (e.region(), e)).collect());
             let notable = found.regions().notable();
             let notable: BTreeMap<_, _> = notable.map(|e| (e.region(), e)).collect();
             let expected = model.values().filter(|e| e.failed() || e.finished());

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from holdfast.regions.protocol.orders import (
     TaskOptions,
 )
 from holdfast.regions.sinks import ParquetSink
+from holdfast.regions.task import region_task
 from holdfast.regions.task.region_task import OperatorCache, RegionTask
 from support.regional.hooks import Hooks
 from support.regional.pipelines import COUNTED, Troubled, partitions_of, rows_of
@@ -211,7 +213,7 @@ class Kept:
 def test_operators_hear_of_their_last_checkpoint_only_if_it_has_their_state() -> None:  # R40, R61
     cache = OperatorCache()
     kept = {region: Kept() for region in ("r00", "r01")}
-    cache.prune("run", {}.get)
+    cache.prune("run", CheckpointMetadata(1, -1, "checkpoint", 0, b"", {}))
     for region, instance in kept.items():
         instances: Any = ((instance,),)
         thread = cache.thread_of(region, failed=False)
@@ -225,6 +227,41 @@ def test_operators_hear_of_their_last_checkpoint_only_if_it_has_their_state() ->
         cache.close(order)
     assert kept["r00"].seen == [(6, "r00"), "closed"]
     assert kept["r01"].seen == ["closed"]
+
+
+@pytest.mark.parametrize("looks_at_all", [True, False])
+def test_operators_are_closed_that_fit_no_checkpoint_any_more(
+    looks_at_all: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(region_task, "ALL_PRUNED", 1_000 if looks_at_all else 0)
+    cache = OperatorCache()
+    kept = {region: Kept() for region in ("r00", "r01", "r02", "r03")}
+
+    def keep(region: str, attempt: int) -> None:
+        instances: Any = ((kept[region],),)
+        thread = cache.thread_of(region, failed=False)
+        cache.keep(region, RegionEntry(region, origin=attempt), instances, thread)
+
+    def prune(base: int, *, attempt: int, **origins: int) -> list[str]:
+        entries = [RegionEntry(region, origin=origin) for region, origin in origins.items()]
+        metadata = CheckpointMetadata(base, 0, "checkpoint", 0, b"", entries)
+        cache.prune("run", metadata, attempt=attempt)
+        for region in kept:
+            done = threading.Event()
+            cache.thread_of(region, failed=False).do(done.set)
+            done.wait()
+        return [region for region, one in kept.items() if one.seen == ["closed"]]
+
+    prune(4, attempt=5)
+    for region in kept:
+        keep(region, 5)
+    assert prune(4, attempt=5) == []  # they are of the attempt that is under way
+    assert prune(5, attempt=6, r00=5, r01=5, r02=5, r03=5) == []
+    keep("r02", 6)
+    # Another process ran r01; the attempt was repeated, without the answer of r02 from here.
+    assert prune(7, attempt=8, r00=5, r01=7, r02=5, r03=5) == ["r01", "r02"]
+    assert prune(8, attempt=9, r00=5, r01=7, r02=5) == ["r01", "r02", "r03"]
+    cache.close_all()
 
 
 def test_a_finished_region_with_rows_declines_and_no_operator_runs(

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from holdfast._core import CheckpointMetadata, OperatorEntry, RegionEntry, StateEntry
@@ -133,7 +134,8 @@ def changed_regions(
         If a state has another form than the pipeline declares and is not converted, or is not
         declared and not dropped.
     """
-    regions = [entry for entry in metadata.regions.values() if not entry.finished]
+    groups = metadata.alike()
+    regions = _some_of(metadata, groups)
     pipeline = metadata.properties.get(PIPELINE_PROPERTY, plan.pipeline)
     with stored_segments(folders.segments) as stored:
         saved = [list(_saved(*of, regions, old, stored, pipeline)) for of in _instances(plan)]
@@ -165,7 +167,21 @@ def changed_regions(
         for entry in regions
         if any(operator.name in gone and operator.states for operator in entry.operators)
     }
-    return frozenset(found.changed | dropped)
+    changed = found.changed | dropped
+    # The other regions of a group are like its first one.
+    looked_at = {entry.region for entry in regions}
+    for group in groups:
+        if group[0] in changed:
+            changed.update(region for region in group if region not in looked_at)
+    return frozenset(changed)
+
+
+def _some_of(metadata: CheckpointMetadata, groups: Sequence[Sequence[str]]) -> list[RegionEntry]:
+    """Return the first region of each group, and as many others as may be opened."""
+    first = [group[0] for group in groups]
+    others = islice((region for group in groups for region in group[1:]), _OPENED)
+    entries = map(metadata.region, (*first, *others))
+    return [entry for entry in entries if entry is not None]
 
 
 def compared(plan: PipelinePlan, saved: Sequence[Sequence[_Saved]]) -> Comparison:

@@ -57,7 +57,11 @@ def open_folder(
         require_planned(folders.stream, metadata.batch_id)
         begin_rewind(folders, chosen)
         finish_rewind(folders, plan.outputs)
-    return [*_complete(folders, older), metadata], changed
+    retained = [*_complete(folders, older, like=metadata), metadata]
+    if len(retained) == len(older) + 1:
+        # Drivers that died, and checkpoints that were given up, may have left some.
+        _drop_bases(folders, retained)
+    return retained, changed
 
 
 def _require_same_pipeline(
@@ -82,7 +86,16 @@ def _require_same_pipeline(
     return changed_regions(folders, metadata, plan, old=layout, run=compare)
 
 
-def _complete(folders: CheckpointFolders, ids: Sequence[int]) -> list[CheckpointMetadata]:
+def _drop_bases(folders: CheckpointFolders, retained: Sequence[CheckpointMetadata]) -> None:
+    try:
+        folders.drop_bases({metadata.base_file for metadata in retained})
+    except OSError as error:
+        LOG.warning("regions that no checkpoint names stay in %s: %s", folders.metadata, error)
+
+
+def _complete(
+    folders: CheckpointFolders, ids: Sequence[int], *, like: CheckpointMetadata
+) -> list[CheckpointMetadata]:
     """Return older checkpoints, without those that cannot be gone back to.
 
     An older one that lacks a file must not stop the pipeline: the latest one is complete.
@@ -90,7 +103,7 @@ def _complete(folders: CheckpointFolders, ids: Sequence[int]) -> list[Checkpoint
     complete = []
     for id in ids:
         try:
-            metadata = folders.read(id)
+            metadata = folders.read(id, like=like)
             for file in metadata.file_bytes():
                 (folders.segments / file).status()
         except UNREADABLE as error:

@@ -61,7 +61,7 @@ class Summary:
     staged_files : int
         Number of files that sinks staged.
     stored_bytes : int
-        Size in bytes of its metadata file and of every segment it needs.
+        Size in bytes of its metadata files and of every segment it needs.
     """
 
     metadata: CheckpointMetadata
@@ -84,8 +84,15 @@ def summarise(folder: AnyPath, id: int) -> Summary:
         in_flight_rows=sum(in_flight_rows(entry) for entry in entries),
         in_flight_bytes=sum(entry.in_flight_bytes for entry in entries),
         staged_files=len({one.path for entry in entries for one in entry.staged}),
-        stored_bytes=CheckpointFolders(folder).metadata_file(id).status().st_size + segment_bytes,
+        stored_bytes=_metadata_bytes(folder, metadata) + segment_bytes,
     )
+
+
+def _metadata_bytes(folder: AnyPath, metadata: CheckpointMetadata) -> int:
+    folders = CheckpointFolders(folder)
+    base = metadata.base_file
+    size = folders.metadata_file(metadata.id).status().st_size
+    return size + ((folders.metadata / base).status().st_size if base else 0)
 
 
 def summarise_all(folder: AnyPath, ids: Iterable[int]) -> tuple[list[Summary], list[str]]:

@@ -231,7 +231,8 @@ class Attempts:
                 for id in action.ids:
                     self._folders.drop(id)
             case DropMetadata():
-                events = [MetadataDropped(ids=self._clean_up.drop(action.ids))]
+                gone = self._clean_up.drop_checkpoints(action.ids, self.machine.retained)
+                events = [MetadataDropped(ids=gone)]
             case NotifyManagers():
                 self._runner.tell_managers(action)
                 self._runner.reclaim(list(self.machine.retained))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
+from holdfast._core import CheckpointMetadata
 from holdfast.regions.base.sparing_log import SparingLog
 from holdfast.regions.files.folders import CheckpointFolders
 
@@ -24,6 +25,22 @@ class CleanUp:
         self._folders = folders
         self._together = folders.dropped_together > 1
         self._warnings = SparingLog(LOG)
+
+    def drop_checkpoints(
+        self, ids: Sequence[int], retained: Sequence[CheckpointMetadata]
+    ) -> tuple[int, ...]:
+        """Delete the metadata of some of the retained checkpoints, see `drop`."""
+        gone = self.drop(ids)
+        kept = {metadata.base_file for metadata in retained if metadata.id not in gone}
+        if {metadata.base_file for metadata in retained} - kept:
+            try:
+                self._folders.drop_bases(kept)
+            except OSError as error:
+                self._warnings.warn(
+                    "regions",
+                    f"files that no checkpoint names stay until the next start: {error}",
+                )
+        return gone
 
     def drop(self, ids: Sequence[int]) -> tuple[int, ...]:
         """Delete the metadata of checkpoints as far as storage lets it; returns the deleted ids."""

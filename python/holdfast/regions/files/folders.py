@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,6 +24,9 @@ DROPPED_TOGETHER: Final = 4
 OBJECT_GATHER_MS: Final = 100
 
 _METADATA_NAME: Final = re.compile(r"([0-9a-f]{16})\.hfc", re.ASCII)
+
+#: Ending of a file with regions that several checkpoints share, see rust/core/FORMAT.md.
+BASE_SUFFIX: Final = ".hfb"
 
 METADATA_FOLDER = "metadata"
 SEGMENTS_FOLDER = "segments"
@@ -131,18 +135,25 @@ class CheckpointFolders:
         found = (_METADATA_NAME.fullmatch(path.name) for path in listed(self.metadata))
         return [int(name[1], 16) for name in found if name is not None]
 
-    def read(self, id: int) -> CheckpointMetadata:
+    def read(self, id: int, *, like: CheckpointMetadata | None = None) -> CheckpointMetadata:
         """Read and verify the file of a checkpoint, as `CheckpointMetadata.read`."""
         path = self.metadata_file(id)
         if not isinstance(path, HadoopPath):
-            return CheckpointMetadata.read(path)
+            return CheckpointMetadata.read(path, like=like)
         try:
-            metadata = CheckpointMetadata.from_bytes(path.read_bytes())
+            metadata = CheckpointMetadata.read_by(path.read_bytes(), self._read_base)
         except (CorruptSegmentError, NewerFormatError) as e:
             raise type(e)(f"{path}: {e}") from None
         if metadata.id != id:
             raise CorruptSegmentError(f"{path}: it is the file of checkpoint {metadata.id}")
         return metadata
+
+    def _read_base(self, name: str) -> bytes:
+        try:
+            return (self.metadata / name).read_bytes()
+        except FileNotFoundError:
+            # The checkpoint is there, so this is damage.
+            raise CorruptSegmentError(f"its regions are missing: {name}") from None
 
     def publish(self, metadata: CheckpointMetadata) -> None:
         """Write the file of a checkpoint, whole and durable or not at all (R18).
@@ -156,13 +167,21 @@ class CheckpointFolders:
         OSError
             If that fails. The file may be there all the same.
         """
-        path = self.metadata_file(metadata.id)
-        if not isinstance(path, HadoopPath):
-            metadata.write(path.parent)
-        elif isinstance(self.held, FolderLease):
-            self.held.write(path, metadata.to_bytes())
+        if isinstance(folder := self.metadata, HadoopPath):
+            metadata.write_by(lambda name, content: self._put(folder / name, content))
         else:
-            path.create(metadata.to_bytes())
+            metadata.write(folder)
+
+    def _put(self, path: HadoopPath, content: bytes) -> None:
+        is_base = path.name.endswith(BASE_SUFFIX)
+        if is_base and path.exists() and path.read_bytes() == content:
+            return  # An attempt without metadata has left it.
+        if isinstance(self.held, FolderLease):
+            self.held.write(path, content, replace=is_base)
+        elif is_base:
+            path.write_bytes(content)
+        else:
+            path.create(content)
 
     def drop(self, *ids: int) -> None:
         """Delete the files of checkpoints, if there are any; on an object store in one request.
@@ -173,6 +192,18 @@ class CheckpointFolders:
             If one is not deleted; others may be.
         """
         self.metadata.remove_files([self.metadata_file(id).name for id in ids])
+
+    def drop_bases(self, keep: Collection[str | None]) -> None:
+        """Delete files of regions that no checkpoint names, but for some.
+
+        Raises
+        ------
+        OSError
+            If one is not deleted; others may be.
+        """
+        found = [path.name for path in listed(self.metadata) if path.name.endswith(BASE_SUFFIX)]
+        if unused := [name for name in found if name not in keep]:
+            self.metadata.remove_files(unused)
 
     @property
     def dropped_together(self) -> int:

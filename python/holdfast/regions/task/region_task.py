@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, TypeAlias, cast
+from typing import Final, cast
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
@@ -38,8 +38,8 @@ from holdfast.regions.task.threads import PinnedThreads, RegionThread, RegionThr
 
 LOG: Final = logging.getLogger(__name__)
 
-BaseOf: TypeAlias = Callable[[str], RegionEntry | None]
-"""Returns the entry of a region in the latest checkpoint."""
+#: With more regions, a batch only looks at the operators of those that may have changed.
+ALL_PRUNED: Final = 1_000
 
 # In a batch of at most this size, all rows count as equally large.
 AVERAGED_BYTES: Final = 1024 * 1024
@@ -58,6 +58,9 @@ class OperatorCache:
     def __init__(self) -> None:
         self._run = ""
         self._kept: dict[str, _Kept] = {}
+        # Regions whose operators were kept since the last `prune`, and the checkpoint that it had.
+        self._new: set[str] = set()
+        self._pruned = (0, 0)
         # Threads of regions with open operators. Operators that are still to be closed count, so
         # that they are closed before others of the region are opened.
         self._homes: WeakValueDictionary[str, RegionThread] = WeakValueDictionary()
@@ -97,8 +100,9 @@ class OperatorCache:
         """Keep the operators of a region that acknowledged `entry`."""
         with self._lock:
             self._kept[region] = _Kept(entry, instances, thread)
+            self._new.add(region)
 
-    def prune(self, run: str, base: BaseOf, *, attempt: int | None = None) -> None:
+    def prune(self, run: str, base: CheckpointMetadata, *, attempt: int | None = None) -> None:
         """Close operators that no later attempt can use, and all of another run.
 
         Operators stay that other tasks of `attempt`, which is under way, have kept in this process.
@@ -106,14 +110,30 @@ class OperatorCache:
         with self._lock:
             stale = [
                 region
-                for region, kept in self._kept.items()
+                for region, kept in self._suspects(run, base).items()
                 if run != self._run
-                or (kept.entry.origin != attempt and not _same_state(kept.entry, base(region)))
+                or (
+                    kept.entry.origin != attempt
+                    and not _same_state(kept.entry, base.region(region))
+                )
             ]
             closing = [self._kept.pop(region) for region in stale]
-            self._run = run
+            self._new = {
+                region
+                for region in self._new & self._kept.keys()
+                if self._kept[region].entry.origin == attempt
+            }
+            self._run, self._pruned = run, (base.id, base.region_count)
         for kept in closing:
             kept.close()
+
+    def _suspects(self, run: str, base: CheckpointMetadata) -> dict[str, _Kept]:
+        """Return the operators that may not fit the checkpoint, as those of the last call did."""
+        id, count = self._pruned
+        if run != self._run or len(self._kept) <= ALL_PRUNED or base.region_count < count:
+            return dict(self._kept)
+        regions = self._new.union(base.since(id + 1))
+        return {region: self._kept[region] for region in regions if region in self._kept}
 
     def close_finished(
         self, base: CheckpointMetadata, ended: Sequence[EndedAttempt], took_part: frozenset[str]
@@ -131,7 +151,7 @@ class OperatorCache:
     def close(self, order: ClosingOrder) -> None:
         """Tell the operators of finished regions that their checkpoint completed; close all."""
         base = _Base.of(order.base)
-        self.prune(order.run, base.metadata.region)
+        self.prune(order.run, base.metadata)
         with self._lock:
             for region, kept in self._kept.items():
                 kept.thread.do(
@@ -248,7 +268,7 @@ class RegionTask:
         self._stored = CheckpointSegments(store, self._base)
         self._took_part = base.took_part
         self._shared = SharedStates(self._stored, plan.pipeline, self._base)
-        cache.prune(plan.run, self._base.region, attempt=order.attempt)
+        cache.prune(plan.run, self._base, attempt=order.attempt)
         cache.close_finished(self._base, order.ended, self._took_part)
         self._xp = array_modules.array_module(gpu=plan.options.gpu)
         self._runs: dict[str, RegionRun] = {}

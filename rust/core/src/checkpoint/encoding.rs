@@ -33,6 +33,19 @@ pub(super) struct HeaderMessage {
     pub finished_operators: Vec<String>,
     #[prost(btree_map = "string, string", tag = "10")]
     pub properties: std::collections::BTreeMap<String, String>,
+    #[prost(message, optional, tag = "11")]
+    pub base: Option<BaseMessage>,
+    #[prost(string, repeated, tag = "12")]
+    pub gone: Vec<String>,
+}
+
+/// The file with the regions from which those of a checkpoint differ.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct BaseMessage {
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    #[prost(bytes = "vec", tag = "2")]
+    pub digest: Vec<u8>,
 }
 
 /// A region's entry. The three lists stay encoded. Each is a message with one repeated field, so

@@ -6,17 +6,23 @@ use prost::Message;
 use prost::bytes::{Buf, BufMut, Bytes};
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::encoding::{CoordinatorMessage, HeaderMessage};
+use super::encoding::{BaseMessage, CoordinatorMessage, HeaderMessage};
 use super::metadata::{CheckpointKind, NewMetadata};
 use super::region::RegionEntry;
-use super::regions::Regions;
+use super::regions::{BaseFile, Difference, Regions};
 use crate::error::{Error, Result};
 use crate::format::decode;
 use crate::format::frame::{self, Frame, FrameKind, MAX_BODY_BYTES, split};
 use crate::ids::CheckpointId;
 
-/// Version that this build writes. Every older version stays readable.
-pub const METADATA_VERSION: u32 = 1;
+/// Newest version that this build writes. Every older version stays readable.
+pub const METADATA_VERSION: u32 = 2;
+
+/// Version of files with all regions of a checkpoint.
+const WHOLE: u32 = 1;
+
+/// Version of files that name another one with regions, and of those files.
+const DIFFERENCE: u32 = 2;
 
 /// Size of the frames into which records are cut, so that one record may be larger than a frame.
 const FRAME_BYTES: usize = 512 << 10;
@@ -64,7 +70,7 @@ impl<'a> Records<'a> {
 
 fn header_message<R>(metadata: &NewMetadata<R>) -> HeaderMessage {
     HeaderMessage {
-        version: METADATA_VERSION,
+        version: WHOLE,
         id: metadata.id.0,
         batch_id: metadata.batch_id,
         kind: metadata.kind.tag(),
@@ -74,6 +80,8 @@ fn header_message<R>(metadata: &NewMetadata<R>) -> HeaderMessage {
         force_global: metadata.force_global,
         finished_operators: metadata.finished_operators.clone(),
         properties: metadata.properties.clone(),
+        base: None,
+        gone: Vec::new(),
     }
 }
 
@@ -89,18 +97,66 @@ pub(super) fn check_header<R>(metadata: &NewMetadata<R>) -> Result<()> {
     )))
 }
 
-/// All bytes of the file.
+/// All bytes of a file with all regions.
 pub(super) fn encode(fields: &NewMetadata<Regions>) -> Result<Vec<u8>> {
+    let header = header_message(fields);
+    put(&header, fields.regions.iter(), &fields.coordinators)
+}
+
+/// All bytes of a file with the regions that differ from those of `base`.
+pub(super) fn encode_difference(
+    fields: &NewMetadata<Regions>,
+    difference: Difference<'_>,
+    base: BaseFile,
+) -> Result<Vec<u8>> {
+    let header = HeaderMessage {
+        version: DIFFERENCE,
+        base: Some(BaseMessage {
+            id: base.id.0,
+            digest: base.digest.to_le_bytes().to_vec(),
+        }),
+        gone: difference.gone,
+        ..header_message(fields)
+    };
+    let entries = difference.entries.into_iter();
+    put(&header, entries, &fields.coordinators)
+}
+
+/// All bytes of a file that only has regions.
+pub(super) fn encode_base(
+    id: CheckpointId,
+    entries: &[RegionEntry],
+) -> Result<(Vec<u8>, BaseFile)> {
+    let header = HeaderMessage {
+        version: DIFFERENCE,
+        id: id.0,
+        ..HeaderMessage::default()
+    };
+    let bytes = put(&header, entries.iter(), &BTreeMap::new())?;
+    let digest = xxh3_128(&bytes);
+    Ok((bytes, BaseFile { id, digest }))
+}
+
+fn put<'a>(
+    header: &HeaderMessage,
+    entries: impl Iterator<Item = &'a RegionEntry>,
+    coordinators: &BTreeMap<String, Vec<u8>>,
+) -> Result<Vec<u8>> {
     let mut out = Vec::new();
-    let header = header_message(fields).encode_to_vec();
-    frame::put_raw(&mut out, FrameKind::CheckpointHeader, &header)?;
+    frame::put_raw(
+        &mut out,
+        FrameKind::CheckpointHeader,
+        &header.encode_to_vec(),
+    )?;
     let mut records = Records::new(&mut out, FrameKind::Regions);
-    for entry in fields.regions.iter() {
+    let mut regions = 0;
+    for entry in entries {
         records.put(entry.message())?;
+        regions += 1;
     }
     records.close()?;
     let mut records = Records::new(&mut out, FrameKind::Coordinators);
-    for (name, snapshot) in &fields.coordinators {
+    for (name, snapshot) in coordinators {
         records.put(&CoordinatorMessage {
             name: name.clone(),
             snapshot: snapshot.clone(),
@@ -108,7 +164,7 @@ pub(super) fn encode(fields: &NewMetadata<Regions>) -> Result<Vec<u8>> {
     }
     records.close()?;
     let mut trailer = Vec::with_capacity(TRAILER_BODY_BYTES);
-    for count in [fields.regions.len(), fields.coordinators.len(), out.len()] {
+    for count in [regions, coordinators.len(), out.len()] {
         trailer.put_u64_le(count as u64);
     }
     trailer.put_u128_le(xxh3_128(&out));
@@ -116,19 +172,71 @@ pub(super) fn encode(fields: &NewMetadata<Regions>) -> Result<Vec<u8>> {
     Ok(out)
 }
 
+/// A file that was verified and decoded. Where it names a base, it has only what differs from that.
+pub(super) struct Decoded {
+    pub fields: NewMetadata,
+    pub base: Option<BaseFile>,
+    pub gone: Vec<String>,
+}
+
+/// The file of regions that a file names, if it does.
+///
+/// # Errors
+/// Errors of [`read`].
+pub(super) fn base_of(bytes: &[u8]) -> Result<Option<BaseFile>> {
+    base_in(&Frames { bytes, position: 0 }.header()?)
+}
+
+fn base_in(header: &HeaderMessage) -> Result<Option<BaseFile>> {
+    let base = header.base.as_ref().map(|base| {
+        let digest = base.digest.as_slice().try_into();
+        let digest = digest.map_err(|_| Error::corrupt("digest of a base: expected 16 bytes"))?;
+        Ok(BaseFile {
+            id: CheckpointId(base.id),
+            digest: u128::from_le_bytes(digest),
+        })
+    });
+    base.transpose()
+}
+
+/// Verifies and decodes a file that only has regions.
+///
+/// # Errors
+/// Errors of [`read`], and `Corrupt` for another file than this one.
+pub(super) fn read_base(bytes: &[u8], file: BaseFile) -> Result<Regions> {
+    let found = xxh3_128(bytes);
+    if found != file.digest {
+        return Err(Error::corrupt(format!(
+            "xxh3-128 digest of the whole file: expected {:032x}, found {found:032x}",
+            file.digest
+        )));
+    }
+    let mut frames = Frames { bytes, position: 0 };
+    frames.header()?;
+    let regions = frames.section(FrameKind::Regions)?;
+    let trailer = frames.trailer()?;
+    let regions = Regions::new(entries(regions, &trailer)?)?;
+    regions.note_filed(file);
+    Ok(regions)
+}
+
+fn entries(section: Bytes, trailer: &Trailer) -> Result<Vec<RegionEntry>> {
+    let records = records(section, trailer.regions, "regions")?.into_iter();
+    let entry = |record| decode("entry of a region", record).map(RegionEntry::from_message);
+    records.map(entry).collect()
+}
+
 /// Verifies and decodes the frames of a file.
 ///
 /// # Errors
 /// `Newer` when a newer version wrote it, else `Corrupt` with the offset of the first bad frame.
-pub(super) fn read(bytes: &[u8]) -> Result<NewMetadata> {
+pub(super) fn read(bytes: &[u8]) -> Result<Decoded> {
     let mut frames = Frames { bytes, position: 0 };
     let header = frames.header()?;
     let regions = frames.section(FrameKind::Regions)?;
     let coordinators = frames.section(FrameKind::Coordinators)?;
     let trailer = frames.trailer()?;
-    let entry = |record| decode("entry of a region", record).map(RegionEntry::from_message);
-    let regions = records(regions, trailer.regions, "regions")?.into_iter();
-    let regions = regions.map(entry).collect::<Result<Vec<_>>>()?;
+    let regions = entries(regions, &trailer)?;
     let mut snapshots = BTreeMap::new();
     for record in records(coordinators, trailer.coordinators, "coordinators")? {
         let message: CoordinatorMessage = decode("snapshot of a coordinator", record)?;
@@ -146,7 +254,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<NewMetadata> {
             "kind of a checkpoint: expected 1 to 3, found {found}"
         ))
     })?;
-    Ok(NewMetadata {
+    let base = base_in(&header)?;
+    let fields = NewMetadata {
         id: CheckpointId(header.id),
         batch_id: header.batch_id,
         kind,
@@ -158,6 +267,11 @@ pub(super) fn read(bytes: &[u8]) -> Result<NewMetadata> {
         force_global: header.force_global,
         finished_operators: header.finished_operators,
         properties: header.properties,
+    };
+    Ok(Decoded {
+        fields,
+        base,
+        gone: header.gone,
     })
 }
 

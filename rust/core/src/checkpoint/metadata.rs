@@ -1,9 +1,10 @@
 //! A checkpoint: its regions, its coordinators, and facts for the next attempt.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
+use super::entry::{OperatorEntry, StateContent, StateKind};
 use super::region::RegionEntry;
-use super::regions::Regions;
+use super::regions::{BaseFile, Regions};
 use super::{MAX_NAME_BYTES, check_length, check_name, file};
 use crate::error::{Error, Result};
 use crate::ids::{CheckpointId, FileId, Owner};
@@ -150,12 +151,29 @@ impl Metadata {
             .map_err(|e| e.context(format!("checkpoint {id}")))
     }
 
-    /// Verifies and decodes all bytes of a file.
+    /// Verifies and decodes all bytes of a file. `base` reads the file of regions that it names.
     ///
     /// # Errors
-    /// `Newer` when a newer version wrote it, else `Corrupt`.
-    pub(super) fn read(bytes: &[u8]) -> Result<Self> {
-        Self::new(file::read(bytes)?).map_err(|e| Error::corrupt(e.to_string()))
+    /// `Newer` when a newer version wrote it, else `Corrupt`; those of `base`.
+    pub(super) fn read(
+        bytes: &[u8],
+        base: impl FnOnce(BaseFile) -> Result<Regions>,
+    ) -> Result<Self> {
+        let decoded = file::read(bytes)?;
+        let base = decoded.base.map(base).transpose()?;
+        let made = match base {
+            None => Self::new(decoded.fields),
+            Some(base) => Self::checked(decoded.fields, |id, entries| {
+                let regions = Regions::new(entries)?;
+                let gone = decoded.gone.iter().map(String::as_str);
+                let regions = base.differing(regions.iter().cloned(), gone);
+                regions
+                    .iter()
+                    .try_for_each(|entry| check_origin(id, entry))?;
+                Ok(regions)
+            }),
+        };
+        made.map_err(|e| Error::corrupt(e.to_string()))
     }
 
     /// The checkpoint.
@@ -230,6 +248,40 @@ impl Metadata {
             }
         }
         Ok(found)
+    }
+
+    /// Names of the regions that have not finished, together where operators have the same states:
+    /// names, kinds, types, and shapes of arrays. The description of a table counts whole.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn alike(&self) -> Result<Vec<Vec<&str>>> {
+        let mut places: HashMap<Vec<OperatorEntry>, usize> = HashMap::new();
+        let mut groups: Vec<Vec<&str>> = Vec::new();
+        for entry in self.0.regions.iter().filter(|entry| !entry.finished()) {
+            let mut operators = entry.operators()?;
+            for state in operators
+                .iter_mut()
+                .flat_map(|operator| &mut operator.states)
+            {
+                if state.kind != StateKind::Array {
+                    state.shape.clear(); // the length of a value
+                }
+                if let StateContent::Pieces(_) | StateContent::Inline(_) = state.content {
+                    state.content = StateContent::Inline(Vec::new());
+                } else if let StateContent::Table { pieces, .. } = &mut state.content {
+                    pieces.clear();
+                }
+            }
+            let place = *places.entry(operators).or_insert(groups.len());
+            if place == groups.len() {
+                groups.push(Vec::new());
+            }
+            if let Some(group) = groups.get_mut(place) {
+                group.push(entry.region());
+            }
+        }
+        Ok(groups)
     }
 
     /// Least size in bytes of each file with its segments.

@@ -15,10 +15,13 @@ pub use entry::{
     InFlight, InFlightPlace, OperatorEntry, Piece, Staged, StateContent, StateEntry, StateKind,
 };
 pub use file::METADATA_VERSION;
-pub use folder::{delete, file_name, list, parse_name, read, read_file, write};
+pub use folder::{
+    StoredFile, base_name, delete, file_name, list, parse_base_name, parse_name, read, read_file,
+    read_like, write,
+};
 pub use metadata::{CheckpointKind, Metadata, NewMetadata};
 pub use region::{NewRegion, Reference, RegionEntry};
-pub use regions::Regions;
+pub use regions::{BaseFile, Regions};
 
 use crate::error::{Error, Result};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::region::RegionEntry;
 use crate::error::{Error, Result};
@@ -10,6 +10,25 @@ use crate::ids::CheckpointId;
 
 /// The base is written anew when the changes have this part of its entries.
 const MOST_CHANGED: usize = 4;
+
+/// A base with fewer regions is in the file of each checkpoint.
+const LEAST_FILED: usize = 1_000;
+
+/// A base gets a file of its own for a checkpoint that changes no more than this part of it. A
+/// pipeline whose regions are all active writes none.
+const MOST_CHANGED_FIRST: usize = 16;
+
+/// Regions that are gone are named in the header, which has a bound.
+const MOST_GONE_BYTES: usize = 256 << 10;
+
+/// A file with the regions that several checkpoints share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BaseFile {
+    /// The first checkpoint that names it.
+    pub id: CheckpointId,
+    /// xxh3-128 of all its bytes.
+    pub digest: u128,
+}
 
 /// Entries of regions, in the order of their names: a base and what changed since, so that a
 /// checkpoint costs as much as it changes.
@@ -25,6 +44,8 @@ pub struct Regions {
 #[derive(Debug, Default)]
 struct Base {
     entries: Vec<RegionEntry>,
+    /// Set once the file is durable.
+    file: OnceLock<BaseFile>,
     /// Places of regions that are not merely idle, see [`RegionEntry::is_notable`].
     notable: Vec<usize>,
     newest_origin: Option<CheckpointId>,
@@ -59,6 +80,7 @@ impl Regions {
                 notable: notable.map(|(place, _)| place).collect(),
                 newest_origin: entries.iter().map(RegionEntry::origin).max(),
                 entries,
+                file: OnceLock::new(),
             }),
             changes: Arc::default(),
         }
@@ -71,6 +93,19 @@ impl Regions {
         entries: impl IntoIterator<Item = RegionEntry>,
         gone: impl IntoIterator<Item = &'a str>,
     ) -> Self {
+        let new = self.differing(entries, gone);
+        if new.changes.len().saturating_mul(MOST_CHANGED) > new.base.entries.len() {
+            return Self::of_base(new.iter().cloned().collect());
+        }
+        new
+    }
+
+    /// Like [`Self::changed`], always on the same base.
+    pub(super) fn differing<'a>(
+        &self,
+        entries: impl IntoIterator<Item = RegionEntry>,
+        gone: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
         let mut new = self.clone();
         for entry in entries {
             new.put(entry.region().to_owned(), Some(entry));
@@ -78,10 +113,47 @@ impl Regions {
         for region in gone {
             new.put(region.to_owned(), None);
         }
-        if new.changes.len().saturating_mul(MOST_CHANGED) > new.base.entries.len() {
-            return Self::of_base(new.iter().cloned().collect());
-        }
         new
+    }
+
+    /// Notes that a file has the base.
+    pub(super) fn note_filed(&self, file: BaseFile) {
+        // Another file with the same regions is as good.
+        let _ = self.base.file.set(file);
+    }
+
+    /// Regions of the base, and what differs from it: entries, and names of those that are gone.
+    /// `None` where a checkpoint has all its regions in its own file.
+    pub(super) fn difference(&self) -> Option<Difference<'_>> {
+        let (changed, all) = (self.changes.len(), self.base.entries.len());
+        let filed = self.base.file.get().is_some();
+        let few = changed.saturating_mul(MOST_CHANGED_FIRST) <= all;
+        let changes = self.changes.iter();
+        let gone = changes.filter(|(_, entry)| entry.is_none());
+        let gone: Vec<_> = gone.map(|(region, _)| region.clone()).collect();
+        let gone_bytes: usize = gone.iter().map(|name| name.len() + 8).sum();
+        let differs = changed > 0 && all >= LEAST_FILED && (filed || few);
+        (differs && gone_bytes <= MOST_GONE_BYTES).then(|| Difference {
+            base: &self.base.entries,
+            file: &self.base.file,
+            entries: self.changes.values().flatten().collect(),
+            gone,
+        })
+    }
+
+    /// The base alone.
+    pub(super) fn base(&self) -> Self {
+        Self {
+            len: self.base.entries.len(),
+            failed: self.base.entries.iter().filter(|e| e.failed()).count(),
+            base: Arc::clone(&self.base),
+            changes: Arc::default(),
+        }
+    }
+
+    /// The file of the base, if it has one.
+    pub(super) fn base_file(&self) -> Option<BaseFile> {
+        self.base.file.get().copied()
     }
 
     fn put(&mut self, region: String, entry: Option<RegionEntry>) {
@@ -123,13 +195,13 @@ impl Regions {
         })
     }
 
-    /// Entries with the state of a checkpoint, in any order. Costs as much as changed if the base
-    /// is older.
-    pub fn of_origin(&self, origin: CheckpointId) -> impl Iterator<Item = &RegionEntry> {
+    /// Entries with the state of a checkpoint or a later one, in any order. Costs as much as changed
+    /// if the base is older.
+    pub fn since(&self, origin: CheckpointId) -> impl Iterator<Item = &RegionEntry> {
         let may_be_in_base = self.base.newest_origin >= Some(origin);
         let base = self.base.entries.iter().filter(move |_| may_be_in_base);
         self.among(base)
-            .filter(move |entry| entry.origin() == origin)
+            .filter(move |entry| entry.origin() >= origin)
     }
 
     /// Entries of regions that are not merely idle, in any order: see [`RegionEntry::is_notable`].
@@ -162,6 +234,14 @@ impl Regions {
     pub fn failed(&self) -> usize {
         self.failed
     }
+}
+
+/// See [`Regions::difference`].
+pub(super) struct Difference<'a> {
+    pub base: &'a [RegionEntry],
+    pub file: &'a OnceLock<BaseFile>,
+    pub entries: Vec<&'a RegionEntry>,
+    pub gone: Vec<String>,
 }
 
 impl PartialEq for Regions {

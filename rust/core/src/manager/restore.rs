@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::snapshot_manager::SnapshotManager;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{list_files, read_any_head, read_sealed_index};
-use crate::ids::{FileId, Owner, SegmentRef};
+use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 use crate::liveness::{FileFacts, Occasion, RestoredCheckpoint};
 
 impl SnapshotManager {
@@ -31,7 +31,12 @@ impl SnapshotManager {
             let known = checkpoints.iter().map(|one| (one.id, one.fallbacks()));
             registry.ledger.restore_checkpoints(known);
             let ledger = &mut registry.ledger;
+            // Most checkpoints share most of their segments.
+            let mut seen: HashMap<(SegmentRef, CheckpointId), bool> = HashMap::new();
             let is_present = |owner: &Owner, origin, reference: &SegmentRef| {
+                if let Some(present) = seen.get(&(*reference, origin)) {
+                    return *present;
+                }
                 let size = sizes.get(&reference.file).copied();
                 // A missing file may come back: an operator repairs the folder.
                 if size.is_some() || reference.file.term < self.term {
@@ -39,7 +44,9 @@ impl SnapshotManager {
                     ledger.add_file(reference.file, facts);
                 }
                 let is_known = ledger.restore(owner, origin, reference);
-                is_known && size.is_some_and(|size| reference.end() <= size)
+                let present = is_known && size.is_some_and(|size| reference.end() <= size);
+                seen.insert((*reference, origin), present);
+                present
             };
             let location = self.storage.location();
             RestoredCheckpoint::require_present(&location, checkpoints, is_present)

@@ -164,13 +164,19 @@ impl CheckpointMetadata {
     /// Entries of the regions whose state was made for this checkpoint. A new dict each time.
     #[getter]
     fn fresh<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        by_name(py, self.0.regions().of_origin(self.0.id()))
+        by_name(py, self.0.regions().since(self.0.id()))
     }
 
     /// Entries of the regions that fell back, have finished, or owe rows. A new dict each time.
     #[getter]
     fn notable<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         by_name(py, self.0.regions().notable())
+    }
+
+    /// Return the regions with the state of a checkpoint or a later one.
+    fn since(&self, checkpoint: u64) -> Vec<&str> {
+        let entries = self.0.regions().since(CheckpointId(checkpoint));
+        entries.map(CoreEntry::region).collect()
     }
 
     /// Number of regions.
@@ -271,6 +277,17 @@ impl CheckpointMetadata {
         Ok(named.collect())
     }
 
+    /// Return the names of regions that have not finished, in groups with the same states.
+    ///
+    /// Returns
+    /// -------
+    /// list of list of str
+    ///     Regions of a group have operators, and names, kinds and types of states in common. So
+    ///     many regions are in few groups, unless they have tables.
+    fn alike(&self) -> PyResult<Vec<Vec<&str>>> {
+        self.0.alike().map_err(to_py)
+    }
+
     /// Return a lower bound on the size of each physical file of its segments, in bytes.
     ///
     /// Returns
@@ -309,7 +326,12 @@ impl CheckpointMetadata {
         Ok(folder.join(name))
     }
 
-    /// Read and verify the file of a checkpoint.
+    /// Read and verify the file of a checkpoint, and the file of regions that it may share.
+    ///
+    /// Parameters
+    /// ----------
+    /// like : CheckpointMetadata, optional
+    ///     Another checkpoint of the folder. Regions that both share are not read again.
     ///
     /// Raises
     /// ------
@@ -323,7 +345,13 @@ impl CheckpointMetadata {
     /// OSError
     ///     If storage failed.
     #[classmethod]
-    fn read(_: &Bound<'_, PyType>, py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+    #[pyo3(signature = (path, *, like = None))]
+    fn read(
+        _: &Bound<'_, PyType>,
+        py: Python<'_>,
+        path: PathBuf,
+        like: Option<&Self>,
+    ) -> PyResult<Self> {
         let Some(name) = path.file_name().and_then(OsStr::to_str) else {
             return Err(PyValueError::new_err(format!(
                 "{} is not the name of a file",
@@ -331,7 +359,56 @@ impl CheckpointMetadata {
             )));
         };
         let storage = LocalStorage::new(path.parent().unwrap_or(Path::new("")));
-        py.detach(|| checkpoint::read_file(&storage, name))
+        py.detach(|| checkpoint::read_like(&storage, name, like.map(|like| &*like.0)))
+            .map(|metadata| Self(Arc::new(metadata)))
+            .map_err(to_py)
+    }
+
+    /// Name of the file with regions that this checkpoint shares with others; None if there is none.
+    ///
+    /// The file stays as long as a checkpoint names it.
+    #[getter]
+    fn base_file(&self) -> Option<String> {
+        self.0.base_file().map(checkpoint::base_name)
+    }
+
+    /// Write the files of this checkpoint by a function, see `write`.
+    ///
+    /// Parameters
+    /// ----------
+    /// put : callable
+    ///     Takes name and bytes of a file, and returns once it is durable. A file of regions, ``.hfb``,
+    ///     comes first, and may be there. The checkpoint is there once its own file is.
+    fn write_by(&self, py: Python<'_>, put: &Bound<'_, PyAny>) -> PyResult<()> {
+        for file in py.detach(|| self.0.files()).map_err(to_py)? {
+            put.call1((file.name(), PyBytes::new(py, file.bytes())))?;
+            self.0.note_stored(&file);
+        }
+        Ok(())
+    }
+
+    /// Decode the bytes of a checkpoint's file.
+    ///
+    /// Parameters
+    /// ----------
+    /// read : callable
+    ///     Returns the bytes of the file of regions with a name, if `data` names one.
+    ///
+    /// Raises
+    /// ------
+    /// CorruptSegmentError, NewerFormatError
+    ///     See `read`.
+    #[classmethod]
+    fn read_by(
+        _: &Bound<'_, PyType>,
+        py: Python<'_>,
+        data: &[u8],
+        read: &Bound<'_, PyAny>,
+    ) -> PyResult<Self> {
+        let base = Metadata::base_of(data).map_err(to_py)?;
+        let base = base.map(|base| read.call1((checkpoint::base_name(base),))?.extract());
+        let base: Option<Vec<u8>> = base.transpose()?;
+        py.detach(|| Metadata::from_files(data, base.as_deref()))
             .map(|metadata| Self(Arc::new(metadata)))
             .map_err(to_py)
     }

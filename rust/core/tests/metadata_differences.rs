@@ -1,0 +1,297 @@
+//! Files of checkpoints that share a file of regions.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+
+use std::path::{Path, PathBuf};
+
+use crate::common::faulty;
+use crate::common::frames::positions;
+use crate::common::metadata::{empty_region, full_region, new_metadata};
+use holdfast_core::checkpoint::{
+    Metadata, NewMetadata, RegionEntry, file_name, list, parse_base_name, read, read_like, write,
+};
+use holdfast_core::storage::LocalStorage;
+use holdfast_core::{CheckpointId, Error, ErrorKind};
+use holdfast_sim::Operation;
+
+pub const MANY: u64 = 1_000;
+const FIRST: u64 = 10;
+pub const SECOND: CheckpointId = CheckpointId(FIRST + 1);
+
+pub fn name(region: u64) -> String {
+    format!("region-{region:04}")
+}
+
+fn entry(region: u64, origin: u64) -> RegionEntry {
+    RegionEntry::new(empty_region(&name(region), origin)).unwrap()
+}
+
+pub fn whole(regions: u64) -> Metadata {
+    let regions = (0..regions).map(|region| entry(region, 1)).collect();
+    Metadata::new(NewMetadata {
+        regions,
+        ..new_metadata(FIRST)
+    })
+    .unwrap()
+}
+
+pub fn next(before: &Metadata, changed: &[u64], gone: &[&str]) -> Metadata {
+    let id = before.id().0 + 1;
+    let new = NewMetadata {
+        regions: changed.iter().map(|region| entry(*region, id)).collect(),
+        ..new_metadata(id)
+    };
+    before.next(new, gone.iter().copied()).unwrap()
+}
+
+fn sizes(folder: &Path, ending: &str) -> Vec<u64> {
+    let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+    let of_kind = entries.filter(|e| e.file_name().to_str().unwrap().ends_with(ending));
+    let mut sizes: Vec<_> = of_kind.map(|e| e.metadata().unwrap().len()).collect();
+    sizes.sort_unstable();
+    sizes
+}
+
+fn base_of(folder: &Path) -> PathBuf {
+    let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+    let mut names = entries.map(|e| e.file_name().into_string().unwrap());
+    folder.join(names.find(|name| parse_base_name(name).is_some()).unwrap())
+}
+
+fn error_of(folder: &Path) -> Error {
+    read(&LocalStorage::new(folder), SECOND).unwrap_err()
+}
+
+#[test]
+fn a_checkpoint_writes_what_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = LocalStorage::new(dir.path());
+    let mut metadata = whole(MANY);
+    let mut made = vec![metadata.clone()];
+    write(&storage, &metadata).unwrap();
+    for number in 0..40 {
+        metadata = next(
+            &metadata,
+            &[7, number, MANY + number],
+            &[&name(500 + number)],
+        );
+        write(&storage, &metadata).unwrap();
+        made.push(metadata.clone());
+    }
+    let (bases, checkpoints) = (sizes(dir.path(), ".hfb"), sizes(dir.path(), ".hfc"));
+    assert_eq!(bases.len(), 1);
+    assert_eq!(checkpoints.len(), 41);
+    assert!(checkpoints[39] * 3 < checkpoints[40], "{checkpoints:?}");
+    let newest = read(&storage, metadata.id()).unwrap();
+    assert_eq!(newest.base_file(), metadata.base_file());
+    for one in made {
+        assert_eq!(read(&storage, one.id()).unwrap(), one);
+        let like = read_like(&storage, &file_name(one.id()), Some(&newest)).unwrap();
+        assert_eq!(like, one);
+    }
+    // After a restart the next one builds on the same file.
+    write(&storage, &next(&newest, &[3], &[])).unwrap();
+    assert_eq!(sizes(dir.path(), ".hfb").len(), 1);
+}
+
+#[test]
+fn all_is_written_anew_when_a_quarter_has_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = LocalStorage::new(dir.path());
+    let mut metadata = whole(MANY);
+    for round in 0..60 {
+        let changed: Vec<u64> = (round * 10..(round + 1) * 10).collect();
+        metadata = next(&metadata, &changed, &[]);
+        write(&storage, &metadata).unwrap();
+        assert_eq!(read(&storage, metadata.id()).unwrap(), metadata);
+    }
+    assert_eq!(sizes(dir.path(), ".hfb").len(), 3, "60 times 1 in 100");
+}
+
+#[test]
+fn active_and_small_pipelines_write_whole_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = LocalStorage::new(dir.path());
+    let half: Vec<u64> = (0..MANY / 2).collect();
+    let some: Vec<u64> = (0..MANY / 10).collect();
+    let (small, active) = (whole(MANY - 1), whole(MANY));
+    for metadata in [
+        next(&small, &[1], &[]),
+        next(&next(&active, &half, &[]), &some, &[]),
+    ] {
+        write(&storage, &metadata).unwrap();
+        assert_eq!(read(&storage, metadata.id()).unwrap(), metadata);
+    }
+    assert_eq!(sizes(dir.path(), ".hfb"), []);
+}
+
+#[test]
+fn very_many_names_of_regions_that_are_gone_need_a_whole_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = LocalStorage::new(dir.path());
+    let names: Vec<String> = (0..3_000).map(|n| format!("{n:01024}")).collect();
+    let regions = names
+        .iter()
+        .map(|n| RegionEntry::new(empty_region(n, 1)).unwrap());
+    let first = NewMetadata {
+        regions: regions.collect(),
+        ..new_metadata(FIRST)
+    };
+    let first = Metadata::new(first).unwrap();
+    let gone: Vec<&str> = names.iter().take(180).map(String::as_str).collect();
+    let second = NewMetadata {
+        regions: Vec::new(),
+        ..new_metadata(FIRST + 1)
+    };
+    let second = first.next(second, gone[..100].iter().copied()).unwrap();
+    write(&storage, &second).unwrap();
+    let third = NewMetadata {
+        regions: Vec::new(),
+        ..new_metadata(FIRST + 2)
+    };
+    let third = second.next(third, gone[100..].iter().copied()).unwrap();
+    write(&storage, &third).unwrap();
+    let fourth = next(&third, &[1], &gone);
+    assert_eq!(read(&storage, third.id()).unwrap(), third);
+    write(&storage, &fourth).unwrap();
+    assert_eq!(read(&storage, fourth.id()).unwrap(), fourth);
+    assert_eq!(sizes(dir.path(), ".hfb").len(), 1);
+}
+
+#[test]
+fn damage_of_the_shared_file_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = LocalStorage::new(dir.path());
+    write(&storage, &next(&whole(MANY), &[1], &[])).unwrap();
+    let base = base_of(dir.path());
+    let bytes = std::fs::read(&base).unwrap();
+    for position in (0..bytes.len()).step_by(17) {
+        let mut damaged = bytes.clone();
+        damaged[position] ^= 4;
+        std::fs::write(&base, damaged).unwrap();
+        let error = error_of(dir.path());
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{position}: {error}");
+    }
+    let text = error_of(dir.path()).to_string();
+    assert!(
+        text.contains(base.file_name().unwrap().to_str().unwrap()),
+        "{text}"
+    );
+    std::fs::remove_file(&base).unwrap();
+    let error = error_of(dir.path());
+    assert_eq!(
+        error.kind(),
+        ErrorKind::Corrupt,
+        "the checkpoint is there: {error}"
+    );
+    assert!(
+        error.to_string().contains("its regions are missing"),
+        "{error}"
+    );
+    let alone = std::fs::read(dir.path().join(file_name(SECOND))).unwrap();
+    let error = Metadata::from_bytes(&alone).unwrap_err();
+    assert!(error.to_string().contains("in another file"), "{error}");
+}
+
+#[test]
+fn damage_of_what_changed_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = LocalStorage::new(dir.path());
+    write(&storage, &next(&whole(MANY), &[1], &[&name(3)])).unwrap();
+    let file = dir.path().join(file_name(SECOND));
+    let bytes = std::fs::read(&file).unwrap();
+    assert_eq!(positions(&bytes).len(), 4);
+    for position in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[position] ^= 4;
+        std::fs::write(&file, damaged).unwrap();
+        let kind = error_of(dir.path()).kind();
+        assert!(
+            matches!(kind, ErrorKind::Corrupt | ErrorKind::Newer),
+            "{position}"
+        );
+        std::fs::write(&file, &bytes[..position]).unwrap();
+        assert_eq!(
+            error_of(dir.path()).kind(),
+            ErrorKind::Corrupt,
+            "{position}"
+        );
+    }
+}
+
+/// The process dies with the call, so its clean-up does not happen either.
+#[test]
+fn after_a_crash_at_any_call_the_checkpoint_is_absent_or_whole() {
+    let operations = [
+        Operation::Create,
+        Operation::Append,
+        Operation::Sync,
+        Operation::Rename,
+        Operation::List,
+    ];
+    for (operation, nth) in operations
+        .into_iter()
+        .flat_map(|one| (1..=4).map(move |n| (one, n)))
+    {
+        let (dir, storage) = faulty();
+        let root = dir.path().join("root");
+        let metadata = next(&whole(MANY), &[1], &[]);
+        storage.fail_nth(operation, nth);
+        storage.fail_nth(Operation::Delete, 1);
+        let written = write(&*storage, &metadata).is_ok();
+        let restarted = LocalStorage::new(&root);
+        assert_eq!(list(&restarted).unwrap().is_empty(), !written);
+        // Another attempt has the same number, and other regions.
+        let other = next(&whole(MANY), &[2], &[]);
+        if !written {
+            write(&restarted, &other).unwrap();
+        }
+        let expected = if written { &metadata } else { &other };
+        assert_eq!(
+            &read(&restarted, SECOND).unwrap(),
+            expected,
+            "{operation:?} {nth}"
+        );
+        // The driver goes on after the error: its regions are in a file, or are written again.
+        let third = next(&metadata, &[3], &[]);
+        write(&restarted, &third).unwrap();
+        assert_eq!(read(&restarted, third.id()).unwrap(), third);
+        let left = std::fs::read_dir(&root)
+            .unwrap()
+            .map(|e| e.unwrap().file_name());
+        assert!(
+            !left
+                .into_iter()
+                .any(|name| name.to_str().unwrap().ends_with(".tmp"))
+        );
+    }
+}
+
+#[test]
+fn a_leftover_with_the_name_of_the_shared_file_is_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = LocalStorage::new(dir.path());
+    write(&storage, &next(&whole(MANY), &[1], &[])).unwrap();
+    let base = base_of(dir.path());
+    std::fs::write(&base, "half a fi").unwrap();
+    std::fs::remove_file(dir.path().join(file_name(SECOND))).unwrap();
+    let again = next(&whole(MANY), &[1], &[]);
+    write(&storage, &again).unwrap();
+    assert_eq!(read(&storage, SECOND).unwrap(), again);
+}
+
+#[test]
+fn an_entry_may_take_the_place_of_one_that_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = LocalStorage::new(dir.path());
+    let second = next(&whole(MANY), &[], &[&name(3), "never seen"]);
+    let new = NewMetadata {
+        regions: vec![RegionEntry::new(full_region(&name(3), FIRST + 2)).unwrap()],
+        ..new_metadata(FIRST + 2)
+    };
+    let third = second.next(new, []).unwrap();
+    for metadata in [&second, &third] {
+        write(&storage, metadata).unwrap();
+        assert_eq!(&read(&storage, metadata.id()).unwrap(), metadata);
+    }
+    assert_eq!(second.regions().len() + 1, third.regions().len());
+}
