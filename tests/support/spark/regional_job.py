@@ -120,8 +120,7 @@ class Ballasted(RunningCount):
     If a batch is a file, the event with its number comes in front of its rows.
     """
 
-    def __init__(self, marks: Path, *, by_file: bool, has_table: bool) -> None:
-        self.has_table = has_table
+    def __init__(self, marks: Path, *, by_file: bool) -> None:
         self.marks = str(marks)
         self.by_file = by_file
 
@@ -130,8 +129,7 @@ class Ballasted(RunningCount):
         self.emit, self.send_event = ctx.emit, ctx.send_event
         self.event = ctx.state.value("event", 1)
         self.ballast = ctx.state.array("ballast", shape=(BALLAST,), dtype="int64")
-        if self.has_table:
-            self.keys = ctx.state.table("keys", key={"id": pa.int64()}, value={"key": pa.int64()})
+        self.keys = ctx.state.table("keys", key={"id": pa.int64()}, value={"key": pa.int64()})
 
     def on_event(self, event: bytes) -> None:
         self.event.value = int(event)
@@ -150,8 +148,7 @@ class Ballasted(RunningCount):
             raise AssertionError(f"rows of batches {numbers} came behind event {self.event.value}")
         if not (self.ballast == self.rows.value).all():
             raise AssertionError(f"ballast {self.ballast[:4]} does not go with {self.rows.value}")
-        if self.has_table:
-            self.check_table(batch)
+        self.check_table(batch)
         number = batch.column("id")[0].as_py() // 1000
         failing = REGIONS[number % len(REGIONS)]
         mark = Path(self.marks) / str(number)
@@ -361,12 +358,7 @@ def main() -> None:
     query = (
         holdfast.regional(source(spark, args), region_by="region")
         .apply(
-            operator(
-                folder / "marks",
-                by_file=args.kafka is None,
-                # Not tested on object stores yet.
-                has_table=args.checkpoint is None,
-            ),
+            operator(folder / "marks", by_file=args.kafka is None),
             schema=COUNTED,
             name="count",
             coordinator=Numbering(),
