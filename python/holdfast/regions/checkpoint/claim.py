@@ -85,7 +85,7 @@ def delete_claimed(claimed: AnyPath, began: dict[str, str]) -> None:
         if other != id:
             folders.drop(other)
     folders.drop(id)
-    folders.drop_bases(keep=())
+    folders.drop_bases(folders.bases())
     remove_lock(folders.lock)
     with suppress(OSError):
         folders.metadata.rmdir()

@@ -88,7 +88,8 @@ def _require_same_pipeline(
 
 def _drop_bases(folders: CheckpointFolders, retained: Sequence[CheckpointMetadata]) -> None:
     try:
-        folders.drop_bases({metadata.base_file for metadata in retained})
+        left = folders.bases(up_to=retained[-1].id)
+        folders.drop_bases(left - {metadata.base_file for metadata in retained})
     except OSError as error:
         LOG.warning("regions that no checkpoint names stay in %s: %s", folders.metadata, error)
 

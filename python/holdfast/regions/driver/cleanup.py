@@ -32,14 +32,13 @@ class CleanUp:
         """Delete the metadata of some of the retained checkpoints, see `drop`."""
         gone = self.drop(ids)
         kept = {metadata.base_file for metadata in retained if metadata.id not in gone}
-        if {metadata.base_file for metadata in retained} - kept:
-            try:
-                self._folders.drop_bases(kept)
-            except OSError as error:
-                self._warnings.warn(
-                    "regions",
-                    f"files that no checkpoint names stay until the next start: {error}",
-                )
+        known = {metadata.base_file for metadata in retained}
+        try:
+            self._folders.drop_bases({name for name in known - kept if name is not None})
+        except OSError as error:
+            self._warnings.warn(
+                "regions", f"files that no checkpoint names stay until the next start: {error}"
+            )
         return gone
 
     def drop(self, ids: Sequence[int]) -> tuple[int, ...]:

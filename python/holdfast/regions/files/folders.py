@@ -28,6 +28,8 @@ _METADATA_NAME: Final = re.compile(r"([0-9a-f]{16})\.hfc", re.ASCII)
 #: Ending of a file with regions that several checkpoints share, see rust/core/FORMAT.md.
 BASE_SUFFIX: Final = ".hfb"
 
+_BASE_NAME: Final = re.compile(rf"([0-9a-f]{{16}})-[0-9a-f]{{32}}\{BASE_SUFFIX}", re.ASCII)
+
 METADATA_FOLDER = "metadata"
 SEGMENTS_FOLDER = "segments"
 HISTORY_FOLDER = "history"
@@ -193,17 +195,28 @@ class CheckpointFolders:
         """
         self.metadata.remove_files([self.metadata_file(id).name for id in ids])
 
-    def drop_bases(self, keep: Collection[str | None]) -> None:
-        """Delete files of regions that no checkpoint names, but for some.
+    def bases(self, *, up_to: int | None = None) -> set[str]:
+        """Return the files of regions that are there, first named by a checkpoint up to one."""
+        found = (_BASE_NAME.fullmatch(path.name) for path in listed(self.metadata))
+        return {
+            name[0]
+            for name in found
+            if name is not None and (up_to is None or int(name[1], 16) <= up_to)
+        }
+
+    def drop_bases(self, names: Collection[str]) -> None:
+        """Delete files of regions that no checkpoint names.
+
+        Another driver may have taken the folder over meanwhile. So the names are those that this
+        driver knows, or are not newer than the checkpoint that it begins with.
 
         Raises
         ------
         OSError
             If one is not deleted; others may be.
         """
-        found = [path.name for path in listed(self.metadata) if path.name.endswith(BASE_SUFFIX)]
-        if unused := [name for name in found if name not in keep]:
-            self.metadata.remove_files(unused)
+        if names:
+            self.metadata.remove_files(sorted(names))
 
     @property
     def dropped_together(self) -> int:
