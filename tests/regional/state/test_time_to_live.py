@@ -256,12 +256,15 @@ def test_tables_of_older_checkpoints_are_as_they_were() -> None:
 # --- values -------------------------------------------------------------------------------------
 
 
-def value_of(registry: StateRegistry, ttl: object = TTL) -> ValueState[Any]:
-    return registry.value("v", {"n": 0}, ttl=ttl)  # type: ignore[arg-type]
+def value_of(registry: StateRegistry, ttl: object = TTL, **more: Any) -> ValueState[Any]:
+    return registry.value("v", {"n": 0}, ttl=ttl, **more)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("by", [None, "watermark"])
 @pytest.mark.parametrize("seed", range(8))
-def test_a_value_is_its_default_again_once_its_life_is_over(world: World, seed: int) -> None:
+def test_a_value_is_its_default_again_once_its_life_is_over(
+    world: World, seed: int, by: str | None
+) -> None:
     chance = random.Random(seed)  # noqa: S311
     model: tuple[dict[str, int], datetime | None] = {"n": 0}, None
     minutes = 0
@@ -269,7 +272,7 @@ def test_a_value_is_its_default_again_once_its_life_is_over(world: World, seed: 
         minutes += chance.choice([0, 10, 59, 60])
         now = BEGIN + minutes * MINUTE
         registry = world.begin(at(world, minutes))
-        state = value_of(registry)
+        state = value_of(registry, ttl_by=by)
         content, since = model
         if over(since, now):
             content, since = {"n": 0}, None
@@ -323,11 +326,55 @@ def test_values_of_checkpoints_stay_readable(world: World) -> None:
     assert isinstance(saved, SavedState)
     fixture = b'{"version":1,"set":1767225600000000,"value":{"$":["bytes","YWI="]}}'
     assert (saved.dtype, bytes(saved.data)) == ("|S2", fixture)
-    newer = fixture.replace(b'"version":1', b'"version":2')
+    registry = world.begin(at(world, 0))
+    registry.value("v", b"", ttl="1 hour", ttl_by="watermark").value = b"ab"
+    (by_watermark,) = registry.freeze(lambda name, refs: [])
+    assert isinstance(by_watermark, SavedState)
+    second = b'{"version":2,"set":1767225600000000,"value":{"$":["bytes","YWI="]},"by":"watermark"}'
+    assert bytes(by_watermark.data) == second
+    newer = fixture.replace(b'"version":1', b'"version":3')
     saved = replace(saved, data=memoryview(newer))
     for declare in (value_of, lambda registry: registry.value("v")):
         with pytest.raises(StateError, match="written by a newer Holdfast"):
             declare(StateRegistry(np, [saved]))
+
+
+def test_a_value_follows_the_watermark_behind_the_attempt_that_changed_it(world: World) -> None:
+    def begin(minutes: int | None) -> ValueState[Any]:
+        watermark = None if minutes is None else BEGIN + minutes * MINUTE
+        # The driver's clock counts for nothing.
+        registry.begin(
+            lambda *_: pytest.fail("there is no table"), AttemptTimes(BEGIN + 10 * TTL, watermark)
+        )
+        return state
+
+    registry = world.begin(AttemptTimes(BEGIN))
+    state = registry.value("v", {"n": 0}, ttl=TTL, ttl_by="watermark")
+    for before, behind, found, add in (
+        (None, None, 0, 1),  # no row with a time has come
+        (None, 0, 1, 0),
+        (0, 59, 1, 0),
+        (59, 60, 1, 0),
+        (60, 300, 0, 2),  # the rows of this attempt take the watermark on
+        (300, 359, 2, 0),
+        (359, 360, 2, 1),
+        (360, 419, 3, 0),
+        (420, 420, 0, 0),
+    ):
+        assert begin(before).value == {"n": found}, before
+        if add:
+            state.value["n"] += add
+        begin(behind)
+        registry.freeze(lambda name, refs: [])
+
+
+def test_a_value_that_follows_the_watermark_needs_a_life() -> None:
+    for options, error in (
+        ({"ttl_by": "watermark"}, "needs a ttl"),
+        ({"ttl": TTL, "ttl_by": "time"}, "expected 'watermark'"),
+    ):
+        with pytest.raises(StateError, match=error):
+            StateRegistry(np).value("v", **options)
 
 
 @pytest.mark.parametrize("ttl", [5, timedelta(), "soon"])

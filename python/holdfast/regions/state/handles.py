@@ -36,13 +36,23 @@ class ExpiringValue(ValueState[T]):
     ----------
     ttl_us : int
         Microseconds.
+    by_watermark : bool
+        They count by the watermark, instead of the driver's clock.
     times : callable
         Returns the times of the attempt.
     """
 
-    def __init__(self, default: T, *, ttl_us: int, times: Callable[[], AttemptTimes]) -> None:
+    def __init__(
+        self,
+        default: T,
+        *,
+        ttl_us: int,
+        by_watermark: bool,
+        times: Callable[[], AttemptTimes],
+    ) -> None:
         self._default = default
         self._ttl_us = ttl_us
+        self._by_watermark = by_watermark
         self._times = times
         self._set_us: int | None = None
         self._content = copy.deepcopy(default)
@@ -52,32 +62,53 @@ class ExpiringValue(ValueState[T]):
     @property
     def value(self) -> T:
         """The content, or the default."""
-        if self._set_us is not None and self._set_us + self._ttl_us <= self._now_us:
+        if self._is_over and not self._is_changed:
             self._content = copy.deepcopy(self._default)
             self._set_us, self._encoded = None, encode_value(self._content)
         return self._content
 
     @value.setter
     def value(self, content: T) -> None:
-        self._content, self._set_us = content, self._now_us
+        # Also if it is the same again.
+        self._content, self._encoded = content, (b"", "")
 
     def restore(self, saved: SavedState, content: T) -> None:
         """Take over what a checkpoint has; the life of content without one begins now."""
         self._content, self._encoded = content, encode_value(content)
-        is_expiring = saved.dtype == EXPIRING
-        self._set_us = json.loads(bytes(saved.data))["set"] if is_expiring else self._now_us
+        if saved.dtype == EXPIRING:
+            record = json.loads(bytes(saved.data))
+            if ("by" in record) == self._by_watermark:
+                self._set_us = record["set"]
+                return
+        self._set_us = self._now_us
 
     def encoded(self) -> tuple[bytes, str]:
         """Return the content for a checkpoint, and its data type."""
         content = self.value
-        if (encoded := encode_value(content)) != self._encoded:
-            self._encoded, self._set_us = encoded, self._now_us
-        record = {"version": EXPIRING_VERSION, "set": self._set_us, "value": plain(content)}
+        # The first watermark comes behind rows.
+        begins = self._set_us is None and encode_value(content) != encode_value(self._default)
+        if self._is_changed or begins:
+            self._encoded, self._set_us = encode_value(content), self._now_us
+        record = {"version": 1, "set": self._set_us, "value": plain(content)}
+        if self._by_watermark:
+            record |= {"version": EXPIRING_VERSION, "by": "watermark"}
         return json.dumps(record, separators=(",", ":"), allow_nan=False).encode(), EXPIRING
 
     @property
-    def _now_us(self) -> int:
-        return microseconds_of(self._times().attempt)
+    def _is_over(self) -> bool:
+        since_us, now_us = self._set_us, self._now_us
+        return since_us is not None and now_us is not None and since_us + self._ttl_us <= now_us
+
+    @property
+    def _is_changed(self) -> bool:
+        """Return whether this attempt has changed it: its life begins with the snapshot."""
+        return encode_value(self._content) != self._encoded
+
+    @property
+    def _now_us(self) -> int | None:
+        times = self._times()
+        now = times.watermark if self._by_watermark else times.attempt
+        return None if now is None else microseconds_of(now)
 
 
 class ListState(Generic[T]):

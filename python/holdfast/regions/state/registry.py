@@ -216,6 +216,7 @@ class StateRegistry:
         default: T | None = None,
         *,
         ttl: timedelta | str | None = None,
+        ttl_by: Literal["watermark"] | None = None,
         evolve: Evolve = None,
     ) -> ValueState[T | None]:
         """Declare one small value, see `ValueState`.
@@ -224,14 +225,26 @@ class StateRegistry:
         checkpoint has another kind of state there, see `array`.
 
         With `ttl` it is a copy of `default` again when this time has passed since the last attempt
-        that changed it, by the driver's clock. A start may give another time, or give one to a
-        value that had none: its time counts from then on.
+        that changed it: by the driver's clock, or with `ttl_by="watermark"` by the watermark of the
+        region, see `RegionalPipeline.with_watermark`. A start may give another time, or give one to
+        a value that had none, or another `ttl_by`: its time counts from then on.
         """
-        if ttl is None:
-            return self._value(name, "value", default, evolve)
         at = self._at(name)
+        if ttl_by not in (None, "watermark"):
+            raise StateError(f"{at}: ttl_by={ttl_by!r} is not allowed: expected 'watermark'")
+        if ttl is None:
+            if ttl_by is not None:
+                raise StateError(f"{at}: ttl_by={ttl_by!r} needs a ttl")
+            return self._value(name, "value", default, evolve)
         self._claim(name)
-        state = ExpiringValue(default, ttl_us=life_us(ttl, at), times=lambda: self.times)
+        if ttl_by is not None:
+            self.event_time.append(name)
+        state = ExpiringValue(
+            default,
+            ttl_us=life_us(ttl, at),
+            by_watermark=ttl_by is not None,
+            times=lambda: self.times,
+        )
         if (saved := self._take(name, StateForm("value"), evolve)) is not None:
             state.restore(saved, decode_value(saved))
         return self._added(name, "value", state)
