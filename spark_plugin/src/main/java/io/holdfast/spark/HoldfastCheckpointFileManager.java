@@ -113,7 +113,11 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
       switch (CheckpointGuard.standing(this::exists, super::open, plan.path())) {
         case ADOPTABLE -> {
           CheckpointGuard.refuseTornLogs(conf, plan.checkpoint());
-          return Adoption.atStart(plan.checkpoint(), plan.number(), conf);
+          boolean changed = Adoption.atStart(plan.checkpoint(), plan.number(), conf);
+          // What another driver wrote meanwhile is older than the log that is read next.
+          HoldfastPlugin.startedDriver()
+              .ifPresent(driver -> driver.starting(plan.checkpoint(), conf));
+          return changed;
         }
         // Spark's own reading need not ask again.
         case HOLDFASTS -> begun = true;
