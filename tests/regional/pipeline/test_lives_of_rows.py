@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import holdfast as hf
 from support.regional.hooks import Hooked, Hooks
+from support.regional.pipelines import output_of
 from support.regional.quick_clock import QuickClock, StoppedClock
 from support.regional.seeds import some_and_more
 from support.regional.timed import (
@@ -143,8 +143,7 @@ def test_rows_expire_by_the_attempt_or_the_watermark_alone(
     # Some keys had expired, and some had not.
     again = sum(count == 1 for _, row_id, count in expected if row_id != ALIVE)
     assert 0 < again - len(REGIONS) * KEYS < len(expected)
-    found = pq.read_table(tmp_path / "out").to_pylist()
-    assert sorted(tuple(row.values()) for row in found) == expected
+    assert output_of(tmp_path / "out") == expected
 
 
 def test_a_ttl_by_event_time_needs_a_watermark(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from support.regional.pipeline_crash_job import (
 from support.regional.pipelines import expected, reminders
 
 HERE = Path(__file__).parent
+Row = tuple[Any, ...]
 EXPECTED = expected(BATCHES)
 
 
@@ -55,13 +56,30 @@ def disturbed(
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+def seen_rows(seen: dict[str, Any], readable: Sequence[Row]) -> list[Row]:
+    """Rows that a reader saw, which are some of those that may be read, each once."""
+    rows = [tuple(row) for row in seen["rows"]]
+    assert len(set(rows)) == len(rows), "no row is doubled"
+    assert set(rows) <= set(readable), "what can be read is right"
+    return rows
+
+
+def check_rows(pipeline: dict[str, Any], wanted: Sequence[Row]) -> None:
+    for seen in pipeline["after"]:
+        rows = seen_rows(seen, wanted)
+    assert rows == wanted
+
+
+def check_deaths(pipelines: Sequence[dict[str, Any]]) -> None:
+    deaths = [pipeline["outcomes"].count("killed") for pipeline in pipelines]
+    assert sum(deaths) > len(pipelines), "restarts are killed, too"
+
+
 def check(pipeline: dict[str, Any], flushed: Sequence[tuple[str, int, int, int]] = ()) -> None:
     """Checks what became of a pipeline; `flushed` is what its operators put out in the end."""
     wanted = sorted([*EXPECTED, *flushed])
     for seen in pipeline["after"]:
-        rows = [tuple(row) for row in seen["rows"]]
-        assert len(set(rows)) == len(rows), "no row is doubled"
-        assert set(rows) <= set(wanted), "what can be read is right"
+        rows = seen_rows(seen, wanted)
         emitted = [tuple(row) for row in seen["ids"]]
         assert len(set(emitted)) == len(emitted), "no row of the side output is doubled"
         assert seen["finished"] in (0, len(REGIONS)), "all regions finish at once, or none"
@@ -110,8 +128,7 @@ def test_a_pipeline_that_was_killed_anywhere_ends_with_the_rows_of_an_undisturbe
     pipelines = disturbed("rows", "die_before", crash_calls, tmp_path, step=step)
     for pipeline in pipelines:
         check(pipeline)
-    deaths = [pipeline["outcomes"].count("killed") for pipeline in pipelines]
-    assert sum(deaths) > len(pipelines), "restarts are killed, too"
+    check_deaths(pipelines)
     # Deaths lie before the first checkpoint, between any two, and after the last.
     firsts = [pipeline["after"][0]["checkpoints"] for pipeline in pipelines]
     assert {max(ids, default=0) for ids in firsts} == {0, 1, 2, 3, 4, 5}
@@ -124,8 +141,7 @@ def test_splits_are_read_once_wherever_the_process_was_killed(
     pipelines = disturbed("splits", "die_before", crash_calls, tmp_path, step=step)
     for pipeline in pipelines:
         check_splits(pipeline)
-    deaths = [pipeline["outcomes"].count("killed") for pipeline in pipelines]
-    assert sum(deaths) > len(pipelines), "restarts are killed, too"
+    check_deaths(pipelines)
 
 
 @some_or_all(step=3)
@@ -155,15 +171,10 @@ def test_death_while_a_region_is_retired_publishes_its_last_rows_once(
     pipelines = disturbed("retire", "die_before", crash_calls, tmp_path, step=step)
     wanted = sorted([*expected(STAYING), *LAST_ROWS])
     for pipeline in pipelines:
-        for seen in pipeline["after"]:
-            rows = [tuple(row) for row in seen["rows"]]
-            assert len(set(rows)) == len(rows), "no row is doubled"
-            assert set(rows) <= set(wanted), "what can be read is right"
-        assert [tuple(row) for row in pipeline["after"][-1]["rows"]] == wanted
+        check_rows(pipeline, wanted)
         assert pipeline["after"][-1]["regions"] == len(REGIONS) - 1
         check_files(pipeline)
-    deaths = [pipeline["outcomes"].count("killed") for pipeline in pipelines]
-    assert sum(deaths) > len(pipelines), "restarts are killed, too"
+    check_deaths(pipelines)
 
 
 @some_or_all(step=41)
@@ -173,14 +184,9 @@ def test_death_while_timers_are_due_fires_each_once(
     pipelines = disturbed("timers", "die_before", crash_calls, tmp_path, step=step)
     wanted = sorted([*expected(WAITING), *reminders(WAITING[0], AWAY)])
     for pipeline in pipelines:
-        for seen in pipeline["after"]:
-            rows = [tuple(row) for row in seen["rows"]]
-            assert len(set(rows)) == len(rows), "no row is doubled"
-            assert set(rows) <= set(wanted), "what can be read is right"
-        assert [tuple(row) for row in pipeline["after"][-1]["rows"]] == wanted
+        check_rows(pipeline, wanted)
         check_files(pipeline)
-    deaths = [pipeline["outcomes"].count("killed") for pipeline in pipelines]
-    assert sum(deaths) > len(pipelines), "restarts are killed, too"
+    check_deaths(pipelines)
 
 
 @some_or_all(step=59)
@@ -191,14 +197,11 @@ def test_death_beside_a_region_in_quarantine_loses_none_of_its_rows(
     for pipeline in pipelines:
         *before, last = pipeline["after"]
         for seen in before:
-            rows = [tuple(row) for row in seen["rows"]]
-            assert len(set(rows)) == len(rows), "no row is doubled"
-            assert set(rows) <= {row for row in EXPECTED if row[0] != STUCK}
+            seen_rows(seen, [row for row in EXPECTED if row[0] != STUCK])
         assert [tuple(row) for row in last["rows"]] == EXPECTED
         assert last["quarantined"] == []
         check_files(pipeline)
-    deaths = [pipeline["outcomes"].count("killed") for pipeline in pipelines]
-    assert sum(deaths) > len(pipelines), "restarts are killed, too"
+    check_deaths(pipelines)
     assert any(pipeline["after"][0]["quarantined"] == [STUCK] for pipeline in pipelines)
 
 

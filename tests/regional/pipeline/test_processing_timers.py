@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 
 import holdfast as hf
@@ -24,6 +23,7 @@ from holdfast.regions.state.segments import write_operator
 from holdfast.regions.state.stored_table import FrozenTable, first_due, saved_columns, saved_due
 from holdfast.regions.state.times import AttemptTimes, microseconds_of
 from support.regional.hooks import Hooked, Hooks
+from support.regional.pipelines import output_of
 from support.regional.quick_clock import QuickClock, StoppedClock
 from support.regional.seeds import some_and_more
 from support.regional.table_world import OWNERS, World
@@ -117,10 +117,6 @@ def pipeline(path: Path, hooks: Hooks) -> hf.RegionalWriter:
     )
 
 
-def fired(path: Path) -> list[Fired]:
-    return sorted(tuple(row.values()) for row in pq.read_table(path / "out").to_pylist())
-
-
 @pytest.mark.parametrize("seed", some_and_more(range(2), range(100, 160)))
 def test_timers_fire_once_in_the_first_batch_after_their_time(
     seed: int, tmp_path: Path, hooks: Hooks, clock: QuickClock
@@ -152,14 +148,14 @@ def test_timers_fire_once_in_the_first_batch_after_their_time(
                     if region not in query.latest.failed:
                         one.contribute(now)
     assert fell_back
-    assert fired(tmp_path) == sorted(row for one in model.values() for row in one.fired)
+    assert output_of(tmp_path / "out") == sorted(row for one in model.values() for row in one.fired)
     # When data ends, all timers fire that are set.
     with pipeline(tmp_path, hooks).open_local(tmp_path / "ckpt") as query:
         hooks.calm()
         query.end_of_data()
     left = sum(len(one.timers) for one in model.values())
     assert left
-    assert len(fired(tmp_path)) == sum(len(one.fired) for one in model.values()) + left
+    assert len(output_of(tmp_path / "out")) == sum(len(one.fired) for one in model.values()) + left
 
 
 def test_regions_whose_timers_are_due_first_run_first(
@@ -174,7 +170,9 @@ def test_regions_whose_timers_are_due_first_run_first(
         stopped.step(3)
         for number in range(3):
             query.run_batch(partitions([]))
-            assert {row[0] for row in fired(tmp_path)} == {*["riga", "bern", "oslo"][: number + 1]}
+            assert {row[0] for row in output_of(tmp_path / "out")} == {
+                *["riga", "bern", "oslo"][: number + 1]
+            }
 
 
 def test_timers_of_a_region_in_quarantine_wait_until_it_is_repaired(
@@ -193,12 +191,12 @@ def test_timers_of_a_region_in_quarantine_wait_until_it_is_repaired(
         for _ in range(3):
             query.run_batch(partitions([("bern", 4)]))
         assert in_quarantine(query.latest.regions["riga"])
-        assert {row[0] for row in fired(tmp_path)} == {"bern", "oslo"}
+        assert {row[0] for row in output_of(tmp_path / "out")} == {"bern", "oslo"}
     hooks.calm()
     with pipeline(tmp_path, hooks).open_local(tmp_path / "ckpt", **options) as query:
         query.run_batch(partitions([]))
         query.run_batch(partitions([]))
-    assert [row[:3] for row in fired(tmp_path) if row[0] == "riga"] == [("riga", 1, 0)]
+    assert [row[:3] for row in output_of(tmp_path / "out") if row[0] == "riga"] == [("riga", 1, 0)]
 
 
 def test_another_pipeline_that_begins_there_knows_the_timers(
@@ -214,7 +212,9 @@ def test_another_pipeline_that_begins_there_knows_the_timers(
     writer = pipeline(tmp_path / "new", hooks)
     with writer.open_local(tmp_path / "new" / "ckpt", restore=origin) as query:
         query.run_batch(partitions([]))
-    assert [row[:3] for row in fired(tmp_path / "new")] == [("bern", 1, n) for n in range(3)]
+    assert [row[:3] for row in output_of(tmp_path / "new" / "out")] == [
+        ("bern", 1, n) for n in range(3)
+    ]
 
 
 @pytest.mark.parametrize("seed", range(3))

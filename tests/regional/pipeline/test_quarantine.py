@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,9 @@ from support.regional.pipelines import (
     expected,
     output_of,
     partitions_of,
+    quarantining,
     rows_of,
+    run_batches,
 )
 from support.regional.split_files import PLACED, Placed, splits_of
 
@@ -35,15 +37,8 @@ STUCK = "r00"
 EVER = range(10**9)
 
 
-def pipeline(path: Path, operator: hf.Operator, **options: Any) -> hf.LocalQuery:
-    chain = hf.regional(region_by="region").apply(operator, schema=COUNTED, name="count")
-    given = {"on_stuck": "quarantine", "quarantine_after": 2, **options}
-    return chain.write_parquet(path / "out").open_local(path / "ckpt", **given)
-
-
-def run(query: hf.LocalQuery, batches: Sequence[Sequence[Row]], *, first: int = 0) -> None:
-    for number, rows in enumerate(batches, start=first):
-        query.run_batch(partitions_of(rows, 3), batch_id=number)
+pipeline = partial(quarantining, quarantine_after=2)
+run = partial(run_batches, tasks=3)
 
 
 def without(batches: Sequence[Sequence[Row]], region: str) -> list[list[Row]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,13 +24,13 @@ from support import TESTS
 from support.killed_steps import Killed, killed_at, kills
 from support.regional.hooks import Hooks
 from support.regional.pipelines import (
-    COUNTED,
     Row,
     Troubled,
     expected,
     output_of,
-    partitions_of,
+    quarantining,
     rows_of,
+    run_batches,
 )
 
 REGIONS = ["r00", "r01", "r02"]
@@ -41,15 +41,8 @@ IDS = [id for batch in BATCHES for region, id, _ in batch if region == STUCK]
 BAD = (IDS[1], IDS[4], IDS[5])
 
 
-def pipeline(path: Path, operator: hf.Operator, **options: Any) -> hf.LocalQuery:
-    chain = hf.regional(region_by="region").apply(operator, schema=COUNTED, name="count")
-    given = {"on_stuck": "quarantine", "quarantine_after": 1, **options}
-    return chain.write_parquet(path / "out").open_local(path / "ckpt", **given)
-
-
-def run(query: hf.LocalQuery, batches: Sequence[Sequence[Row]], *, first: int = 0) -> None:
-    for number, rows in enumerate(batches, start=first):
-        query.run_batch(partitions_of(rows, 2), batch_id=number)
+pipeline = partial(quarantining, quarantine_after=1)
+run = partial(run_batches, tasks=2)
 
 
 def fail_at_bad_rows(hooks: Hooks) -> None:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import holdfast as hf
 from support.regional.hooks import Hooked, Hooks
+from support.regional.pipelines import output_of
 from support.regional.recipes import PAGES, page, programs
 from support.regional.timed import BEGIN, Row, on_time, run_troubled
 from support.spark.readme import blocks
@@ -179,7 +179,7 @@ def test_a_recipe_has_the_rows_of_plain_python_while_regions_fail(
     taken = run_troubled(writer, tmp_path / "ckpt", hooks, seed)
     with writer.open_local(tmp_path / "ckpt") as query:
         query.end_of_data()
-    found = sorted(tuple(row.values()) for row in pq.read_table(tmp_path / "out").to_pylist())
+    found = output_of(tmp_path / "out")
     in_minutes = [(region, number, time and minute(time)) for region, number, time in taken]
     kept = set(on_time(in_minutes, DELAY)[0])
     used = [row for row in taken if not has_time or row[1] in kept]

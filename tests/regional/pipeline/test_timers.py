@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 
 import holdfast as hf
 from support.regional.hooks import Hooked, Hooks
+from support.regional.pipelines import output_of
 from support.regional.timed import (
     BEGIN,
     DELAY,
@@ -69,10 +69,6 @@ class Alarms(Hooked, hf.Operator):
             self.alarms.at(keys, pc.add(more["time"], pa.scalar(STEP)))
 
 
-def fired(folder: Path) -> list[tuple[str, int, int, datetime]]:
-    return sorted(tuple(row.values()) for row in pq.read_table(folder).to_pylist())
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_timers_fire_once_when_the_watermark_has_passed_them(
     seed: int, tmp_path: Path, hooks: Hooks
@@ -95,12 +91,12 @@ def test_timers_fire_once_when_the_watermark_has_passed_them(
         if time and row_id in kept
     ]
     before = sorted(one for one in due if one[3] <= watermark[one[0]])
-    assert fired(tmp_path / "out") == before
+    assert output_of(tmp_path / "out") == before
     # When data ends, all timers fire that are set.
     left = {one[:2]: one for one in sorted(due, reverse=True) if one not in before}
     with writer.open_local(tmp_path / "ckpt") as query:
         query.end_of_data()
-    assert fired(tmp_path / "out") == sorted([*before, *left.values()])
+    assert output_of(tmp_path / "out") == sorted([*before, *left.values()])
 
 
 class Reminder(hf.Operator):

@@ -9,13 +9,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import holdfast as hf
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.coordinator.idle import IDLE_PROPERTY, LEAST_CHECKPOINTS, IdleTime
 from support.regional.hooks import Hooked, Hooks
+from support.regional.pipelines import output_of
 from support.regional.quick_clock import QuickClock, StoppedClock
 from support.regional.seeds import some_and_more
 from support.regional.timed import BEGIN, DELAY, READINGS, REGIONS, Row, partitions
@@ -81,10 +81,6 @@ def pipeline(path: Path, hooks: Hooks | None = None) -> hf.RegionalWriter:
     )
 
 
-def found(path: Path) -> list[Row]:
-    return sorted(tuple(row.values()) for row in pq.read_table(path / "out").to_pylist())
-
-
 @pytest.mark.parametrize("seed", some_and_more([2, 0], range(100, 160)))
 def test_the_watermark_of_a_region_without_rows_goes_on_with_the_time(
     seed: int, tmp_path: Path, hooks: Hooks, clock: QuickClock
@@ -118,7 +114,7 @@ def test_the_watermark_of_a_region_without_rows_goes_on_with_the_time(
                         one.contribute(now)
     assert fell_back
     expected = sorted(row for one in model.values() for row in one.found)
-    assert found(tmp_path) == expected
+    assert output_of(tmp_path / "out") == expected
 
 
 def rows_of(*regions: str, at: datetime) -> list[list[pa.Table]]:
@@ -134,12 +130,12 @@ def test_time_without_the_pipeline_is_one_short_step(tmp_path: Path, clock: Quic
         stopped.step(100_000)
         with pipeline(tmp_path).open_local(tmp_path / "ckpt") as query:
             query.run_batch(rows_of("bern", at=BEGIN))
-    told = [row for row in found(tmp_path) if row[:2] == ("riga", TOLD)]
+    told = [row for row in output_of(tmp_path / "out") if row[:2] == ("riga", TOLD)]
     assert told == [("riga", TOLD, BEGIN - DELAY)]
     with pipeline(tmp_path).open_local(tmp_path / "ckpt") as query:
         stopped.step()
         query.run_batch(rows_of("bern", at=BEGIN))
-    told = [row for row in found(tmp_path) if row[:2] == ("riga", TOLD)]
+    told = [row for row in output_of(tmp_path / "out") if row[:2] == ("riga", TOLD)]
     assert told == [("riga", TOLD, BEGIN - DELAY), ("riga", TOLD, BEGIN - DELAY + IDLE)]
 
 

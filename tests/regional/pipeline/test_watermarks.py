@@ -14,6 +14,7 @@ import pytest
 
 import holdfast as hf
 from support.regional.hooks import Hooked, Hooks
+from support.regional.pipelines import output_of
 from support.regional.timed import (
     BEGIN,
     DELAY,
@@ -99,10 +100,6 @@ def ids_in(folder: Path) -> list[int]:
     return sorted(pq.read_table(folder).column("id").to_pylist())
 
 
-def counts_in(folder: Path) -> list[tuple[str, str, int]]:
-    return sorted(tuple(row.values()) for row in pq.read_table(folder).to_pylist())
-
-
 def writer_of(path: Path, hooks: Hooks | None = None) -> hf.RegionalWriter:
     return (
         hf.regional(region_by="region")
@@ -144,10 +141,10 @@ def test_windows_come_out_once_when_they_are_complete(
     newest = {at: max(time for region, _, time in rows if time and region == at) for at in REGIONS}
     complete = {at: f"{time - DELAY:%F %H:%M}" for at, time in newest.items()}
     expected = [(*key, rows) for key, rows in sorted(counts.items())]
-    assert counts_in(tmp_path / "out") == [row for row in expected if row[1] < complete[row[0]]]
+    assert output_of(tmp_path / "out") == [row for row in expected if row[1] < complete[row[0]]]
     with writer.open_local(tmp_path / "ckpt") as query:
         query.end_of_data()
-    assert counts_in(tmp_path / "out") == expected
+    assert output_of(tmp_path / "out") == expected
 
 
 def test_rows_that_are_dropped_are_counted(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ class Machine(NamedTuple):
         return {"spark.local.dir": str(self.local), **options}
 
     def named(self) -> list[Path]:
-        """What Holdfast has there under a name."""
+        """Files of Holdfast there that have a name."""
         return [path for folder in self for path in folder.rglob("*holdfast*")]
 
     def caches(self, session: int) -> dict[int, int]:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast import Operator, OperatorContext
+from holdfast import LocalQuery, Operator, OperatorContext, regional
 from support.regional.hooks import Hooked
 
 ROWS = pa.schema([("region", pa.string()), ("id", pa.int64()), ("key", pa.int64())])
@@ -76,7 +76,7 @@ class Reminded(RunningCount):
 
 
 def reminders(rows: Sequence[Row], of: str) -> list[tuple[str, int, int, int]]:
-    """What `Reminded` puts out once more."""
+    """Rows that `Reminded` puts out once more."""
     return [(of, row_id, -1, -1) for region, row_id, _ in rows if region == of]
 
 
@@ -119,7 +119,7 @@ def expected(batches: Sequence[Sequence[Row]]) -> list[tuple[str, int, int, int]
     return sorted(out)
 
 
-def output_of(folder: Path) -> list[tuple[str, int, int, int]]:
+def output_of(folder: Path) -> list[tuple[Any, ...]]:
     """All rows that a reader of the output folder sees."""
     files = sorted(folder.glob("*.parquet"))
     tables = [pq.read_table(file) for file in files]
@@ -141,6 +141,21 @@ class Gate:
 
     def open(self) -> None:
         self._open.set()
+
+
+def quarantining(path: Path, operator: Operator, **options: Any) -> LocalQuery:
+    """A pipeline in a folder, whose stuck regions go into quarantine."""
+    chain = regional(region_by="region").apply(operator, schema=COUNTED, name="count")
+    given = {"on_stuck": "quarantine", **options}
+    return chain.write_parquet(path / "out").open_local(path / "ckpt", **given)
+
+
+def run_batches(
+    query: LocalQuery, batches: Sequence[Sequence[Row]], *, tasks: int, first: int = 0
+) -> None:
+    """Run batches, which have ascending numbers."""
+    for number, rows in enumerate(batches, start=first):
+        query.run_batch(partitions_of(rows, tasks), batch_id=number)
 
 
 def _batches(rows: Sequence[Row], slices: int) -> list[pa.RecordBatch]:

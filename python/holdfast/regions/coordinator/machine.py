@@ -168,8 +168,7 @@ class CheckpointCoordinator:
         # Failed regions of the latest checkpoint whose operators' coordinators have not heard yet.
         self._restarting: tuple[str, ...] = ()
         self._pending: PendingAttempt | None = None
-        # What the checkpoints wrote of which the managers were not told, because the message is
-        # large.
+        # The weight of checkpoints of which the managers were not told, because a message is large.
         self._untold = 0
         # The notices of the latest checkpoint, while the driver drops metadata.
         self._unsettled: Unsettled | None = None

@@ -86,9 +86,10 @@ class ExpiringValue(ValueState[T]):
         """Return the content for a checkpoint, and its data type."""
         content = self.value
         # The first watermark comes behind rows.
-        begins = self._set_us is None and encode_value(content) != encode_value(self._default)
-        if self._is_changed or begins:
-            self._encoded, self._set_us = encode_value(content), self._now_us
+        encoded = encode_value(content)
+        begins = self._set_us is None and encoded != encode_value(self._default)
+        if encoded != self._encoded or begins:
+            self._encoded, self._set_us = encoded, self._now_us
         record = {"version": 1, "set": self._set_us, "value": plain(content)}
         if self._by_watermark:
             record |= {"version": EXPIRING_VERSION, "by": "watermark"}

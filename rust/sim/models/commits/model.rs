@@ -118,7 +118,7 @@ pub const LIVE_STAYS: &str = "no file of a live commit is reclaimed";
 pub const FENCED_IS_OVER: &str = "a fenced driver publishes nothing";
 pub const GOES_ON: &str = "a new application goes on";
 
-/// What holds in every state, or in some state.
+/// A claim about every state, or about some state.
 type Claim = Property<Model>;
 
 pub fn invariants() -> Vec<Claim> {

@@ -177,7 +177,7 @@ pub const ONE_PLACE: &str = "each input is applied or pending, and once";
 pub const SAME_STATE: &str = "the state is that of an undisturbed run";
 pub const COMPLETES: &str = "every batch completes";
 
-/// What holds in every state, or in some state.
+/// A claim about every state, or about some state.
 type Claim = Property<Model>;
 
 pub fn invariants() -> Vec<Claim> {

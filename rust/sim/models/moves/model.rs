@@ -128,7 +128,7 @@ pub const LOG_WHOLE: &str = "the newest committed batch is planned, and at most 
 pub const SAYS_TRUTH: &str = "a command that says so moved the checkpoint";
 pub const GOES_ON: &str = "the query goes on";
 
-/// What holds in every state, or in some state.
+/// A claim about every state, or about some state.
 type Claim = Property<Model>;
 
 pub fn invariants() -> Vec<Claim> {

@@ -114,7 +114,7 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
         case ADOPTABLE -> {
           CheckpointGuard.refuseTornLogs(conf, plan.checkpoint());
           boolean changed = Adoption.atStart(plan.checkpoint(), plan.number(), conf);
-          // What another driver wrote meanwhile is older than the log that is read next.
+          // Files that another driver wrote meanwhile are older than the log that is read next.
           HoldfastPlugin.startedDriver()
               .ifPresent(driver -> driver.starting(plan.checkpoint(), conf));
           return changed;
