@@ -4,7 +4,7 @@ use super::snapshot_manager::SnapshotManager;
 use super::tables::{LAYOUT, TableCommit};
 use crate::error::{Error, Result};
 use crate::format::{NewSegment, SegmentKind};
-use crate::ids::{CheckpointId, Owner};
+use crate::ids::{CheckpointId, Owner, SegmentRef};
 use crate::rows::Packed;
 use crate::state::{CommitId, DeltaRuns, FIRST_FAMILY, KeyRange, MemoryBudget, ScanOf, StateStore};
 use crate::storage::Storage;
@@ -37,18 +37,16 @@ impl SnapshotManager {
     ) -> Result<TableCommit> {
         self.upkeep.check_ours()?;
         let state = opened(source, before)?;
-        let mut commit = new_commit(owner, checkpoint, before.1.version);
-        if state.families().keys() > 0 {
+        let keys = state.families().keys();
+        let mut segment = None;
+        if keys > 0 {
             let new = NewSegment::of(owner, checkpoint, SegmentKind::Run);
             let mut run = self.upkeep.writer.begin_run(&new)?;
             state.families().snapshot(&mut run)?;
-            commit.segment = Some(run.finish_durable()?);
+            segment = Some(run.finish_durable()?);
         }
-        Ok(TableCommit {
-            id: commit,
-            segments: commit.segment.into_iter().collect(),
-            keys: state.families().keys(),
-        })
+        let version = before.1.version;
+        Ok(commit_of(owner, checkpoint, version, segment, keys))
     }
 
     /// Writes chosen rows of the tables of `before`, which lie in `source`, as one table of `owner` for
@@ -91,15 +89,12 @@ impl SnapshotManager {
             table.advance(choose)?;
         }
         let version = before.iter().map(|(_, id)| id.version).max();
-        let mut commit = new_commit(owner, checkpoint, version.unwrap_or(0));
+        let mut segment = None;
         if keys > 0 {
-            commit.segment = Some(run.finish_durable()?);
+            segment = Some(run.finish_durable()?);
         }
-        Ok(TableCommit {
-            id: commit,
-            segments: commit.segment.into_iter().collect(),
-            keys,
-        })
+        let version = version.unwrap_or(0);
+        Ok(commit_of(owner, checkpoint, version, segment, keys))
     }
 }
 
@@ -127,14 +122,25 @@ fn opened(source: &dyn Storage, (owner, id): (&Owner, &CommitId)) -> Result<Stat
     Ok(state)
 }
 
-fn new_commit(owner: &Owner, floor: CheckpointId, version: u64) -> CommitId {
-    CommitId {
-        version,
-        floor,
-        deltas: DeltaRuns::NONE,
-        owner: Some(owner.tag()),
-        segment: None,
-        replaced: None,
+/// The commit of a table that is one base image, or empty.
+fn commit_of(
+    owner: &Owner,
+    floor: CheckpointId,
+    version: u64,
+    segment: Option<SegmentRef>,
+    keys: u64,
+) -> TableCommit {
+    TableCommit {
+        id: CommitId {
+            version,
+            floor,
+            deltas: DeltaRuns::NONE,
+            owner: Some(owner.tag()),
+            segment,
+            replaced: None,
+        },
+        segments: segment.into_iter().collect(),
+        keys,
     }
 }
 
