@@ -15,7 +15,6 @@ import pytest
 
 import holdfast as hf
 from holdfast._core import read_table
-from holdfast.regions.checkpoint import copy
 from holdfast.regions.state import registry as registries
 from holdfast.regions.state.keyed_map import decode_map
 from holdfast.regions.state.large import small_state
@@ -368,22 +367,3 @@ def test_a_large_state_of_a_newer_version_is_refused() -> None:
     saved = SavedState("m", "table", "", (), memoryview(json.dumps(text).encode()))
     with pytest.raises(StateError, match="a table of version 4 was written by a newer Holdfast"):
         StateRegistry(np, [saved]).map("m")
-
-
-def test_large_states_are_copied_as_texts_where_no_side_reaches_both_folders(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(registries, "DOCUMENT_BYTES", 0)
-    monkeypatch.setattr(copy, "copies_tables", lambda source, image: False)
-    batch = pa.table([["r"] * 9, [*range(9)], [*range(9)]], schema=ROWS)
-    published: list[dict[str, Any]] = []
-    for folder, origin in (("a", {}), ("b", {"restore": hf.restore(tmp_path / "a")})):
-        with (
-            hf.regional(region_by="region")
-            .apply(ByUser(), schema=FOUND, name="by_user")
-            .foreach_batch(lambda rows, checkpoint: published.extend(rows.to_pylist()))
-            .open_local(tmp_path / folder, **origin) as local
-        ):
-            local.run_batch([[batch]])
-    assert [row["rows"] for row in published] == [1] * 9 + [2] * 9
-    assert published[-1]["content"] == "18"

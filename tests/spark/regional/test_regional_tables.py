@@ -115,7 +115,7 @@ class Everything(holdfast.Operator):
 
 
 @pytest.mark.full
-def test_tables_and_large_states_go_on_and_are_copied_on_hdfs(
+def test_tables_and_large_states_go_on_and_are_copied_and_divided_on_hdfs(
     spark: SparkSession, hdfs: MiniHdfs, tmp_path: Path
 ) -> None:
     uri = f"{hdfs.uri}/{tmp_path.name}"
@@ -126,25 +126,34 @@ def test_tables_and_large_states_go_on_and_are_copied_on_hdfs(
             holdfast.regional(regional_source(spark, tmp_path / "in"), region_by="region")
             .apply(Everything(), schema=FOUND, name="everything", **route)
             .write_parquet(tmp_path / "out")
-            .start(f"{uri}/{folder}", name="everything", **options)
+            .start(folder, name="everything", **options)
         )
 
-    places = [("first", {}), ("first", {}), ("second", {"restore": f"{uri}/saved"})]
-    for number, (folder, options) in enumerate(places):
+    saved, divided = f"{uri}/saved", f"{uri}/divided"
+    places: list[tuple[str, int, str | None]] = [
+        (f"{uri}/first", 1, None),
+        (f"{uri}/first", 1, None),
+        (f"{uri}/second", 1, saved),
+        (divided, 2, f"{uri}/second"),
+        (str(tmp_path / "mounted"), 1, divided),
+        (f"{uri}/last", 3, str(tmp_path / "mounted")),
+    ]
+    for number, (folder, parallelism, origin) in enumerate(places):
         write_rows(tmp_path / "in", number, rows_of(number, REGIONS, each=20))
-        origin = {name: holdfast.restore(path) for name, path in options.items()}
-        query = start(folder, **origin)
+        before = set((tmp_path / "out").rglob("*.parquet"))
+        options = {"restore": holdfast.restore(origin)} if origin else {}
+        query = start(folder, parallelism, **options)
         query.processAllAvailable()
         if number == 1:
             query.stop_with_savepoint(f"{uri}/saved")
         else:
             query.stop()
         assert query.exception() is None
-        rows = pq.read_table(tmp_path / "out").to_pylist()
-        last = {row["region"]: row for row in sorted(rows, key=lambda row: row["keys"])}
+        new = sorted(set((tmp_path / "out").rglob("*.parquet")) - before)
+        rows = pq.read_table(new).to_pylist()
         count = 20 * (number + 1)
         for region in REGIONS:
-            expected = {"region": region, "keys": 1000 * count, "sum": 1001 * count}
-            assert last[region] == expected
-    with pytest.raises(NotImplementedError, match="need mounted folders on both sides"):
-        start("third", 2, restore=holdfast.restore(f"{uri}/second"))
+            of_region = [row for row in rows if row["region"] == region]
+            assert len(of_region) == parallelism
+            assert sum(row["keys"] for row in of_region) == 1000 * count
+            assert sum(row["sum"] for row in of_region) == 1001 * count

@@ -33,10 +33,10 @@ from holdfast.regions.files.paths import AnyPath
 from holdfast.regions.files.segments import (
     Image,
     StoredSegments,
-    copies_tables,
     copy_segment,
     copy_table,
     divide_tables,
+    mounted_tables,
     new_image,
     stored_segments,
 )
@@ -55,7 +55,6 @@ from holdfast.regions.state.stored_table import (
     saved_columns,
     saved_commit,
     saved_due,
-    saved_of,
 )
 
 ImageKind = Literal["checkpoint", "savepoint"]
@@ -126,18 +125,17 @@ class SegmentCopies:
         owners = self._owners(region)
         return write_operator(self._store, owners, origin, name, states, finished=finished)
 
-    def divided_table(
+    def divided_tables(
         self,
         region: str,
         origin: int,
         held: Mapping[str, SavedState],
-        operator: str,
         name: str,
         *,
         keys: Sequence[str],
-        choose: Callable[[int, int, Any], bytes],
-    ) -> FrozenTable:
-        """Write the table `name` of an operator (instance) with rows of those of others.
+        choose: Mapping[str, Callable[[int, int, Any], bytes]],
+    ) -> list[FrozenTable]:
+        """Write the table `name` of several operators (instances) with rows of those of others.
 
         Parameters
         ----------
@@ -145,24 +143,27 @@ class SegmentCopies:
             Tables of the original, by name of their operator (instance).
         keys : sequence of str
             Layouts of the columns of the key.
-        choose : callable
-            See `holdfast.SnapshotManager.divide_tables`.
+        choose : mapping of str to callable
+            By operator (instance), see `holdfast.SnapshotManager.divide_tables`.
         """
         self._created.add(origin)
-        of_region = RegionOwners(self._from, region)
+        of_region, owners = RegionOwners(self._from, region), self._owners(region)
         before = [
             (of_region.state(instance, name), saved_commit(state.data))
             for instance, state in held.items()
         ]
         columns = saved_columns(next(iter(held.values())).data)
-        owner = self._owners(region).state(operator, name)
-        divided = divide_tables(
-            self._source, self._store, before, owner, origin, keys=keys, choose=choose
-        )
-        # Timers may be due later at this instance: to run once for nothing does no harm.
+        # Timers may be due later at an instance: to run once for nothing does no harm.
         due = (saved_due(state.data) for state in held.values())
         first = min((us for us in due if us is not None), default=None)
-        return FrozenTable(name, columns, *divided, first)
+        with mounted_tables(self._source, before, origin) as tables:
+            divided = [
+                divide_tables(
+                    tables, self._store, owners.state(operator, name), origin, keys=keys, choose=one
+                )
+                for operator, one in choose.items()
+            ]
+        return [FrozenTable(name, columns, *table, first) for table in divided]
 
     def persist(self) -> None:
         """Make all new segments durable."""
@@ -194,17 +195,8 @@ class SegmentCopies:
         owner = self._owners(region).state(operator, state.name)
         before = Owner(self._from, owner.operator, owner.region, owner.store)
         data = memoryview(state.inline or b"")
-        if saved_of(data) != "table" and not copies_tables(self._source, self._store):
-            return self._as_text(region, origin, operator, state)
         copied = copy_table(self._source, self._store, before, saved_commit(data), owner, origin)
         return table_entry(FrozenTable(state.name, saved_columns(data), *copied, saved_due(data)))
-
-    def _as_text(self, region: str, origin: int, operator: str, state: StateEntry) -> StateEntry:
-        """Copy a large map or list as a text."""
-        (small,) = self.states(region, OperatorEntry(operator, [state]))
-        written = self.new_operator(region, origin, operator, [small], finished=False)
-        (copied,) = written.states
-        return copied
 
     def _segment(
         self,
@@ -276,7 +268,9 @@ def write_image(
         folders.note_attempt(max(source.read_last_attempt(), metadata.id))
         with (
             stored_segments(source.segments, into=folders.segments) as stored,
-            new_image(folders.segments, max_file_bytes=max_file_bytes) as store,
+            new_image(
+                folders.segments, source=source.segments, max_file_bytes=max_file_bytes
+            ) as store,
         ):
             copies = SegmentCopies(
                 stored,

@@ -66,12 +66,8 @@ def divide_table(
             return b"\1" * rows
         return bytes((_places(batch, now, where=where) == target).astype(np.uint8))
 
-    return [
-        copies.divided_table(
-            region, origin, held, name, first.name, keys=key.layouts, choose=partial(chosen, target)
-        )
-        for target, name in enumerate(now.instances)
-    ]
+    choose = {name: partial(chosen, target) for target, name in enumerate(now.instances)}
+    return copies.divided_tables(region, origin, held, first.name, keys=key.layouts, choose=choose)
 
 
 def _places(batch: pa.RecordBatch, stage: StageLayout, *, where: str) -> npt.NDArray[Any]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from holdfast._core import (
     Owner,
@@ -21,6 +23,9 @@ from holdfast.regions.files.reached import HadoopPath, call_jvm
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+#: Size at which a physical file of a temporary folder is sealed.
+_STAGED_FILE_BYTES = 256 << 20
 
 
 class MountedSegments:
@@ -60,7 +65,7 @@ class ReachedSegments:
     """
 
     def __init__(self, folder: str, reached: HadoopPath) -> None:
-        self._reached = reached
+        self.reached = reached
         self.reader: Any = self._call(lambda files: files.openSegments(folder))
 
     def read(self, ref: SegmentRef, owner: Owner) -> bytes:
@@ -85,7 +90,7 @@ class ReachedSegments:
         self._call(lambda _: self.reader.close())
 
     def _call(self, call: Any) -> Any:
-        return call_jvm("reading a segment in", self._reached, call)
+        return call_jvm("reading a segment in", self.reached, call)
 
 
 StoredSegments = MountedSegments | ReachedSegments
@@ -108,11 +113,13 @@ def stored_segments(folder: AnyPath, *, into: AnyPath | None = None) -> Iterator
 
 
 class ReachedImage:
-    """Takes the segments of one checkpoint into a folder that only the JVM reaches."""
+    """Takes the segments of one checkpoint into a folder, written by the JVM."""
 
-    def __init__(self, folder: HadoopPath, max_file_bytes: int) -> None:
-        self._folder = folder
-        self._image: Any = self._call(lambda files: files.openImage(str(folder), max_file_bytes))
+    def __init__(
+        self, folder: str, reached: HadoopPath, *, max_file_bytes: int = _STAGED_FILE_BYTES
+    ) -> None:
+        self.reached = reached
+        self._image: Any = self._call(lambda files: files.openImage(folder, max_file_bytes))
 
     def append(
         self,
@@ -153,7 +160,7 @@ class ReachedImage:
         self._call(lambda _: self._image.close())
 
     def _call(self, call: Any) -> Any:
-        return call_jvm("writing segments in", self._folder, call)
+        return call_jvm("writing segments in", self.reached, call)
 
 
 #: Takes the segments of one checkpoint into a folder of its own.
@@ -198,28 +205,43 @@ def copy_table(
     ------
     FileNotFoundError, CorruptSegmentError
         If it cannot be read.
-    NotImplementedError
-        If `copies_tables` is false.
     """
-    if isinstance(source, ReachedSegments) and isinstance(image, ReachedImage):
-        return image.copy_table(source, before, commit, after, checkpoint)
-    if isinstance(source, ReachedSegments) or isinstance(image, ReachedImage):
-        raise NotImplementedError(
-            f"the table {after} cannot be copied from a file system that only Spark reaches into a "
-            "mounted folder: restore into a folder on the same file system"
-        )
-    return image.copy_table(source.folder, before, commit, after, checkpoint)
+    # `stored_segments` and `new_image` choose the same side.
+    if isinstance(image, ReachedImage):
+        reader = cast("ReachedSegments", source)
+        return image.copy_table(reader, before, commit, after, checkpoint)
+    folder = cast("MountedSegments", source).folder
+    return image.copy_table(folder, before, commit, after, checkpoint)
 
 
-def copies_tables(source: StoredSegments, image: Image) -> bool:
-    """Return whether one side reaches both folders."""
-    return isinstance(source, ReachedSegments) == isinstance(image, ReachedImage)
+@dataclass(frozen=True)
+class MountedTables:
+    """Tables in a folder that this process reaches, by owner and commit."""
+
+    folder: Path
+    tables: Sequence[tuple[Owner, str]]
+
+
+@contextmanager
+def mounted_tables(
+    source: StoredSegments, tables: Sequence[tuple[Owner, str]], checkpoint: int
+) -> Iterator[MountedTables]:
+    """Copy tables into a temporary folder, if the JVM reads them."""
+    if isinstance(source, MountedSegments):
+        yield MountedTables(source.folder, tables)
+        return
+    with TemporaryDirectory(prefix="holdfast-tables-") as folder:
+        with closing(ReachedImage(f"file:{folder}", source.reached)) as image:
+            copies = [
+                (owner, image.copy_table(source, owner, commit, owner, checkpoint)[0])
+                for owner, commit in tables
+            ]
+        yield MountedTables(Path(folder), copies)
 
 
 def divide_tables(
-    source: StoredSegments,
+    before: MountedTables,
     image: Image,
-    before: Sequence[tuple[Owner, str]],
     after: Owner,
     checkpoint: int,
     *,
@@ -228,24 +250,35 @@ def divide_tables(
 ) -> tuple[str, tuple[SegmentRef, ...], int]:
     """Write rows of tables of another folder into an image, as one table.
 
-    See `copy_table`, and `holdfast.SnapshotManager.divide_tables` for the parameters.
+    If the JVM writes the image, it takes the table from a temporary folder. See `copy_table`, and
+    `holdfast.SnapshotManager.divide_tables` for the parameters.
     """
-    if isinstance(source, ReachedSegments) or isinstance(image, ReachedImage):
-        raise NotImplementedError(
-            f"the table {after} cannot be divided: with another parallelism or route_by, pipelines "
-            "with tables need mounted folders on both sides"
-        )
-    return image.divide_tables(source.folder, before, after, checkpoint, keys=keys, choose=choose)
+    if isinstance(image, SnapshotManager):
+        whose = (before.tables, after, checkpoint)
+        return image.divide_tables(before.folder, *whose, keys=keys, choose=choose)
+    with TemporaryDirectory(prefix="holdfast-tables-") as folder:
+        with SnapshotManager(folder) as staged:
+            commit, _, _ = divide_tables(
+                before, staged, after, checkpoint, keys=keys, choose=choose
+            )
+        with closing(ReachedSegments(f"file:{folder}", image.reached)) as segments:
+            return image.copy_table(segments, after, commit, after, checkpoint)
 
 
 @contextmanager
-def new_image(folder: AnyPath, *, max_file_bytes: int) -> Iterator[Image]:
-    """Write segments into a folder that has none; it is created if it is not there."""
-    if isinstance(folder, HadoopPath):
-        with closing(ReachedImage(folder, max_file_bytes)) as image:
+def new_image(folder: AnyPath, *, source: AnyPath, max_file_bytes: int) -> Iterator[Image]:
+    """Write segments into a folder that has none; it is created if it is not there.
+
+    `source` is the folder that they are copied from. If only the JVM reaches one of both, the JVM
+    writes them.
+    """
+    reached = folder if isinstance(folder, HadoopPath) else source
+    if isinstance(reached, HadoopPath):
+        image = ReachedImage(folder.spark_name, reached, max_file_bytes=max_file_bytes)
+        with closing(image):
             yield image
     else:
-        with SnapshotManager(folder, max_file_bytes=max_file_bytes) as manager:
+        with SnapshotManager(str(folder), max_file_bytes=max_file_bytes) as manager:
             yield manager
 
 
