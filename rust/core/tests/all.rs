@@ -23,6 +23,7 @@ mod open_files;
 mod opened_files;
 mod pooled_storage;
 mod reclaim;
+mod restore_later;
 mod rows;
 mod run_damage;
 mod run_files;

@@ -1,17 +1,22 @@
 //! Files of checkpoints that share a file of regions.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::common::faulty;
-use crate::common::frames::positions;
-use crate::common::metadata::{empty_region, full_region, new_metadata};
+use crate::common::frames::{HEADER, REGIONS, frame, number_field, positions, record, trailer};
+use crate::common::metadata::{
+    empty_region, full_region, new_metadata, operator, pieces, reference, state,
+};
 use holdfast_core::checkpoint::{
-    Metadata, NewMetadata, RegionEntry, file_name, list, parse_base_name, read, read_like, write,
+    Metadata, NewMetadata, NewRegion, RegionEntry, Staged, StateKind, file_name, list,
+    parse_base_name, read, read_like, write,
 };
 use holdfast_core::storage::LocalStorage;
-use holdfast_core::{CheckpointId, Error, ErrorKind};
+use holdfast_core::{CheckpointId, Error, ErrorKind, FileId};
 use holdfast_sim::Operation;
+use xxhash_rust::xxh3::xxh3_128;
 
 pub const MANY: u64 = 1_000;
 const FIRST: u64 = 10;
@@ -216,6 +221,172 @@ fn damage_of_what_changed_is_found() {
             "{position}"
         );
     }
+}
+
+/// A region whose state is in a segment of a file.
+fn with_state(region: u64, origin: u64, file: u32) -> RegionEntry {
+    let content = pieces(&[reference(file, region)]);
+    let sums = state("sums", StateKind::Array, "<f8", content);
+    let late = Staged {
+        path: "late/_staged/5".to_owned(),
+        target: "late/part-5".to_owned(),
+        rows: 1,
+        bytes: 9,
+        output: "late".to_owned(),
+    };
+    RegionEntry::new(NewRegion {
+        operators: vec![operator("stats", vec![sums])],
+        staged: if region == 5 { vec![late] } else { Vec::new() },
+        ..empty_region(&name(region), origin)
+    })
+    .unwrap()
+}
+
+/// A checkpoint of regions with state, the first ones in a file of their own.
+pub fn with_states(alone: u64) -> Metadata {
+    let file = |region| if region < alone { 1 } else { 2 };
+    let regions = (0..MANY).map(|region| with_state(region, 1, file(region)));
+    Metadata::new(NewMetadata {
+        regions: regions.collect(),
+        ..new_metadata(FIRST)
+    })
+    .unwrap()
+}
+
+fn following(before: &Metadata, regions: Vec<RegionEntry>) -> Metadata {
+    let id = before.id().0 + 1;
+    let new = NewMetadata {
+        regions,
+        ..new_metadata(id)
+    };
+    before.next(new, []).unwrap()
+}
+
+fn seqs(files: BTreeMap<FileId, u64>) -> Vec<u32> {
+    files.into_keys().map(|file| file.seq).collect()
+}
+
+#[test]
+fn a_start_needs_no_region_that_did_not_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = LocalStorage::new(dir.path());
+    let changed = |id: u64| (0..3).map(|region| with_state(region, id, 3)).collect();
+    let written = following(&with_states(3), changed(FIRST + 1));
+    write(&storage, &written).unwrap();
+    // The same outline with other regions, which do not decode.
+    let base = base_of(dir.path());
+    let bytes = std::fs::read(&base).unwrap();
+    let header_end = positions(&bytes)[1].0;
+    let mut forged = bytes[..header_end].to_vec();
+    forged.extend(frame(1, REGIONS, &record(b"no region")));
+    forged.extend(trailer(&forged, MANY, 0));
+    let whole = std::fs::read(dir.path().join(file_name(SECOND))).unwrap();
+    let digest = |bytes: &[u8]| xxh3_128(bytes).to_le_bytes();
+    let place = whole
+        .windows(16)
+        .position(|at| at == digest(&bytes))
+        .unwrap();
+    let (header, rest) = whole.split_at(positions(&whole)[1].0);
+    let mut named = header.to_vec();
+    named[place..place + 16].copy_from_slice(&digest(&forged));
+    let mut again = frame(1, HEADER, &named[20..]);
+    let records = &rest[..positions(&whole)[3].0 - header.len()];
+    again.extend_from_slice(records);
+    again.extend(trailer(&again, 3, 1));
+    let found = Metadata::from_files(&again, Some(&forged)).unwrap();
+    assert_eq!(found.regions().len() as u64, MANY);
+    assert_eq!(found.regions().since(SECOND).unwrap().count(), 3);
+    assert_eq!(found.regions().notable().count(), 0);
+    assert!(found.is_global());
+    assert_eq!(found.region(&name(2)).unwrap().unwrap().origin(), SECOND);
+    assert_eq!(
+        seqs(found.files_at_most().unwrap()),
+        [2, 3],
+        "file 1 is not needed"
+    );
+    assert_eq!(found.outputs_at_most().unwrap(), ["late".to_owned()].into());
+    let samples = found.samples().unwrap();
+    let regions: Vec<_> = samples.iter().map(|group| group[0].region()).collect();
+    assert_eq!(regions, [&name(0), &samples[1][0].region().to_owned()]);
+    let next = following(&found, changed(FIRST + 2));
+    assert_eq!(next.regions().len() as u64, MANY);
+    for error in [
+        found.region(&name(7)).unwrap_err(),
+        found.regions().iter().map(|_| ()).unwrap_err(),
+        found.restored("p").unwrap_err(),
+        found.to_bytes().unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    }
+}
+
+#[test]
+fn files_are_named_as_long_as_a_region_may_need_them() {
+    for (alone, changed, expected) in [
+        (3, 2, vec![1, 2, 3]),
+        (3, 3, vec![2, 3]),
+        (99, 99, vec![1, 2, 3]),
+    ] {
+        let first = with_states(alone);
+        let regions = (0..changed).map(|region| with_state(region, FIRST + 1, 3));
+        let metadata = following(&first, regions.collect());
+        assert_eq!(seqs(metadata.files_at_most().unwrap()), expected);
+        let exact = metadata.file_bytes().unwrap();
+        let at_most = metadata.files_at_most().unwrap();
+        assert!(exact.iter().all(|(file, bytes)| at_most[file] >= *bytes));
+    }
+}
+
+#[test]
+fn some_regions_stand_for_those_that_are_like_them() {
+    let plain = |region| entry(region, FIRST + 1);
+    let first = with_states(0);
+    let names = |metadata: &Metadata| {
+        let samples = metadata.samples().unwrap();
+        let first = samples.iter().map(|group| group[0].region().to_owned());
+        first.collect::<Vec<_>>()
+    };
+    assert_eq!(names(&first), [name(0)]);
+    // Changed regions do not stand for those that did not change.
+    let second = following(&first, (0..40).map(plain).collect());
+    assert_eq!(names(&second)[0], name(0));
+    assert!(names(&second)[1] >= name(40));
+    // All samples changed, but not all that they stood for.
+    let samples = first.samples().unwrap().concat();
+    let changed = samples
+        .iter()
+        .map(|one| RegionEntry::new(empty_region(one.region(), FIRST + 1)));
+    let third = following(&first, changed.map(Result::unwrap).collect());
+    assert_eq!(names(&third).len(), 2);
+    assert_eq!(third.samples().unwrap().len(), third.alike().unwrap().len());
+}
+
+#[test]
+fn shared_regions_that_are_not_merely_idle_have_no_outline() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = LocalStorage::new(dir.path());
+    let finished = RegionEntry::new(NewRegion {
+        finished: true,
+        ..empty_region(&name(MANY), 1)
+    });
+    let idle = (0..MANY).map(|region| entry(region, 1));
+    let first = Metadata::new(NewMetadata {
+        regions: idle.chain([finished.unwrap()]).collect(),
+        ..new_metadata(FIRST)
+    });
+    let second = next(&first.unwrap(), &[1], &[]);
+    write(&storage, &second).unwrap();
+    let header = |file: &Path| std::fs::read(file).unwrap()[20..22].to_vec();
+    assert_eq!(header(&base_of(dir.path())), number_field(1, 2));
+    assert_eq!(
+        header(&dir.path().join(file_name(SECOND))),
+        number_field(1, 2)
+    );
+    assert_eq!(read(&storage, SECOND).unwrap(), second);
+    assert_eq!(
+        read(&storage, SECOND).unwrap().regions().notable().count(),
+        1
+    );
 }
 
 /// The process dies with the call, so its clean-up does not happen either.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::common::frames::{HEADER, frame, number_field, positions};
 use crate::common::metadata::{empty_region, metadata, operator, pieces, reference, state};
-use crate::metadata_differences::{MANY, SECOND, name, next, whole};
+use crate::metadata_differences::{MANY, SECOND, name, next, whole, with_states};
 use holdfast_core::checkpoint::{
     BaseFile, Metadata, NewRegion, RegionEntry, StateContent, StateEntry, StateKind, base_name,
     file_name, read, write,
@@ -30,22 +30,39 @@ fn fixture(variant: &str) -> Result<Metadata, Error> {
     read(&LocalStorage::new(folder().join(variant)), ID)
 }
 
-fn shared() -> PathBuf {
-    folder().join("../metadata-v2")
+fn shared(version: u32) -> PathBuf {
+    folder().join(format!("../metadata-v{version}"))
 }
 
 /// A checkpoint whose regions differ from those in another file.
-fn differing() -> Metadata {
-    next(&whole(MANY), &[1, MANY], &[&name(3)])
+fn differing(version: u32) -> Metadata {
+    let before = if version == 2 {
+        whole(MANY)
+    } else {
+        with_states(2)
+    };
+    next(&before, &[1, MANY], &[&name(3)])
 }
 
 #[test]
-fn version_2_reads_back() {
-    let read = |variant: &str| read(&LocalStorage::new(shared().join(variant)), SECOND);
-    assert_eq!(read("intact").unwrap(), differing());
-    for variant in ["corrupt-base", "no-base"] {
-        let error = read(variant).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+fn versions_2_and_3_read_back() {
+    for version in [2, 3] {
+        let read = |variant: &str| read(&LocalStorage::new(shared(version).join(variant)), SECOND);
+        let (found, expected) = (read("intact").unwrap(), differing(version));
+        assert_eq!(
+            found.files_at_most().unwrap(),
+            expected.files_at_most().unwrap()
+        );
+        assert_eq!(
+            found.outputs_at_most().unwrap(),
+            expected.outputs_at_most().unwrap()
+        );
+        assert_eq!(found.samples().unwrap(), expected.samples().unwrap());
+        assert_eq!(found, expected);
+        for variant in ["corrupt-base", "no-base"] {
+            let error = read(variant).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        }
     }
 }
 
@@ -143,10 +160,11 @@ fn regenerate() {
         damaged[start + 25] ^= 0x10;
         put(&format!("corrupt-{name}"), &damaged);
     }
-    let _ = std::fs::remove_dir_all(shared());
+    // Only older builds write version 2.
+    let _ = std::fs::remove_dir_all(shared(3));
     for variant in ["intact", "corrupt-base", "no-base"] {
-        let folder = shared().join(variant);
-        write(&LocalStorage::new(&folder), &differing()).unwrap();
+        let folder = shared(3).join(variant);
+        write(&LocalStorage::new(&folder), &differing(3)).unwrap();
         let base = folder.join(base_name(differing_base(&folder)));
         match variant {
             "corrupt-base" => {
@@ -159,7 +177,7 @@ fn regenerate() {
         }
     }
     put("cut", &bytes[..bytes.len() - 10]);
-    let header = [number_field(1, 3), number_field(2, 42)].concat();
+    let header = [number_field(1, 99), number_field(2, 42)].concat();
     put("newer-version", &frame(1, HEADER, &header));
     put("newer-frames", &frame(2, HEADER, &header));
 }

@@ -29,7 +29,12 @@ fn next(before: &Metadata, id: u64, regions: Vec<RegionEntry>, gone: &[&str]) ->
 fn a_checkpoint_builds_on_an_older_one() {
     let before = metadata(42);
     let after = next(&before, 43, vec![entry(7, 43, false, false)], &["west"]);
-    let names: Vec<_> = after.regions().iter().map(RegionEntry::region).collect();
+    let names: Vec<_> = after
+        .regions()
+        .iter()
+        .unwrap()
+        .map(RegionEntry::region)
+        .collect();
     assert_eq!(names, ["07", "east"]);
     assert_eq!(before.regions().len(), 2, "it stays as it was");
     let error = before.next(new_metadata(42), []).unwrap_err();
@@ -92,9 +97,9 @@ proptest! {
             prop_assert_eq!(found.is_global(), !model.values().any(RegionEntry::failed));
             for region in 0..40 {
                 let name = format!("{region:02}");
-                prop_assert_eq!(found.region(&name), model.get(&region));
+                prop_assert_eq!(found.region(&name).unwrap(), model.get(&region));
             }
-            let since = found.regions().since(CheckpointId(id));
+            let since = found.regions().since(CheckpointId(id)).unwrap();
             let since: BTreeMap<_, _> = since.map(|e| (e.region(), e)).collect();
             let expected = model.values().filter(|e| e.origin().0 == id);
             prop_assert_eq!(since, expected.map(|e| (e.region(), e)).collect());

@@ -15,11 +15,11 @@ use holdfast_core::storage::{
 use holdfast_core::{CheckpointId, ErrorKind, FileId, Owner, Result, SegmentRef, Term};
 use holdfast_sim::{FaultyStorage, Operation};
 
-fn id(number: u64) -> CheckpointId {
+pub fn id(number: u64) -> CheckpointId {
     CheckpointId(number)
 }
 
-fn manager(storage: &Arc<FaultyStorage>, across: bool) -> SnapshotManager {
+pub fn manager(storage: &Arc<FaultyStorage>, across: bool) -> SnapshotManager {
     let options = ManagerOptions {
         across_checkpoints: Some(across),
         ..Default::default()
@@ -27,7 +27,7 @@ fn manager(storage: &Arc<FaultyStorage>, across: bool) -> SnapshotManager {
     SnapshotManager::open_next_term(storage.clone(), options, 1).unwrap()
 }
 
-fn append(manager: &SnapshotManager, owner: &Owner, created: u64) -> Result<SegmentRef> {
+pub fn append(manager: &SnapshotManager, owner: &Owner, created: u64) -> Result<SegmentRef> {
     let kind = SegmentKind::Snapshot;
     let new = NewSegment {
         owner,
@@ -48,7 +48,7 @@ fn fallbacks(list: &[(&str, u64)]) -> Fallbacks {
         .collect()
 }
 
-fn retained(decided: u64, checkpoints: &[(u64, &[(&str, u64)])]) -> Retained {
+pub fn retained(decided: u64, checkpoints: &[(u64, &[(&str, u64)])]) -> Retained {
     Retained {
         decided: id(decided),
         checkpoints: checkpoints
@@ -58,7 +58,7 @@ fn retained(decided: u64, checkpoints: &[(u64, &[(&str, u64)])]) -> Retained {
     }
 }
 
-fn checkpoint(number: u64, segments: &[(&str, u64, SegmentRef)]) -> RestoredCheckpoint {
+pub fn checkpoint(number: u64, segments: &[(&str, u64, SegmentRef)]) -> RestoredCheckpoint {
     let segments = segments
         .iter()
         .map(|(region, origin, r)| (owner(region), id(*origin), *r));
@@ -68,7 +68,10 @@ fn checkpoint(number: u64, segments: &[(&str, u64, SegmentRef)]) -> RestoredChec
     }
 }
 
-fn names_when_done(manager: &SnapshotManager, storage: &Arc<FaultyStorage>) -> BTreeSet<FileId> {
+pub fn names_when_done(
+    manager: &SnapshotManager,
+    storage: &Arc<FaultyStorage>,
+) -> BTreeSet<FileId> {
     manager.wait_for_deletes();
     names(storage)
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use holdfast_core::checkpoint::Metadata;
 use holdfast_core::manager::{RestoredCheckpoint, SnapshotManager as Core};
 use holdfast_core::state::VersionId;
 use holdfast_core::storage::LocalStorage;
@@ -456,7 +457,11 @@ impl SnapshotManager {
         self.detached(py, |core| core.restore(&checkpoints))
     }
 
-    /// Make the segments of retained checkpoints known, see `restore`.
+    /// Make the segments of all retained checkpoints known, after a restart.
+    ///
+    /// Looks for their files now, and lists the segments in them before it takes in the first message.
+    /// So a start takes no longer if more of them are shared. Raises the errors of `restore`; the
+    /// first message may raise the ``ValueError`` instead, and changes nothing then.
     ///
     /// Parameters
     /// ----------
@@ -468,9 +473,10 @@ impl SnapshotManager {
         pipeline: &str,
         checkpoints: Vec<Py<CheckpointMetadata>>,
     ) -> PyResult<()> {
+        let checkpoints = checkpoints.iter().map(|one| Arc::clone(&one.get().0));
+        let checkpoints = checkpoints.collect();
         self.detached(py, |core| {
-            let checkpoints = checkpoints.iter().map(|one| one.get().0.restored(pipeline));
-            core.restore(&checkpoints.collect::<Result<Vec<_>, _>>()?)
+            core.restore_later(Metadata::postponed(pipeline, checkpoints)?)
         })
     }
 

@@ -1,11 +1,13 @@
 //! Manager, storage, network and truth of one history, and the checks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::{FaultyStorage, Operation};
 use holdfast_core::format::{Compression, read_segment};
-use holdfast_core::manager::{ManagerOptions, SnapshotManager};
+use holdfast_core::manager::{
+    ManagerOptions, PostponedCheckpoints, RestoredCheckpoint, SnapshotManager,
+};
 use holdfast_core::segment::WriterOptions;
 use holdfast_core::storage::Storage;
 use holdfast_core::{FileId, Owner};
@@ -188,7 +190,12 @@ impl World {
                 self.check()?;
             }
         }
-        self.until_done("restore", |manager| manager.restore(&all))?;
+        match self.rng.percent(50) {
+            true => self.until_done("restore", |manager| manager.restore(&all))?,
+            false => {
+                self.until_done("restore", |manager| manager.restore_later(postponed(&all)))?
+            }
+        }
         self.check()?;
         self.until_done("sweep", |manager| manager.sweep().map(|_| ()))?;
         self.check()
@@ -298,4 +305,15 @@ fn open(faulty: &Arc<FaultyStorage>, params: &Params) -> Result<SnapshotManager,
         opened = opened.or_else(|_| SnapshotManager::open_next_term(faulty.clone(), options(), 1));
     }
     opened.map_err(|e| e.to_string())
+}
+
+fn postponed(checkpoints: &[RestoredCheckpoint]) -> PostponedCheckpoints {
+    let mut files = BTreeMap::new();
+    for (_, _, reference) in checkpoints.iter().flat_map(|one| &one.segments) {
+        let bytes: &mut u64 = files.entry(reference.file).or_default();
+        *bytes = (*bytes).max(reference.end());
+    }
+    let newest = checkpoints.iter().map(|one| one.id).max();
+    let restored = checkpoints.to_vec();
+    PostponedCheckpoints::new(files, newest, move || Ok(restored.clone()))
 }

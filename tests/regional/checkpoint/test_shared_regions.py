@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import holdfast as hf
@@ -129,3 +130,70 @@ def test_missing_regions_are_damage_of_the_checkpoint(tmp_path: Path) -> None:
     file.write_bytes(content)
     with opened(tmp_path) as query:
         assert sums(query, 0, 1) == [1, 3]
+
+
+class Total(hf.Operator):
+    """Has another state than `Sums`."""
+
+    region_safe = True
+
+    def open(self, ctx: hf.OperatorContext) -> None:
+        self.total = ctx.state.value("total", default=0)
+
+    def process(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch
+
+
+class Arrays(Sums):
+    """Adds up in an array that is not in the metadata."""
+
+    def open(self, ctx: hf.OperatorContext) -> None:
+        self.sums = ctx.state.array("sums", shape=(512,), dtype="int64")
+
+    def process(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        self.sums += sum(batch.column("value").to_pylist())
+        return pa.record_batch(
+            {"region": batch.column("region")[:1], "value": self.sums[511:]}, schema=ROWS
+        )
+
+
+def test_state_in_another_form_is_found_in_shared_regions(tmp_path: Path) -> None:
+    with opened(tmp_path) as query:
+        run(query, *range(COUNT))
+        run(query, 1)
+        run(query, 1)
+    writer = (
+        hf.regional(region_by="region")
+        .apply(Total(), name="Sums", schema=ROWS)
+        .write_parquet(tmp_path / "out")
+    )
+    with pytest.raises(hf.LayoutChangedError, match="state 'sum' of operator 'Sums'"):
+        writer.open_local(tmp_path / "ckpt")
+    with writer.open_local(tmp_path / "ckpt", drop_undeclared_state=True) as query:
+        run(query, 1)
+        for entry in query.latest.regions.values():
+            assert [state.name for one in entry.operators for state in one.states] == ["total"]
+
+
+def test_segments_of_idle_regions_outlive_starts_and_batches(tmp_path: Path) -> None:
+    known = 2_100  # so many that managers do not hear of every checkpoint
+
+    def opened() -> hf.LocalQuery:
+        return (
+            hf.regional(region_by="region")
+            .apply(Arrays(), schema=ROWS)
+            .write_parquet(tmp_path / "out")
+            .open_local(tmp_path / "ckpt")
+        )
+
+    for active in (range(known), range(10), range(5, 20), range(10, 12), range(known)):
+        with opened() as query:
+            for _ in range(2):
+                run(query, *active)
+    rows = pq.read_table(tmp_path / "out").group_by("region").aggregate([("value", "max")])
+    found = dict(zip(*rows.to_pydict().values(), strict=True))
+    few = {
+        n: 4 + 2 * sum(n in some for some in (range(10), range(5, 20), range(10, 12)))
+        for n in range(known)
+    }
+    assert found == {f"r{n:04}": count for n, count in few.items()}

@@ -134,8 +134,8 @@ def changed_regions(
         If a state has another form than the pipeline declares and is not converted, or is not
         declared and not dropped.
     """
-    groups = metadata.alike()
-    regions = _some_of(metadata, groups)
+    groups = metadata.samples()
+    regions = _some_of(groups)
     pipeline = metadata.properties.get(PIPELINE_PROPERTY, plan.pipeline)
     with stored_segments(folders.segments) as stored:
         saved = [list(_saved(*of, regions, old, stored, pipeline)) for of in _instances(plan)]
@@ -170,18 +170,17 @@ def changed_regions(
     changed = found.changed | dropped
     # The other regions of a group are like its first one.
     looked_at = {entry.region for entry in regions}
-    for group in groups:
-        if group[0] in changed:
+    first = {group[0].region for group in groups} & changed
+    for group in metadata.alike() if first else ():
+        if not first.isdisjoint(group):
             changed.update(region for region in group if region not in looked_at)
     return frozenset(changed)
 
 
-def _some_of(metadata: CheckpointMetadata, groups: Sequence[Sequence[str]]) -> list[RegionEntry]:
+def _some_of(groups: Sequence[Sequence[RegionEntry]]) -> list[RegionEntry]:
     """Return the first region of each group, and as many others as may be opened."""
-    first = [group[0] for group in groups]
-    others = islice((region for group in groups for region in group[1:]), _OPENED)
-    entries = map(metadata.region, (*first, *others))
-    return [entry for entry in entries if entry is not None]
+    others = islice((entry for group in groups for entry in group[1:]), _OPENED)
+    return [*(group[0] for group in groups), *others]
 
 
 def compared(plan: PipelinePlan, saved: Sequence[Sequence[_Saved]]) -> Comparison:

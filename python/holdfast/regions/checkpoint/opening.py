@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from holdfast._core import CheckpointMetadata
@@ -105,10 +105,18 @@ def _complete(
     for id in ids:
         try:
             metadata = folders.read(id, like=like)
-            for file in metadata.file_bytes():
-                (folders.segments / file).status()
+            try:
+                _look(folders, metadata.file_bytes(at_most=True))
+            except FileNotFoundError:
+                # No checkpoint may need the file any more.
+                _look(folders, metadata.file_bytes())
         except UNREADABLE as error:
             LOG.warning("checkpoint %d is damaged and left alone; delete it: %s", id, error)
         else:
             complete.append(metadata)
     return complete
+
+
+def _look(folders: CheckpointFolders, files: Iterable[str]) -> None:
+    for file in files:
+        (folders.segments / file).status()

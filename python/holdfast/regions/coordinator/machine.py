@@ -144,11 +144,11 @@ class CheckpointCoordinator:
             else:
                 self._given_up += (id,)
         self.latest = restored
-        self.entries = Regions() if restored is None else Regions.of(restored)
+        self.entries = Regions(restored)
         # The regions as the next checkpoint has them if nothing happens until then.
         self._base: Regions | None = None
         if restored is not None:
-            self._base = self.entries.following(restored.id, self.entries)
+            self._base = self.entries.following(restored, self.entries)
         self.history: collections.deque[HistoryRecord] = collections.deque(
             maxlen=options.history_length
         )
@@ -511,7 +511,7 @@ class CheckpointCoordinator:
             if (entry := entries.get(region)) is not None and entry.finished and not entry.fallbacks
         }
         self.latest, self.entries = metadata, entries
-        self._base = entries.following(metadata.id, attempt.retiring)
+        self._base = entries.following(metadata, attempt.retiring)
         self.history.append(HistoryRecord.of(attempt, outcome))
         self._wakes.completed(attempt.regions, self._base)
         healthy = frozenset(attempt.regions.keys() - failed)

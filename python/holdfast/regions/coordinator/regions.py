@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, MutableMapping
+from collections.abc import Container, Iterator, MutableMapping
 
 from holdfast._core import CheckpointMetadata, RegionEntry
 from holdfast.regions.coordinator.idle import is_retired
@@ -11,7 +11,12 @@ from holdfast.regions.coordinator.idle import is_retired
 class Regions(MutableMapping[str, RegionEntry]):
     """Entries of regions that know how they differ from those of the checkpoint before.
 
-    Decisions ask for few regions, so idle ones cost nothing.
+    Decisions ask for few regions, so idle ones cost nothing until somebody lists them.
+
+    Parameters
+    ----------
+    latest : CheckpointMetadata or None
+        The checkpoint that has these regions; None: there are none.
 
     Attributes
     ----------
@@ -23,39 +28,36 @@ class Regions(MutableMapping[str, RegionEntry]):
         Regions that fell back, have finished, or owe rows.
     """
 
-    def __init__(
-        self,
-        entries: Mapping[str, RegionEntry] | None = None,
-        *,
-        changed: Mapping[str, RegionEntry] | None = None,
-        gone: set[str] | None = None,
-        notable: Mapping[str, RegionEntry] | None = None,
-    ) -> None:
-        self._entries = dict(entries or {})
-        self.changed = dict(changed or {})
-        self.gone = set(gone or ())
-        self.notable = dict(notable or {})
-
-    @classmethod
-    def of(cls, metadata: CheckpointMetadata) -> Regions:
-        """Return the regions of a checkpoint; of those that differ, the ones it has a state of."""
-        return cls(metadata.regions, changed=metadata.fresh, notable=metadata.notable)
+    def __init__(self, latest: CheckpointMetadata | None = None) -> None:
+        self._latest = latest
+        # All entries, once somebody listed them. Until then, those of `latest` and `changed`.
+        self._listed: dict[str, RegionEntry] | None = {} if latest is None else None
+        self._len = 0 if latest is None else latest.region_count
+        self.changed: dict[str, RegionEntry] = {} if latest is None else latest.fresh
+        self.gone: set[str] = set()
+        self.notable: dict[str, RegionEntry] = {} if latest is None else latest.notable
 
     def copy(self) -> Regions:
         """Return a copy that can be changed."""
-        return Regions(self._entries, changed=self.changed, gone=self.gone, notable=self.notable)
+        copy = Regions()
+        copy._latest, copy._len = self._latest, self._len
+        copy._listed = None if self._listed is None else dict(self._listed)
+        copy.changed, copy.gone = dict(self.changed), set(self.gone)
+        copy.notable = dict(self.notable)
+        return copy
 
-    def following(self, checkpoint: int, retiring: Container[str]) -> Regions:
+    def following(self, latest: CheckpointMetadata, retiring: Container[str]) -> Regions:
         """Return the regions of the next checkpoint if nothing happens until then.
 
-        The output of this one, `checkpoint`, is committed then. A region that put out rows when it
-        was retired is in this checkpoint with these rows alone.
+        `latest` has these regions, and its output is committed then. A region that put out rows
+        when it was retired is in this checkpoint with these rows alone.
         """
-        following = Regions(self._entries, notable=self.notable)
+        following = self.copy()
+        following._latest, following.changed, following.gone = latest, {}, set()
         for region, entry in self.changed.items():
             if region in retiring and is_retired(entry):
                 del following[region]
-            elif entry.origin == checkpoint:
+            elif entry.origin == latest.id:
                 following[region] = entry.carried()
         return following
 
@@ -67,7 +69,7 @@ class Regions(MutableMapping[str, RegionEntry]):
     @property
     def running(self) -> frozenset[str]:
         """Regions whose data has not ended."""
-        return frozenset(self._entries.keys() - self.finished.keys())
+        return frozenset(self._all().keys() - self.finished.keys())
 
     @property
     def partly_finished(self) -> bool:
@@ -75,10 +77,21 @@ class Regions(MutableMapping[str, RegionEntry]):
         return 0 < len(self.finished) < len(self)
 
     def __getitem__(self, region: str) -> RegionEntry:
-        return self._entries[region]
+        entry = self.changed.get(region)
+        if entry is None and region not in self.gone:
+            if self._listed is not None:
+                entry = self._listed.get(region)
+            elif self._latest is not None:
+                entry = self._latest.region(region)
+        if entry is None:
+            raise KeyError(region)
+        return entry
 
     def __setitem__(self, region: str, entry: RegionEntry) -> None:
-        self._entries[region] = self.changed[region] = entry
+        self._len += region not in self
+        self.changed[region] = entry
+        if self._listed is not None:
+            self._listed[region] = entry
         self.gone.discard(region)
         if entry.failed or entry.finished or entry.fallbacks or entry.in_flight_bytes:
             self.notable[region] = entry
@@ -86,13 +99,23 @@ class Regions(MutableMapping[str, RegionEntry]):
             self.notable.pop(region, None)
 
     def __delitem__(self, region: str) -> None:
-        del self._entries[region]
+        self._len -= region in self
         self.changed.pop(region, None)
+        if self._listed is not None:
+            self._listed.pop(region, None)
         self.notable.pop(region, None)
         self.gone.add(region)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
+        return iter(self._all())
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return self._len
+
+    def _all(self) -> dict[str, RegionEntry]:
+        if self._listed is None:
+            listed = {} if self._latest is None else self._latest.regions
+            for region in self.gone:
+                listed.pop(region, None)
+            self._listed = {**listed, **self.changed}
+        return self._listed

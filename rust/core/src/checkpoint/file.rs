@@ -6,7 +6,10 @@ use prost::Message;
 use prost::bytes::{Buf, BufMut, Bytes};
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::encoding::{BaseMessage, CoordinatorMessage, HeaderMessage};
+use super::encoding::{
+    BaseMessage, CoordinatorMessage, HeaderMessage, OutlineMessage, decode_outline, encode_outline,
+    number_of_regions,
+};
 use super::metadata::{CheckpointKind, NewMetadata};
 use super::region::RegionEntry;
 use super::regions::{BaseFile, Difference, Regions};
@@ -16,13 +19,19 @@ use crate::format::frame::{self, Frame, FrameKind, MAX_BODY_BYTES, split};
 use crate::ids::CheckpointId;
 
 /// Newest version that this build writes. Every older version stays readable.
-pub const METADATA_VERSION: u32 = 2;
+pub const METADATA_VERSION: u32 = 3;
 
 /// Version of files with all regions of a checkpoint.
 const WHOLE: u32 = 1;
 
 /// Version of files that name another one with regions, and of those files.
 const DIFFERENCE: u32 = 2;
+
+/// Version of these with an outline of the regions that they share.
+const OUTLINED: u32 = 3;
+
+/// Larger outlines are not written: the header has a bound.
+const MOST_OUTLINE_BYTES: usize = 256 << 10;
 
 /// Size of the frames into which records are cut, so that one record may be larger than a frame.
 const FRAME_BYTES: usize = 512 << 10;
@@ -82,6 +91,8 @@ fn header_message<R>(metadata: &NewMetadata<R>) -> HeaderMessage {
         properties: metadata.properties.clone(),
         base: None,
         gone: Vec::new(),
+        regions: None,
+        outline: None,
     }
 }
 
@@ -100,7 +111,7 @@ pub(super) fn check_header<R>(metadata: &NewMetadata<R>) -> Result<()> {
 /// All bytes of a file with all regions.
 pub(super) fn encode(fields: &NewMetadata<Regions>) -> Result<Vec<u8>> {
     let header = header_message(fields);
-    put(&header, fields.regions.iter(), &fields.coordinators)
+    put(&header, fields.regions.iter()?, &fields.coordinators)
 }
 
 /// All bytes of a file with the regions that differ from those of `base`.
@@ -109,32 +120,41 @@ pub(super) fn encode_difference(
     difference: Difference<'_>,
     base: BaseFile,
 ) -> Result<Vec<u8>> {
+    let outlined = outline_of(&fields.regions)?.is_some();
     let header = HeaderMessage {
-        version: DIFFERENCE,
+        version: if outlined { OUTLINED } else { DIFFERENCE },
         base: Some(BaseMessage {
             id: base.id.0,
             digest: base.digest.to_le_bytes().to_vec(),
         }),
         gone: difference.gone,
+        regions: outlined.then_some(fields.regions.len() as u64),
         ..header_message(fields)
     };
     let entries = difference.entries.into_iter();
     put(&header, entries, &fields.coordinators)
 }
 
-/// All bytes of a file that only has regions.
-pub(super) fn encode_base(
-    id: CheckpointId,
-    entries: &[RegionEntry],
-) -> Result<(Vec<u8>, BaseFile)> {
+/// All bytes of a file with the base of `regions`.
+pub(super) fn encode_base(id: CheckpointId, regions: &Regions) -> Result<(Vec<u8>, BaseFile)> {
+    let outline = outline_of(regions)?;
+    let base = regions.base();
     let header = HeaderMessage {
-        version: DIFFERENCE,
+        version: outline.as_ref().map_or(DIFFERENCE, |_| OUTLINED),
         id: id.0,
+        regions: outline.as_ref().map(|_| base.len() as u64),
+        outline,
         ..HeaderMessage::default()
     };
-    let bytes = put(&header, entries.iter(), &BTreeMap::new())?;
+    let bytes = put(&header, base.iter()?, &BTreeMap::new())?;
     let digest = xxh3_128(&bytes);
     Ok((bytes, BaseFile { id, digest }))
+}
+
+/// The outline of what checkpoints share, if its file has one.
+fn outline_of(regions: &Regions) -> Result<Option<OutlineMessage>> {
+    let outline = regions.outline_of_base()?.as_ref().map(encode_outline);
+    Ok(outline.filter(|outline| outline.encoded_len() <= MOST_OUTLINE_BYTES))
 }
 
 fn put<'a>(
@@ -177,6 +197,8 @@ pub(super) struct Decoded {
     pub fields: NewMetadata,
     pub base: Option<BaseFile>,
     pub gone: Vec<String>,
+    /// Number of regions, if the file says it.
+    pub regions: Option<usize>,
 }
 
 /// The file of regions that a file names, if it does.
@@ -184,7 +206,7 @@ pub(super) struct Decoded {
 /// # Errors
 /// Errors of [`read`].
 pub(super) fn base_of(bytes: &[u8]) -> Result<Option<BaseFile>> {
-    base_in(&Frames { bytes, position: 0 }.header()?)
+    base_in(&Frames::of(bytes).header()?)
 }
 
 fn base_in(header: &HeaderMessage) -> Result<Option<BaseFile>> {
@@ -199,25 +221,36 @@ fn base_in(header: &HeaderMessage) -> Result<Option<BaseFile>> {
     base.transpose()
 }
 
-/// Verifies and decodes a file that only has regions.
+/// Verifies a file that only has regions. Decodes them if it has no outline.
 ///
 /// # Errors
 /// Errors of [`read`], and `Corrupt` for another file than this one.
-pub(super) fn read_base(bytes: &[u8], file: BaseFile) -> Result<Regions> {
-    let found = xxh3_128(bytes);
+pub(super) fn read_base(bytes: Vec<u8>, file: BaseFile) -> Result<Regions> {
+    let found = xxh3_128(&bytes);
     if found != file.digest {
         return Err(Error::corrupt(format!(
             "xxh3-128 digest of the whole file: expected {:032x}, found {found:032x}",
             file.digest
         )));
     }
-    let mut frames = Frames { bytes, position: 0 };
-    frames.header()?;
-    let regions = frames.section(FrameKind::Regions)?;
-    let trailer = frames.trailer()?;
-    let regions = Regions::new(entries(regions, &trailer)?)?;
+    let header = Frames::of(&bytes).header()?;
+    let regions = match (header.outline, header.regions) {
+        (Some(outline), Some(len)) => Regions::of_file(bytes, decode_outline(outline, len)?),
+        _ => Regions::new(base_entries(&bytes)?)?,
+    };
     regions.note_filed(file);
     Ok(regions)
+}
+
+/// Decodes the regions of a file that only has regions.
+///
+/// # Errors
+/// Errors of [`read`].
+pub(super) fn base_entries(bytes: &[u8]) -> Result<Vec<RegionEntry>> {
+    let mut frames = Frames::of(bytes);
+    frames.header()?;
+    let regions = frames.section(FrameKind::Regions)?;
+    entries(regions, &frames.trailer()?)
 }
 
 fn entries(section: Bytes, trailer: &Trailer) -> Result<Vec<RegionEntry>> {
@@ -231,7 +264,7 @@ fn entries(section: Bytes, trailer: &Trailer) -> Result<Vec<RegionEntry>> {
 /// # Errors
 /// `Newer` when a newer version wrote it, else `Corrupt` with the offset of the first bad frame.
 pub(super) fn read(bytes: &[u8]) -> Result<Decoded> {
-    let mut frames = Frames { bytes, position: 0 };
+    let mut frames = Frames::of(bytes);
     let header = frames.header()?;
     let regions = frames.section(FrameKind::Regions)?;
     let coordinators = frames.section(FrameKind::Coordinators)?;
@@ -272,6 +305,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Decoded> {
         fields,
         base,
         gone: header.gone,
+        regions: header.regions.map(number_of_regions).transpose()?,
     })
 }
 
@@ -287,6 +321,10 @@ struct Trailer {
 }
 
 impl<'a> Frames<'a> {
+    fn of(bytes: &'a [u8]) -> Self {
+        Self { bytes, position: 0 }
+    }
+
     fn at<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|e| e.context(format!("frame at offset {}", self.position)))
     }

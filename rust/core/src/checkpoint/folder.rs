@@ -150,7 +150,7 @@ fn read_base(storage: &dyn Storage, base: BaseFile) -> Result<Regions> {
     let read = || {
         let input = storage.open(&name)?;
         let bytes = read_frames(input.as_ref(), 0, input.size_bytes())?;
-        file::read_base(&bytes, base)
+        file::read_base(bytes, base)
     };
     read().map_err(|e| match e.kind() {
         // The checkpoint is there, so this is damage.
@@ -253,7 +253,7 @@ impl Metadata {
     /// `Newer`, `Corrupt`.
     pub fn from_files(bytes: &[u8], base: Option<&[u8]>) -> Result<Self> {
         Self::read(bytes, |file| match base {
-            Some(base) => file::read_base(base, file),
+            Some(base) => file::read_base(base.to_vec(), file),
             None => Err(Error::corrupt(format!(
                 "its regions are in another file, {}",
                 base_name(file)
@@ -287,10 +287,10 @@ impl Metadata {
             return Ok(vec![StoredFile::Checkpoint { name, bytes }]);
         };
         let mut files = Vec::new();
-        let base = match difference.file.get() {
-            Some(base) => *base,
+        let base = match self.base_file() {
+            Some(base) => base,
             None => {
-                let (bytes, base) = file::encode_base(self.id(), difference.base)?;
+                let (bytes, base) = file::encode_base(self.id(), self.regions())?;
                 let name = base_name(base);
                 files.push(StoredFile::Base { base, name, bytes });
                 base

@@ -1,14 +1,15 @@
 //! A checkpoint: its regions, its coordinators, and facts for the next attempt.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use super::entry::{OperatorEntry, StateContent, StateKind};
+use super::outline::groups_of;
 use super::region::RegionEntry;
 use super::regions::{BaseFile, Regions};
 use super::{MAX_NAME_BYTES, check_length, check_name, file};
 use crate::error::{Error, Result};
 use crate::ids::{CheckpointId, FileId, Owner};
-use crate::liveness::{Fallbacks, RestoredCheckpoint};
+use crate::liveness::{Fallbacks, PostponedCheckpoints, RestoredCheckpoint};
 
 /// The reason for a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,9 +86,7 @@ impl Metadata {
     pub fn new(new: NewMetadata) -> Result<Self> {
         Self::checked(new, |id, entries| {
             let regions = Regions::new(entries)?;
-            regions
-                .iter()
-                .try_for_each(|entry| check_origin(id, entry))?;
+            check_origins(id, &regions)?;
             Ok(regions)
         })
     }
@@ -112,7 +111,7 @@ impl Metadata {
             entries
                 .iter()
                 .try_for_each(|entry| check_origin(id, entry))?;
-            Ok(self.0.regions.changed(entries, gone))
+            self.0.regions.changed(entries, gone)
         })
     }
 
@@ -164,12 +163,9 @@ impl Metadata {
         let made = match base {
             None => Self::new(decoded.fields),
             Some(base) => Self::checked(decoded.fields, |id, entries| {
-                let regions = Regions::new(entries)?;
                 let gone = decoded.gone.iter().map(String::as_str);
-                let regions = base.differing(regions.iter().cloned(), gone);
-                regions
-                    .iter()
-                    .try_for_each(|entry| check_origin(id, entry))?;
+                let regions = base.differing(entries, gone, decoded.regions)?;
+                check_origins(id, &regions)?;
                 Ok(regions)
             }),
         };
@@ -192,7 +188,10 @@ impl Metadata {
     }
 
     /// The entry of a region.
-    pub fn region(&self, name: &str) -> Option<&RegionEntry> {
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn region(&self, name: &str) -> Result<Option<&RegionEntry>> {
         self.0.regions.get(name)
     }
 
@@ -209,7 +208,7 @@ impl Metadata {
     /// `Corrupt`.
     pub fn restored(&self, pipeline: &str) -> Result<RestoredCheckpoint> {
         let mut segments = Vec::new();
-        for entry in self.0.regions.iter() {
+        for entry in self.0.regions.iter()? {
             let references = entry.references(pipeline);
             let references =
                 references.map_err(|e| e.context(format!("checkpoint {}", self.0.id)))?;
@@ -222,6 +221,27 @@ impl Metadata {
         })
     }
 
+    /// These checkpoints, as `SnapshotManager::restore_later` takes them. Costs as much as they differ.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn postponed(pipeline: &str, checkpoints: Vec<Arc<Self>>) -> Result<PostponedCheckpoints> {
+        let mut files = BTreeMap::new();
+        for one in &checkpoints {
+            for (file, bytes) in one.files_at_most()? {
+                let known: &mut u64 = files.entry(file).or_default();
+                *known = (*known).max(bytes);
+            }
+        }
+        let newest = checkpoints.iter().map(|one| one.id()).max();
+        let pipeline = pipeline.to_owned();
+        let restored = move || {
+            let checkpoints = checkpoints.iter();
+            checkpoints.map(|one| one.restored(&pipeline)).collect()
+        };
+        Ok(PostponedCheckpoints::new(files, newest, restored))
+    }
+
     /// Owners whose origin is not this checkpoint, as managers hear of it. Regions that fell back may
     /// have written state under the names of the `usual` operators and states, which their entries
     /// do not know.
@@ -230,7 +250,7 @@ impl Metadata {
     /// `Corrupt`.
     pub fn at_rest(&self, pipeline: &str, usual: &[(String, String)]) -> Result<Fallbacks> {
         let mut found = Fallbacks::new();
-        for entry in self.0.regions.iter() {
+        for entry in self.0.regions.iter()? {
             let (region, origin) = (entry.region(), entry.origin());
             if origin == self.0.id && entry.in_flight_bytes() == 0 {
                 continue;
@@ -255,33 +275,13 @@ impl Metadata {
     ///
     /// # Errors
     /// `Corrupt`.
-    pub fn alike(&self) -> Result<Vec<Vec<&str>>> {
-        let mut places: HashMap<Vec<OperatorEntry>, usize> = HashMap::new();
-        let mut groups: Vec<Vec<&str>> = Vec::new();
-        for entry in self.0.regions.iter().filter(|entry| !entry.finished()) {
-            let mut operators = entry.operators()?;
-            for state in operators
-                .iter_mut()
-                .flat_map(|operator| &mut operator.states)
-            {
-                if state.kind != StateKind::Array {
-                    state.shape.clear(); // the length of a value
-                }
-                if let StateContent::Pieces(_) | StateContent::Inline(_) = state.content {
-                    state.content = StateContent::Inline(Vec::new());
-                } else if let StateContent::Table { pieces, .. } = &mut state.content {
-                    pieces.clear();
-                }
-            }
-            let place = *places.entry(operators).or_insert(groups.len());
-            if place == groups.len() {
-                groups.push(Vec::new());
-            }
-            if let Some(group) = groups.get_mut(place) {
-                group.push(entry.region());
-            }
-        }
-        Ok(groups)
+    pub fn alike<'a>(&'a self) -> Result<Vec<Vec<&'a str>>> {
+        let groups = groups_of(self.0.regions.iter()?, usize::MAX)?.unwrap_or_default();
+        let names = |group: Vec<&'a RegionEntry>| group.into_iter().map(RegionEntry::region);
+        Ok(groups
+            .into_iter()
+            .map(|group| names(group).collect())
+            .collect())
     }
 
     /// Least size in bytes of each file with its segments.
@@ -290,13 +290,37 @@ impl Metadata {
     /// `Corrupt`.
     pub fn file_bytes(&self) -> Result<BTreeMap<FileId, u64>> {
         let mut bytes = BTreeMap::new();
-        for entry in self.0.regions.iter() {
-            for segment in entry.segments()? {
-                let known: &mut u64 = bytes.entry(segment.file).or_default();
-                *known = (*known).max(segment.end());
-            }
+        for entry in self.0.regions.iter()? {
+            entry.note_files(&mut bytes)?;
         }
         Ok(bytes)
+    }
+
+    /// Like [`Metadata::file_bytes`], with what its regions had when they were first shared.
+    /// Costs as much as checkpoints differ.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn files_at_most(&self) -> Result<BTreeMap<FileId, u64>> {
+        self.0.regions.files_at_most()
+    }
+
+    /// Outputs with files that its regions staged, now or when they were first shared. Costs as much
+    /// as checkpoints differ.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn outputs_at_most(&self) -> Result<BTreeSet<String>> {
+        self.0.regions.outputs_at_most()
+    }
+
+    /// Some of each group of [`Metadata::alike`]; a group may be divided. Costs as much as checkpoints
+    /// differ, unless there are many groups.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn samples(&self) -> Result<Vec<Vec<RegionEntry>>> {
+        self.0.regions.samples()
     }
 }
 
@@ -317,6 +341,16 @@ fn check_fields<R>(new: &NewMetadata<R>) -> Result<()> {
         check_length("key of a property", key, MAX_NAME_BYTES)?;
     }
     file::check_header(new)
+}
+
+fn check_origins(id: CheckpointId, regions: &Regions) -> Result<()> {
+    let check_newest = |newest| match newest <= id {
+        true => Ok(()),
+        false => Err(Error::invalid_input(format!(
+            "origin of a region: expected up to checkpoint {id}, found {newest}"
+        ))),
+    };
+    regions.check(|entry| check_origin(id, entry), check_newest)
 }
 
 /// A region has the state of this checkpoint or of an earlier one; if it failed, of an earlier one.

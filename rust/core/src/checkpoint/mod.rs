@@ -8,6 +8,7 @@ mod entry;
 mod file;
 mod folder;
 mod metadata;
+mod outline;
 mod region;
 mod regions;
 

@@ -1,5 +1,6 @@
 //! The entry of a region: an immutable value that stays encoded until a caller reads it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use prost::Message;
@@ -13,7 +14,7 @@ use super::entry::{InFlight, InFlightPlace, OperatorEntry, Staged};
 use super::{IN_FLIGHT_OPERATOR, MAX_CAUSE_BYTES, MAX_NAME_BYTES, check_length, check_unique};
 use crate::error::{Error, Result};
 use crate::format::decode;
-use crate::ids::{CheckpointId, Owner, SegmentRef};
+use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 
 /// A new entry of a region.
 #[derive(Clone, Debug)]
@@ -254,6 +255,21 @@ impl RegionEntry {
             }
         }
         Ok(found)
+    }
+
+    /// Raises the least size in bytes of each file with its segments.
+    pub(super) fn note_files(&self, files: &mut BTreeMap<FileId, u64>) -> Result<()> {
+        for segment in self.segments()? {
+            let known = files.entry(segment.file).or_default();
+            *known = (*known).max(segment.end());
+        }
+        Ok(())
+    }
+
+    /// Adds the outputs that it staged files for.
+    pub(super) fn note_outputs(&self, outputs: &mut BTreeSet<String>) -> Result<()> {
+        outputs.extend(self.staged()?.into_iter().map(|one| one.output));
+        Ok(())
     }
 
     /// Every segment it needs, each once per owner.

@@ -1,12 +1,14 @@
 //! Entries of all regions, of which the next checkpoint shares those that did not change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
+use super::file;
+use super::outline::{Outline, OutlineOfFile, samples_of};
 use super::region::RegionEntry;
 use crate::error::{Error, Result};
-use crate::ids::CheckpointId;
+use crate::ids::{CheckpointId, FileId};
 
 /// The base is written anew when the changes have this part of its entries.
 const MOST_CHANGED: usize = 4;
@@ -32,7 +34,7 @@ pub struct BaseFile {
 
 /// Entries of regions, in the order of their names: a base and what changed since, so that a
 /// checkpoint costs as much as it changes.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Regions {
     base: Arc<Base>,
     /// `None` for a region that is gone.
@@ -43,12 +45,62 @@ pub struct Regions {
 
 #[derive(Debug, Default)]
 struct Base {
-    entries: Vec<RegionEntry>,
+    len: usize,
+    /// Unset until a caller needs them: see `stored`.
+    entries: OnceLock<Vec<RegionEntry>>,
+    /// The verified file, if it has an outline.
+    stored: Vec<u8>,
     /// Set once the file is durable.
     file: OnceLock<BaseFile>,
     /// Places of regions that are not merely idle, see [`RegionEntry::is_notable`].
     notable: Vec<usize>,
     newest_origin: Option<CheckpointId>,
+    outline: OnceLock<Outline>,
+}
+
+impl Base {
+    fn entries(&self) -> Result<&[RegionEntry]> {
+        once(&self.entries, || {
+            let entries = file::base_entries(&self.stored)?;
+            let entries = sorted(entries).map_err(|e| Error::corrupt(e.to_string()))?;
+            let notable = entries.iter().any(RegionEntry::is_notable);
+            let newest = entries.iter().map(RegionEntry::origin).max();
+            if notable || (entries.len(), newest) != (self.len, self.newest_origin) {
+                return Err(Error::corrupt(
+                    "regions: they are not those of their outline",
+                ));
+            }
+            Ok(entries)
+        })
+        .map(Vec::as_slice)
+    }
+
+    fn outline(&self) -> Result<&Outline> {
+        once(&self.outline, || Outline::of(self.entries()?))
+    }
+}
+
+/// Like the unstable `OnceLock::get_or_try_init`.
+fn once<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
+    if let Some(made) = cell.get() {
+        return Ok(made);
+    }
+    let made = make()?;
+    Ok(cell.get_or_init(|| made))
+}
+
+fn sorted(mut entries: Vec<RegionEntry>) -> Result<Vec<RegionEntry>> {
+    // Stable, and cheap for regions that are sorted already, as in every file.
+    entries.sort_by(|a, b| a.region().cmp(b.region()));
+    for (entry, next) in entries.iter().zip(entries.iter().skip(1)) {
+        if entry.region() == next.region() {
+            return Err(Error::invalid_input(format!(
+                "region {:?} occurs twice",
+                entry.region()
+            )));
+        }
+    }
+    Ok(entries)
 }
 
 impl Regions {
@@ -56,18 +108,8 @@ impl Regions {
     ///
     /// # Errors
     /// `InvalidInput` for a region that occurs twice.
-    pub fn new(mut entries: Vec<RegionEntry>) -> Result<Self> {
-        // Stable, and cheap for regions that are sorted already, as in every file.
-        entries.sort_by(|a, b| a.region().cmp(b.region()));
-        for (entry, next) in entries.iter().zip(entries.iter().skip(1)) {
-            if entry.region() == next.region() {
-                return Err(Error::invalid_input(format!(
-                    "region {:?} occurs twice",
-                    entry.region()
-                )));
-            }
-        }
-        Ok(Self::of_base(entries))
+    pub fn new(entries: Vec<RegionEntry>) -> Result<Self> {
+        Ok(Self::of_base(sorted(entries)?))
     }
 
     fn of_base(entries: Vec<RegionEntry>) -> Self {
@@ -77,43 +119,104 @@ impl Regions {
             len: entries.len(),
             failed: entries.iter().filter(|entry| entry.failed()).count(),
             base: Arc::new(Base {
+                len: entries.len(),
                 notable: notable.map(|(place, _)| place).collect(),
                 newest_origin: entries.iter().map(RegionEntry::origin).max(),
-                entries,
-                file: OnceLock::new(),
+                entries: entries.into(),
+                ..Base::default()
             }),
             changes: Arc::default(),
         }
     }
 
+    /// Regions of a verified file with an outline, which are decoded when a caller needs one.
+    pub(super) fn of_file(stored: Vec<u8>, of: OutlineOfFile) -> Self {
+        let OutlineOfFile {
+            len,
+            newest_origin,
+            outline,
+        } = of;
+        let base = Base {
+            len,
+            stored,
+            newest_origin,
+            outline: outline.into(),
+            ..Base::default()
+        };
+        Self {
+            len,
+            failed: 0,
+            base: Arc::new(base),
+            changes: Arc::default(),
+        }
+    }
+
     /// These entries with others, and without the regions that are `gone`.
-    #[must_use]
+    ///
+    /// # Errors
+    /// `Corrupt`.
     pub fn changed<'a>(
         &self,
         entries: impl IntoIterator<Item = RegionEntry>,
         gone: impl IntoIterator<Item = &'a str>,
-    ) -> Self {
-        let new = self.differing(entries, gone);
-        if new.changes.len().saturating_mul(MOST_CHANGED) > new.base.entries.len() {
-            return Self::of_base(new.iter().cloned().collect());
-        }
-        new
-    }
-
-    /// Like [`Self::changed`], always on the same base.
-    pub(super) fn differing<'a>(
-        &self,
-        entries: impl IntoIterator<Item = RegionEntry>,
-        gone: impl IntoIterator<Item = &'a str>,
-    ) -> Self {
+    ) -> Result<Self> {
         let mut new = self.clone();
         for entry in entries {
-            new.put(entry.region().to_owned(), Some(entry));
+            new.put(entry.region().to_owned(), Some(entry))?;
         }
         for region in gone {
-            new.put(region.to_owned(), None);
+            new.put(region.to_owned(), None)?;
         }
-        new
+        if new.changes.len().saturating_mul(MOST_CHANGED) > new.base.len {
+            return Ok(Self::of_base(new.iter()?.cloned().collect()));
+        }
+        Ok(new)
+    }
+
+    /// A base alone with the difference that a file has from it. `len` is the number of regions then;
+    /// `None` if the file does not say.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(super) fn differing<'a>(
+        &self,
+        entries: Vec<RegionEntry>,
+        gone: impl IntoIterator<Item = &'a str>,
+        len: Option<usize>,
+    ) -> Result<Self> {
+        let mut new = self.clone();
+        let entries = sorted(entries)?.into_iter();
+        let entries = entries.map(|entry| (entry.region().to_owned(), Some(entry)));
+        let gone = gone.into_iter().map(|region| (region.to_owned(), None));
+        match len.filter(|_| self.base.notable.is_empty()) {
+            Some(len) => {
+                let changes: BTreeMap<_, _> = entries.chain(gone).collect();
+                let changed = changes.values().flatten();
+                new.failed = changed.filter(|entry| entry.failed()).count();
+                new.len = len;
+                new.changes = Arc::new(changes);
+            }
+            None => {
+                for (region, entry) in entries.chain(gone) {
+                    new.put(region, entry)?;
+                }
+            }
+        }
+        Ok(new)
+    }
+
+    /// Checks all entries, or what is known of them without decoding the base: it has no region that
+    /// failed then, and `origin` is the newest one in it.
+    pub(super) fn check(
+        &self,
+        entry: impl Fn(&RegionEntry) -> Result<()>,
+        newest: impl Fn(CheckpointId) -> Result<()>,
+    ) -> Result<()> {
+        if self.base.entries.get().is_some() {
+            return self.iter()?.try_for_each(entry);
+        }
+        self.base.newest_origin.map_or(Ok(()), newest)?;
+        self.changes.values().flatten().try_for_each(entry)
     }
 
     /// Notes that a file has the base.
@@ -122,10 +225,10 @@ impl Regions {
         let _ = self.base.file.set(file);
     }
 
-    /// Regions of the base, and what differs from it: entries, and names of those that are gone.
-    /// `None` where a checkpoint has all its regions in its own file.
+    /// What differs from the base: entries, and names of regions that are gone. `None` where a
+    /// checkpoint has all its regions in its own file.
     pub(super) fn difference(&self) -> Option<Difference<'_>> {
-        let (changed, all) = (self.changes.len(), self.base.entries.len());
+        let (changed, all) = (self.changes.len(), self.base.len);
         let filed = self.base.file.get().is_some();
         let few = changed.saturating_mul(MOST_CHANGED_FIRST) <= all;
         let changes = self.changes.iter();
@@ -134,18 +237,34 @@ impl Regions {
         let gone_bytes: usize = gone.iter().map(|name| name.len() + 8).sum();
         let differs = changed > 0 && all >= LEAST_FILED && (filed || few);
         (differs && gone_bytes <= MOST_GONE_BYTES).then(|| Difference {
-            base: &self.base.entries,
-            file: &self.base.file,
             entries: self.changes.values().flatten().collect(),
             gone,
         })
     }
 
+    /// The outline of a base of which every region is merely idle.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(super) fn outline_of_base(&self) -> Result<Option<OutlineOfFile>> {
+        if !self.base.notable.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(OutlineOfFile {
+            len: self.base.len,
+            newest_origin: self.base.newest_origin,
+            outline: self.base.outline()?.clone(),
+        }))
+    }
+
     /// The base alone.
     pub(super) fn base(&self) -> Self {
+        let notable = self.base.notable.iter();
+        let entries = self.base.entries.get();
+        let notable = notable.filter_map(|place| entries?.get(*place));
         Self {
-            len: self.base.entries.len(),
-            failed: self.base.entries.iter().filter(|e| e.failed()).count(),
+            len: self.base.len,
+            failed: notable.filter(|entry| entry.failed()).count(),
             base: Arc::clone(&self.base),
             changes: Arc::default(),
         }
@@ -156,30 +275,39 @@ impl Regions {
         self.base.file.get().copied()
     }
 
-    fn put(&mut self, region: String, entry: Option<RegionEntry>) {
-        let before = self.get(&region);
+    fn put(&mut self, region: String, entry: Option<RegionEntry>) -> Result<()> {
+        let before = self.get(&region)?;
         let (was, had_failed) = (before.is_some(), before.is_some_and(RegionEntry::failed));
-        self.len = self.len + usize::from(entry.is_some()) - usize::from(was);
+        // A forged file may say any number.
+        let len = self.len.saturating_add(usize::from(entry.is_some()));
+        self.len = len.saturating_sub(usize::from(was));
         let fails = entry.as_ref().is_some_and(RegionEntry::failed);
         self.failed = self.failed + usize::from(fails) - usize::from(had_failed);
         Arc::make_mut(&mut self.changes).insert(region, entry);
+        Ok(())
     }
 
     /// The entry of a region.
-    pub fn get(&self, region: &str) -> Option<&RegionEntry> {
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn get(&self, region: &str) -> Result<Option<&RegionEntry>> {
         if let Some(changed) = self.changes.get(region) {
-            return changed.as_ref();
+            return Ok(changed.as_ref());
         }
-        let entries = &self.base.entries;
+        let entries = self.base.entries()?;
         let found = entries.binary_search_by(|e| e.region().cmp(region));
-        found.ok().and_then(|index| entries.get(index))
+        Ok(found.ok().and_then(|index| entries.get(index)))
     }
 
     /// All entries, by name.
-    pub fn iter(&self) -> impl Iterator<Item = &RegionEntry> {
-        let mut base = self.base.entries.iter().peekable();
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn iter(&self) -> Result<impl Iterator<Item = &RegionEntry>> {
+        let mut base = self.base.entries()?.iter().peekable();
         let mut changes = self.changes.iter().peekable();
-        std::iter::from_fn(move || {
+        Ok(std::iter::from_fn(move || {
             loop {
                 let Some((region, _)) = changes.peek() else {
                     return base.next();
@@ -192,23 +320,83 @@ impl Regions {
                     return Some(entry);
                 }
             }
-        })
+        }))
     }
 
     /// Entries with the state of a checkpoint or a later one, in any order. Costs as much as changed
     /// if the base is older.
-    pub fn since(&self, origin: CheckpointId) -> impl Iterator<Item = &RegionEntry> {
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn since(&self, origin: CheckpointId) -> Result<impl Iterator<Item = &RegionEntry>> {
         let may_be_in_base = self.base.newest_origin >= Some(origin);
-        let base = self.base.entries.iter().filter(move |_| may_be_in_base);
-        self.among(base)
-            .filter(move |entry| entry.origin() >= origin)
+        let base = match may_be_in_base {
+            true => self.base.entries()?,
+            false => &[],
+        };
+        let entries = self.among(base.iter());
+        Ok(entries.filter(move |entry| entry.origin() >= origin))
     }
 
     /// Entries of regions that are not merely idle, in any order: see [`RegionEntry::is_notable`].
     pub fn notable(&self) -> impl Iterator<Item = &RegionEntry> {
+        // A base that is not decoded has none.
+        let entries = self.base.entries.get();
         let places = self.base.notable.iter();
-        let base = places.filter_map(|place| self.base.entries.get(*place));
+        let base = places.filter_map(move |place| entries?.get(*place));
         self.among(base).filter(|entry| entry.is_notable())
+    }
+
+    /// Least size in bytes of each file with segments of what changed, and of the base. It may also
+    /// name files that many regions of the base needed which changed since. Costs as much as changed,
+    /// once the base was looked at.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(super) fn files_at_most(&self) -> Result<BTreeMap<FileId, u64>> {
+        let same = |region: &String| !self.changes.contains_key(region);
+        let files = self.base.outline()?.files.iter();
+        let files = files.filter(|(_, of)| of.regions.is_empty() || of.regions.iter().any(same));
+        let mut files = files.map(|(file, of)| (*file, of.bytes)).collect();
+        for entry in self.changes.values().flatten() {
+            entry.note_files(&mut files)?;
+        }
+        Ok(files)
+    }
+
+    /// Outputs with files that were staged by the base or by what changed since.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(super) fn outputs_at_most(&self) -> Result<BTreeSet<String>> {
+        let mut outputs = self.base.outline()?.outputs.clone();
+        for entry in self.changes.values().flatten() {
+            entry.note_outputs(&mut outputs)?;
+        }
+        Ok(outputs)
+    }
+
+    /// Some of each group of like regions, see [`super::Metadata::alike`]; some groups are divided.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(super) fn samples(&self) -> Result<Vec<Vec<RegionEntry>>> {
+        let Some(groups) = &self.base.outline()?.groups else {
+            return samples_of(self.iter()?);
+        };
+        let mut found = samples_of(self.changes.values().flatten())?;
+        for group in groups {
+            let samples = group.samples.iter();
+            let same = samples.filter(|entry| !self.changes.contains_key(entry.region()));
+            let same: Vec<_> = same.cloned().collect();
+            if same.is_empty() && group.len > group.samples.len() {
+                return samples_of(self.iter()?);
+            }
+            if !same.is_empty() {
+                found.push(same);
+            }
+        }
+        Ok(found)
     }
 
     /// Entries that changed, and those of the base that did not.
@@ -238,15 +426,18 @@ impl Regions {
 
 /// See [`Regions::difference`].
 pub(super) struct Difference<'a> {
-    pub base: &'a [RegionEntry],
-    pub file: &'a OnceLock<BaseFile>,
     pub entries: Vec<&'a RegionEntry>,
     pub gone: Vec<String>,
 }
 
 impl PartialEq for Regions {
     fn eq(&self, other: &Self) -> bool {
-        self.len == other.len && self.iter().eq(other.iter())
+        let same = Arc::ptr_eq(&self.base, &other.base) && self.changes == other.changes;
+        let equal = || match (self.iter(), other.iter()) {
+            (Ok(one), Ok(other)) => one.eq(other),
+            _ => false,
+        };
+        self.len == other.len && (same || equal())
     }
 }
 
@@ -254,6 +445,8 @@ impl Eq for Regions {}
 
 impl Hash for Regions {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.iter().for_each(|entry| entry.hash(state));
+        if let Ok(entries) = self.iter() {
+            entries.for_each(|entry| entry.hash(state));
+        }
     }
 }

@@ -66,6 +66,10 @@ pub struct Ledger {
     touched: BTreeSet<FileId>,
     pub(super) space: Space,
     judgements: u64,
+    /// Files whose segments are not known yet, and their sizes: all of it is needed until then.
+    postponed: BTreeMap<FileId, u64>,
+    /// Leases on segments in them.
+    early: BTreeMap<SegmentRef, BTreeSet<CheckpointId>>,
 }
 
 impl Ledger {
@@ -168,6 +172,10 @@ impl Ledger {
 
     /// Gives an open attempt a lease on a segment that it will reuse.
     pub fn lease(&mut self, reference: &SegmentRef, attempt: CheckpointId) {
+        if self.postponed.contains_key(&reference.file) {
+            self.early.entry(*reference).or_default().insert(attempt);
+            return;
+        }
         let place = (reference.file, reference.offset);
         if let Some(segment) = self.segment_mut(place) {
             segment.leases.insert(attempt);
@@ -182,6 +190,9 @@ impl Ledger {
 
     /// Ends [`Ledger::hold`].
     pub fn let_go(&mut self, reference: &SegmentRef) {
+        if let Some(leases) = self.early.get_mut(reference) {
+            leases.remove(&HELD);
+        }
         let place = (reference.file, reference.offset);
         let Some(segment) = self.segment_mut(place) else {
             return;
@@ -217,6 +228,29 @@ impl Ledger {
         segment.last_used = segment.last_used.max(origin);
         self.due.push(place);
         true
+    }
+
+    /// Takes in files of restored checkpoints, whose segments come later: see
+    /// [`Ledger::take_in_postponed`]. Attempts up to `decided` are decided.
+    pub fn postpone(&mut self, files: BTreeMap<FileId, u64>, decided: Option<CheckpointId>) {
+        self.postponed = files;
+        let change = self.view.note_decided(decided);
+        self.wake(change);
+    }
+
+    /// Files whose segments are not known yet, and their sizes.
+    pub fn postponed(&self) -> &BTreeMap<FileId, u64> {
+        &self.postponed
+    }
+
+    /// Gives the leases on segments that were postponed, and are restored by now.
+    pub fn take_in_postponed(&mut self) {
+        self.postponed.clear();
+        for (reference, attempts) in std::mem::take(&mut self.early) {
+            for attempt in attempts {
+                self.lease(&reference, attempt);
+            }
+        }
     }
 
     /// Forgets a segment that nothing needs.

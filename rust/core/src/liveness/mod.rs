@@ -35,7 +35,7 @@ pub use floors::Floors;
 pub(crate) use ledger::segment_ref;
 pub use ledger::{Actions, Ledger, Occasion};
 pub use listed::{ClosedSpace, ListedFile, ListedKind, ListedSegment, SortedOut, sort_out};
-pub use restored::RestoredCheckpoint;
+pub use restored::{PostponedCheckpoints, RestoredCheckpoint};
 pub use rule::Evidence;
 pub use view::{Retained, View};
 

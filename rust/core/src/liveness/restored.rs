@@ -1,10 +1,11 @@
 //! A retained checkpoint, from its metadata.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 
 use super::facts::Fallbacks;
 use crate::error::{Error, ErrorKind, Result};
-use crate::ids::{CheckpointId, Owner, SegmentRef};
+use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 
 /// A retained checkpoint, from its metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,5 +74,44 @@ impl RestoredCheckpoint {
                 ),
             )),
         }
+    }
+}
+
+/// Retained checkpoints of which only the files are known at first.
+pub struct PostponedCheckpoints {
+    /// Least size in bytes of each file that they need, and maybe of others.
+    pub files: BTreeMap<FileId, u64>,
+    /// The newest one.
+    pub newest: Option<CheckpointId>,
+    restored: Box<dyn Fn() -> Result<Vec<RestoredCheckpoint>> + Send + Sync>,
+}
+
+impl PostponedCheckpoints {
+    /// `restored` returns the checkpoints, with segments in `files` alone.
+    pub fn new(
+        files: BTreeMap<FileId, u64>,
+        newest: Option<CheckpointId>,
+        restored: impl Fn() -> Result<Vec<RestoredCheckpoint>> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            files,
+            newest,
+            restored: Box::new(restored),
+        }
+    }
+
+    /// The checkpoints with their segments.
+    ///
+    /// # Errors
+    /// Errors of the function that lists them.
+    pub(crate) fn restored(&self) -> Result<Vec<RestoredCheckpoint>> {
+        (self.restored)()
+    }
+}
+
+impl fmt::Debug for PostponedCheckpoints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("PostponedCheckpoints");
+        shown.field("newest", &self.newest).finish_non_exhaustive()
     }
 }

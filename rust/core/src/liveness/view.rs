@@ -165,6 +165,11 @@ impl View {
         })
     }
 
+    /// Notes that attempts up to this one are decided.
+    pub(super) fn note_decided(&mut self, id: Option<CheckpointId>) -> Change {
+        self.change(self.decided.max(id), |_| {})
+    }
+
     /// Origins of the owner's state over all retained checkpoints.
     pub fn live_set(&self, owner: &Owner) -> &BTreeSet<CheckpointId> {
         self.special.get(owner).unwrap_or(&self.common)

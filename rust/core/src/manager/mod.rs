@@ -13,7 +13,7 @@ mod table_copies;
 mod tables;
 mod upkeep;
 
-pub use crate::liveness::{Fallbacks, RestoredCheckpoint, Retained};
+pub use crate::liveness::{Fallbacks, PostponedCheckpoints, RestoredCheckpoint, Retained};
 pub use registry::EarlierManagers;
 pub use snapshot_manager::{ManagerOptions, SnapshotManager};
 pub use status::{FileStatus, ManagerStats, SegmentStatus};

@@ -1,7 +1,7 @@
 //! Messages about checkpoints. They only decide; the upkeep does the work on files.
 
 use super::snapshot_manager::SnapshotManager;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::ids::CheckpointId;
 use crate::liveness::{Fallbacks, Occasion, Retained};
 
@@ -84,6 +84,11 @@ impl SnapshotManager {
             ))));
         }
         retained.check().map_err(about)?;
+        match self.learn() {
+            // As if the message were lost: the next one says it again.
+            Err(e) if e.kind() == ErrorKind::Storage => return Ok(()),
+            learned => learned.map_err(about)?,
+        }
         {
             let mut registry = self.shared.registry.lock();
             registry.ledger.merge(retained).map_err(about)?;

@@ -2,6 +2,7 @@
 //! use the storage.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -9,7 +10,7 @@ use super::queue::Queue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{IndexEntry, SegmentKind};
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef, Term};
-use crate::liveness::{FileFacts, Ledger, Occasion, SegmentFacts};
+use crate::liveness::{FileFacts, Ledger, Occasion, PostponedCheckpoints, SegmentFacts};
 use crate::segment::{FileChange, Observer};
 
 /// Managers that wrote to the folder before this one, as the driver knows them. The driver deletes
@@ -32,6 +33,8 @@ pub(super) struct Registry {
     pub queue: Queue,
     /// `restore` was called: unknown segments are not needed.
     pub restored: bool,
+    /// Checkpoints whose segments the ledger does not know yet.
+    pub postponed: Option<Arc<PostponedCheckpoints>>,
     pub deletes: u64,
     pub delete_failures: u64,
 }
@@ -58,6 +61,11 @@ impl Registry {
         segment.filter(|segment| *segment.owner == *owner)
     }
 
+    /// Returns whether all of the file is needed: its segments are not known yet.
+    fn is_postponed(&self, file: FileId) -> bool {
+        self.ledger.postponed().contains_key(&file)
+    }
+
     /// Returns whether the manager of the file has ended, and the driver decides about the file.
     fn is_ended(&self, file: FileId) -> bool {
         let earlier = self.earlier.as_ref();
@@ -66,7 +74,8 @@ impl Registry {
 
     /// Returns whether the segment is there for an attempt that wrote it or has a lease on it.
     pub fn has(&self, reference: &SegmentRef, owner: &Owner) -> bool {
-        self.is_ended(reference.file) || self.find(reference, owner).is_some()
+        let file = reference.file;
+        self.is_ended(file) || self.is_postponed(file) || self.find(reference, owner).is_some()
     }
 
     /// Takes a lease if the segment may be reused. Segments of ended managers are needed by the
@@ -76,7 +85,7 @@ impl Registry {
             let others = self.earlier.as_ref();
             return others.is_none_or(|(_, others)| !others.wasteful.contains(&reference.file));
         }
-        let known = self.find(reference, owner).is_some();
+        let known = self.has(reference, owner);
         if !known || self.ledger.is_wasteful(reference.file) || self.is_lost(reference) {
             return false;
         }
@@ -125,8 +134,9 @@ impl Registry {
     /// Returns whether the segment is known to survive a machine crash.
     pub fn is_durable(&self, reference: &SegmentRef) -> bool {
         let file = self.ledger.files().get(&reference.file);
-        self.is_ended(reference.file)
-            || file.is_some_and(|file| reference.end() <= file.durable_bytes)
+        let postponed = self.ledger.postponed().get(&reference.file);
+        let durable = file.map(|file| file.durable_bytes).or(postponed.copied());
+        self.is_ended(reference.file) || durable.is_some_and(|bytes| reference.end() <= bytes)
     }
 
     /// Returns whether its file takes no more appends and will never become durable.

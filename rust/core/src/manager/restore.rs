@@ -1,14 +1,63 @@
 //! After a restart: learns the segments of retained checkpoints, and sweeps the rest.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use super::snapshot_manager::SnapshotManager;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{list_files, read_any_head, read_sealed_index};
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
-use crate::liveness::{FileFacts, Occasion, RestoredCheckpoint};
+use crate::liveness::{FileFacts, Occasion, PostponedCheckpoints, RestoredCheckpoint};
 
 impl SnapshotManager {
+    /// Like [`Self::restore`], for all retained checkpoints after a restart. If their files are there,
+    /// the manager learns their segments before it takes in the first message, so a restart takes no
+    /// longer with more of them. Until then it needs all of these files.
+    ///
+    /// # Errors
+    /// Errors of [`Self::restore`]. `InvalidInput` for a segment of another owner may come from the
+    /// first message, before that decides anything.
+    pub fn restore_later(&self, checkpoints: PostponedCheckpoints) -> Result<()> {
+        self.upkeep.check_ours()?;
+        let sizes: BTreeMap<FileId, u64> = list_files(self.storage.as_ref())?.collect();
+        let found = checkpoints.files.iter().map(|(file, bytes)| {
+            let size = sizes.get(file).filter(|size| bytes <= *size)?;
+            (file.term < self.term).then_some((*file, *size))
+        });
+        let Some(found) = found.collect::<Option<BTreeMap<_, _>>>() else {
+            return self.restore(&checkpoints.restored()?);
+        };
+        let mut registry = self.shared.registry.lock();
+        let known = registry.ledger.files();
+        if registry.postponed.is_some() || found.keys().any(|file| known.contains_key(file)) {
+            drop(registry);
+            return self.restore(&checkpoints.restored()?);
+        }
+        registry.restored = true;
+        registry.ledger.postpone(found, checkpoints.newest);
+        registry.postponed = Some(Arc::new(checkpoints));
+        Ok(())
+    }
+
+    /// Learns the segments of checkpoints that were postponed.
+    ///
+    /// # Errors
+    /// Errors of [`Self::restore`], but not for missing segments: their files were there at the start,
+    /// and readers tell of other damage.
+    pub(super) fn learn(&self) -> Result<()> {
+        let (postponed, sizes) = {
+            let registry = self.shared.registry.lock();
+            let Some(postponed) = registry.postponed.clone() else {
+                return Ok(());
+            };
+            (postponed, registry.ledger.postponed().clone())
+        };
+        match self.restore_now(&postponed.restored()?, || Ok(sizes)) {
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+            learned => learned,
+        }
+    }
+
     /// Learns the segments of retained checkpoints: of all after a restart, or of one when a region
     /// of a running manager is restored. May be called any number of times. Reads the owners of
     /// unknown segments from their files.
@@ -20,11 +69,21 @@ impl SnapshotManager {
     /// `NotFound` when segments are missing; all others are known then, and no named file is
     /// deleted, damaged or not. After any other error `sweep` is refused until a restore succeeds.
     pub fn restore(&self, checkpoints: &[RestoredCheckpoint]) -> Result<()> {
+        self.learn()?;
+        let sizes = || Ok(list_files(self.storage.as_ref())?.collect());
+        self.restore_now(checkpoints, sizes)
+    }
+
+    fn restore_now(
+        &self,
+        checkpoints: &[RestoredCheckpoint],
+        sizes: impl FnOnce() -> Result<BTreeMap<FileId, u64>>,
+    ) -> Result<()> {
         self.upkeep.check_ours()?;
         self.shared.registry.lock().restored = false;
         checkpoints.iter().try_for_each(RestoredCheckpoint::check)?;
         self.check_owners(checkpoints)?;
-        let sizes: BTreeMap<FileId, u64> = list_files(self.storage.as_ref())?.collect();
+        let sizes = sizes()?;
         let present = {
             let mut registry = self.shared.registry.lock();
             registry.restored = true;
@@ -49,7 +108,10 @@ impl SnapshotManager {
                 present
             };
             let location = self.storage.location();
-            RestoredCheckpoint::require_present(&location, checkpoints, is_present)
+            let present = RestoredCheckpoint::require_present(&location, checkpoints, is_present);
+            ledger.take_in_postponed();
+            registry.postponed = None;
+            present
         };
         self.upkeep.settle(Occasion::Message);
         present
@@ -132,6 +194,7 @@ impl SnapshotManager {
                 // Only the manager that takes the folder over deletes claims.
                 .filter(|(file, _)| file.term < self.term && !file.is_claim())
                 .filter(|(file, _)| !registry.ledger.files().contains_key(file))
+                .filter(|(file, _)| !registry.ledger.postponed().contains_key(file))
                 .collect::<Vec<_>>();
             for (file, bytes) in &found {
                 registry.ledger.add_file(*file, FileFacts::found(*bytes));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::claim::Claim;
 use super::recent::RecentSegments;
@@ -411,17 +411,23 @@ impl SnapshotManager {
 
     /// Counts and sizes.
     pub fn stats(&self) -> ManagerStats {
-        status::stats(&self.shared.registry.lock(), self.upkeep.writer.stats())
+        status::stats(&self.informed(), self.upkeep.writer.stats())
     }
 
     /// All physical files, by name.
     pub fn files(&self) -> Vec<FileStatus> {
-        status::files(&self.shared.registry.lock())
+        status::files(&self.informed())
     }
 
     /// All live segments, by file and offset.
     pub fn segments(&self) -> Vec<SegmentStatus> {
-        status::segments(&self.shared.registry.lock())
+        status::segments(&self.informed())
+    }
+
+    /// The registry with all segments, unless the next message will report why it lacks some.
+    fn informed(&self) -> MutexGuard<'_, Registry> {
+        let _ = self.learn();
+        self.shared.registry.lock()
     }
 }
 

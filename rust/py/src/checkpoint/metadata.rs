@@ -1,6 +1,6 @@
 //! A checkpoint's metadata and the folder that holds it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -158,13 +158,13 @@ impl CheckpointMetadata {
     /// Entries of all regions, by name and sorted by name. A new dict each time.
     #[getter]
     fn regions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        by_name(py, self.0.regions().iter())
+        by_name(py, self.0.regions().iter().map_err(to_py)?)
     }
 
     /// Entries of the regions whose state was made for this checkpoint. A new dict each time.
     #[getter]
     fn fresh<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        by_name(py, self.0.regions().since(self.0.id()))
+        by_name(py, self.0.regions().since(self.0.id()).map_err(to_py)?)
     }
 
     /// Entries of the regions that fell back, have finished, or owe rows. A new dict each time.
@@ -174,9 +174,9 @@ impl CheckpointMetadata {
     }
 
     /// Return the regions with the state of a checkpoint or a later one.
-    fn since(&self, checkpoint: u64) -> Vec<&str> {
+    fn since(&self, checkpoint: u64) -> PyResult<Vec<&str>> {
         let entries = self.0.regions().since(CheckpointId(checkpoint));
-        entries.map(CoreEntry::region).collect()
+        Ok(entries.map_err(to_py)?.map(CoreEntry::region).collect())
     }
 
     /// Number of regions.
@@ -186,8 +186,9 @@ impl CheckpointMetadata {
     }
 
     /// Return the entry of a region; None if the checkpoint has no such region.
-    fn region(&self, name: &str) -> Option<RegionEntry> {
-        self.0.region(name).cloned().map(RegionEntry)
+    fn region(&self, name: &str) -> PyResult<Option<RegionEntry>> {
+        let entry = self.0.region(name).map_err(to_py)?;
+        Ok(entry.cloned().map(RegionEntry))
     }
 
     /// Snapshots of the operator coordinators, by operator. A new dict each time.
@@ -230,7 +231,7 @@ impl CheckpointMetadata {
     /// The regions that fell back, with the origin of their state. A new dict each time.
     #[getter]
     fn failed(&self) -> BTreeMap<String, u64> {
-        let failed = self.0.regions().iter().filter(|entry| entry.failed());
+        let failed = self.0.regions().notable().filter(|entry| entry.failed());
         failed
             .map(|entry| (entry.region().to_owned(), entry.origin().0))
             .collect()
@@ -288,18 +289,45 @@ impl CheckpointMetadata {
         self.0.alike().map_err(to_py)
     }
 
+    /// Return some of each group of `alike`, in groups; a group may be divided.
+    ///
+    /// Costs as much as checkpoints differ, unless there are many groups.
+    fn samples(&self, py: Python<'_>) -> PyResult<Vec<Vec<RegionEntry>>> {
+        let samples = py.detach(|| self.0.samples()).map_err(to_py)?.into_iter();
+        Ok(samples
+            .map(|group| group.into_iter().map(RegionEntry).collect())
+            .collect())
+    }
+
+    /// Return the outputs with files that regions staged, now or when they were first shared.
+    ///
+    /// Costs as much as checkpoints differ.
+    fn outputs_at_most(&self, py: Python<'_>) -> PyResult<BTreeSet<String>> {
+        py.detach(|| self.0.outputs_at_most()).map_err(to_py)
+    }
+
     /// Return a lower bound on the size of each physical file of its segments, in bytes.
+    ///
+    /// Parameters
+    /// ----------
+    /// at_most : bool, default False
+    ///     Also name files that regions needed when they were first shared. Then it costs as much
+    ///     as checkpoints differ.
     ///
     /// Returns
     /// -------
     /// dict of str to int
     ///     By the name of the file, as `SegmentRef.file` has it.
-    fn file_bytes(&self, py: Python<'_>) -> PyResult<BTreeMap<String, u64>> {
-        let bytes = py.detach(|| self.0.file_bytes()).map_err(to_py)?;
-        let named = bytes
-            .into_iter()
-            .map(|(file, known)| (file.file_name(), known));
-        Ok(named.collect())
+    #[pyo3(signature = (*, at_most = false))]
+    fn file_bytes(&self, py: Python<'_>, at_most: bool) -> PyResult<BTreeMap<String, u64>> {
+        let bytes = py.detach(|| match at_most {
+            true => self.0.files_at_most(),
+            false => self.0.file_bytes(),
+        });
+        let named = bytes.map_err(to_py)?.into_iter();
+        Ok(named
+            .map(|(file, known)| (file.file_name(), known))
+            .collect())
     }
 
     /// Write the file of this checkpoint.

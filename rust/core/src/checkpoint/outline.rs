@@ -1,0 +1,146 @@
+//! Facts about many regions, by which a start does without their entries.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::entry::{OperatorEntry, StateContent, StateKind};
+use super::region::RegionEntry;
+use crate::error::Result;
+use crate::ids::{CheckpointId, FileId};
+
+/// Samples of a group of like regions.
+const SAMPLES: usize = 32;
+
+/// An outline names no more groups of like regions.
+const MOST_GROUPS: usize = 8;
+
+/// A file names the regions that need it, unless there are more.
+const MOST_NAMED: usize = 64;
+
+/// Facts about the regions of a base.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Outline {
+    /// The files with their segments.
+    pub files: BTreeMap<FileId, FileUse>,
+    /// Outputs with files that they staged.
+    pub outputs: BTreeSet<String>,
+    /// Groups of like regions that have not finished; `None` if there are many.
+    pub groups: Option<Vec<Group>>,
+}
+
+/// The outline that a file of regions has, where every region is merely idle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OutlineOfFile {
+    /// Number of regions.
+    pub len: usize,
+    pub newest_origin: Option<CheckpointId>,
+    pub outline: Outline,
+}
+
+/// A file that regions need.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct FileUse {
+    /// Its least size in bytes.
+    pub bytes: u64,
+    /// The regions, by name; empty if they are many.
+    pub regions: Vec<String>,
+}
+
+/// Like regions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Group {
+    /// Number of regions.
+    pub len: usize,
+    /// Some of them.
+    pub samples: Vec<RegionEntry>,
+}
+
+impl Outline {
+    pub fn of(entries: &[RegionEntry]) -> Result<Self> {
+        let (mut files, mut outputs) = (BTreeMap::<_, FileUse>::new(), BTreeSet::new());
+        for entry in entries {
+            let mut of_region = BTreeMap::new();
+            entry.note_files(&mut of_region)?;
+            for (file, bytes) in of_region {
+                let of_file = files.entry(file).or_default();
+                of_file.bytes = of_file.bytes.max(bytes);
+                if of_file.regions.len() <= MOST_NAMED {
+                    of_file.regions.push(entry.region().to_owned());
+                }
+            }
+            entry.note_outputs(&mut outputs)?;
+        }
+        for of_file in files.values_mut() {
+            if of_file.regions.len() > MOST_NAMED {
+                of_file.regions.clear();
+            }
+        }
+        let groups = groups_of(entries.iter(), MOST_GROUPS)?;
+        let group = |entries: Vec<&RegionEntry>| Group {
+            len: entries.len(),
+            samples: spread(&entries),
+        };
+        Ok(Self {
+            files,
+            outputs,
+            groups: groups.map(|groups| groups.into_iter().map(group).collect()),
+        })
+    }
+}
+
+/// Some of each group of like regions that have not finished.
+pub(super) fn samples_of<'a>(
+    entries: impl Iterator<Item = &'a RegionEntry>,
+) -> Result<Vec<Vec<RegionEntry>>> {
+    let groups = groups_of(entries, usize::MAX)?.unwrap_or_default();
+    Ok(groups.iter().map(|group| spread(group)).collect())
+}
+
+/// Regions that have not finished, together where operators have the same states: names, kinds,
+/// types, and shapes of arrays. The description of a table counts whole. `None` for more than `most`
+/// groups.
+pub(super) fn groups_of<'a>(
+    entries: impl Iterator<Item = &'a RegionEntry>,
+    most: usize,
+) -> Result<Option<Vec<Vec<&'a RegionEntry>>>> {
+    let mut places: HashMap<Vec<OperatorEntry>, usize> = HashMap::new();
+    let mut groups: Vec<Vec<&RegionEntry>> = Vec::new();
+    for entry in entries.filter(|entry| !entry.finished()) {
+        let place = *places.entry(form(entry)?).or_insert(groups.len());
+        if place == groups.len() {
+            if place == most {
+                return Ok(None);
+            }
+            groups.push(Vec::new());
+        }
+        if let Some(group) = groups.get_mut(place) {
+            group.push(entry);
+        }
+    }
+    Ok(Some(groups))
+}
+
+/// The states of a region, without what differs between like regions.
+fn form(entry: &RegionEntry) -> Result<Vec<OperatorEntry>> {
+    let mut operators = entry.operators()?;
+    for state in operators.iter_mut().flat_map(|one| &mut one.states) {
+        if state.kind != StateKind::Array {
+            state.shape.clear(); // the length of a value
+        }
+        if let StateContent::Pieces(_) | StateContent::Inline(_) = state.content {
+            state.content = StateContent::Inline(Vec::new());
+        } else if let StateContent::Table { pieces, .. } = &mut state.content {
+            pieces.clear();
+        }
+    }
+    Ok(operators)
+}
+
+/// Entries from all parts of a group, the first one among them.
+fn spread(group: &[&RegionEntry]) -> Vec<RegionEntry> {
+    let step = group.len().div_ceil(SAMPLES).max(1);
+    group
+        .iter()
+        .step_by(step)
+        .map(|one| (*one).clone())
+        .collect()
+}
