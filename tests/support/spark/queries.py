@@ -100,7 +100,10 @@ def unload(spark: SparkSession) -> None:
     Until then they take memory, and Spark's own may still write a snapshot.
     """
     jvm: Any = spark._jvm
-    jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
+    state = jvm.org.apache.spark.sql.execution.streaming.state
+    stores = getattr(getattr(state, "StateStore$"), "MODULE$")
+    # An earlier Spark stops under a lock that maintenance may wait for, both for five minutes.
+    (stores.stop if spark.version >= "4.3" else stores.unloadAll)()
 
 
 def write_batch(folder: Path, number: int, rows: Sequence[dict[str, Any]]) -> None:
