@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import islice
 from typing import Final, TypeAlias
 
 from holdfast._core import RegionEntry
@@ -29,18 +30,23 @@ class Wakes:
     def __init__(self, due_of: DueOf | None, entries: Iterable[tuple[str, RegionEntry]]) -> None:
         self._due_of = due_of
         self._due_us: dict[str, int] = {}
+        # A heap of these, and of times that were replaced.
+        self._first: list[tuple[int, str]] = []
         if due_of is not None:
             for region, entry in entries:
                 self._note(due_of, region, entry)
 
     def at(self, now_ms: int, *, without: Collection[str]) -> frozenset[str]:
         """Return regions to run at a time, those first that are due first; some may not run."""
-        due = (
-            (us, region)
-            for region, us in self._due_us.items()
-            if us <= now_ms * 1000 and region not in without
-        )
-        return frozenset(region for _, region in heapq.nsmallest(WOKEN_AT_ONCE, due))
+        due: dict[str, int] = {}
+        most = WOKEN_AT_ONCE + len(without)
+        while self._first and self._first[0][0] <= now_ms * 1000 and len(due) < most:
+            us, region = heapq.heappop(self._first)
+            if self._due_us.get(region) == us:
+                due[region] = us
+        for region, us in due.items():
+            heapq.heappush(self._first, (us, region))
+        return frozenset(islice((region for region in due if region not in without), WOKEN_AT_ONCE))
 
     def completed(self, answered: Iterable[str], entries: Mapping[str, RegionEntry]) -> None:
         """Take over regions that answered, as they are in a new checkpoint."""
@@ -52,5 +58,9 @@ class Wakes:
         due_us = None if entry is None or entry.finished else due_of(entry)
         if due_us is None:
             self._due_us.pop(region, None)
-        else:
+        elif self._due_us.get(region) != due_us:
             self._due_us[region] = due_us
+            heapq.heappush(self._first, (due_us, region))
+            if len(self._first) > 2 * len(self._due_us) + WOKEN_AT_ONCE:
+                self._first = [(us, region) for region, us in self._due_us.items()]
+                heapq.heapify(self._first)

@@ -56,7 +56,7 @@ class CheckpointSegments:
         """Read and verify a segment; see `holdfast.SnapshotManager.read`."""
         if self._file_bytes is None:
             # Few tasks read anything, so not before the first read.
-            self._file_bytes = self._checkpoint.file_bytes()
+            self._file_bytes = self._checkpoint.file_bytes(at_most=True)
         return self._store.read(ref, owner, known_bytes=self._file_bytes.get(ref.file, 0))
 
 
