@@ -92,7 +92,7 @@ suites:
   backfill  a first batch larger than memory: time, resident memory, bytes written (needs jcmd)
   coordinator  a checkpoint of 10,000 regions of which 30 % fail: no Spark
   idle     10 active regions of 20,000 known ones, beside 10 of 10: no Spark
-  keyed    a table of 1 M keys in a pipeline, beside no state and a dict: no Spark
+  keyed    a table of 1 M keys in a pipeline, beside no state and a dict; starts: no Spark
   state    snapshots and restore of one large NumPy array, beside numpy.save and PyTorch: no Spark
   gpu      the same of a CuPy array, digests, the copy to the host, memory (needs a GPU)
   pipeline  regional pipelines of 64 regions: healthy, one failing, held or slow; and of 2,048

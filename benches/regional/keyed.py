@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -24,6 +25,9 @@ from harness.screen import Screen
 BATCH = Metric(name="batch_ms", title="batch, ms", decimals=1)
 WRITTEN = Metric(name="written_kb", title="written by a batch, kB", decimals=1)
 START = Metric(name="start_ms", title="start to the end of the first batch, ms")
+BEYOND = Metric(name="beyond_ms", title="start to the end of the first batch, beyond no state, ms")
+FILL = Metric(name="fill_ms", title="a batch of 1 M keys, ms")
+SECOND = Metric(name="second_ms", title="the second batch of 1 row, ms")
 GET = Metric(name="get_ns", title="get, ns a key")
 UPSERT = Metric(name="upsert_ns", title="upsert, ns a key")
 
@@ -41,6 +45,10 @@ TARGETS = (
     Target(metric=UPSERT, at_most=500),
     Target(metric=UPSERT, at_most=5, to=DICT),
 )
+
+WAITING_METRICS = (BEYOND, FILL, SECOND)
+
+WAITING_TARGETS = (Target(metric=BEYOND, at_most=1000),)
 
 NOTES = (
     "A call has 10,000 keys. What a process writes includes metadata. A start reads no segments to "
@@ -150,18 +158,93 @@ class Plan:
         return values
 
     def _opened(self, name: str) -> holdfast.LocalQuery:
+        return _open(self.folder / "keyed", name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """A measurement of starts while changes of many batches wait for their first merge."""
+
+    folder: Path
+    rounds: int
+    batches: int
+    keys: int
+
+    @property
+    def title(self) -> str:
+        """Return the heading of what is measured."""
+        return "keyed-waiting"
+
+    def describe(self) -> str:
+        """Say in a few lines what is measured and how."""
         return (
-            holdfast.regional(region_by="region")
-            .apply(_Keeping(keeps=name == MEASURED), schema=_ROWS)
-            .foreach_batch(lambda rows, checkpoint: None)
-            .open_local(self.folder / "keyed" / name.replace(" ", "-"), verify_state=False)
+            f"starts of a table that {self.batches} batches of {self.keys:,} new keys, in no "
+            f"order have filled, beside an operator without state\n{self.rounds} rounds"
         )
 
+    def measure(self, screen: Screen) -> Result:
+        """Run all rounds."""
+        runs = []
+        with screen.runs():
+            for number in range(self.rounds):
+                line = screen.run(f"round {number + 1}", rows=None)
+                load = os.getloadavg()[0]
+                values = self._round(self.folder / f"waiting-{number}")
+                runs.append(Run(provider=MEASURED, round_number=number, load=load, values=values))
+                line.finish("done")
+        return Result(
+            name="keyed-waiting",
+            plan={key: value for key, value in asdict(self).items() if key != "folder"},
+            metrics=WAITING_METRICS,
+            targets=WAITING_TARGETS,
+            runs=runs,
+            notes=NOTES,
+        )
 
-def plans(options: argparse.Namespace, folder: Path) -> Iterator[Plan]:
+    def _round(self, folder: Path) -> dict[str, list[float]]:
+        # Odd numbers have an inverse modulo 2^64, so the keys differ.
+        shuffled = np.arange(self.keys * self.batches, dtype=np.uint64) * np.uint64(
+            0x9E3779B97F4A7C15
+        )
+        batches = np.split(shuffled.view(np.int64), self.batches)
+        with _open(folder, MEASURED) as query:
+            fills = [_timed(_run, query, keys) for keys in batches]
+        starts = {}
+        for name in (STATELESS, MEASURED):
+            with ExitStack() as opened:
+                begun = time.perf_counter()
+                query = opened.enter_context(_open(folder, name))
+                _run(query, batches[0][:1])
+                starts[name] = (time.perf_counter() - begun) * 1e3
+                second = _timed(_run, query, batches[-1][:1])
+        shutil.rmtree(folder)
+        return {
+            BEYOND.name: [starts[MEASURED] - starts[STATELESS]],
+            FILL.name: fills,
+            SECOND.name: [second],
+        }
+
+
+def plans(options: argparse.Namespace, folder: Path) -> Iterator[Plan | Waiting]:
     """Yield what to measure, by the options of ``benches/run.py``."""
     keys = 100_000 if options.quick else 1_000_000
     yield Plan(folder=folder, rounds=options.rounds, batches=20, keys=keys)
+    yield Waiting(folder=folder, rounds=options.rounds, batches=10, keys=keys)
+
+
+def _open(folder: Path, name: str) -> holdfast.LocalQuery:
+    return (
+        holdfast.regional(region_by="region")
+        .apply(_Keeping(keeps=name == MEASURED), schema=_ROWS)
+        .foreach_batch(lambda rows, checkpoint: None)
+        .open_local(folder / name.replace(" ", "-"), verify_state=False)
+    )
+
+
+def _timed(act: Callable[..., object], *arguments: object) -> float:
+    begun = time.perf_counter()
+    act(*arguments)
+    return (time.perf_counter() - begun) * 1e3
 
 
 def _calls(

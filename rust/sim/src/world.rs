@@ -296,8 +296,8 @@ fn open(faulty: &Arc<FaultyStorage>, params: &Params) -> Result<SnapshotManager,
         background: false,
         // Reads return the bytes that storage has.
         recent_bytes: 0,
-        tables: Arc::default(),
         earlier: None,
+        ..ManagerOptions::default()
     };
     // Listing may fail now and then: a scripted failure is gone once it happened.
     let mut opened = SnapshotManager::open_next_term(faulty.clone(), options(), 1);

@@ -17,6 +17,7 @@ from support.regional.pipeline_crash_job import (
     BATCHES,
     FILES,
     FLUSHED,
+    LARGE_BATCHES,
     LAST_ROWS,
     NONE,
     REGIONS,
@@ -185,6 +186,18 @@ def test_death_while_timers_are_due_fires_each_once(
     wanted = sorted([*expected(WAITING), *reminders(WAITING[0], AWAY)])
     for pipeline in pipelines:
         check_rows(pipeline, wanted)
+        check_files(pipeline)
+    check_deaths(pipelines)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_death_while_a_large_table_is_merged_loses_none_of_its_rows(
+    crash_calls: Path, tmp_path: Path
+) -> None:
+    pipelines = disturbed("large", "die_before", crash_calls, tmp_path, step=17)
+    for pipeline in pipelines:
+        check_rows(pipeline, expected(LARGE_BATCHES))
         check_files(pipeline)
     check_deaths(pipelines)
 

@@ -7,7 +7,8 @@ these changes fail. A third process brings the pipeline to its end. With the CAS
 changes of the first process count. With ``end`` and ``last``, data ends, and changes count from
 there on, or from the publication of the last checkpoint. With ``splits``, an enumerator hands files
 to regions. With ``retire`` and ``timers``, a region stays away. With ``quarantine``, a region fails
-until the third process. n is FIRST, then FIRST + STEP, and so on until there is no n-th change.
+until the third process. With ``large``, a table is merged beside the batches. n is FIRST, then
+FIRST + STEP, and so on until there is no n-th change.
 Prints a line of JSON for every pipeline: how its processes ended, and what there was to see after
 each of them.
 """
@@ -28,6 +29,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 import holdfast as hf
@@ -89,6 +91,10 @@ LAST_ROWS = [(AWAY, NONE, sum(row[0] == AWAY for row in BATCHES[0]), NONE)]
 STUCK = "r02"
 #: Few pieces are enough to merge some.
 PIECES = 2
+#: A batch of them is large, so that it becomes a run at once, and is merged beside batches.
+LARGE_ROWS = 9
+LARGE_ROW_BYTES = 1 << 20
+LARGE_BATCHES = [rows_of(number, REGIONS, each=4) for number in range(10)]
 #: Cases in which data ends.
 ENDING = ("end", "last")
 ENDS = {0: "done", FAILED: "failed", -signal.SIGKILL: "killed"}
@@ -165,6 +171,27 @@ class Stuck(Staying):
         if self.region == STUCK and not self.repaired.exists():
             raise RuntimeError("in trouble")
         return super().process(batch)
+
+
+class Large(RunningCount):
+    """Replaces all rows of a table in each batch, by rows that cannot be compressed."""
+
+    def open(self, ctx: hf.OperatorContext) -> None:
+        super().open(ctx)
+        self.table = ctx.state.table("large", key=pa.int64(), value=pa.binary())
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if self.region == REGIONS[0]:
+            found = [row for rows in self.table.scan() for row in rows.to_pylist()]
+            if sorted(row["value"] for row in found) != sorted(self.rows_at(self.rows.value)):
+                raise AssertionError(f"found rows that do not go with {self.rows.value}")
+            values = list(self.rows_at(self.rows.value + batch.num_rows))
+            self.table.upsert(np.arange(LARGE_ROWS), pa.array(values))
+        yield from super().process(batch)
+
+    def rows_at(self, count: int) -> Iterator[bytes]:
+        random = np.random.default_rng(count)
+        return (random.bytes(LARGE_ROW_BYTES) for _ in range(LARGE_ROWS if count else 0))
 
 
 class FailingOnce(WithBallast, Placed):
@@ -244,6 +271,15 @@ def run_quarantine(folder: Path) -> None:
         query.finish()
 
 
+def run_large(folder: Path) -> None:
+    """Gives all batches from the start."""
+    pipeline = hf.regional(region_by="region").apply(Large(), schema=COUNTED, name="count")
+    with opened(pipeline, folder) as query:
+        for number, rows in enumerate(LARGE_BATCHES):
+            query.run_batch(partitions_of(rows, 2), batch_id=number)
+        query.finish()
+
+
 def before_publication(query: hf.LocalQuery, call: Callable[[], None]) -> None:
     """Calls something when the next checkpoint is about to be published."""
     attempts: Any = query._driver._attempts
@@ -273,6 +309,8 @@ def outcome(case: str, what: str, origin: str, folder: Path, nth: int) -> str:
                 run_retire(folder)
             elif case == "timers":
                 run_timers(folder)
+            elif case == "large":
+                run_large(folder)
             elif case == "quarantine":
                 run_quarantine(folder)
             else:

@@ -2,6 +2,7 @@
 //! for as long as they are needed.
 
 mod claim;
+mod merges;
 mod notices;
 mod queue;
 mod recent;

@@ -16,11 +16,14 @@ use crate::format::{NewSegment, OpenedFiles, Segment, decode_segment, read_segme
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef, Term};
 use crate::liveness::Occasion;
 use crate::segment::{SegmentWriter, WriterOptions};
-use crate::state::{MemoryBudget, StoreFolder};
+use crate::state::MemoryBudget;
 use crate::storage::Storage;
 
 /// Bound on open files: each may hold a connection.
 const MAX_OPEN: usize = 8;
+
+/// The default of [`ManagerOptions::large_table_bytes`].
+const LARGE_TABLE_BYTES: u64 = 8 << 20;
 
 /// Options of a manager.
 #[derive(Clone, Debug)]
@@ -44,6 +47,9 @@ pub struct ManagerOptions {
     pub recent_bytes: u64,
     /// Memory of tables, which may share it with state stores.
     pub tables: Arc<MemoryBudget>,
+    /// Changes of a table with at least so many bytes become a run at once, over which a start lies
+    /// without loading it. Merges of at least so many stored bytes go on beside attempts. 8 MiB.
+    pub large_table_bytes: u64,
     /// Managers before this one, if a driver deletes the files of those that ended. `None` leaves it
     /// to [`SnapshotManager::restore`] and [`SnapshotManager::sweep`].
     pub earlier: Option<EarlierManagers>,
@@ -58,6 +64,7 @@ impl Default for ManagerOptions {
             background: true,
             recent_bytes: 0,
             tables: Arc::default(),
+            large_table_bytes: LARGE_TABLE_BYTES,
             earlier: None,
         }
     }
@@ -110,6 +117,7 @@ pub struct SnapshotManager {
 
 impl Drop for SnapshotManager {
     fn drop(&mut self) {
+        self.tables.merges.stop();
         self.upkeep.stop();
         if let Some(claim) = &self.upkeep.claim {
             claim.release();
@@ -139,6 +147,7 @@ impl SnapshotManager {
             background,
             recent_bytes,
             tables,
+            large_table_bytes,
             earlier,
         } = options;
         if max_space_amplification.is_nan() {
@@ -156,7 +165,6 @@ impl SnapshotManager {
             ACROSS_CHECKPOINTS,
         );
         let writer = Arc::new(writer);
-        let folder = StoreFolder::sharing(storage.clone(), Arc::clone(&writer));
         let upkeep = Arc::new(Upkeep {
             storage: storage.clone(),
             writer,
@@ -165,6 +173,7 @@ impl SnapshotManager {
             max_space_amplification,
             background,
         });
+        let tables = Tables::new(Arc::clone(&upkeep), tables, large_table_bytes);
         Ok(Self {
             storage,
             term,
@@ -174,7 +183,7 @@ impl SnapshotManager {
             recent: RecentSegments::new(recent_bytes),
             opened: (recent_bytes > 0).then(|| OpenedFiles::new(MAX_OPEN)),
             present: Mutex::new((CheckpointId(0), BTreeSet::new())),
-            tables: Tables::new(folder, tables),
+            tables,
         })
     }
 
@@ -381,8 +390,9 @@ impl SnapshotManager {
     }
 
     /// Does the work on files that messages left, and waits for the manager's thread. A failed
-    /// delete is due again at the next message.
+    /// delete is due again at the next message. A manager without threads also merges large tables.
     pub fn wait_for_deletes(&self) {
+        self.tables.merges.finish();
         self.upkeep.finish();
     }
 
@@ -398,7 +408,9 @@ impl SnapshotManager {
     /// # Errors
     /// Errors of storage; the files are closed nevertheless.
     pub fn seal(&self) -> Result<()> {
+        self.tables.merges.stop();
         let sealed = self.upkeep.writer.seal();
+        self.tables.end(&mut self.shared.registry.lock().ledger);
         self.upkeep.settle(Occasion::Message);
         self.upkeep.finish();
         sealed

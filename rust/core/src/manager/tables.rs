@@ -11,13 +11,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use super::merges::{Merge, Merges};
 use super::snapshot_manager::SnapshotManager;
+use super::upkeep::Upkeep;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 use crate::liveness::{Ledger, Occasion};
 use crate::state::{
-    CommitId, FIRST_FAMILY, FamilyOptions, KeyLayout, KeyRange, MemoryBudget, ScanOf, SharedStore,
-    StateStore, StoreFolder,
+    CommitId, FIRST_FAMILY, FamilyOptions, KeyLayout, KeyRange, LargeChanges, MemoryBudget,
+    MergedRun, ScanOf, SharedStore, StateStore, StoreFolder,
 };
 
 /// Changelogs that are worth a merge. As many as Spark gathers before a snapshot.
@@ -88,6 +90,9 @@ pub struct TableAnswer {
 pub(super) struct Tables {
     folder: Arc<StoreFolder>,
     budget: Arc<MemoryBudget>,
+    pub merges: Arc<Merges>,
+    /// See [`ManagerOptions::large_table_bytes`](super::ManagerOptions::large_table_bytes).
+    large_bytes: u64,
     opened: Mutex<Opened>,
 }
 
@@ -99,28 +104,32 @@ struct Opened {
 }
 
 #[derive(Debug)]
-struct Table {
+pub(super) struct Table {
     owner: Owner,
     store: SharedStore,
     /// The session that may use it. Changes under the lock of the store only.
     session: AtomicU64,
-    place: Mutex<Place>,
+    pub place: Mutex<Place>,
 }
 
 /// The checkpoints that a table belongs to.
 #[derive(Debug)]
-struct Place {
+pub(super) struct Place {
     attempt: CheckpointId,
     /// Version that it was opened at.
     base: u64,
-    held: BTreeSet<SegmentRef>,
+    pub held: BTreeSet<SegmentRef>,
+    pub merge: Merge,
 }
 
 impl Tables {
-    pub fn new(folder: Arc<StoreFolder>, budget: Arc<MemoryBudget>) -> Self {
+    pub fn new(upkeep: Arc<Upkeep>, budget: Arc<MemoryBudget>, large_bytes: u64) -> Self {
+        let (storage, writer) = (Arc::clone(&upkeep.storage), Arc::clone(&upkeep.writer));
         Self {
-            folder,
+            folder: StoreFolder::sharing(storage, writer),
             budget,
+            merges: Merges::new(upkeep),
+            large_bytes,
             opened: Mutex::default(),
         }
     }
@@ -140,6 +149,7 @@ impl Tables {
                     attempt,
                     base,
                     held: BTreeSet::new(),
+                    merge: Merge::None,
                 }),
             })
         });
@@ -184,9 +194,17 @@ impl Tables {
                 break;
             }
             opened.forget(&table);
-            let held = std::mem::take(&mut table.place.lock().held);
-            held.iter().for_each(|segment| ledger.let_go(segment));
+            table.let_go(ledger);
         }
+    }
+
+    /// Gives up merges, and holds nothing that no checkpoint has.
+    pub fn end(&self, ledger: &mut Ledger) {
+        let opened = self.opened.lock();
+        opened
+            .by_owner
+            .values()
+            .for_each(|table| table.let_go(ledger));
     }
 }
 
@@ -203,8 +221,9 @@ impl SnapshotManager {
     /// Returns the number of a session for [`SnapshotManager::table`]. An older session of the
     /// same table ends, with its changes.
     ///
-    /// Merges what is due. Segments that the attempt may not refer to are merged as well: those that
-    /// the manager of another executor wrote, and those in wasteful files.
+    /// Merges what is due. A large merge goes on beside this attempt and those after it. Segments that
+    /// the attempt may not refer to are merged as well: those that the manager of another executor wrote,
+    /// and those in wasteful files.
     ///
     /// # Errors
     /// `AttemptEnded` when the attempt was decided; `Fenced` when a newer manager took the folder
@@ -227,16 +246,28 @@ impl SnapshotManager {
         state.abort();
         state.open_before(writer.storage(), attempt.0, id)?;
         let refused = self.refused(&table, state.segments());
-        if let Some(task) = state.merge_task(writer, MIN_CHANGELOGS, &refused) {
-            let run = task.run(writer.storage(), writer)?;
-            writer.sync_files(&[run.file()].into())?;
-            state.accept(run);
+        let large_bytes = self.tables.large_bytes;
+        let is_slow_to_load = state.unready_bytes() >= large_bytes;
+        let least = if is_slow_to_load { 1 } else { MIN_CHANGELOGS };
+        let task = state.merge_task(writer, least, &refused);
+        let mut is_beside = false;
+        if let Some(task) = task {
+            // Only a merge at once frees memory for this session.
+            let may_wait = task.input_bytes() >= large_bytes && !state.is_starved();
+            is_beside = may_wait && self.lease_again(&table, attempt, state.segments()).is_ok();
+            if is_beside {
+                self.tables.merges.add(&table, task);
+            } else {
+                let run = task.run(writer.storage(), writer)?;
+                writer.sync_files(&[run.file()].into())?;
+                state.accept(run);
+            }
         }
         state.mend(writer)?;
         // A run that is not durable would come below changelogs whose heads do not name it.
         state.take_pending_run();
         self.hold(&table, &state);
-        if !self.refused(&table, state.segments()).is_empty() {
+        if !is_beside && !self.refused(&table, state.segments()).is_empty() {
             state.write_base_image(writer)?;
             self.hold(&table, &state);
         }
@@ -273,22 +304,20 @@ impl SnapshotManager {
         drop(registry);
         let mut state = table.store.lock();
         table.check(session)?;
-        let id = state.commit(&self.upkeep.writer)?;
+        let mut merged = self.take_merged(&table, attempt);
+        let large = LargeChanges {
+            bytes: self.tables.large_bytes,
+            merges: matches!(table.place.lock().merge, Merge::None),
+        };
+        let id = state.commit_above(&self.upkeep.writer, &mut merged, large)?;
+        if let Some(run) = merged {
+            // Without changes no changelog names it.
+            table.place.lock().merge = Merge::Done(run);
+        }
         self.tables.opened.lock().by_session.remove(&session);
         self.hold(&table, &state);
         let segments = state.segments().to_vec();
-        let mut registry = self.shared.registry.lock();
-        for segment in &segments {
-            if !registry.lease_again(&table.owner, attempt, segment) {
-                return Err(Error::new(
-                    ErrorKind::NotFound,
-                    format!(
-                        "segment {segment} of {} was lost: write it again",
-                        table.owner
-                    ),
-                ));
-            }
-        }
+        self.lease_again(&table, attempt, &segments)?;
         Ok(TableCommit {
             id,
             segments,
@@ -318,11 +347,49 @@ impl SnapshotManager {
         refused.map(|segment| segment.file).collect()
     }
 
+    /// Leases segments to the attempt of a table that it needs even if their files waste too much.
+    fn lease_again(
+        &self,
+        table: &Table,
+        attempt: CheckpointId,
+        segments: &[SegmentRef],
+    ) -> Result<()> {
+        let mut registry = self.shared.registry.lock();
+        for segment in segments {
+            if !registry.lease_again(&table.owner, attempt, segment) {
+                return Err(Error::new(
+                    ErrorKind::NotFound,
+                    format!(
+                        "segment {segment} of {} was lost: write it again",
+                        table.owner
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The run of a merge that has ended, for the attempt, if it is still there.
+    fn take_merged(&self, table: &Table, attempt: CheckpointId) -> Option<MergedRun> {
+        let mut registry = self.shared.registry.lock();
+        let merge = &mut table.place.lock().merge;
+        let Merge::Done(run) = merge else {
+            return None;
+        };
+        let run = run.clone();
+        *merge = Merge::None;
+        let is_there = registry.lease_again(&table.owner, attempt, &run.reference);
+        is_there.then_some(run)
+    }
+
     /// Holds the segments that a table needs now, and no others.
     fn hold(&self, table: &Table, state: &StateStore) {
-        let needed: BTreeSet<_> = state.held_segments().collect();
         let mut registry = self.shared.registry.lock();
         let mut place = table.place.lock();
+        let mut needed: BTreeSet<_> = state.held_segments().collect();
+        if let Merge::Done(run) = &place.merge {
+            needed.insert(run.reference);
+        }
         for segment in needed.difference(&place.held) {
             registry.ledger.hold(segment);
         }
@@ -366,6 +433,13 @@ impl Table {
             return Ok(());
         }
         Err(ended())
+    }
+
+    fn let_go(&self, ledger: &mut Ledger) {
+        let mut place = self.place.lock();
+        place.merge = Merge::None;
+        let held = std::mem::take(&mut place.held);
+        held.iter().for_each(|segment| ledger.let_go(segment));
     }
 }
 

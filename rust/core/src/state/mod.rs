@@ -27,6 +27,7 @@ pub use delta_runs::DeltaRuns;
 pub use memory::{GiveBack, MemoryBudget, Release};
 pub use runs::entries::{Change, ChangeKind, ChangeReader, ChangeWriter};
 pub use runs::key_range::KeyRange;
+pub(crate) use store::large_changes::LargeChanges;
 pub use store::open_scans::{ScanBatch, ScanOf};
 pub use store::parking::{Parking, PendingInput};
 pub use store::shared_store::{Beside, Hydrated, SharedStore, StoreFolder};

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::families::Families;
 use crate::error::{Error, Result};
-use crate::format::{RunReader, SegmentHead, SegmentKind, SegmentReader, SegmentStream, TableKeys};
+use crate::format::{
+    RunReader, SegmentHead, SegmentKind, SegmentReader, SegmentStream, TableKeys, read_head,
+};
 use crate::ids::{CheckpointId, Owner, SegmentRef};
 use crate::state::memory::{MemoryShare, loaded_bytes};
 use crate::state::runs::entry_stream::EntryStream;
@@ -17,6 +19,9 @@ pub(crate) const READ_AHEAD_BYTES: u64 = 4 << 20;
 /// A run of up to this size is read together with the bytes around it.
 const LITTLE_BYTES: u64 = 512 << 10;
 
+/// Memory of loaded changelogs, at least, as a multiple of their stored bytes.
+const IN_MEMORY: u64 = 4;
+
 /// One load of one owner's state.
 pub(crate) struct Load<'a> {
     pub segments: SegmentReader<'a>,
@@ -26,8 +31,10 @@ pub(crate) struct Load<'a> {
     /// With it the content lies over runs that do not fit, or that would take long to load: their
     /// keys are read when they are asked for.
     pub memory: Option<&'a MemoryShare>,
-    /// `created` of the newest changelogs that were applied, oldest first.
+    /// `created` of the newest segments, oldest first.
     pub changed: Vec<CheckpointId>,
+    /// Number of the oldest changelogs that the content lies over, instead of applying them.
+    pub ready: usize,
     /// A message for each run that was worked around.
     pub rebuilt: Vec<String>,
 }
@@ -53,17 +60,20 @@ impl Load<'_> {
         let segments = [head.lineage.as_slice(), &[*newest]].concat();
         let (runs, changelogs) = segments.split_at(head.most_runs().min(segments.len()));
         if changelogs.is_empty() {
-            let applied = self.apply_runs(runs, &head.tables, stream);
+            let applied = self.apply_runs(runs, &[], &head.tables, stream);
             return match applied.and_then(|()| self.count(&head.tables)) {
                 Ok(()) => Ok((*newest, head)),
                 Err(damage) => self.rebuild(damage, head.replaced.or(replaced)),
             };
         }
-        if let Err(damage) = self.apply_runs(runs, &head.tables, None) {
+        if let Err(damage) = self.apply_runs(runs, changelogs, &head.tables, None) {
             self.rebuild(damage, head.replaced)?;
+            self.ready = 0;
         }
-        self.changed.clear();
-        for changelog in changelogs {
+        if self.ready == 0 {
+            self.changed.clear();
+        }
+        for changelog in changelogs.iter().skip(self.ready) {
             match stream.take_if(|_| changelog == newest) {
                 Some(stream) => self.apply_stream(changelog, stream)?,
                 None => self.apply(changelog)?,
@@ -84,6 +94,7 @@ impl Load<'_> {
             return Err(damage);
         };
         // A part of the damaged run may be applied already.
+        self.ready = 0;
         *self.families = Families::new(self.families.layout());
         match self.run(&replaced, None) {
             Ok(applied) => {
@@ -124,15 +135,17 @@ impl Load<'_> {
             .map_err(|e| e.context(self.owner))
     }
 
-    /// Applies the runs of a lineage, oldest first, or puts the content over them. `tables` are the
-    /// keys in the end, if these are known; `newest` is the last run if it is open.
+    /// Applies the runs of a lineage, oldest first, or puts the content over them, and over those of
+    /// the `changelogs` that are runs, see [`Load::ready`]. `tables` are the keys in the end, if these
+    /// are known; `newest` is the last run if it is open.
     fn apply_runs(
         &mut self,
         runs: &[SegmentRef],
+        changelogs: &[SegmentRef],
         tables: &[TableKeys],
         mut newest: Option<SegmentStream>,
     ) -> Result<()> {
-        let below = self.opened_over(runs, tables);
+        let below = self.opened_over(runs, changelogs, tables);
         if below > 0 && !tables.is_empty() {
             self.families.stop_counting();
         }
@@ -158,7 +171,12 @@ impl Load<'_> {
     /// Puts the content over the runs of a lineage that are not loaded, and returns their number.
     /// Opens only the oldest run if no segment records the number of keys. The load that follows
     /// reports a run that cannot be read.
-    fn opened_over(&mut self, runs: &[SegmentRef], tables: &[TableKeys]) -> usize {
+    fn opened_over(
+        &mut self,
+        runs: &[SegmentRef],
+        changelogs: &[SegmentRef],
+        tables: &[TableKeys],
+    ) -> usize {
         let Some(memory) = self.memory.filter(|_| self.families.can_lie_over_runs()) else {
             return 0;
         };
@@ -186,6 +204,12 @@ impl Load<'_> {
             opened.truncate(1);
         }
         let below = opened.len();
+        let (above, changed) = match below == runs.len() && !tables.is_empty() {
+            true => self.ready_runs(changelogs),
+            false => (Vec::new(), Vec::new()),
+        };
+        let heads = above.iter().map(RunReader::head);
+        bytes = heads.fold(bytes, |sum, head| sum.saturating_add(loaded_bytes(head)));
         if below == 0 || !(memory.is_short(bytes) || memory.is_slow_to_load(bytes)) {
             return 0;
         }
@@ -201,14 +225,46 @@ impl Load<'_> {
             };
             stay.push(Arc::new(OpenRun::new(run)));
         }
+        stay.extend(above.into_iter().map(|run| Arc::new(OpenRun::new(run))));
         match self.families.open_over(stay) {
-            Ok(true) => below,
+            Ok(true) => {
+                self.ready = changed.len();
+                self.changed = changed;
+                below
+            }
             Ok(false) => 0,
             Err(_) => {
                 *self.families = Families::new(self.families.layout());
                 0
             }
         }
+    }
+
+    /// The runs among the oldest changelogs, and `created` of all of these. Empty changelogs lie
+    /// between them, which name them. A changelog that has changes ends them.
+    fn ready_runs(&self, changelogs: &[SegmentRef]) -> (Vec<RunReader>, Vec<CheckpointId>) {
+        let storage = self.segments.storage();
+        let (mut runs, mut changed) = (Vec::new(), Vec::new());
+        let bytes = changelogs.iter().map(|one| one.len).sum::<u64>();
+        let is_slow = |memory: &MemoryShare| memory.is_slow_to_load(IN_MEMORY * bytes);
+        if !self.memory.is_some_and(is_slow) {
+            return (runs, changed);
+        }
+        for changelog in changelogs {
+            let Ok(head) = read_head(storage, changelog, self.owner) else {
+                break;
+            };
+            match head.kind {
+                SegmentKind::Run => match RunReader::open(storage, changelog, self.owner) {
+                    Ok(run) => runs.push(run),
+                    Err(_) => break,
+                },
+                _ if head.entries > 0 => break,
+                _ => {}
+            }
+            changed.push(head.created);
+        }
+        (runs, changed)
     }
 
     /// Applies a segment page by page. After an error the content is that of no version.
@@ -223,9 +279,7 @@ impl Load<'_> {
     }
 
     fn apply_stream(&mut self, reference: &SegmentRef, stream: SegmentStream) -> Result<()> {
-        if stream.head.kind == SegmentKind::Changelog {
-            self.changed.push(stream.head.created);
-        }
+        self.changed.push(stream.head.created);
         self.families
             .apply(&mut EntryStream::new(stream))
             .map_err(|e| e.context(format!("{reference}, {}", self.owner)))

@@ -7,10 +7,11 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::families::KeyLayout;
 use super::family::Begun;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{NewSegment, SegmentKind, SegmentReader, TableKeys};
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 use crate::segment::SegmentWriter;
@@ -41,6 +42,8 @@ pub struct MergeTask {
     pub(crate) created: CheckpointId,
     /// Counts the memory of the merge as work.
     pub(crate) budget: Arc<MemoryBudget>,
+    /// Gives the merge up once it is true.
+    pub(crate) is_given_up: Arc<AtomicBool>,
 }
 
 /// A run and the segments that it replaces. Commits may cite it once the caller has made it
@@ -62,6 +65,11 @@ impl MergedRun {
 }
 
 impl MergeTask {
+    /// Bytes that it reads.
+    pub fn input_bytes(&self) -> u64 {
+        self.merged.iter().map(|segment| segment.len).sum()
+    }
+
     /// Returns whether it makes a base image.
     pub fn makes_base_image(&self) -> bool {
         self.below.is_empty()
@@ -75,8 +83,8 @@ impl MergeTask {
     /// and three times the largest entry.
     ///
     /// # Errors
-    /// `NotFound` or `Corrupt` for a segment that is gone or damaged; `Storage`. Nothing is left of
-    /// the result then.
+    /// `NotFound` or `Corrupt` for a segment that is gone or damaged; `Storage`; `AttemptEnded` if it was
+    /// given up. Nothing is left of the result then.
     pub fn run(self, storage: &dyn Storage, writer: &SegmentWriter) -> Result<MergedRun> {
         let _work = self.budget.begin_work(self.memory_bytes());
         let mut segments = SegmentReader::new(storage);
@@ -92,13 +100,22 @@ impl MergeTask {
             ..NewSegment::of(&self.owner, self.created, SegmentKind::Run)
         };
         let mut run = writer.begin_run(&new)?;
-        run.expect_bytes(self.merged.iter().map(|segment| segment.len).sum());
+        run.expect_bytes(self.input_bytes());
         if self.budget.was_short() {
             run.expect_lookups();
         }
         let mut merge = Merge::new(inputs).map_err(|e| e.context(&self.owner))?;
         let mut begun = BegunLists::default();
         while merge.step().map_err(|e| e.context(&self.owner))? {
+            if self.is_given_up.load(Ordering::Relaxed) {
+                return Err(Error::new(
+                    ErrorKind::AttemptEnded,
+                    format!(
+                        "the merge of {} was given up: its manager has ended",
+                        self.owner
+                    ),
+                ));
+            }
             let is_set_again = self.is_of_session && merge.hides_removal();
             let Some((key, change)) = merge.current() else {
                 break;
@@ -128,11 +145,9 @@ impl MergeTask {
     /// Bound on its memory, beside directories and large entries. A small output takes twice its
     /// size.
     fn memory_bytes(&self) -> u64 {
-        let inputs = || self.merged.iter().map(|segment| segment.len);
-        let read = inputs()
-            .map(|len| 2 * len.min(READ_AHEAD_BYTES))
-            .sum::<u64>();
-        read + OUTPUT_BYTES.min(2 * inputs().sum::<u64>())
+        let inputs = self.merged.iter().map(|segment| segment.len);
+        let read = inputs.map(|len| 2 * len.min(READ_AHEAD_BYTES)).sum::<u64>();
+        read + OUTPUT_BYTES.min(2 * self.input_bytes())
     }
 
     /// Number of keys of each table in the end. A base image counts them itself.

@@ -1,6 +1,7 @@
 //! A session changes the opened version of a store and ends with a commit or an abort. On request
 //! it records its operations.
 
+use super::large_changes::LargeChanges;
 use super::session::{Session, Spilled};
 use super::state_store::StateStore;
 use crate::error::{Error, Result};
@@ -10,6 +11,7 @@ use crate::segment::SegmentWriter;
 use crate::state::commit_id::CommitId;
 use crate::state::content::family::{Family, FamilyOptions};
 use crate::state::content::journal::Journal;
+use crate::state::content::merge_task::MergedRun;
 use crate::state::runs::entries::{ChangeKind, ChangeWriter};
 
 impl StateStore {
@@ -35,6 +37,7 @@ impl StateStore {
             journal: self.records.then(Journal::default),
             spilled: None,
             replayed: false,
+            reads_before: self.families.cold_reads(),
         });
         Ok(())
     }
@@ -106,6 +109,24 @@ impl StateStore {
     /// `InvalidInput` outside a session, and on top of a parked version whose input was not replayed;
     /// `Storage` if the changelog could not be appended: the session stays open then and can be aborted.
     pub fn commit(&mut self, writer: &SegmentWriter) -> Result<CommitId> {
+        let never = LargeChanges {
+            bytes: u64::MAX,
+            merges: false,
+        };
+        self.commit_above(writer, &mut None, never)
+    }
+
+    /// Like [`StateStore::commit`]. A session with changes takes over a `merged` run that is durable,
+    /// and builds on it. Large changes become a run.
+    ///
+    /// # Errors
+    /// Errors of [`StateStore::commit`], and of merging.
+    pub(crate) fn commit_above(
+        &mut self,
+        writer: &SegmentWriter,
+        merged: &mut Option<MergedRun>,
+        large: LargeChanges,
+    ) -> Result<CommitId> {
         self.need_session()?;
         self.need_replayed()?;
         if self.spilled().is_some() && self.memory.is_short(2 * self.memory.taken_by_batch()) {
@@ -114,15 +135,24 @@ impl StateStore {
             self.spill(writer)?;
         }
         self.settle_run(writer);
+        let changes = self.families.changes();
         let spilled = self.spilled();
-        let over_spilled = spilled.map(Spilled::position).transpose()?;
-        let Some(at) = over_spilled.as_ref().or(self.standing.now()) else {
+        let mut over_runs = spilled.map(Spilled::position).transpose()?;
+        if changes.is_some()
+            && over_runs.is_none()
+            && let Some(run) = merged.take()
+        {
+            // The version that undo leads to stays as its id says: a commit without changes would
+            // name it again.
+            over_runs = self.standing.now().cloned();
+            over_runs.iter_mut().for_each(|at| at.install(&run));
+        }
+        let Some(at) = over_runs.as_ref().or(self.standing.now()) else {
             return Err(Error::invalid_input(format!(
                 "{}: no version is open",
                 self.owner
             )));
         };
-        let changes = self.families.changes();
         let changed = changes.is_some();
         let session = self.session.as_ref();
         let journal = session.and_then(|session| session.journal.as_ref());
@@ -134,17 +164,27 @@ impl StateStore {
             } else {
                 Vec::new()
             };
+            let (mut entries, mut payload) = (changes.entries(), changes.into_bytes());
+            let changed_bytes = payload.len() as u64;
+            let above_large = if spilled.is_none() && journal.is_none() {
+                self.write_large(writer, at, &payload, &tables, large)?
+            } else {
+                None
+            };
+            if above_large.is_some() {
+                (entries, payload) = (0, Vec::new());
+            }
+            let at = above_large.as_ref().unwrap_or(at);
             let new = NewSegment {
                 owner: &self.owner,
                 created: CheckpointId(at.id.version + 1),
                 kind: SegmentKind::Changelog,
                 lineage: &at.lineage,
                 replaced: at.replaced,
-                entries: changes.entries(),
+                entries,
                 tables: &tables,
                 runs: at.runs_in_head(),
             };
-            let payload = changes.into_bytes();
             let reference = match journal {
                 None => writer.append(&new, &payload)?,
                 Some(journal) => {
@@ -158,10 +198,14 @@ impl StateStore {
             }
             let spilled_bytes = spilled.map_or(0, |spilled| spilled.bytes);
             self.stats.commits += 1;
-            self.stats.written_bytes += payload.len() as u64 + spilled_bytes;
+            self.stats.written_bytes += changed_bytes + spilled_bytes;
             self.stats.written_bytes +=
                 journal.map_or(0, |journal| journal.last_part().payload.len() as u64);
-            at.with_segment(reference)
+            let mut next = at.with_segment(reference);
+            if above_large.is_some() {
+                next.ready = next.changelogs().len();
+            }
+            next
         } else {
             self.stats.empty_commits += 1;
             at.unchanged()

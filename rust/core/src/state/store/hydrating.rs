@@ -148,7 +148,9 @@ impl StateStore {
         let reads_now = self.families.cold_reads();
         if hydrates && reads_now != reads {
             self.residency.session_reads = true;
-            let entries = ALONG_ENTRIES.saturating_add(MORE_ENTRIES.saturating_mul(reads_now));
+            let before = self.session.as_ref().map_or(0, |begun| begun.reads_before);
+            let reads = reads_now.saturating_sub(before);
+            let entries = ALONG_ENTRIES.saturating_add(MORE_ENTRIES.saturating_mul(reads));
             self.hydrate_some(usize::try_from(entries).unwrap_or(usize::MAX));
         }
         Ok(acted)

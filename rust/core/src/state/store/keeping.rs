@@ -1,10 +1,14 @@
 //! Eviction: a store frees memory when it is short, and lies over its newest runs.
 
+use std::sync::Arc;
+
 use super::residency::{RunFacts, Step, next};
 use super::state_store::StateStore;
 use crate::error::Result;
 use crate::segment::{Durability, SegmentWriter};
 use crate::state::content::hydration::Progress;
+use crate::state::runs::open_run::OpenRun;
+use crate::state::runs::stack::RunStack;
 
 impl StateStore {
     /// Has the next session move to the newest runs, or loads the store over them now.
@@ -13,9 +17,16 @@ impl StateStore {
         let Some(at) = self.standing.now() else {
             return Ok(());
         };
-        let below = self.families.runs().and_then(|runs| runs.newest());
+        let newest = at.runs().last().copied();
+        let runs = self.families.runs();
+        // The store may also lie over runs of large sessions, above the newest delta run.
+        let is_below = |run: &Arc<OpenRun>| Some(run.reader.reference()) == newest;
+        let below = match runs.is_some_and(|runs| runs.runs().iter().any(is_below)) {
+            true => newest,
+            false => runs.and_then(RunStack::newest),
+        };
         let step = next(&RunFacts {
-            newest: at.runs().last().copied(),
+            newest,
             below,
             looked_at: self.residency.looked_at,
             is_short: below.is_none() && self.memory.is_short_for_session(),

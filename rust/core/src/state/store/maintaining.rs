@@ -120,6 +120,7 @@ impl StateStore {
             merged: merged.to_vec(),
             created: CheckpointId(version),
             budget: Arc::clone(self.memory.budget()),
+            is_given_up: Arc::default(),
         })
     }
 
@@ -175,6 +176,17 @@ impl StateStore {
     pub fn held_segments(&self) -> impl Iterator<Item = SegmentRef> {
         let versions = self.standing.versions();
         versions.flat_map(|at| at.lineage.iter().copied())
+    }
+
+    /// Returns whether memory waits for a merge.
+    pub(crate) fn is_starved(&self) -> bool {
+        self.merging.is_starved
+    }
+
+    /// Bytes of the changelogs that a load of the version applies.
+    pub(crate) fn unready_bytes(&self) -> u64 {
+        let now = self.standing.now();
+        now.map_or(0, |at| at.unready().iter().map(|one| one.len).sum())
     }
 
     /// Number of changelogs of the version that are in no run.

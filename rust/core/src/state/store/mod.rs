@@ -4,6 +4,7 @@ mod batches;
 pub(crate) mod changing;
 pub(crate) mod hydrating;
 pub(crate) mod keeping;
+pub(crate) mod large_changes;
 pub(crate) mod maintaining;
 pub(crate) mod merging;
 pub(crate) mod open_scans;

@@ -23,6 +23,9 @@ pub(crate) struct Position {
     pub deltas: DeltaRuns,
     /// `created` of the newest changelogs, oldest first, as far as they are known.
     pub changed: Vec<CheckpointId>,
+    /// Number of the oldest changelogs that a load need not apply: runs of large sessions, each below
+    /// an empty changelog.
+    pub ready: usize,
     /// `created` of the oldest segment in `lineage`.
     pub lineage_floor: CheckpointId,
     /// Newest of the segments that the newest run in `lineage` replaced. If a run is damaged, the
@@ -48,6 +51,7 @@ impl Position {
             lineage: Vec::new(),
             deltas: DeltaRuns::NONE,
             changed: Vec::new(),
+            ready: 0,
             lineage_floor: created,
             replaced: None,
             rebuilt: false,
@@ -78,6 +82,7 @@ impl Position {
             lineage,
             deltas: id.deltas,
             changed,
+            ready: 0,
             lineage_floor: id.floor,
             replaced,
             rebuilt,
@@ -94,6 +99,15 @@ impl Position {
     /// The segments above the runs.
     pub fn changelogs(&self) -> &[SegmentRef] {
         self.lineage.get(self.runs().len()..).unwrap_or_default()
+    }
+
+    /// The changelogs that a load applies. The first one, without a base image below it, is among
+    /// them.
+    pub fn unready(&self) -> &[SegmentRef] {
+        match self.replaced {
+            Some(_) => self.changelogs().get(self.ready..).unwrap_or_default(),
+            None => &self.lineage,
+        }
     }
 
     /// Returns whether the version has more segments than a head may name.
@@ -177,6 +191,7 @@ impl Position {
             lineage: [self.lineage.as_slice(), &[segment]].concat(),
             deltas: self.deltas,
             changed: [self.changed.as_slice(), &[created]].concat(),
+            ready: self.ready,
             lineage_floor: floor,
             replaced,
             rebuilt: false,
@@ -203,6 +218,8 @@ impl Position {
             return;
         };
         let known = self.changed.len().saturating_sub(rest.len());
+        let gone = self.changelogs().len().saturating_sub(rest.len());
+        self.ready = self.ready.saturating_sub(gone);
         self.changed.drain(..known);
         self.lineage = [run.below.as_slice(), &[run.reference], rest].concat();
         if run.below.is_empty() {
@@ -241,6 +258,18 @@ impl Position {
         Ok(next)
     }
 
+    /// Has `run`, a changelog in the form of a run, in the place of all segments above the oldest
+    /// `kept`. A load lies over it.
+    pub fn put_ready(&mut self, kept: usize, run: SegmentRef, created: CheckpointId) {
+        let gone = self.lineage.len().saturating_sub(kept);
+        self.lineage.truncate(kept);
+        self.lineage.push(run);
+        self.changed
+            .truncate(self.changed.len().saturating_sub(gone));
+        self.changed.push(created);
+        self.ready = self.changelogs().len();
+    }
+
     /// Newest of the sound segments that an image of this content would replace.
     pub fn replaced_by_image(&self) -> Option<SegmentRef> {
         if self.rebuilt {
@@ -254,6 +283,7 @@ impl Position {
         self.replaced = self.replaced_by_image();
         self.lineage = vec![image];
         self.changed = Vec::new();
+        self.ready = 0;
         self.deltas = DeltaRuns::NONE;
         self.lineage_floor = CheckpointId(self.id.version);
         self.rebuilt = false;

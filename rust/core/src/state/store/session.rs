@@ -14,6 +14,8 @@ pub(super) struct Session {
     pub spilled: Option<Spilled>,
     /// It has replayed the pending input of the opened version.
     pub replayed: bool,
+    /// Blocks that were read before it for keys that were not in memory.
+    pub reads_before: u64,
 }
 
 /// The runs of an open session. They have its changes until the newest of them was written.

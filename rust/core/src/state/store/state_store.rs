@@ -483,6 +483,7 @@ impl StateStore {
             families: &mut self.families,
             memory: None,
             changed: Vec::new(),
+            ready: 0,
             rebuilt: Vec::new(),
         };
         let loaded = load.run_over(runs, at.changelogs(), &tables);
@@ -513,10 +514,11 @@ impl StateStore {
                     families: &mut self.families,
                     memory,
                     changed: Vec::new(),
+                    ready: 0,
                     rebuilt: Vec::new(),
                 };
                 let loaded = load.run(&reference, wanted.replaced);
-                let (messages, changed) = (load.rebuilt, load.changed);
+                let (messages, changed, ready) = (load.rebuilt, load.changed, load.ready);
                 // After damage the content is of no version.
                 let (newest, head) = loaded.inspect_err(|_| self.forget_content())?;
                 let rebuilt = !messages.is_empty();
@@ -524,7 +526,10 @@ impl StateStore {
                     self.warning = Some(messages.join("; "));
                     self.stats.rebuilds += 1;
                 }
-                Position::read(wanted, newest, head, changed, rebuilt)
+                Position {
+                    ready: if rebuilt { 0 } else { ready },
+                    ..Position::read(wanted, newest, head, changed, rebuilt)
+                }
             }
         };
         let newest_run = position.newest_run().0;
