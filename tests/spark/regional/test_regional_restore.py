@@ -151,3 +151,27 @@ def test_the_stream_goes_back_to_its_very_beginning(spark: SparkSession, tmp_pat
     query.awaitTermination()
     assert first == 1
     assert output_of(tmp_path / "out") == expected(batches)
+
+
+class Large(RunningCount):
+    """Has an array that is not in the metadata."""
+
+    def open(self, ctx: holdfast.OperatorContext) -> None:
+        self.region = ctx.region
+        self.rows = ctx.state.value("rows", 0)
+        self.by_key = ctx.state.array("by_key", shape=(300,), dtype="int64")
+
+
+@pytest.mark.full
+def test_idle_regions_that_checkpoints_share_go_on_after_starts(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    regions = [f"r{number:04}" for number in range(1_100)]
+    batches: list[list[Row]] = []
+    for active in (regions, regions[:4], regions[:4], regions[2:6], regions[:4], regions):
+        batches.append(rows_of(len(batches), active, each=1))
+        write_rows(tmp_path / "in", len(batches), batches[-1])
+        start(spark, tmp_path, operator=Large(), trigger=NOW).awaitTermination()
+        assert output_of(tmp_path / "out") == expected(batches)
+    shared = list((tmp_path / "ckpt" / "metadata").glob("*.hfb"))
+    assert len(shared) == 1
