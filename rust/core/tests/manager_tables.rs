@@ -15,6 +15,7 @@ use holdfast_core::rows::ABSENT;
 use holdfast_core::state::{KeyRange, MemoryBudget};
 use holdfast_core::storage::{LocalStorage, Storage};
 use holdfast_core::{CheckpointId, ErrorKind, FileId, Owner, Term};
+use holdfast_sim::SimStorage;
 use proptest::prelude::*;
 
 use crate::common::parse;
@@ -87,17 +88,21 @@ struct World {
 
 impl World {
     fn new(target: Option<u64>) -> Self {
-        Self::of(target, None)
+        Self::of(target, None, false)
     }
 
     /// Executors whose files a driver deletes when they have ended.
     fn with_driver(target: Option<u64>) -> Self {
-        Self::of(target, Some(BTreeSet::new()))
+        Self::of(target, Some(BTreeSet::new()), false)
     }
 
-    fn of(target: Option<u64>, driver: Option<BTreeSet<FileId>>) -> Self {
+    /// With `objects`, files are there once they are finished.
+    fn of(target: Option<u64>, driver: Option<BTreeSet<FileId>>, objects: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let storage: Arc<dyn Storage> = Arc::new(LocalStorage::new(dir.path().join("segments")));
+        let storage: Arc<dyn Storage> = match objects {
+            true => Arc::new(SimStorage::new(false)),
+            false => Arc::new(LocalStorage::new(dir.path().join("segments"))),
+        };
         let budget = Arc::new(MemoryBudget::unlimited());
         budget.set_target_bytes(target);
         budget.set_load_bytes(0);
@@ -418,12 +423,12 @@ proptest! {
     #[test]
     fn a_table_is_as_its_checkpoints_say(
         target in prop::option::of(prop_oneof![Just(1u64), Just(1 << 40)]),
-        driver in any::<bool>(),
+        driver in prop::option::of(Just(BTreeSet::new())),
+        objects in any::<bool>(),
         large in prop::option::of(prop_oneof![Just(1u64), Just(400)]),
         history in prop::collection::vec((steps(), batches(), 1..4usize), 1..60),
     ) {
-        let world = if driver { World::with_driver } else { World::new };
-        run(&mut world(target).with_large(large), &history);
+        run(&mut World::of(target, driver, objects).with_large(large), &history);
     }
 }
 
