@@ -256,7 +256,7 @@ impl World {
         let own = &view.checkpoints[&id];
         for manager in &self.managers {
             manager.partially_completed(id, own, &view).unwrap();
-            if self.large_table_bytes > 1_000 || self.attempt % 4 > 0 {
+            if self.large_table_bytes > 1_000 || !self.attempt.is_multiple_of(4) {
                 // Merges go on beside the next attempts otherwise.
                 manager.wait_for_deletes();
             }
@@ -391,7 +391,7 @@ fn run(world: &mut World, history: &[(Step, Batch, usize)]) {
             &changes(*first..first + some, *value),
             &removed,
         );
-        if *value % 3 == 0 {
+        if value.is_multiple_of(3) {
             // A merge ends beside the attempt.
             world.managers[world.at].wait_for_deletes();
         }
