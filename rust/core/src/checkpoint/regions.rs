@@ -225,7 +225,7 @@ impl Regions {
         let _ = self.base.file.set(file);
     }
 
-    /// What differs from the base: entries, and names of regions that are gone. `None` where a
+    /// Entries that differ from the base, and names of regions that are gone. `None` where a
     /// checkpoint has all its regions in its own file.
     pub(super) fn difference(&self) -> Option<Difference<'_>> {
         let (changed, all) = (self.changes.len(), self.base.len);

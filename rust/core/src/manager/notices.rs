@@ -85,7 +85,7 @@ impl SnapshotManager {
         }
         retained.check().map_err(about)?;
         match self.learn() {
-            // As if the message were lost: the next one says it again.
+            // The message is lost: the next one says it again.
             Err(e) if e.kind() == ErrorKind::Storage => return Ok(()),
             learned => learned.map_err(about)?,
         }
