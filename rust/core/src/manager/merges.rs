@@ -1,15 +1,19 @@
-//! Merges of tables beside attempts, one after the other. A thread does them, which lives while there
-//! are some, or a caller that waits for it.
+//! Work on tables beside attempts, one after the other: merges, and hydration. A thread does it, which
+//! lives while there is some, or a caller that waits for it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
 use super::tables::Table;
 use super::upkeep::Upkeep;
-use crate::state::{MergeTask, MergedRun};
+use crate::state::{Hydrated, MergeTask, MergedRun};
+
+/// The wait for a session that hydrates itself.
+const PAUSE_MS: u64 = 5;
 
 /// The merge of a table beside its attempts.
 #[derive(Debug, Default)]
@@ -36,9 +40,15 @@ pub(super) struct Merges {
 
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: VecDeque<(Arc<Table>, MergeTask)>,
+    waiting: VecDeque<(Arc<Table>, Work)>,
     /// Process of the thread, if there is one: a fork copies this, but not the thread.
     thread_of: Option<u32>,
+}
+
+#[derive(Debug)]
+enum Work {
+    Merge(MergeTask),
+    Hydrate,
 }
 
 impl Merges {
@@ -63,43 +73,79 @@ impl Merges {
             ..task
         };
         let mut queue = self.queue.lock();
-        queue.waiting.push_back((Arc::clone(table), task));
-        if self.upkeep.background && queue.thread_of.is_none() {
-            self.hire(&mut queue);
+        queue
+            .waiting
+            .push_back((Arc::clone(table), Work::Merge(task)));
+        self.hire(&mut queue);
+    }
+
+    /// Brings the keys of a table into memory beside its attempts, unless that goes on.
+    pub fn hydrate(self: &Arc<Self>, table: &Arc<Table>) {
+        if table.hydrates.swap(true, Ordering::Relaxed) {
+            return;
         }
+        let mut queue = self.queue.lock();
+        // Before merges, which take longer.
+        queue.waiting.push_front((Arc::clone(table), Work::Hydrate));
+        self.hire(&mut queue);
     }
 
     #[expect(
         clippy::disallowed_methods,
-        reason = "the one thread of a manager that merges"
+        reason = "the one thread of a manager that works on tables"
     )]
     fn hire(self: &Arc<Self>, queue: &mut Queue) {
+        if !self.upkeep.background || queue.thread_of.is_some() {
+            return;
+        }
         let merges = Arc::clone(self);
-        let thread = std::thread::Builder::new().name("holdfast-merges".to_owned());
-        // If no thread starts, the merge stays in the queue, and the next one tries again.
+        let thread = std::thread::Builder::new().name("holdfast-tables".to_owned());
+        // If no thread starts, the work stays in the queue, and the next one tries again.
         if thread.spawn(move || merges.work()).is_ok() {
             queue.thread_of = Some(std::process::id());
         }
     }
 
     fn work(&self) {
-        // When storage panics, the next merge hires another thread.
+        // When storage panics, the next work hires another thread.
         let over = Over(self);
         loop {
             let mut queue = self.queue.lock();
-            let Some((table, task)) = queue.waiting.pop_front() else {
-                // Under this lock, so that the next merge finds no thread.
+            let Some((table, work)) = queue.waiting.pop_front() else {
+                // Under this lock, so that the next work finds no thread.
                 queue.thread_of = None;
                 std::mem::forget(over);
                 self.done.notify_all();
                 return;
             };
             drop(queue);
-            self.run(&table, task);
+            self.run(&table, work);
         }
     }
 
-    fn run(&self, table: &Table, task: MergeTask) {
+    fn run(&self, table: &Table, work: Work) {
+        match work {
+            Work::Merge(task) => self.merge(table, task),
+            Work::Hydrate => self.bring_in(table),
+        }
+    }
+
+    fn bring_in(&self, table: &Table) {
+        while !self.stopped.load(Ordering::Relaxed) {
+            match table.store.hydrate() {
+                Ok(Hydrated::More) => {}
+                Ok(Hydrated::Later) => {
+                    let pause = Duration::from_millis(PAUSE_MS);
+                    self.done.wait_for(&mut self.queue.lock(), pause);
+                }
+                // A session that reads the keys reports damage.
+                Ok(Hydrated::Over) | Err(_) => break,
+            }
+        }
+        table.hydrates.store(false, Ordering::Relaxed);
+    }
+
+    fn merge(&self, table: &Table, task: MergeTask) {
         let writer = &self.upkeep.writer;
         let merged = self.upkeep.check_ours().and_then(|()| {
             let run = task.run(self.upkeep.storage.as_ref(), writer)?;
@@ -117,22 +163,24 @@ impl Merges {
         }
     }
 
-    /// Does all merges of a manager without a thread.
+    /// Does all work of a manager without a thread.
     pub fn finish(&self) {
         if self.upkeep.background {
             return;
         }
         let next = || self.queue.lock().waiting.pop_front();
-        while let Some((table, task)) = next() {
-            self.run(&table, task);
+        while let Some((table, work)) = next() {
+            self.run(&table, work);
         }
     }
 
-    /// Gives up the merges, and waits for the thread.
+    /// Gives up the work, and waits for the thread.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
         let mut queue = self.queue.lock();
-        queue.waiting.clear();
+        for (table, _) in queue.waiting.drain(..) {
+            table.hydrates.store(false, Ordering::Relaxed);
+        }
         while queue.thread_of == Some(std::process::id()) {
             self.done.wait(&mut queue);
         }

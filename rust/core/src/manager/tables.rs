@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -106,9 +106,11 @@ struct Opened {
 #[derive(Debug)]
 pub(super) struct Table {
     owner: Owner,
-    store: SharedStore,
+    pub store: SharedStore,
     /// The session that may use it. Changes under the lock of the store only.
     session: AtomicU64,
+    /// Its keys come into memory beside the attempts.
+    pub hydrates: AtomicBool,
     pub place: Mutex<Place>,
 }
 
@@ -145,6 +147,7 @@ impl Tables {
                 owner: owner.clone(),
                 store: SharedStore::new(Arc::clone(&self.folder), store),
                 session: AtomicU64::new(0),
+                hydrates: AtomicBool::new(false),
                 place: Mutex::new(Place {
                     attempt,
                     base,
@@ -273,6 +276,9 @@ impl SnapshotManager {
         }
         check("table")?;
         state.begin()?;
+        if state.is_hydrating() {
+            self.tables.merges.hydrate(&table);
+        }
         self.tables.budget.give_back();
         Ok(session)
     }
