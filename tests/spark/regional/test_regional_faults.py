@@ -149,7 +149,7 @@ def test_storage_that_is_away_ends_the_query_and_loses_no_row(
     batches = written(tmp_path, range(3))
     query = start(spark, tmp_path, Unmounting(tmp_path, [1002]), max_file_bytes=1)
     # Regions that had written their state in the moment before fail in another way.
-    with pytest.raises(holdfast.RegionalQueryError, match="could not be (stored|made durable)"):
+    with pytest.raises(holdfast.RegionalQueryError, match=r"could not be (stored|made durable)"):
         query.awaitTermination()
     assert query.latest.batch_id == 0
     assert output_of(tmp_path / "out") == expected(batches[:1])
