@@ -2,7 +2,6 @@
 //! for as long as they are needed.
 
 mod claim;
-mod merges;
 mod notices;
 mod queue;
 mod recent;
@@ -11,6 +10,7 @@ mod restore;
 mod snapshot_manager;
 mod status;
 mod table_copies;
+mod table_work;
 mod tables;
 mod upkeep;
 

@@ -117,7 +117,7 @@ pub struct SnapshotManager {
 
 impl Drop for SnapshotManager {
     fn drop(&mut self) {
-        self.tables.merges.stop();
+        self.tables.work.stop();
         self.upkeep.stop();
         if let Some(claim) = &self.upkeep.claim {
             claim.release();
@@ -392,7 +392,7 @@ impl SnapshotManager {
     /// Does the work on files that messages left, and waits for the manager's thread. A failed
     /// delete is due again at the next message. A manager without threads also merges large tables.
     pub fn wait_for_deletes(&self) {
-        self.tables.merges.finish();
+        self.tables.work.finish();
         self.upkeep.finish();
     }
 
@@ -408,7 +408,7 @@ impl SnapshotManager {
     /// # Errors
     /// Errors of storage; the files are closed nevertheless.
     pub fn seal(&self) -> Result<()> {
-        self.tables.merges.stop();
+        self.tables.work.stop();
         let sealed = self.upkeep.writer.seal();
         self.tables.end(&mut self.shared.registry.lock().ledger);
         self.upkeep.settle(Occasion::Message);

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::merges::{Merge, Merges};
 use super::snapshot_manager::SnapshotManager;
+use super::table_work::{Merge, TableWork};
 use super::upkeep::Upkeep;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
@@ -90,7 +90,7 @@ pub struct TableAnswer {
 pub(super) struct Tables {
     folder: Arc<StoreFolder>,
     budget: Arc<MemoryBudget>,
-    pub merges: Arc<Merges>,
+    pub work: Arc<TableWork>,
     /// See [`ManagerOptions::large_table_bytes`](super::ManagerOptions::large_table_bytes).
     large_bytes: u64,
     opened: Mutex<Opened>,
@@ -130,7 +130,7 @@ impl Tables {
         Self {
             folder: StoreFolder::sharing(storage, writer),
             budget,
-            merges: Merges::new(upkeep),
+            work: TableWork::new(upkeep),
             large_bytes,
             opened: Mutex::default(),
         }
@@ -259,7 +259,7 @@ impl SnapshotManager {
             let may_wait = task.input_bytes() >= large_bytes && !state.is_starved();
             is_beside = may_wait && self.lease_again(&table, attempt, state.segments()).is_ok();
             if is_beside {
-                self.tables.merges.add(&table, task);
+                self.tables.work.add_merge(&table, task);
             } else {
                 let run = task.run(writer.storage(), writer)?;
                 writer.sync_files(&[run.file()].into())?;
@@ -277,7 +277,7 @@ impl SnapshotManager {
         check("table")?;
         state.begin()?;
         if state.is_hydrating() {
-            self.tables.merges.hydrate(&table);
+            self.tables.work.add_hydration(&table);
         }
         self.tables.budget.give_back();
         Ok(session)

@@ -6,7 +6,7 @@
 use super::position::Position;
 use super::state_store::StateStore;
 use crate::error::Result;
-use crate::format::{NewSegment, SegmentKind, TableKeys};
+use crate::format::TableKeys;
 use crate::ids::CheckpointId;
 use crate::segment::SegmentWriter;
 use crate::state::runs::entries::ChangeReader;
@@ -50,24 +50,18 @@ impl StateStore {
                 _ => at.put_ready(kept, run.reference, run.created),
             }
         }
-        let is_first = at.lineage.is_empty();
-        let created = CheckpointId(at.id.version + 1);
-        let mut run = writer.begin_run(&NewSegment {
-            lineage: &at.lineage,
-            tables: if is_first { &[] } else { tables },
-            ..NewSegment::of(&self.owner, created, SegmentKind::Run)
-        })?;
+        let mut run = self.begin_run_above(writer, &at, tables)?;
         run.expect_bytes(changes.len() as u64);
-        run.expect_lookups();
         let mut changes = ChangeReader::new(changes);
         while let Some((key, change)) = changes.next()? {
             let (table, own) = self.layout().split(key)?;
             run.push(table, own, change.value())?;
         }
         let run = run.finish()?;
-        if is_first {
+        if at.lineage.is_empty() {
             return at.with_spilled(run).map(Some);
         }
+        let created = CheckpointId(at.id.version + 1);
         at.put_ready(at.lineage.len(), run, created);
         Ok(Some(at))
     }

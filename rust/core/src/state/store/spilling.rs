@@ -7,13 +7,14 @@
 use std::collections::BTreeSet;
 
 use super::merging::{MergeFacts, before_spill, merged_of_session};
+use super::position::Position;
 use super::residency::Residency;
 use super::session::Spilled;
 use super::state_store::StateStore;
 use crate::error::{Error, Result};
 use crate::format::{NewSegment, SegmentKind, TableKeys};
 use crate::ids::{CheckpointId, FileId, SegmentRef};
-use crate::segment::SegmentWriter;
+use crate::segment::{RunWriter, SegmentWriter};
 use crate::state::content::families::Families;
 use crate::state::content::merge_task::{MergeTask, OUTPUT_BYTES};
 use crate::state::delta_runs::MAX_DELTA_RUNS;
@@ -192,6 +193,28 @@ impl StateStore {
         tables: &[TableKeys],
     ) -> Result<Option<(SegmentRef, u64)>> {
         let at = spilled.position()?;
+        let mut run = self.begin_run_above(writer, &at, tables)?;
+        run.expect_bytes(self.memory.taken_by_batch());
+        if self
+            .families
+            .write_changes(at.lineage.is_empty(), &mut run)?
+            == 0
+        {
+            return Ok(None);
+        }
+        let bytes = run.entry_bytes();
+        let run = run.finish()?;
+        make_readable(writer, &run)?;
+        Ok(Some((run, bytes)))
+    }
+
+    /// Begins a run of changes of the session, above `at`.
+    pub(super) fn begin_run_above<'a>(
+        &self,
+        writer: &'a SegmentWriter,
+        at: &Position,
+        tables: &[TableKeys],
+    ) -> Result<RunWriter<'a>> {
         let is_first = at.lineage.is_empty();
         let created = CheckpointId(at.id.version + 1);
         let mut run = writer.begin_run(&NewSegment {
@@ -199,15 +222,8 @@ impl StateStore {
             tables: if is_first { &[] } else { tables },
             ..NewSegment::of(&self.owner, created, SegmentKind::Run)
         })?;
-        run.expect_bytes(self.memory.taken_by_batch());
         run.expect_lookups();
-        if self.families.write_changes(is_first, &mut run)? == 0 {
-            return Ok(None);
-        }
-        let bytes = run.entry_bytes();
-        let run = run.finish()?;
-        make_readable(writer, &run)?;
-        Ok(Some((run, bytes)))
+        Ok(run)
     }
 
     /// Puts the session over the runs, without anything in memory.

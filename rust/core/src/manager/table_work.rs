@@ -27,9 +27,9 @@ pub(super) enum Merge {
     Done(MergedRun),
 }
 
-/// The merges of a manager.
+/// The work on the tables of a manager.
 #[derive(Debug)]
-pub(super) struct Merges {
+pub(super) struct TableWork {
     upkeep: Arc<Upkeep>,
     queue: Mutex<Queue>,
     /// A thread has ended.
@@ -51,7 +51,7 @@ enum Work {
     Hydrate,
 }
 
-impl Merges {
+impl TableWork {
     pub fn new(upkeep: Arc<Upkeep>) -> Arc<Self> {
         Arc::new(Self {
             upkeep,
@@ -62,7 +62,7 @@ impl Merges {
     }
 
     /// Has a table merged beside its attempts, unless it is already.
-    pub fn add(self: &Arc<Self>, table: &Arc<Table>, task: MergeTask) {
+    pub fn add_merge(self: &Arc<Self>, table: &Arc<Table>, task: MergeTask) {
         let merge = &mut table.place.lock().merge;
         if !matches!(merge, Merge::None) {
             return;
@@ -80,7 +80,7 @@ impl Merges {
     }
 
     /// Brings the keys of a table into memory beside its attempts, unless that goes on.
-    pub fn hydrate(self: &Arc<Self>, table: &Arc<Table>) {
+    pub fn add_hydration(self: &Arc<Self>, table: &Arc<Table>) {
         if table.hydrates.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -98,10 +98,10 @@ impl Merges {
         if !self.upkeep.background || queue.thread_of.is_some() {
             return;
         }
-        let merges = Arc::clone(self);
+        let own = Arc::clone(self);
         let thread = std::thread::Builder::new().name("holdfast-tables".to_owned());
         // If no thread starts, the work stays in the queue, and the next one tries again.
-        if thread.spawn(move || merges.work()).is_ok() {
+        if thread.spawn(move || own.work()).is_ok() {
             queue.thread_of = Some(std::process::id());
         }
     }
@@ -189,7 +189,7 @@ impl Merges {
 }
 
 /// Ends the thread at the end of its scope, and wakes those who wait.
-struct Over<'a>(&'a Merges);
+struct Over<'a>(&'a TableWork);
 
 impl Drop for Over<'_> {
     fn drop(&mut self) {
