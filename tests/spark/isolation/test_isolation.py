@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from support.spark.isolation import QUERIES, partition_of, written
+from support.spark.isolation import QUERIES, TRIED, partition_of, written
 from support.spark.isolation_runs import found, job, kill, log, undisturbed, wait_for
+
+#: Queries in which the driver is killed.
+NEVER_END = ("never_shuffled", "never_done")
 
 
 @pytest.mark.parametrize(
@@ -23,7 +26,7 @@ from support.spark.isolation_runs import found, job, kill, log, undisturbed, wai
         *(
             pytest.param(query, "foreach", "local[2,4]", marks=pytest.mark.full)
             for query in QUERIES
-            if query not in ("counts", "deadly", "hungry", "slow")
+            if query not in ("counts", *NEVER_END, "deadly", "hungry", "slow")
         ),
         *(
             pytest.param(query, "foreach", "local-cluster[2,1,1024]", marks=pytest.mark.full)
@@ -70,6 +73,26 @@ def test_a_batch_that_runs_again_after_a_kill_parks_what_was_parked(
     marker.write_bytes(sound)
     whole = undisturbed(spark, tmp_path / "whole", [range(6), range(6, 7)], "counts")
     assert found(folder, "good:6-6", "good:6-7") == whole
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("query", NEVER_END)
+def test_a_partition_stays_parked_if_the_driver_dies_before_the_batch_delivers_it(
+    query: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = tmp_path / "parked"
+    found(folder, "bad:0-6")
+    tried = folder / "tried"
+    process = job(folder, "--query", query, "bad:6-7", variables={TRIED: str(tried)})
+    planned = folder / "checkpoint" / "offsets" / "6"
+    wait_for(tried if query == "never_done" else planned, folder, process)
+    kill(process)
+    assert not (folder / "checkpoint" / "isolation" / "6").exists()
+    # The same program goes on, with the same rows parked.
+    is_ = found(folder, "bad:7-8", "good:8-9")
+    phases = [range(6), range(6, 8), range(8, 9)]
+    assert is_ == undisturbed(spark, tmp_path / "whole", phases, "counts")
+    assert "may have given the rows" not in log(folder)
 
 
 def test_a_batch_that_an_earlier_run_may_have_delivered_parks_only_if_that_is_allowed(

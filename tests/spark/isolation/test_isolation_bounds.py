@@ -82,11 +82,22 @@ def test_a_partition_is_parked_after_as_many_failures_as_the_setting_says(tmp_pa
 
 
 @pytest.mark.full
-def test_a_query_fails_that_would_park_more_bytes_than_it_may(tmp_path: Path) -> None:
+def test_a_query_fails_that_would_park_more_bytes_than_it_may(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     folder = tmp_path / "parked"
-    found(folder, f"{OWN}isolationMaxBytes=300", "bad!:0-6")
-    assert "its parked input would be larger than isolation_max_bytes (300 bytes)" in log(folder)
-    assert 2 in markers(folder / "checkpoint")
+    limited = f"{OWN}isolationMaxBytes=300"
+    found(folder, limited, "bad!:0-6")
+    assert re.search(
+        r"is not parked: its parked input would be larger than isolation_max_bytes \(300 bytes\)\."
+        r" The last failure of its task: \[CAST_INVALID_INPUT\]",
+        log(folder),
+    )
+    assert "is parked in batch" not in log(folder)
+    assert not markers(folder / "checkpoint")
+    # The repaired program needs no room for parked rows.
+    is_ = found(folder, limited, "good:6-7")
+    assert is_ == undisturbed(spark, tmp_path / "whole", [range(6), range(6, 7)], "counts")
 
 
 @pytest.mark.full

@@ -40,6 +40,8 @@ CASTS = {
     # One of them fails in its last batch only.
     "late": "CAST(if(count > 4, key, nullif(key, 'bad')) AS INT)",
 }
+#: Variable with the file that `never_done` makes.
+TRIED = "HOLDFAST_TESTS_TRIED"
 #: Keys that functions of each program fail for.
 FAILING = {"bad": ("bad", "worse"), "half": ("worse",), "good": ()}
 
@@ -70,6 +72,26 @@ def feed(folder: Path, batches: range, *, wide: bool = False) -> None:
 
 def counts(events: DataFrame, program: str) -> DataFrame:
     return _number(events.groupBy("key").count(), program)
+
+
+def never_shuffled(events: DataFrame, program: str) -> DataFrame:
+    """As `counts`, but no task before the shuffle ends."""
+    slept = "java_method('java.lang.Thread', 'sleep', 240000L) IS NOT NULL"
+    return counts(events.where(slept), program)
+
+
+def never_done(events: DataFrame, program: str) -> DataFrame:
+    """As `counts`, but the task of a bad key does not end. It makes a file first."""
+
+    def stop(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if set(FAILING[program]) & set(batch.column("key").to_pylist()):
+                Path(os.environ[TRIED]).touch()
+                time.sleep(240)
+            yield batch
+
+    counted = events.groupBy("key").count()
+    return counted.mapInArrow(stop, counted.schema)
 
 
 def windows(events: DataFrame, program: str) -> DataFrame:
@@ -218,6 +240,8 @@ def _number(frame: DataFrame, program: str) -> DataFrame:
 #: By name, a query and its output mode.
 QUERIES = {
     "counts": (counts, "update"),
+    "never_shuffled": (never_shuffled, "update"),
+    "never_done": (never_done, "update"),
     "windows": (windows, "append"),
     "windows_update": (windows, "update"),
     "sessions": (sessions, "append"),

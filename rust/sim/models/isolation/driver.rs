@@ -16,7 +16,7 @@ pub struct Durable {
     pub committed: u8,
     /// The stores that the newest entry names.
     pub stores: [Store; PARTITIONS],
-    /// By partition, the keys whose rows the marker of the batch before parks.
+    /// By partition, the keys whose rows the batch before parked.
     pub suspects: [Keys; PARTITIONS],
     /// An earlier run began the batch: `offsets/N` is there.
     pub begun: bool,
@@ -27,19 +27,39 @@ pub struct Durable {
     pub outputs: [[[[u8; BATCHES_MAX]; KEYS]; PARTITIONS]; 2],
 }
 
-/// The durable record of a batch in which an attempt failed.
+/// The durable record of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Marker {
-    /// By partition, the keys whose rows are parked.
-    pub parked: [Keys; PARTITIONS],
+    /// By partition, the keys whose rows an attempt parked that ran to its end.
+    pub settled: [Option<Keys>; PARTITIONS],
     /// The sink may have been reached.
     pub sealed: bool,
 }
 
 impl Durable {
-    /// The keys whose rows the marker parks.
-    pub fn marked(&self, p: usize) -> Keys {
-        self.marker.map_or(NONE, |marker| marker.parked[p])
+    /// The keys whose rows the marker parks; none if it does not name the partition.
+    pub fn settled(&self, p: usize) -> Option<Keys> {
+        self.marker.and_then(|marker| marker.settled[p])
+    }
+
+    /// Returns whether the sink got nothing of a partition from an earlier run of the batch, by what is
+    /// durable: it stays parked until an attempt settles it.
+    pub fn is_untouched(&self, p: usize) -> bool {
+        self.stores[p].is_parked() && self.settled(p).is_none()
+    }
+}
+
+impl Durable {
+    /// A new marker is sealed if an earlier run may have reached the sink.
+    fn settle(&mut self, model: &Model, p: usize, waits: Keys, sealed: bool) {
+        let lacks_part = is_part(waits) && model.is(Mutant::MarkerLacksPart);
+        if !model.is(Mutant::NoMarker) && !model.is(Mutant::MarkerAfterSink) {
+            let marker = self.marker.get_or_insert(Marker {
+                sealed,
+                ..Marker::default()
+            });
+            marker.settled[p] = Some(if lacks_part { ALL } else { waits });
+        }
     }
 }
 
@@ -68,17 +88,17 @@ impl Run {
             failed: None,
         };
         for (p, partition) in run.partitions.iter_mut().enumerate() {
-            let marked = durable.marked(p);
-            partition.waits = (run.is_closed || marked != NONE).then_some(marked);
-            partition.is_decided = run.is_closed || marked == ALL;
+            let is_bound = run.is_closed && !durable.is_untouched(p);
+            partition.waits = durable.settled(p).or(is_bound.then_some(NONE));
+            partition.is_decided = is_bound || partition.waits == Some(ALL);
         }
         durable.begun = true;
-        run.settle(model, durable);
+        run.accept_healthy(model, durable);
         run
     }
 
     /// A healthy partition delivers in any case, and nothing depends on when.
-    fn settle(&mut self, model: &Model, durable: &Durable) {
+    fn accept_healthy(&mut self, model: &Model, durable: &Durable) {
         for p in (0..PARTITIONS).filter(|p| model.poison[*p] == NONE) {
             self.accept(model, durable, p, NONE);
         }
@@ -170,7 +190,6 @@ impl Run {
             })
     }
 
-    /// The marker is written before the first answer to park.
     pub fn answer(
         &mut self,
         model: &Model,
@@ -191,11 +210,25 @@ impl Run {
             Phase::Delivering
         };
         partition.enter(model, index, phase);
-        if answer != NONE && !model.is(Mutant::NoMarker) && !model.is(Mutant::MarkerAfterSink) {
-            let lacks_part = is_part(answer) && model.is(Mutant::MarkerLacksPart);
-            durable.marker.get_or_insert_default().parked[p] =
-                if lacks_part { ALL } else { answer };
+        if model.is(Mutant::SettlesAtAnswer) {
+            durable.settle(model, p, answer, self.is_closed);
         }
+    }
+
+    /// An attempt ran to its end. The driver refuses a zombie, which fails then.
+    pub fn settle(&mut self, model: &Model, durable: &mut Durable, p: usize, index: usize) {
+        let attempt = self.partitions[p].attempts[index];
+        if attempt.ended && !model.is(Mutant::TakesInfoOfZombie) {
+            self.partitions[p].attempts.remove(index);
+            return;
+        }
+        durable.settle(model, p, attempt.waits, self.is_closed);
+        self.partitions[p].enter(model, index, Phase::Settled);
+    }
+
+    /// Returns whether the end of an attempt has to be durable before Spark takes its result.
+    pub fn settles(&self, durable: &Durable, p: usize, index: usize) -> bool {
+        self.partitions[p].attempts[index].waits != NONE || durable.stores[p].is_parked()
     }
 
     /// A failure opens the marker of a sink that was not reached, so that a re-run knows.
@@ -284,7 +317,7 @@ impl Run {
                 partition.failures = 0;
             }
         }
-        self.settle(model, durable);
+        self.accept_healthy(model, durable);
     }
 
     /// Spark writes `commits/N`, which names the store of the first info of each partition.

@@ -9,7 +9,8 @@
 //! | `Start`, the end of `Commit` | the driver plans a batch: `Marker::read` |
 //! | `Launch`, `LaunchTwin`, `ReplaceStageAttempt` | Spark's scheduler |
 //! | `Compute` | a task begins: `GuardRDD::compute` |
-//! | `Decide` | `DecisionService::decide`, with `Marker::write` before the first answer to park |
+//! | `Decide` | `DecisionService::decide` |
+//! | `Settle` | a task is through with a partition: `DecisionService::settle`, with `Marker::write` |
 //! | `Kill` | `DecisionService::decide`, or Spark for reasons of its own |
 //! | `Fail`, `LoseExecutor` | Spark's scheduler, then `GuardedBatch::ended`, which may open the marker |
 //! | `Report` | a task succeeds after the passes of `GuardRDD` or `ParkTask::park`, then `GuardedBatch::ended` |
@@ -107,10 +108,11 @@ fn two_crashes_while_a_part_of_the_keys_waits() {
 }
 
 /// Each mutant, a sink that suffers from it, and the invariant that it breaks.
-const MUTANTS: [(Mutant, Sink, &str); 24] = [
+const MUTANTS: [(Mutant, Sink, &str); 25] = [
     (Mutant::NoMarker, Sink::Idempotent, NO_ROW_LOST),
     (Mutant::MarkerAfterSink, Sink::Idempotent, NO_ROW_LOST),
     (Mutant::SealAfterSink, Sink::Transactional, NO_ROW_TWICE),
+    (Mutant::SettlesAtAnswer, Sink::Idempotent, GOES_ON),
     (Mutant::RerunParks, Sink::Idempotent, NO_ROW_TWICE),
     (Mutant::RerunMarksFailure, Sink::Transactional, NO_ROW_TWICE),
     (Mutant::ForgetsPark, Sink::Idempotent, NO_ROW_TWICE),

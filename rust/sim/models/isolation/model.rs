@@ -27,6 +27,8 @@ pub enum Mutant {
     NoMarker,
     MarkerAfterSink,
     SealAfterSink,
+    /// The marker names a partition when an attempt begins, and not at its end.
+    SettlesAtAnswer,
     /// A re-run parks although the sink may hold the rows.
     RerunParks,
     /// A failure in such a re-run opens the marker.
@@ -121,6 +123,8 @@ pub struct State {
     pub has_rerun: bool,
     /// For an invariant: partitions whose rows of this batch may be in the sink, as bits.
     pub exposed: u8,
+    /// For an invariant: partitions that an attempt was through with in this batch, as bits.
+    pub through: u8,
 }
 
 impl State {
@@ -162,9 +166,12 @@ impl State {
     /// Spark may end the query, as it does without isolation: for a partition whose rows are in the
     /// sink or may be there, and if too many partitions fail.
     fn may_fail(&self, model: &Model, run: &Run, p: usize) -> bool {
-        let is_unknown = run.is_rerun && model.sink_may_hold_rows(&self.durable);
+        let is_pending = self.durable.stores[p].is_parked();
+        let is_unknown = run.is_rerun
+            && model.sink_may_hold_rows(&self.durable)
+            && (!is_pending || self.through & bit(p) != 0);
         self.exposed & bit(p) != 0
-            || (is_unknown && self.durable.marked(p) != ALL)
+            || (is_unknown && self.durable.settled(p) != Some(ALL))
             || (run.parked() & !bit(p)).count_ones() == PARKED_MAX
     }
 }

@@ -24,6 +24,7 @@ pub enum Action {
     Fail(usize, usize),
     LoseExecutor(usize, usize),
     Kill(usize, usize),
+    Settle(usize, usize),
     Report(usize, usize),
 }
 
@@ -40,6 +41,7 @@ impl stateright::Model for Model {
             is_fixed: false,
             has_rerun: false,
             exposed: 0,
+            through: 0,
         }]
     }
 
@@ -81,11 +83,8 @@ impl stateright::Model for Model {
             }
             Action::Seal => durable.marker.as_mut()?.sealed = true,
             Action::MarkLate => {
-                let parked = &mut durable.marker.get_or_insert_default().parked;
-                *parked = run?
-                    .partitions
-                    .each_ref()
-                    .map(|p| p.waits.unwrap_or_default());
+                let settled = &mut durable.marker.get_or_insert_default().settled;
+                *settled = run?.partitions.each_ref().map(|p| p.waits);
             }
             Action::WriteSink => {
                 state.exposed |= run.as_ref()?.delivered();
@@ -94,6 +93,7 @@ impl stateright::Model for Model {
             Action::Commit => {
                 state.run.take()?.commit(durable);
                 state.exposed = 0;
+                state.through = 0;
                 if is_last_batch(self, durable) {
                     state.is_fixed = true;
                     state.disturbances = 0;
@@ -133,6 +133,10 @@ impl stateright::Model for Model {
                 }
                 run.partitions[p].end(self, index);
             }
+            Action::Settle(p, index) => {
+                state.through |= bit(p);
+                run?.settle(self, durable, p, index);
+            }
             Action::Report(p, index) => run?.report(self, durable, p, index),
         }
         Some(state)
@@ -166,7 +170,7 @@ impl Model {
             actions.push(Action::WriteSink);
         }
         let is_unmarked =
-            (0..PARTITIONS).any(|p| run.parked() & bit(p) != 0 && durable.marked(p) == 0);
+            (0..PARTITIONS).any(|p| run.parked() & bit(p) != 0 && durable.settled(p).is_none());
         if self.is(Mutant::MarkerAfterSink) && run.jobs > 0 && is_unmarked {
             actions.push(Action::MarkLate);
         }
@@ -203,7 +207,12 @@ impl Model {
                         .map(|answer| Action::Decide(p, index, answer)),
                 );
             }
-            Phase::Delivering | Phase::Parking => actions.push(Action::Report(p, index)),
+            Phase::Delivering | Phase::Parking if run.settles(&state.durable, p, index) => {
+                actions.push(Action::Settle(p, index));
+            }
+            Phase::Delivering | Phase::Parking | Phase::Settled => {
+                actions.push(Action::Report(p, index));
+            }
         }
         if attempt.ended {
             return;
@@ -223,6 +232,7 @@ impl Model {
     /// Any attempt that processes a poisoned key may fail by itself, or take its executor along.
     fn may_fail(&self, state: &State, p: usize, attempt: Attempt) -> bool {
         let is_poisoned = self.poison[p] & !attempt.waits != 0;
-        is_poisoned && !state.is_fixed && attempt.phase == Phase::Delivering
+        let runs = matches!(attempt.phase, Phase::Delivering | Phase::Settled);
+        is_poisoned && !state.is_fixed && runs
     }
 }

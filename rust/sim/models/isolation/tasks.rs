@@ -29,6 +29,8 @@ pub enum Phase {
     Delivering,
     /// The input goes into the store, and the stage does not run.
     Parking,
+    /// The attempt is through with the partition, and that is durable.
+    Settled,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -106,7 +108,7 @@ impl Partition {
     /// An attempt begins something else. Only a mutant notices zombies that asked already.
     pub fn enter(&mut self, model: &Model, index: usize, phase: Phase) {
         let attempt = self.attempts.remove(index);
-        let asked = matches!(phase, Phase::Delivering | Phase::Parking);
+        let asked = matches!(phase, Phase::Delivering | Phase::Parking | Phase::Settled);
         if !attempt.ended || !asked || model.is(Mutant::TakesInfoOfZombie) {
             self.add(Attempt { phase, ..attempt });
         }

@@ -321,7 +321,8 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
         ofReader.abort();
         ofReader = null;
       }
-      nativeStore.follow(HoldfastPlugin.executor().replayOf(TaskContext.get()));
+      nativeStore.follow(
+          HoldfastPlugin.executor().replayOf(TaskContext.get(), id.partitionId()));
       TimedStats statsBefore = statsBefore();
       String view = position.get();
       HoldfastReadStore read = new HoldfastReadStore(context, nativeStore, version, statsBefore);

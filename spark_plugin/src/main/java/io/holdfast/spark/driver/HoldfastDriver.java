@@ -137,6 +137,9 @@ public final class HoldfastDriver implements DriverPlugin {
     if (request instanceof DriverRequest.Decide asked) {
       return decisions.decide(asked);
     }
+    if (request instanceof DriverRequest.Settle settled) {
+      return decisions.settle(settled);
+    }
     if (request instanceof DriverRequest.Hello hello) {
       return regionalPipelines.welcome(hello);
     }

@@ -8,11 +8,9 @@ import io.holdfast.spark.rpc.ExecutorReply;
 import io.holdfast.spark.rpc.ExecutorRequest;
 import io.holdfast.spark.storage.LocalModes;
 import io.holdfast.spark.store.Replay;
-import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Consumer;
-import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.TaskContext;
 import org.apache.spark.api.plugin.ExecutorPlugin;
 import org.apache.spark.api.plugin.PluginContext;
@@ -24,8 +22,8 @@ public final class HoldfastExecutor implements ExecutorPlugin {
   /** Entries for state readers. */
   private final CommitEntries commitEntries = new CommitEntries();
 
-  /** By task, the replay that it works on. */
-  private final Map<Long, Replay> replays = new ConcurrentHashMap<>();
+  /** By task, the replays that it works on, by partition of the operator. */
+  private final Map<Long, Map<Integer, Replay>> replays = new ConcurrentHashMap<>();
 
   private final Consumer<HoldfastExecutor> started;
   private final Consumer<HoldfastExecutor> stopped;
@@ -84,22 +82,42 @@ public final class HoldfastExecutor implements ExecutorPlugin {
     return (DriverReply.Decision) driver.ask(request, "did not decide about a partition");
   }
 
-  /**
-   * Begins the replay of parked input in a task.
-   *
-   * @param waits groups of keys whose rows stay parked
-   */
-  public Replay beginReplay(TaskContext task, Configuration conf, List<Integer> waits) {
-    Replay replay = new Replay(conf, waits);
-    replays.put(task.taskAttemptId(), replay);
-    task.addTaskCompletionListener(
-        (TaskCompletionListener) ended -> replays.remove(ended.taskAttemptId()));
-    return replay;
+  /** Tells the driver that a task is through with a partition; returns once that is durable. */
+  public void settle(DriverRequest.Settle request) {
+    driver.ask(request, "did not make durable what became of a partition");
   }
 
-  /** The replay that a task works on; null without one. */
-  public Replay replayOf(TaskContext task) {
-    return task == null ? null : replays.get(task.taskAttemptId());
+  /** Begins the replay of parked input of a partition in a task. */
+  public void beginReplay(TaskContext task, Replay replay) {
+    replays
+        .computeIfAbsent(
+            task.taskAttemptId(),
+            id -> {
+              task.addTaskCompletionListener(
+                  (TaskCompletionListener) ended -> replays.remove(ended.taskAttemptId()));
+              return new ConcurrentHashMap<>();
+            })
+        .put(replay.partition(), replay);
+  }
+
+  /** The rows of a replay are all delivered. */
+  public void endReplay(TaskContext task, Replay replay) {
+    replays.get(task.taskAttemptId()).remove(replay.partition());
+  }
+
+  /** The replay of a partition that a task works on; null without one. */
+  public Replay replayOf(TaskContext task, int partition) {
+    return task == null
+        ? null
+        : replays.getOrDefault(task.taskAttemptId(), Map.of()).get(partition);
+  }
+
+  /** The pass whose rows a task delivers. It computes its partitions one after the other. */
+  public int passOf(TaskContext task) {
+    return replays.getOrDefault(task.taskAttemptId(), Map.of()).values().stream()
+        .mapToInt(Replay::pass)
+        .min()
+        .orElse(Replay.LAST);
   }
 
   public CommitEntries commitEntries() {

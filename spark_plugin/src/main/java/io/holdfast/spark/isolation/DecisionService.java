@@ -101,6 +101,7 @@ public final class DecisionService {
   /** When the first partition was parked in a batch of a query. */
   long parkedAtMs(String query, long batch) {
     return planning.get(query).marker(batch).parked().values().stream()
+        .filter(parked -> !parked.waits().isEmpty())
         .mapToLong(Marker.Parked::atMs)
         .min()
         .orElse(0);
@@ -153,6 +154,8 @@ public final class DecisionService {
     if (guard == null) {
       return new DriverReply.Refused("The query has gone on without task " + asked.attempt());
     }
+    // A stage that Spark submits from now on has the partition among those that ask.
+    guard.suspects.add(asked.partition());
     try {
       if (!awaitEvents()) {
         return new DriverReply.Refused(
@@ -161,19 +164,38 @@ public final class DecisionService {
                     + " beside %s",
                 EVENTS_S, asked.attempt()));
       }
-      List<Integer> waits =
-          guard.waits(
+      GuardedBatch.Answer answer =
+          guard.answer(
               asked.attempt(),
-              asked.task(),
+              asked.partition(),
+              asked.id(),
               task -> spark.killTaskAttempt(task, true, "another attempt parks its partition"));
       Configuration conf = new Configuration(guard.run.conf);
       conf.set(HoldfastConf.RUN_ID_KEY, guard.key.run().toString());
-      SerializableConfiguration settings = new SerializableConfiguration(conf);
-      boolean still = guard.isStill(asked.attempt().partition(), waits);
-      return new DriverReply.Decision(KeyGroups.share(waits) == 1, waits, still, settings);
+      return new DriverReply.Decision(
+          KeyGroups.share(answer.waits()) == 1,
+          answer.waits(),
+          answer.still(),
+          answer.settles(),
+          answer.failure(),
+          new SerializableConfiguration(conf));
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
       return new DriverReply.Refused("The driver was interrupted");
+    }
+  }
+
+  /** A task is through with a partition. */
+  public DriverReply settle(DriverRequest.Settle settled) {
+    GuardedBatch guard = guards.get(settled.guard());
+    if (guard == null) {
+      return new DriverReply.Refused("The query has gone on without task " + settled.attempt());
+    }
+    try {
+      guard.settle(settled.attempt(), settled.partition());
+      return new DriverReply.Done();
+    } catch (HoldfastException e) {
+      return new DriverReply.Refused(e.getMessage());
     }
   }
 
@@ -201,7 +223,7 @@ public final class DecisionService {
           .forEach(
               guard -> {
                 guardedStages.put(stage, guard);
-                guard.stageBegan(stage);
+                guard.stageBegan(stage, rdds.get(0).numPartitions());
               });
     }
 

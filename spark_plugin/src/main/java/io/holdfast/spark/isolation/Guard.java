@@ -107,6 +107,7 @@ record Guard(
     List<RDD<InternalRow>> replayed = executed(passes.stream().map(Pass::stage).toList());
     StateStoreWriter writer = (StateStoreWriter) operator;
     GuardedBatch batch = begin(writer.shortName());
+    batch.reports(writer.checkpointInfoAccumulator());
     GuardRDD guarded =
         new GuardRDD(child.sparkContext(), stage, inputs, replayed, this, writer, batch);
     batch.showSince(ParkedMetrics.metric(writer, StoreMetrics.PARKED_SINCE));

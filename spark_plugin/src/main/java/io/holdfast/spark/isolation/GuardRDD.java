@@ -1,6 +1,7 @@
 package io.holdfast.spark.isolation;
 
 import io.holdfast.spark.HoldfastPlugin;
+import io.holdfast.spark.executor.HoldfastExecutor;
 import io.holdfast.spark.rpc.DriverReply;
 import io.holdfast.spark.rpc.DriverRequest.Attempt;
 import io.holdfast.spark.rpc.DriverRequest.GuardKey;
@@ -17,6 +18,7 @@ import org.apache.spark.TaskContext;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter;
+import scala.collection.AbstractIterator;
 import scala.collection.Iterator;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
@@ -38,6 +40,7 @@ final class GuardRDD extends RDD<InternalRow> {
   /** Partitions whose tasks ask first. Each stage attempt takes what the driver knows then. */
   private final Set<Integer> suspects;
 
+  private final int count;
   private final transient Guard guard;
 
   /**
@@ -67,6 +70,7 @@ final class GuardRDD extends RDD<InternalRow> {
     parking = ParkTask.of(guard, operator).bytes();
     pending = guard.passes().stream().map(Guard.Pass::input).toList();
     suspects = batch.suspects;
+    count = guard.state().numPartitions();
   }
 
   private static Seq<Dependency<?>> dependencies(
@@ -104,25 +108,30 @@ final class GuardRDD extends RDD<InternalRow> {
   public Iterator<InternalRow> compute(Partition split, TaskContext task) {
     Split own = (Split) split;
     boolean again = task.attemptNumber() > 0 || task.stageAttemptNumber() > 0;
-    // A task that joins partitions, as after coalesce(), cannot tell which of them failed.
-    boolean asks = suspects.contains(own.index()) || again && task.partitionId() == own.index();
-    if (!asks) {
+    // The driver sees by the number of tasks that others do not compute a partition each.
+    boolean moved = task.partitionId() != own.index() && task.numPartitions() == count;
+    if (!again && !moved && !suspects.contains(own.index())) {
       return stage.iterator(own.stage(), task);
     }
     Attempt attempt =
         new Attempt(
-            task.stageId(), task.stageAttemptNumber(), own.index(), task.attemptNumber());
+            task.stageId(), task.stageAttemptNumber(), task.partitionId(), task.attemptNumber());
+    HoldfastExecutor executor = HoldfastPlugin.executor();
     DriverReply.Decision decision =
-        HoldfastPlugin.executor()
-            .decide(new DriverRequest.Decide(key, attempt, task.taskAttemptId()));
+        executor.decide(
+            new DriverRequest.Decide(key, attempt, own.index(), task.taskAttemptId()));
+    DriverRequest.Settle settled = new DriverRequest.Settle(key, attempt, own.index());
     ParkTask parking = ParkTask.read(this.parking);
     if (decision.parks()) {
       List<Iterator<InternalRow>> rows = new ArrayList<>();
       for (int input = 0; input < inputs.size(); input++) {
         rows.add(inputs.get(input).iterator(own.inputs()[input], task));
       }
-      parking.park(own, rows, decision.conf());
+      parking.park(own, rows, decision, () -> executor.settle(settled));
       return scala.collection.Iterator$.MODULE$.empty();
+    }
+    if (!decision.settles()) {
+      return stage.iterator(own.stage(), task);
     }
     List<Integer> due = new ArrayList<>();
     for (int pass = 0; pass < passes.size(); pass++) {
@@ -130,26 +139,58 @@ final class GuardRDD extends RDD<InternalRow> {
         due.add(pass);
       }
     }
-    if (due.isEmpty()) {
-      return stage.iterator(own.stage(), task);
-    }
     Replay replay =
-        HoldfastPlugin.executor().beginReplay(task, decision.conf(), decision.waits());
+        new Replay(own.index(), decision.conf(), decision.waits(), decision.failure());
+    executor.beginReplay(task, replay);
     if (!decision.waits().isEmpty()) {
       Iterator<InternalRow> rows = inputs.get(0).iterator(own.inputs()[0], task);
       due =
           decision.still()
               ? parking.keepAll(own, rows, replay)
-              : parking.keep(own.index(), due, pending, rows, replay, task);
+              : parking.keep(due, pending, rows, replay, task);
     }
     due.add(Replay.LAST);
-    return CollectionConverters.asScala(due.iterator())
-        .flatMap(
-            pass -> {
-              replay.begin(pass);
-              return pass == Replay.LAST
-                  ? stage.iterator(own.stage(), task)
-                  : passes.get(pass).iterator(own.passes()[pass], task);
-            });
+    Iterator<InternalRow> rows =
+        CollectionConverters.asScala(due.iterator())
+            .flatMap(
+                pass -> {
+                  replay.begin(pass);
+                  return pass == Replay.LAST
+                      ? stage.iterator(own.stage(), task)
+                      : passes.get(pass).iterator(own.passes()[pass], task);
+                });
+    return new AtEnd(
+        rows,
+        () -> {
+          executor.settle(settled);
+          executor.endReplay(task, replay);
+        });
+  }
+
+  /** Rows behind which something is done, before the reader hears that these were all. */
+  private static final class AtEnd extends AbstractIterator<InternalRow> {
+    private final Iterator<InternalRow> rows;
+    private final Runnable end;
+    private boolean ended;
+
+    AtEnd(Iterator<InternalRow> rows, Runnable end) {
+      this.rows = rows;
+      this.end = end;
+    }
+
+    @Override
+    public boolean hasNext() {
+      boolean more = !ended && rows.hasNext();
+      if (!more && !ended) {
+        end.run();
+        ended = true;
+      }
+      return more;
+    }
+
+    @Override
+    public InternalRow next() {
+      return rows.next();
+    }
   }
 }

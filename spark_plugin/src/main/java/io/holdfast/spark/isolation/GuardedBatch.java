@@ -10,8 +10,11 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.function.LongConsumer;
 import org.apache.spark.sql.execution.metric.SQLMetric;
+import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOpStateStoreCheckpointInfo;
+import org.apache.spark.util.CollectionAccumulator;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -33,21 +36,32 @@ final class GuardedBatch {
   /** By partition that was parked before, the batches that are pending, oldest first. */
   private final Map<Integer, List<Long>> pending;
 
-  /** Why the batch parks no more partitions than its marker names, or null. */
+  /** Why the batch parks no partition that it may have delivered in an earlier run, or null. */
   private final String closed;
+
+  /** Partitions that an earlier run of the batch settled. */
+  private final Set<Integer> settledBefore = new HashSet<>();
+
+  /** Receive the commits of the tasks whose result Spark took. */
+  private final List<CollectionAccumulator<StatefulOpStateStoreCheckpointInfo>> commits =
+      new CopyOnWriteArrayList<>();
 
   /** Partitions whose tasks ask before they begin. They travel with the stage. */
   final Set<Integer> suspects = Collections.synchronizedSet(new HashSet<>());
 
   /**
    * By partition, the groups of keys whose rows are parked in this batch: none if the stage runs, all
-   * if it does not. Absent until an attempt asks or succeeds.
+   * if it does not. Absent until an attempt asks.
    */
   private final Map<Integer, List<Integer>> waits = new HashMap<>();
 
-  /** Partitions for which that does not change any more. */
-  private final Set<Integer> decided = new HashSet<>();
+  /** By attempt, these groups of the partitions that it asked for. */
+  private final Map<Attempt, Map<Integer, List<Integer>>> answers = new HashMap<>();
 
+  /** Partitions whose commit Spark has taken. */
+  private final Set<Integer> committed = new HashSet<>();
+
+  /** By partition, failures of attempts that may have failed for it. */
   private final Map<Integer, Integer> failures = new HashMap<>();
   private final Map<Integer, String> errors = new HashMap<>();
 
@@ -61,8 +75,11 @@ final class GuardedBatch {
   /** The RDDs of the guard. A stage that computes one of them is guarded. */
   final Set<Integer> rdds = ConcurrentHashMap.newKeySet();
 
-  /** Stages that run. Two of them are two jobs over this batch. */
+  /** Stages that run. Two of them read this batch at the same time. */
   private final Set<Integer> stages = new HashSet<>();
+
+  /** Stages whose tasks do not compute the partition of their number each, and no other. */
+  private final Set<Integer> reshaped = new HashSet<>();
 
   /**
    * @param name of the operator
@@ -81,33 +98,54 @@ final class GuardedBatch {
     Marker marker = run.marker(key.batch());
     if (marker != null) {
       suspects.addAll(marker.parked().keySet());
+      settledBefore.addAll(marker.parked().keySet());
       marker.parked().forEach((partition, parked) -> follow(partition, parked.waits()));
     }
   }
 
   private void follow(int partition, List<Integer> groups) {
-    waits.put(partition, groups);
-    if (KeyGroups.share(groups) == 1) {
-      decided.add(partition);
-    } else if (guard.keys() == null) {
+    double share = KeyGroups.share(groups);
+    if (share > 0 && share < 1 && guard.keys() == null) {
       throw new HoldfastException(
           String.format(
               "An earlier run of batch %d divided partition %d of %s (operator %d) by keys, and the"
                   + " program of this run cannot. End the batch with the program of that run.",
               key.batch(), partition, name, key.operator()));
     }
+    waits.put(partition, groups);
   }
 
-  synchronized void stageBegan(int stage) {
+  /** The operator reports its commits here. */
+  void reports(CollectionAccumulator<StatefulOpStateStoreCheckpointInfo> infos) {
+    commits.add(infos);
+  }
+
+  /**
+   * @param tasks of the stage; a stage that was reshaped has another number than the operator
+   */
+  synchronized void stageBegan(int stage, int tasks) {
     stages.add(stage);
+    if (tasks != guard.state().numPartitions()) {
+      reshape(stage);
+    }
+  }
+
+  private void reshape(int stage) {
+    if (reshaped.add(stage) && run.mayWarnOfShape()) {
+      LOG.warn(
+          "A job of batch {} reads {} (operator {}, run {}) in tasks of several partitions, or"
+              + " several times, as after coalesce() or union(). Failures of partitions are not"
+              + " isolated in such jobs: a task that keeps failing fails the batch.",
+          key.batch(), name, key.operator(), key.run());
+    }
   }
 
   synchronized void stageEnded(int stage) {
     stages.remove(stage);
   }
 
-  synchronized void began(Attempt attempt, long task) {
-    running.put(attempt, task);
+  synchronized void began(Attempt attempt, long id) {
+    running.put(attempt, id);
   }
 
   /**
@@ -118,18 +156,45 @@ final class GuardedBatch {
   synchronized void ended(Attempt attempt, boolean success, String failure) {
     running.remove(attempt);
     ended.add(attempt);
-    int partition = attempt.partition();
-    if (success && decided.add(partition)) {
-      delivered(partition, waits.computeIfAbsent(partition, key -> List.of()));
+    Map<Integer, List<Integer>> answered = answers.getOrDefault(attempt, Map.of());
+    if (success) {
+      answered.forEach(
+          (partition, groups) -> {
+            if (!committed.contains(partition) && isCommitted(partition)) {
+              delivered(partition, groups);
+            }
+          });
     }
     if (failure != null) {
-      failures.merge(partition, 1, Integer::sum);
+      boolean single = !reshaped.contains(attempt.stage());
+      for (int partition : single ? Set.of(attempt.task()) : answered.keySet()) {
+        failures.merge(partition, 1, Integer::sum);
+        errors.put(partition, failure);
+      }
       if (guard.seals() && !sealed) {
         run.fail(key.batch(), marker());
       }
-      errors.put(partition, failure);
     }
     notifyAll();
+  }
+
+  /**
+   * Returns whether a task ran to the end of a partition, committed its state, and Spark took the
+   * result. What became of the partition then holds for the whole batch. A task that stops early
+   * commits nothing.
+   */
+  private boolean isCommitted(int partition) {
+    if (committed.contains(partition)) {
+      return true;
+    }
+    boolean found =
+        commits.stream()
+            .flatMap(infos -> infos.value().stream())
+            .anyMatch(info -> info.partitionId() == partition);
+    if (found) {
+      committed.add(partition);
+    }
+    return found;
   }
 
   /** A new marker. It is sealed if an earlier run may have reached the sink. */
@@ -161,41 +226,83 @@ final class GuardedBatch {
     }
   }
 
+  /** The answer to an attempt that asks what it does with a partition. */
+  record Answer(List<Integer> waits, boolean still, boolean settles, String failure) {}
+
   /**
-   * Returns the groups of keys whose rows an attempt parks. The decision of the attempt whose result
-   * Spark takes holds for the whole batch.
+   * Returns the groups of keys whose rows an attempt parks. An attempt that asks again for the same
+   * partition gets the same answer.
    *
-   * @param task its number
+   * @param id of the attempt
    * @param kill ends a task that runs beside the attempt
    */
-  synchronized List<Integer> waits(Attempt attempt, long task, LongConsumer kill)
+  synchronized Answer answer(Attempt attempt, int partition, long id, LongConsumer kill)
       throws InterruptedException {
-    decide(attempt, kill);
-    List<Integer> groups = waits.get(attempt.partition());
-    if (KeyGroups.share(groups) < 1 && !ended.contains(attempt)) {
-      // Spark may tell later that the attempt began.
-      running.put(attempt, task);
+    if (attempt.task() != partition) {
+      reshape(attempt.stage());
     }
-    return groups;
+    Map<Integer, List<Integer>> answered =
+        answers.computeIfAbsent(attempt, one -> new HashMap<>());
+    if (!answered.containsKey(partition)) {
+      decide(attempt, partition, kill);
+      answered.put(partition, waits.get(partition));
+      if (!ended.contains(attempt)) {
+        // Spark may tell later that the attempt began.
+        running.put(attempt, id);
+      }
+    }
+    List<Integer> groups = answered.get(partition);
+    boolean settles = pending.containsKey(partition) || !groups.isEmpty();
+    boolean still = KeyGroups.share(groups) == KeyGroups.share(before(partition));
+    String failure = errors.getOrDefault(partition, run.lastError(partition, key.batch()));
+    return new Answer(groups, still, settles, failure);
   }
 
-  private void decide(Attempt attempt, LongConsumer kill) throws InterruptedException {
-    int partition = attempt.partition();
+  private void decide(Attempt attempt, int partition, LongConsumer kill)
+      throws InterruptedException {
     if (!waits.containsKey(partition)) {
-      List<Integer> first = first(partition);
-      if (first.isEmpty() || !mayPark(partition)) {
-        waits.put(partition, List.of());
-      } else {
-        park(partition, first, null);
+      List<Integer> first = isCommitted(partition) ? List.of() : first(partition);
+      waits.put(partition, List.of());
+      if (!first.isEmpty() && mayPark(partition)) {
+        park(partition, first);
       }
     }
     List<Integer> now = waits.get(partition);
-    if (!decided.contains(partition)
-        && isLast(attempt)
+    // A task of several partitions does not tell for which of them it failed. It takes back a try.
+    boolean single = !reshaped.contains(attempt.stage());
+    if (KeyGroups.share(now) < 1
+        && !isCommitted(partition)
+        && (single || isTry(partition, now))
+        && isLast(attempt, partition)
         && mayPark(partition)
-        && waitUntilAlone(attempt, kill)
+        && waitUntilAlone(attempt, partition, kill)
         && now == waits.get(partition)) {
-      park(partition, next(partition, now), errors.getOrDefault(partition, "unknown"));
+      park(partition, single ? next(partition, now) : before(partition));
+    }
+  }
+
+  private void park(int partition, List<Integer> groups) {
+    follow(partition, groups);
+    suspects.add(partition);
+    show();
+  }
+
+  /**
+   * Makes durable what an attempt did with a partition, before Spark takes its result. Until then, a
+   * partition that was parked stays parked, and one that was not is delivered by a re-run.
+   *
+   * @throws HoldfastException if another attempt has got another answer meanwhile
+   */
+  synchronized void settle(Attempt attempt, int partition) {
+    List<Integer> groups = answers.getOrDefault(attempt, Map.of()).get(partition);
+    if (groups == null || ended.contains(attempt) || !groups.equals(waits.get(partition))) {
+      throw new HoldfastException(
+          "Another attempt took over partition " + partition + " from " + attempt);
+    }
+    String error = groups.isEmpty() ? null : errors.get(partition);
+    boolean again = pending.containsKey(partition);
+    if (run.settle(key.batch(), marker(), partition, again, groups, error) && error != null) {
+      report(partition, groups, error);
     }
   }
 
@@ -232,19 +339,13 @@ final class GuardedBatch {
     return guard.keys() == null ? KeyGroups.ALL : run.waits(partition, key.batch());
   }
 
-  /** Returns whether groups have the keys that waited before the batch. */
-  synchronized boolean isStill(int partition, List<Integer> groups) {
-    return KeyGroups.share(groups) == KeyGroups.share(before(partition));
-  }
-
   private static List<Integer> withoutFirst(List<Integer> groups) {
     return List.copyOf(groups.subList(1, groups.size()));
   }
 
-  /** Returns whether the job, or a try of keys that wait, has no failure to spare. */
-  private boolean isLast(Attempt attempt) {
+  /** Returns whether an attempt has no failure to spare; a try of keys that wait never has. */
+  private boolean isLast(Attempt attempt, int partition) {
     int unknown = (int) earlier(attempt).stream().filter(one -> !ended.contains(one)).count();
-    int partition = attempt.partition();
     int failuresMax = isTry(partition, waits.get(partition)) ? 1 : guard.attempts();
     return failures.getOrDefault(partition, 0) + unknown >= failuresMax;
   }
@@ -252,28 +353,29 @@ final class GuardedBatch {
   private static Set<Attempt> earlier(Attempt attempt) {
     Set<Attempt> earlier = new HashSet<>();
     for (int number = 0; number < attempt.number(); number++) {
-      earlier.add(
-          new Attempt(attempt.stage(), attempt.stageAttempt(), attempt.partition(), number));
+      earlier.add(new Attempt(attempt.stage(), attempt.stageAttempt(), attempt.task(), number));
     }
     return earlier;
   }
 
   private boolean mayPark(int partition) {
-    String why = closed;
+    boolean again = pending.containsKey(partition);
+    // A run has given the sink nothing of a pending partition unless it is settled.
+    String why = again && !settledBefore.contains(partition) ? null : closed;
     Set<Integer> parked = new HashSet<>(waits.keySet());
     parked.addAll(pending.keySet());
     // Those that were parked before may be parked again, until they have caught up.
     parked.removeIf(
         other ->
             waits.getOrDefault(other, List.of()).isEmpty()
-                && (decided.contains(other) || !pending.containsKey(other)));
+                && (committed.contains(other) || !pending.containsKey(other)));
     int parkedMax = guard.parkedMax();
     int batchesMax = guard.conf().isolationMaxBatches;
-    if (!pending.containsKey(partition) && parked.size() >= parkedMax) {
+    if (!again && parked.size() >= parkedMax) {
       why = String.format("%d partitions are parked, the limit is %d", parked.size(), parkedMax);
     } else if (pending.getOrDefault(partition, List.of()).size() >= batchesMax) {
       why = String.format("the rows of %d batches are parked, which is the limit", batchesMax);
-    } else if (stages.size() > 1) {
+    } else if (!again && stages.size() > 1) {
       why = "two jobs read the batch at the same time";
     }
     if (why != null) {
@@ -286,18 +388,18 @@ final class GuardedBatch {
   }
 
   /** Waits until no other attempt can deliver the partition; false if one may still do so. */
-  private boolean waitUntilAlone(Attempt attempt, LongConsumer kill) throws InterruptedException {
+  private boolean waitUntilAlone(Attempt attempt, int partition, LongConsumer kill)
+      throws InterruptedException {
     long deadline = System.nanoTime() + ALONE_MS * 1_000_000;
     while (true) {
       Map<Attempt, Long> others = new HashMap<>(running);
-      others.keySet()
-          .removeIf(one -> one.partition() != attempt.partition() || one.equals(attempt));
-      if (decided.contains(attempt.partition())) {
+      others.keySet().removeIf(one -> one.equals(attempt) || !mayDeliver(one, partition));
+      if (isCommitted(partition)) {
         return false;
       }
       if (others.isEmpty() && ended.containsAll(earlier(attempt))) {
         // Some of the attempts may have been killed, which is no failure.
-        return isLast(attempt);
+        return isLast(attempt, partition);
       }
       long leftMs = (deadline - System.nanoTime()) / 1_000_000;
       if (leftMs <= 0) {
@@ -306,6 +408,14 @@ final class GuardedBatch {
       others.values().forEach(kill::accept);
       wait(Math.min(leftMs, 1_000));
     }
+  }
+
+  /** All tasks of a pending partition ask first. Of others, a first attempt does not. */
+  private boolean mayDeliver(Attempt attempt, int partition) {
+    Map<Integer, List<Integer>> answered = answers.get(attempt);
+    return answered == null
+        ? attempt.task() == partition && !pending.containsKey(partition)
+        : answered.containsKey(partition);
   }
 
   /** Shows in this metric the oldest batch whose input is pending after this one. */
@@ -325,17 +435,7 @@ final class GuardedBatch {
     since.set(Math.max(0, oldest));
   }
 
-  /**
-   * @param error of the last attempt; null if it was not tried
-   */
-  private void park(int partition, List<Integer> groups, String error) {
-    run.park(key.batch(), marker(), partition, pending.containsKey(partition), groups, error);
-    follow(partition, groups);
-    suspects.add(partition);
-    show();
-    if (error == null) {
-      return;
-    }
+  private void report(int partition, List<Integer> groups, String error) {
     List<Integer> before = before(partition);
     boolean fresh = KeyGroups.share(groups) > KeyGroups.share(before);
     boolean divided = groups.size() > before.size();

@@ -97,9 +97,9 @@ record KeyGroups(Expression hash, Seq<Attribute> columns, int partitions)
     };
   }
 
-  /** Leaves out the rows of keys that wait in the task of a replay. */
-  Iterator<InternalRow> delivered(Iterator<InternalRow> rows) {
-    Replay replay = HoldfastPlugin.executor().replayOf(TaskContext.get());
+  /** Leaves out the rows of keys of a partition that wait in the task of its replay. */
+  Iterator<InternalRow> delivered(Iterator<InternalRow> rows, int partition) {
+    Replay replay = HoldfastPlugin.executor().replayOf(TaskContext.get(), partition);
     if (replay == null || replay.waits().isEmpty()) {
       return rows;
     }
@@ -113,8 +113,10 @@ record KeyGroups(Expression hash, Seq<Attribute> columns, int partitions)
     return exchange
         .execute()
         .toJavaRDD()
-        .mapPartitions(
-            rows -> CollectionConverters.asJava(delivered(CollectionConverters.asScala(rows))),
+        .mapPartitionsWithIndex(
+            (partition, rows) ->
+                CollectionConverters.asJava(
+                    delivered(CollectionConverters.asScala(rows), partition)),
             true)
         .rdd();
   }

@@ -16,9 +16,9 @@ import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
 
 /**
- * The durable decision about one batch, in {@code <checkpoint>/isolation/<batch>}. It is written
- * before a task may park, and so before a sink can commit. If the batch runs again, the same
- * partitions are parked. A batch without any failure has no marker.
+ * The durable decisions about one batch, in {@code <checkpoint>/isolation/<batch>}. A task writes
+ * its own at its end, and so before a sink can commit. If the batch runs again, the same rows are
+ * parked. A batch without any failure has no marker.
  *
  * @param name of the operator
  * @param times of the batch: watermarks and timestamps of the operator, by the names of its fields
@@ -38,7 +38,8 @@ record Marker(
    * @param atMs when it was parked in this batch
    * @param tries batches in which its task failed, since it is parked
    * @param error of the last try
-   * @param waits the groups of keys whose rows wait; the partition is parked whole if it has all
+   * @param waits the groups of keys whose rows wait: all if the partition is parked whole, none if
+   *     a try delivered all of them
    */
   record Parked(
       @JsonProperty("at_ms") long atMs,

@@ -3,6 +3,7 @@ package io.holdfast.spark.isolation;
 import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.Native;
 import io.holdfast.spark.minor.SparkCalls;
+import io.holdfast.spark.rpc.DriverReply;
 import io.holdfast.spark.store.NativeStore;
 import io.holdfast.spark.store.Parking;
 import io.holdfast.spark.store.Replay;
@@ -79,8 +80,14 @@ record ParkTask(
 
   /**
    * @param rows by exchange
+   * @param settle makes durable that the partition is parked, once its input is
    */
-  void park(GuardRDD.Split partition, List<Iterator<InternalRow>> rows, Configuration conf) {
+  void park(
+      GuardRDD.Split partition,
+      List<Iterator<InternalRow>> rows,
+      DriverReply.Decision decision,
+      Runnable settle) {
+    Configuration conf = decision.conf();
     List<String> parked = new ArrayList<>();
     for (String name : stores.names()) {
       String base = partition.base() == null ? null : partition.base()[parked.size()];
@@ -88,7 +95,15 @@ record ParkTask(
       // The first store has the input of all.
       boolean first = name.equals(stores.first());
       try (Parking parking = store.park(version, base)) {
-        long count = first ? write(rows, parking, metrics.waiting(store, base)) : 0;
+        long count =
+            first
+                ? write(
+                    rows,
+                    parking,
+                    metrics.waiting(store, base),
+                    partition.index(),
+                    decision.failure())
+                : 0;
         parked.add(parking.finish(count));
         // Files of this batch cannot be read before it ends, if they are on an object store.
         metrics.rows().add(count);
@@ -98,6 +113,7 @@ record ParkTask(
       }
       metrics.reportKeys(name, store, parked.get(parked.size() - 1), base);
     }
+    settle.run();
     metrics.partitions().add(1);
     ids.add(
         new StatefulOpStateStoreCheckpointInfo(
@@ -144,13 +160,13 @@ record ParkTask(
    * @return the passes that have rows of other keys
    */
   List<Integer> keep(
-      int partition,
       List<Integer> passes,
       List<PendingBatch> pending,
       Iterator<InternalRow> own,
       Replay replay,
       TaskContext task) {
     Predicate<InternalRow> waits = keys.in(replay.waits());
+    int partition = replay.partition();
     NativeStore store = stores.open(partition, stores.first(), replay.conf());
     List<Integer> due = new ArrayList<>();
     long bytes = 0;
@@ -191,7 +207,8 @@ record ParkTask(
   private long keep(
       NativeStore store, long of, Iterator<InternalRow> rows, long bytesWaiting, Replay replay) {
     try (Parking parking = store.keep(of, version + 1)) {
-      long count = write(List.of(rows), parking, bytesWaiting);
+      long count = write(
+              List.of(rows), parking, bytesWaiting, replay.partition(), replay.failure());
       replay.keeps(parking.finish(count));
       metrics.rows().add(count);
       metrics.bytes().add(parking.bytes());
@@ -201,8 +218,17 @@ record ParkTask(
     }
   }
 
-  /** Writes all rows; returns their number. */
-  private long write(List<Iterator<InternalRow>> rows, Parking parking, long bytesWaiting)
+  /**
+   * Writes all rows; returns their number.
+   *
+   * @param failure of the partition's task
+   */
+  private long write(
+      List<Iterator<InternalRow>> rows,
+      Parking parking,
+      long bytesWaiting,
+      int partition,
+      String failure)
       throws IOException {
     ByteArrayOutputStream buffer = new ByteArrayOutputStream();
     DataOutputStream out = new DataOutputStream(buffer);
@@ -216,21 +242,26 @@ record ParkTask(
         out.writeInt(row.length);
         out.write(row);
         if (buffer.size() >= BUFFER_BYTES) {
-          left = flush(buffer, parking, left);
+          left = flush(buffer, parking, left, partition, failure);
         }
       }
     }
-    flush(buffer, parking, left);
+    flush(buffer, parking, left, partition, failure);
     return count;
   }
 
-  private long flush(ByteArrayOutputStream buffer, Parking parking, long bytesLeft) {
+  private long flush(
+      ByteArrayOutputStream buffer,
+      Parking parking,
+      long bytesLeft,
+      int partition,
+      String failure) {
     if (buffer.size() > bytesLeft) {
       throw new HoldfastException(
           String.format(
               "Partition %d of operator %d is not parked: its parked input would be larger than"
-                  + " isolation_max_bytes (%d bytes)",
-              TaskContext.getPartitionId(), stores.operator(), bytesMax));
+                  + " isolation_max_bytes (%d bytes). The last failure of its task: %s",
+              partition, stores.operator(), bytesMax, failure));
     }
     parking.append(buffer.toByteArray(), buffer.size());
     long left = bytesLeft - buffer.size();

@@ -28,14 +28,17 @@ record PendingBatch(
   /** The rows that came from an exchange, without those of keys that wait on. */
   Iterator<InternalRow> delivered(int exchange, int partition, TaskContext task) {
     Iterator<InternalRow> all = rows(exchange, partition, task);
-    return keys == null ? all : keys.delivered(all);
+    return keys == null ? all : keys.delivered(all, partition);
   }
 
   /** The rows that came from an exchange. */
   Iterator<InternalRow> rows(int exchange, int partition, TaskContext task) {
     InputStream bytes =
         stores
-            .open(partition, stores.first(), HoldfastPlugin.executor().replayOf(task).conf())
+            .open(
+                partition,
+                stores.first(),
+                HoldfastPlugin.executor().replayOf(task, partition).conf())
             .pendingInput(ids.get(partition), batch + 1);
     long[] skips = skipped.getOrDefault(partition, new long[0]);
     PendingRows rows = new PendingRows(bytes, exchange, skips, task);

@@ -34,6 +34,8 @@ final class QueryRun {
 
   private boolean warned;
 
+  private boolean warnedOfShape;
+
   /** True while the operator has metrics of parked partitions. */
   volatile boolean showsMetrics;
 
@@ -60,6 +62,13 @@ final class QueryRun {
     return first;
   }
 
+  /** True for the first caller. */
+  synchronized boolean mayWarnOfShape() {
+    boolean first = !warnedOfShape;
+    warnedOfShape = true;
+    return first;
+  }
+
   /** The marker of a batch, or null. */
   synchronized Marker marker(long batch) {
     return markers().get(batch);
@@ -79,15 +88,20 @@ final class QueryRun {
   }
 
   /**
-   * Makes durable that a partition is parked in a batch.
+   * Makes durable what became of a partition in a batch; false if that is durable already.
    *
    * @param fresh the marker of a batch that has none
    * @param again whether input of the partition is pending already
-   * @param waits groups of keys
+   * @param waits groups of keys; none if the partition is delivered
    * @param error of a try in this batch; null without one
    */
-  synchronized void park(
+  synchronized boolean settle(
       long batch, Marker fresh, int partition, boolean again, List<Integer> waits, String error) {
+    Marker marker = markers().getOrDefault(batch, fresh);
+    Marker.Parked now = marker.parked().get(partition);
+    if (now != null && now.waits().equals(waits)) {
+      return false;
+    }
     Marker.Parked last = again ? lastParked(batch, partition) : null;
     int tries = last == null ? 0 : last.tries();
     long nowMs = System.currentTimeMillis();
@@ -95,7 +109,14 @@ final class QueryRun {
         error == null && last != null
             ? new Marker.Parked(nowMs, tries, last.error(), waits)
             : new Marker.Parked(nowMs, tries + 1, error, waits);
-    write(batch, markers().getOrDefault(batch, fresh).with(partition, parked));
+    write(batch, marker.with(partition, parked));
+    return true;
+  }
+
+  /** The error of the last try of a partition that was parked before a batch; null without one. */
+  synchronized String lastError(int partition, long batch) {
+    Marker.Parked last = lastParked(batch, partition);
+    return last == null ? null : last.error();
   }
 
   /** The groups of keys of a partition that waited before a batch. */

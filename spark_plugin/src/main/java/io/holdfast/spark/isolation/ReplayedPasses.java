@@ -1,7 +1,6 @@
 package io.holdfast.spark.isolation;
 
 import io.holdfast.spark.HoldfastPlugin;
-import io.holdfast.spark.store.Replay;
 import org.apache.spark.Dependency;
 import org.apache.spark.NarrowDependency;
 import org.apache.spark.TaskContext;
@@ -47,11 +46,7 @@ public final class ReplayedPasses {
 
   /** A batch with one more column, the number of the pass that a row comes from. */
   public static org.apache.spark.sql.Dataset<?> numbered(Dataset<?> batch, String column) {
-    UDF0<Integer> pass =
-        () -> {
-          Replay replay = HoldfastPlugin.executor().replayOf(TaskContext.get());
-          return replay == null ? Replay.LAST : replay.pass();
-        };
+    UDF0<Integer> pass = () -> HoldfastPlugin.executor().passOf(TaskContext.get());
     return batch.withColumn(
         column, functions.udf(pass, DataTypes.IntegerType).asNondeterministic().apply());
   }

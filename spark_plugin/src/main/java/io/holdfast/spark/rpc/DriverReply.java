@@ -36,10 +36,17 @@ public sealed interface DriverReply extends Serializable {
    * @param parks whether the task parks its partition
    * @param waits groups of keys whose rows it parks otherwise
    * @param still whether they have the keys that waited before the batch
+   * @param settles whether the task sends {@link DriverRequest.Settle} in the end
+   * @param failure of the partition's task, the last one that is known
    * @param settings Hadoop's, with the run of the query
    */
   record Decision(
-      boolean parks, List<Integer> waits, boolean still, SerializableConfiguration settings)
+      boolean parks,
+      List<Integer> waits,
+      boolean still,
+      boolean settles,
+      String failure,
+      SerializableConfiguration settings)
       implements DriverReply {
     public Configuration conf() {
       return settings.value();

@@ -40,11 +40,18 @@ public sealed interface DriverRequest extends Serializable {
   record LostFiles(String dir, String executorId, List<FileId> files) implements DriverRequest {}
 
   /**
-   * A task of a guarded stage asks whether it parks its partition. The answer is a decision.
+   * A task of a guarded stage asks whether it parks a partition. The answer is a decision.
    *
-   * @param task Spark's number of the attempt
+   * @param partition of the operator; a task may compute several
+   * @param id Spark's number of the attempt
    */
-  record Decide(GuardKey guard, Attempt attempt, long task) implements DriverRequest {}
+  record Decide(GuardKey guard, Attempt attempt, int partition, long id)
+      implements DriverRequest {}
+
+  /**
+   * An attempt is through with a partition as the driver decided. It goes on once that is durable.
+   */
+  record Settle(GuardKey guard, Attempt attempt, int partition) implements DriverRequest {}
 
   /** Names a guarded operator in one batch of one run of a query. */
   record GuardKey(UUID run, long batch, long operator) implements Serializable {}
@@ -52,9 +59,10 @@ public sealed interface DriverRequest extends Serializable {
   /**
    * An attempt of a task, as Spark's scheduler names it.
    *
+   * @param task the partition of the stage's last RDD
    * @param number counts from 0 in each attempt of the stage
    */
-  record Attempt(int stage, int stageAttempt, int partition, int number) implements Serializable {}
+  record Attempt(int stage, int stageAttempt, int task, int number) implements Serializable {}
 
   /** One run of a regional pipeline. Messages of an earlier run must not be mixed with it. */
   record Run(String pipeline, long number) implements Serializable {}
