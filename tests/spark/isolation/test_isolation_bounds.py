@@ -81,7 +81,6 @@ def test_a_partition_is_parked_after_as_many_failures_as_the_setting_says(tmp_pa
     assert (folder / "failed.txt").read_text() == "2"
 
 
-@pytest.mark.full
 def test_a_query_fails_that_would_park_more_bytes_than_it_may(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,8 +39,15 @@ def histories(folder: Path, *arguments: str) -> tuple[dict[str, Any], str]:
 
 
 def test_no_shape_of_the_batch_loses_or_doubles_a_row(tmp_path: Path) -> None:
-    found, _ = histories(tmp_path, "--chosen")
+    found, log = histories(tmp_path, "--chosen")
     assert {name: one["different"] for name, one in found.items()} == {name: [] for name in CHOSEN}
+    logs = dict(re.findall(r"(?s)history ([^\n]+) begins\n(.*?)(?=\nhistory |\Z)", log))
+    parked = [name for name in CHOSEN if "is parked in batch 1 " in logs[name]]
+    # A look at the batch does not switch isolation off.
+    assert parked == ["isEmpty before the write", "take before the write"]
+    assert all(found[name]["starts"] == 2 for name in parked)
+    for name in CHOSEN.keys() - parked:
+        assert "in tasks of several partitions, or several times" in logs[name], name
 
 
 @pytest.mark.parametrize(("first", "count"), [(0, 6), pytest.param(0, 500, marks=pytest.mark.full)])

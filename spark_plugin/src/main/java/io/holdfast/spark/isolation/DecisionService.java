@@ -26,6 +26,7 @@ import org.apache.spark.scheduler.SparkListenerTaskEnd;
 import org.apache.spark.scheduler.SparkListenerTaskStart;
 import org.apache.spark.scheduler.TaskInfo;
 import org.apache.spark.storage.RDDInfo;
+import org.apache.spark.util.CollectionAccumulator;
 import org.apache.spark.util.SerializableConfiguration;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -197,6 +198,11 @@ public final class DecisionService {
     } catch (HoldfastException e) {
       return new DriverReply.Refused(e.getMessage());
     }
+  }
+
+  /** Receives partitions from tasks whose result Spark takes. */
+  CollectionAccumulator<Integer> accumulator() {
+    return spark.collectionAccumulator();
   }
 
   /** Waits until every event that Spark has posted is counted; false if that takes too long. */

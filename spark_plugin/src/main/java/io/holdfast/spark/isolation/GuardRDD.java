@@ -18,6 +18,7 @@ import org.apache.spark.TaskContext;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter;
+import org.apache.spark.util.CollectionAccumulator;
 import scala.collection.AbstractIterator;
 import scala.collection.Iterator;
 import scala.collection.immutable.Seq;
@@ -41,6 +42,10 @@ final class GuardRDD extends RDD<InternalRow> {
   private final Set<Integer> suspects;
 
   private final int count;
+
+  /** Receives the partitions that a task delivered or parked to the end. */
+  private final CollectionAccumulator<Integer> through;
+
   private final transient Guard guard;
 
   /**
@@ -71,6 +76,7 @@ final class GuardRDD extends RDD<InternalRow> {
     pending = guard.passes().stream().map(Guard.Pass::input).toList();
     suspects = batch.suspects;
     count = guard.state().numPartitions();
+    through = batch.through;
   }
 
   private static Seq<Dependency<?>> dependencies(
@@ -111,7 +117,7 @@ final class GuardRDD extends RDD<InternalRow> {
     // The driver sees by the number of tasks that others do not compute a partition each.
     boolean moved = task.partitionId() != own.index() && task.numPartitions() == count;
     if (!again && !moved && !suspects.contains(own.index())) {
-      return stage.iterator(own.stage(), task);
+      return stage(own, task);
     }
     Attempt attempt =
         new Attempt(
@@ -128,10 +134,11 @@ final class GuardRDD extends RDD<InternalRow> {
         rows.add(inputs.get(input).iterator(own.inputs()[input], task));
       }
       parking.park(own, rows, decision, () -> executor.settle(settled));
+      through.add(own.index());
       return scala.collection.Iterator$.MODULE$.empty();
     }
     if (!decision.settles()) {
-      return stage.iterator(own.stage(), task);
+      return stage(own, task);
     }
     List<Integer> due = new ArrayList<>();
     for (int pass = 0; pass < passes.size(); pass++) {
@@ -164,7 +171,12 @@ final class GuardRDD extends RDD<InternalRow> {
         () -> {
           executor.settle(settled);
           executor.endReplay(task, replay);
+          through.add(own.index());
         });
+  }
+
+  private Iterator<InternalRow> stage(Split own, TaskContext task) {
+    return new AtEnd(stage.iterator(own.stage(), task), () -> through.add(own.index()));
   }
 
   /** Rows behind which something is done, before the reader hears that these were all. */

@@ -42,7 +42,10 @@ final class GuardedBatch {
   /** Partitions that an earlier run of the batch settled. */
   private final Set<Integer> settledBefore = new HashSet<>();
 
-  /** Receive the commits of the tasks whose result Spark took. */
+  /** Receives the partitions that tasks, whose result Spark took, delivered or parked to the end. */
+  final CollectionAccumulator<Integer> through;
+
+  /** Receive the commits of tasks whose result Spark took. */
   private final List<CollectionAccumulator<StatefulOpStateStoreCheckpointInfo>> commits =
       new CopyOnWriteArrayList<>();
 
@@ -58,8 +61,8 @@ final class GuardedBatch {
   /** By attempt, these groups of the partitions that it asked for. */
   private final Map<Attempt, Map<Integer, List<Integer>>> answers = new HashMap<>();
 
-  /** Partitions whose commit Spark has taken. */
-  private final Set<Integer> committed = new HashSet<>();
+  /** Partitions that are {@link #through}, as far as somebody asked. */
+  private final Set<Integer> knownThrough = new HashSet<>();
 
   /** By partition, failures of attempts that may have failed for it. */
   private final Map<Integer, Integer> failures = new HashMap<>();
@@ -90,6 +93,7 @@ final class GuardedBatch {
     this.guard = guard;
     key = guard.key();
     run = guard.run();
+    through = guard.decisions().accumulator();
     this.name = name;
     this.pending = pending;
     this.sealed = sealed;
@@ -160,8 +164,8 @@ final class GuardedBatch {
     if (success) {
       answered.forEach(
           (partition, groups) -> {
-            if (!committed.contains(partition) && isCommitted(partition)) {
-              delivered(partition, groups);
+            if (!knownThrough.contains(partition) && isThrough(partition)) {
+              reportDelivered(partition, groups);
             }
           });
     }
@@ -179,22 +183,27 @@ final class GuardedBatch {
   }
 
   /**
-   * Returns whether a task ran to the end of a partition, committed its state, and Spark took the
-   * result. What became of the partition then holds for the whole batch. A task that stops early
-   * commits nothing.
+   * Returns whether a task read a partition to its end, and Spark took the result. What became of the
+   * partition then holds for the whole batch. A task that stops early does not count, although an
+   * aggregation has committed its state by the first row.
    */
-  private boolean isCommitted(int partition) {
-    if (committed.contains(partition)) {
-      return true;
+  private boolean isThrough(int partition) {
+    if (!knownThrough.contains(partition)) {
+      knownThrough.addAll(through.value());
     }
-    boolean found =
-        commits.stream()
-            .flatMap(infos -> infos.value().stream())
-            .anyMatch(info -> info.partitionId() == partition);
-    if (found) {
-      committed.add(partition);
+    return knownThrough.contains(partition);
+  }
+
+  /** Takes back the commits of a partition by tasks that stopped early: Spark names the first one. */
+  private void forgetCommits(int partition) {
+    for (CollectionAccumulator<StatefulOpStateStoreCheckpointInfo> infos : commits) {
+      // The accumulator's own lock, so that no task reports in between.
+      synchronized (infos) {
+        List<StatefulOpStateStoreCheckpointInfo> all = infos.value();
+        infos.reset();
+        all.stream().filter(info -> info.partitionId() != partition).forEach(infos::add);
+      }
     }
-    return found;
   }
 
   /** A new marker. It is sealed if an earlier run may have reached the sink. */
@@ -208,7 +217,7 @@ final class GuardedBatch {
     run.seal(key.batch());
   }
 
-  private void delivered(int partition, List<Integer> groups) {
+  private void reportDelivered(int partition, List<Integer> groups) {
     if (!groups.isEmpty()) {
       if (isTry(partition, groups)) {
         run.progressed(partition, key.batch());
@@ -261,7 +270,7 @@ final class GuardedBatch {
   private void decide(Attempt attempt, int partition, LongConsumer kill)
       throws InterruptedException {
     if (!waits.containsKey(partition)) {
-      List<Integer> first = isCommitted(partition) ? List.of() : first(partition);
+      List<Integer> first = isThrough(partition) ? List.of() : first(partition);
       waits.put(partition, List.of());
       if (!first.isEmpty() && mayPark(partition)) {
         park(partition, first);
@@ -271,7 +280,7 @@ final class GuardedBatch {
     // A task of several partitions does not tell for which of them it failed. It takes back a try.
     boolean single = !reshaped.contains(attempt.stage());
     if (KeyGroups.share(now) < 1
-        && !isCommitted(partition)
+        && !isThrough(partition)
         && (single || isTry(partition, now))
         && isLast(attempt, partition)
         && mayPark(partition)
@@ -283,6 +292,7 @@ final class GuardedBatch {
 
   private void park(int partition, List<Integer> groups) {
     follow(partition, groups);
+    forgetCommits(partition);
     suspects.add(partition);
     show();
   }
@@ -368,7 +378,7 @@ final class GuardedBatch {
     parked.removeIf(
         other ->
             waits.getOrDefault(other, List.of()).isEmpty()
-                && (committed.contains(other) || !pending.containsKey(other)));
+                && (knownThrough.contains(other) || !pending.containsKey(other)));
     int parkedMax = guard.parkedMax();
     int batchesMax = guard.conf().isolationMaxBatches;
     if (!again && parked.size() >= parkedMax) {
@@ -394,7 +404,7 @@ final class GuardedBatch {
     while (true) {
       Map<Attempt, Long> others = new HashMap<>(running);
       others.keySet().removeIf(one -> one.equals(attempt) || !mayDeliver(one, partition));
-      if (isCommitted(partition)) {
+      if (isThrough(partition)) {
         return false;
       }
       if (others.isEmpty() && ended.containsAll(earlier(attempt))) {
