@@ -62,6 +62,11 @@ RENAMED = (
     ),
     (
         "until-4.0",
+        "org.apache.spark.sql.execution.streaming.sinks",
+        "org.apache.spark.sql.execution.streaming",
+    ),
+    (
+        "until-4.0",
         "org.apache.spark.sql.execution.streaming.operators.stateful.join",
         "org.apache.spark.sql.execution.streaming",
     ),

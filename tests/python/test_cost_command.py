@@ -301,6 +301,20 @@ def test_an_error_says_what_was_expected_and_what_to_do(
     assert said in err
 
 
+@pytest.mark.parametrize("text", ["v1\n{", "v1", "v1\n[]", ""])
+def test_a_damaged_entry_is_named(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = checkpoint(tmp_path, provider="RocksDBStateStoreProvider", files={"{version}.zip": 1})
+    for batch in (0, 2):
+        whole = (made / "offsets" / str(batch)).read_text()
+        (made / "offsets" / str(batch)).write_text(text)
+        status, lines, err = run(capsys, "cost", made)
+        assert (status, lines) == (1, [])
+        assert f"{made}/offsets/{batch} is damaged: put it back from a copy" in err
+        (made / "offsets" / str(batch)).write_text(whole)
+
+
 def test_a_checkpoint_without_batches_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

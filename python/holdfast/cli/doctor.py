@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 # The public names are not used here: `holdfast/__init__.py` may belong to another project.
 from holdfast import _core
@@ -22,6 +22,7 @@ from holdfast._spark import OF_QUERIES
 from holdfast.cli import folders, report
 from holdfast.cli.documents import print_document
 from holdfast.cli.java import MissingJavaError, begin_jvm, class_loader, java_version
+from holdfast.cli.local_spark import java_errors
 from holdfast.regions.files.paths import AnyPath, require_nameable
 
 #: Another project on PyPI, which installs files into the same folder.
@@ -126,10 +127,20 @@ def examine(folder: str | None = None) -> Iterator[tuple[str, Finding]]:
         has_jvm = has_jvm and finding.outcome != "wrong"
         yield name, finding
     for name, check in in_jvm.items():
-        yield name, check() if has_jvm else _SKIPPED
+        yield name, _said_by_java(check) if has_jvm else _SKIPPED
     if folder is not None:
         possible = has_jvm or not folders.needs_jvm(folder)
         yield "checkpoint folder", _folder(folder, has_jvm=has_jvm) if possible else _SKIPPED
+
+
+def _said_by_java(check: Callable[[], Finding]) -> Finding:
+    try:
+        with java_errors():
+            return check()
+    except OSError as error:
+        # They come from settings, but for the native library.
+        remedy = "" if check is _native_library else "put there what `holdfast conf` prints"
+        return Finding("wrong", str(error), remedy)
 
 
 _SKIPPED: Final = Finding("skipped", "something that it needs is wrong")
@@ -232,16 +243,8 @@ def _plugin() -> Finding:
 
 
 def _native_library() -> Finding:
-    from py4j.protocol import Py4JJavaError
-
     jvm = begin_jvm()
-    try:
-        jvm.java.lang.Class.forName("io.holdfast.spark.Native", True, class_loader(jvm))
-    except Py4JJavaError as error:
-        cause: Any = error.java_exception
-        while cause.getMessage() is None and cause.getCause() is not None:
-            cause = cause.getCause()
-        return Finding("wrong", str(cause.getMessage()))
+    jvm.java.lang.Class.forName("io.holdfast.spark.Native", True, class_loader(jvm))
     folder = jvm.java.lang.System.getProperty("java.io.tmpdir")
     return Finding("ok", f"the JVM loaded it by way of {folder}")
 
@@ -269,14 +272,8 @@ def _settings() -> Finding:
 
 
 def _memory() -> Finding:
-    from py4j.protocol import Py4JJavaError
-
     jvm = begin_jvm()
-    try:
-        target = jvm.io.holdfast.spark.executor.MemoryTarget.here(jvm.org.apache.spark.SparkConf())
-    except Py4JJavaError as error:
-        cause: Any = error.java_exception
-        return Finding("wrong", str(cause.getMessage()), "put there what `holdfast conf` prints")
+    target = jvm.io.holdfast.spark.executor.MemoryTarget.here(jvm.org.apache.spark.SparkConf())
     return Finding("ok", f"state stays in memory up to {target.text()}")
 
 

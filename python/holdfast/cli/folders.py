@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from holdfast.cli.java import begin_jvm
+from holdfast.cli.local_spark import java_errors
 from holdfast.regions.checkpoint.query_folder import is_query_checkpoint
 from holdfast.regions.files.mounted import MountedPath
 from holdfast.regions.files.paths import AnyPath, any_folder
@@ -35,8 +36,10 @@ def given(folder: str) -> AnyPath:
                 "install 'holdfast-spark[spark]'"
             )
         jvm = begin_jvm()
-        settings = jvm.org.apache.spark.SparkConf()
-        use_jvm(jvm, jvm.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(settings))
+        with java_errors():
+            settings = jvm.org.apache.spark.SparkConf()
+            hadoop = jvm.org.apache.spark.deploy.SparkHadoopUtil.get()
+            use_jvm(jvm, hadoop.newConfiguration(settings))
     return any_folder(folder)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,8 +47,14 @@ def session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     with tempfile.TemporaryFile() as log:
-        with stderr_to(log):
-            spark = builder.getOrCreate()
+        try:
+            with java_errors(), stderr_to(log):
+                spark = builder.getOrCreate()
+        except OSError as error:
+            # PySpark does not know why its JVM ended.
+            log.seek(0)
+            ended = re.search(rb'^Exception in thread "main" (.*)$', log.read(), re.MULTILINE)
+            raise OSError(ended[1].decode() if ended else str(error)) from None
         spark.sparkContext.setLogLevel("OFF")
         try:
             yield spark
@@ -57,19 +64,41 @@ def session(
 
 @contextmanager
 def java_errors() -> Iterator[None]:
-    """Raise what Java throws in the block as OSError, with the message of its first cause.
+    """Raise what Java throws in the block as OSError, with what Holdfast says and its first cause.
 
     PySpark turns some exceptions of Java, such as IllegalArgumentException, into its own.
     """
-    from py4j.protocol import Py4JJavaError
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
         yield
-    except (Py4JJavaError, PySparkException) as error:
-        cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-        if cause is None:
-            raise OSError(str(error)) from None
-        while cause.getCause() is not None:
-            cause = cause.getCause()
-        raise OSError(f"{cause.getClass().getSimpleName()}: {cause.getMessage()}") from None
+    except (Py4JError, PySparkException) as error:
+        raise OSError(reason(error)) from None
+
+
+def line(error: Exception) -> str:
+    """Return an error of PySpark in a line; its text may begin with an empty one."""
+    from pyspark.errors import PySparkException
+
+    text = str(error) if isinstance(error, PySparkException) else reason(error)
+    return next(filter(None, text.splitlines()), type(error).__name__)
+
+
+def reason(error: Exception) -> str:
+    """Return the message of an exception of Java, or of one that PySpark made of it.
+
+    It has the message of the first cause. The first exception of Holdfast says what that is about.
+    """
+    cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    if cause is None:
+        return str(error)
+    said = ""
+    while True:
+        text = f"{cause.getClass().getSimpleName()}: {cause.getMessage()}"
+        is_first = cause.getCause() is None
+        if is_first or (not said and cause.getClass().getName().startswith("io.holdfast.")):
+            said = f"{said.removesuffix('.')}: {text}" if said else text
+        if is_first:
+            return said
+        cause = cause.getCause()

@@ -10,8 +10,9 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.cli import documents, folders, local_spark, move_logs, publishing, report, tables
 from holdfast.cli.move_logs import MOVE_KEY, PROVIDER_KEY, Batch, Logs
@@ -19,6 +20,9 @@ from holdfast.regions.base.printable import printable
 from holdfast.regions.checkpoint.parked import parked_partitions
 from holdfast.regions.checkpoint.query_folder import PROVIDER, logged_batches
 from holdfast.regions.files.paths import AnyPath, absolute
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _PACKAGE: Final = "org.apache.spark.sql.execution.streaming.state"
 #: Spark's own providers.
@@ -41,6 +45,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--master",
         default="local[*]",
         help="where Spark copies the state (default: on all cores of this machine)",
+    )
+    command.add_argument(
+        "--output",
+        metavar="FOLDER",
+        help="the folder that the query writes with Spark's file sink, whose log gets an entry for "
+        "the batch",
     )
     command.add_argument(
         "--yes",
@@ -126,19 +136,28 @@ def leave(arguments: argparse.Namespace) -> None:
 def undo(arguments: argparse.Namespace) -> None:
     """Go back from an adoption to the state from before it."""
     folder = folders.given(arguments.folder)
-    _do(plan_undo(folder), folder, "its old provider", arguments)
+    logs = move_logs.read(folder)
+    if arguments.output is not None and logs.newest.provider in _SPARKS.values():
+        # An undo that was not told of the output, whatever ran since.
+        logs.require_ended()
+        plan = None
+    else:
+        plan = plan_undo(folder)
+    _do(plan, folder, "its old provider", arguments)
 
 
 def _do(plan: Plan | None, folder: AnyPath, to: str, arguments: argparse.Namespace) -> None:
+    output = publishing.given_output(arguments)
     if plan is None:
-        said = f"the state of {folder} is in {to} already: there is nothing to do"
-        print(f"holdfast: {said}", file=sys.stderr)
+        _say_done(folder, to, output, arguments)
         return
-    settings = local_spark.needed()
-    with local_spark.session("to move a checkpoint", settings, master=arguments.master) as spark:
-        document = move(spark, plan, yes=arguments.yes)
+    with _session(arguments) as spark:
+        document = move(spark, plan, yes=arguments.yes, output=output)
     report.print_either(document, tables.of_move, json=arguments.json)
     sys.stdout.flush()
+    if output is None:
+        by_query = plan.provider == PROVIDER
+        publishing.say_unknown(plan.number, by_query=by_query, yes=arguments.yes)
     if arguments.yes:
         said = f"batch {plan.number} of {folder} has the state in {plan.provider}. Start the query "
         said += f"with this provider and checkpoint format {plan.format}"
@@ -147,9 +166,41 @@ def _do(plan: Plan | None, folder: AnyPath, to: str, arguments: argparse.Namespa
     print(f"holdfast: {said}", file=sys.stderr)
 
 
+def _session(arguments: argparse.Namespace) -> AbstractContextManager[SparkSession]:
+    return local_spark.session(
+        "to move a checkpoint", local_spark.needed(), master=arguments.master
+    )
+
+
+def _say_done(
+    folder: AnyPath, to: str, output: AnyPath | None, arguments: argparse.Namespace
+) -> None:
+    """Say that there is no state to move. An earlier command may not have known the output."""
+    newest = move_logs.read(folder).newest
+    if arguments.json:
+        documents.print_document(
+            documents.of_move(
+                newest.number, newest.provider, newest.provider, [], ms=0, moved=False
+            )
+        )
+        sys.stdout.flush()
+    said = f"the state of {folder} is in {to} already"
+    if output is None:
+        print(f"holdfast: {said}: there is nothing to do", file=sys.stderr)
+        return
+    with _session(arguments) as spark:
+        lacking = publishing.complete(spark, folder, output, newest, yes=arguments.yes)
+    done = "has got" if arguments.yes else "lacks"
+    more = "" if arguments.yes or not lacking else ": add --yes"
+    print(f"holdfast: {said}. {output} {done} {lacking} entries of moves{more}", file=sys.stderr)
+
+
 def _purge(folder: AnyPath, arguments: argparse.Namespace) -> None:
     batches = purgeable(folder)
     if not batches:
+        if arguments.json:
+            documents.print_document({"purged": False, "adoptions": []})
+            sys.stdout.flush()
         print(f"holdfast: {folder} has no files of an adoption to delete", file=sys.stderr)
         return
     with local_spark.session(
@@ -158,8 +209,12 @@ def _purge(folder: AnyPath, arguments: argparse.Namespace) -> None:
         document = purge(spark, folder, batches, yes=arguments.yes)
     report.print_either(document, tables.of_purge, json=arguments.json)
     sys.stdout.flush()
-    if not arguments.yes:
-        print("holdfast: nothing was deleted; --yes deletes the files", file=sys.stderr)
+    if arguments.yes:
+        files, size = (sum(one[of] for one in document["adoptions"]) for of in ("files", "bytes"))
+        said = f"deleted {files} files of the old provider, {size} bytes"
+    else:
+        said = "nothing was deleted; --yes deletes the files"
+    print(f"holdfast: {said}", file=sys.stderr)
 
 
 def purgeable(folder: AnyPath) -> list[int]:
@@ -274,7 +329,7 @@ def _next(logs: Logs, plan: Plan) -> Plan:
     return plan
 
 
-def move(spark: Any, plan: Plan, *, yes: bool) -> dict[str, Any]:
+def move(spark: Any, plan: Plan, *, yes: bool, output: AnyPath | None = None) -> dict[str, Any]:
     """Copy the state and publish the batch, or only read one partition of each operator.
 
     Parameters
@@ -283,6 +338,8 @@ def move(spark: Any, plan: Plan, *, yes: bool) -> dict[str, Any]:
         A session with Holdfast's settings.
     yes : bool
         False to change nothing.
+    output : AnyPath, optional
+        The folder that Spark's file sink writes.
 
     Returns
     -------
@@ -300,10 +357,16 @@ def move(spark: Any, plan: Plan, *, yes: bool) -> dict[str, Any]:
             plan.provider,
             plan.format,
         )
+        if output is not None:
+            copy.sink(publishing.sink_log(spark, plan.folder, output, plan.newest))
         begin = time.monotonic()
         if yes:
-            operators = json.loads(publishing.watched(spark, copy, lambda: copy.run(True)))
-            publishing.publish(copy, plan.folder, plan.number)
+            try:
+                operators = json.loads(publishing.watched(spark, copy, lambda: copy.run(True)))
+                publishing.publish(copy, plan.folder, plan.number)
+            except BaseException:
+                copy.discard()
+                raise
             ms = round((time.monotonic() - begin) * 1000)
         else:
             operators = json.loads(copy.run(False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -10,8 +11,9 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
+from holdfast.cli import folders, local_spark
 from holdfast.cli.move_logs import Batch
-from holdfast.regions.files.paths import AnyPath
+from holdfast.regions.files.paths import AnyPath, absolute
 
 T = TypeVar("T")
 
@@ -22,6 +24,65 @@ _TELL_S: Final = 10
 def of_java(spark: Any, batch: Batch) -> Any:
     """Return a batch as Spark's part takes it."""
     return spark._jvm.io.holdfast.spark.moves.Batch(batch.number, batch.offsets, batch.commit)
+
+
+def given_output(arguments: argparse.Namespace) -> AnyPath | None:
+    """Return the folder of ``--output``."""
+    return None if arguments.output is None else folders.given(arguments.output)
+
+
+def sink_log(spark: Any, folder: AnyPath, output: AnyPath, newest: Batch) -> Any:
+    """Return the log of Spark's file sink, which is that of the query.
+
+    Raises
+    ------
+    OSError
+        If the folder is not the output of the query.
+    """
+    with local_spark.java_errors():
+        log = spark._jvm.io.holdfast.spark.moves.SinkLog(
+            spark._jsparkSession, absolute(folder).spark_name, absolute(output).spark_name
+        )
+        log.check(newest.number)
+    return log
+
+
+def complete(spark: Any, folder: AnyPath, output: AnyPath, newest: Batch, *, yes: bool) -> int:
+    """Add the entries that a sink's log lacks because an earlier command did not know the output.
+
+    Returns
+    -------
+    int
+        The number of these entries. They are only counted unless `yes`.
+    """
+    log = sink_log(spark, folder, output, newest)
+    with local_spark.java_errors():
+        number: int = log.complete(newest.number) if yes else log.lacking(newest.number)
+    return number
+
+
+def say_unknown(number: int, *, by_query: bool, yes: bool) -> None:
+    """Say what a command without ``--output`` does not know.
+
+    Parameters
+    ----------
+    number : int
+        The batch that it publishes.
+    by_query : bool
+        True if the query goes on with Holdfast, which then sees its sink.
+    """
+    if by_query and yes:
+        return
+    remedy = (
+        f"the query adds batch {number} to their log when it starts"
+        if by_query
+        else f"their log needs batch {number}: give this command --output FOLDER, now or later"
+    )
+    print(
+        "holdfast: a checkpoint does not name the output. If that is files of Spark's file sink, "
+        f"{remedy}. Code of your own that counts batches never gets batch {number}",
+        file=sys.stderr,
+    )
 
 
 def publish(move: Any, folder: AnyPath, number: int) -> None:

@@ -54,6 +54,7 @@ def _run(arguments: argparse.Namespace) -> None:
     old = int(logs.newest.conf[PARTITIONS])
     _require_free(folder, logs, wanted)
     number = logs.newest.number + 1
+    output = publishing.given_output(arguments)
     with (
         local_spark.session(
             "to read state", local_spark.needed(), master=arguments.master
@@ -76,6 +77,11 @@ def _run(arguments: argparse.Namespace) -> None:
                     "one batch first, which moves its rows, or add --rewrite"
                 )
             job.check()
+        if output is not None:
+            log = publishing.sink_log(spark, folder, output, logs.newest)
+            job.sink(log)
+            if arguments.yes and is_there:
+                log.complete(logs.newest.number)
         if changed:
             if arguments.rewrite:
                 publishing.watched(spark, job, job.write)
@@ -95,6 +101,8 @@ def _run(arguments: argparse.Namespace) -> None:
         }
         report.print_either(document, _table, json=arguments.json)
     sys.stdout.flush()
+    if output is None and not is_there:
+        publishing.say_unknown(number, by_query=True, yes=arguments.yes)
     if is_there:
         said = f"the state has {wanted} partitions already"
     elif changed:

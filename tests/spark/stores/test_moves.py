@@ -201,8 +201,19 @@ def test_the_command_says_what_it_would_do_and_does_it(spark: SparkSession, tmp_
     code, out, err = Command("adopt", query.checkpoint, "--yes").end()
     assert (code, out) == (0, "")
     assert "nothing to do" in err
+    code, out, err = Command("adopt", query.checkpoint, "--yes", "--json").end()
+    assert json.loads(out) == {**moved, "from": moved["to"], "moved": False, "ms": 0} | {
+        "operators": []
+    }
     query.moved.append(moved["batch"])
     query.go_on()
+    code, out, err = Command("adopt", query.checkpoint, "--purge", "--yes").end()
+    assert code == 0, err
+    files, size = out.split()[-2:]
+    assert f"deleted {files} files of the old provider, {size} bytes" in err
+    code, out, err = Command("adopt", query.checkpoint, "--purge", "--yes", "--json").end()
+    assert json.loads(out) == {"purged": False, "adoptions": []}
+    assert "no files of an adoption to delete" in err
 
 
 def test_a_batch_that_has_begun_must_end_first(spark: SparkSession, tmp_path: Path) -> None:
@@ -346,6 +357,50 @@ def test_a_damaged_entry_is_named(log: str, tmp_path: Path) -> None:
             plan(any_folder(str(tmp_path)))
 
 
+@pytest.mark.parametrize("of", ["rocksdb", "hdfs"])
+def test_damaged_state_is_named(of: str, spark: SparkSession, tmp_path: Path) -> None:
+    query = Query(spark, "aggregation-update", of, tmp_path)
+    query.begin()
+    for file in (query.checkpoint / "state/0/1").iterdir():
+        if file.name[0].isdecimal() or file.name.startswith("."):
+            # Without its checksum, as on an object store.
+            file.unlink() if file.suffix == ".crc" else file.write_bytes(b"damaged" * 40)
+    with pytest.raises(OSError, match=r"of \S+/state/0/1 \(operator 0, stateStoreSave\): \w+: "):
+        query.adopt()
+
+
+@pytest.mark.parametrize("file", ["_metadata/metadata", "0/_metadata/schema"])
+def test_a_damaged_description_is_named(file: str, spark: SparkSession, tmp_path: Path) -> None:
+    query = Query(spark, "aggregation-update", "rocksdb", tmp_path)
+    query.begin()
+    described = query.checkpoint / "state/0" / file
+    described.write_bytes(b"v1")
+    described.with_name(f".{described.name}.crc").unlink(missing_ok=True)
+    with pytest.raises(OSError, match=r"Spark's descriptions of operator 0 in \S+/state/0: "):
+        query.adopt()
+
+
+def test_a_command_that_fails_leaves_no_state_beside_that_of_the_query(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    query = Query(spark, "aggregation-update", "rocksdb", tmp_path)
+    query.begin()
+    query.adopt()
+    query.go_on()
+    plan = moves.plan_leave(any_folder(str(query.checkpoint)), "rocksdb", "1")
+    assert plan is not None
+    before = entries(query.checkpoint)
+    # Nothing can be written to the log.
+    (query.checkpoint / "offsets").rename(tmp_path / "offsets")
+    (query.checkpoint / "offsets").touch()
+    with pytest.raises(OSError, match="offsets"):
+        moves.move(spark, plan, yes=True)
+    assert not list((query.checkpoint / "state").glob("moving-*"))
+    (query.checkpoint / "offsets").unlink()
+    (tmp_path / "offsets").rename(query.checkpoint / "offsets")
+    assert entries(query.checkpoint) == before
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("of", ["rocksdb-changelog", "hdfs"])
 def test_a_checkpoint_on_hdfs_is_adopted_and_leaves(
@@ -470,3 +525,15 @@ def test_errors_of_java_are_errors_of_the_command(
     call = attrgetter(name)(spark._jvm)
     with pytest.raises(OSError, match=error), local_spark.java_errors():
         call("none")
+
+
+def test_a_session_that_does_not_start_is_an_error_of_the_command(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    query = Query(spark, "aggregation-update", "rocksdb", tmp_path)
+    query.begin()
+    code, out, err = Command("adopt", query.checkpoint, master="nowhere").end()
+    assert (code, out) == (1, "")
+    assert "Master" in err
+    assert "Traceback" not in err
+    assert len(err.splitlines()) == 1

@@ -62,6 +62,7 @@ _DEMO_OUTPUT = "shows a run of `make demo`, with times and counts of one machine
 #: The blocks of the documents that are read in this order, in one folder and one Python session.
 IN_ORDER = {
     "README.md": (
+        Step("not run", "make demo  #", "takes minutes"),
         Step("installation", "make wheel\npip install"),
         Step("program", "import time\nfrom pathlib import Path\n\nfrom pyspark", "counts.py"),
         Step("printed", "batch 0: 1000 events of 100 keys"),

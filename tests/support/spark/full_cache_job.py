@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ VALUE_BYTES = 1000
 
 
 def batch(folder: Path, number: int) -> None:
-    values = [os.urandom(VALUE_BYTES // 2).hex() for _ in range(KEYS)]
+    noise = random.Random(number)  # noqa: S311
+    values = [noise.randbytes(VALUE_BYTES // 2).hex() for _ in range(KEYS)]
     write_batch(folder, number, [{"key": key, "value": value} for key, value in enumerate(values)])
 
 

@@ -20,6 +20,7 @@ from support import environment
 from support.spark.cases import CASES
 from support.spark.faults import World
 from support.spark.gaps import gap_of
+from support.spark.operator_cases import Case
 from support.spark.operator_inputs import events
 from support.spark.queries import (
     PROVIDERS,
@@ -57,16 +58,25 @@ SOURCES: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
 class Query:
     """A query whose provider changes, and the same one on one provider."""
 
-    def __init__(self, spark: SparkSession, name: str, of: str, folder: Path) -> None:
-        if gap := gap_of(name, PARTITIONS):
+    def __init__(
+        self,
+        spark: SparkSession,
+        name: str,
+        of: str,
+        folder: Path,
+        *,
+        partitions: int = PARTITIONS,
+        cases: Mapping[str, Case] = CASES,
+    ) -> None:
+        if gap := gap_of(name, partitions):
             pytest.skip(gap.reason)
-        self.spark, self.case = spark, CASES[name]
+        self.spark, self.case = spark, cases[name]
         self.folder, self.checkpoint = folder, folder / "checkpoint"
         provider, version, more = SOURCES[of]
         self.old = {
             STATE + "providerClass": PROVIDERS[provider],
             STATE + "checkpointFormatVersion": version,
-            "spark.sql.shuffle.partitions": str(PARTITIONS),
+            "spark.sql.shuffle.partitions": str(partitions),
             **self.case.settings,
             **more,
         }

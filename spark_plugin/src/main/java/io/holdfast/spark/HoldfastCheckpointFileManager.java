@@ -6,6 +6,7 @@ import io.holdfast.spark.driver.HoldfastDriver;
 import io.holdfast.spark.driver.Interruption;
 import io.holdfast.spark.driver.SparkRecords;
 import io.holdfast.spark.moves.Adoption;
+import io.holdfast.spark.moves.SinkLog;
 import io.holdfast.spark.sparklog.DurableFileManager;
 import io.holdfast.spark.sparklog.SparkFile;
 import io.holdfast.spark.sparklog.SparkFile.Kind;
@@ -80,12 +81,19 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
     if (!begun && CheckpointGuard.isRestart(conf, path)) {
       try {
         CheckpointGuard.refuseForeignCheckpoint(this::exists, super::open, path);
+        begin(path);
+      } catch (IOException e) {
+        throw Interruption.orSame(new UncheckedIOException(e));
       } catch (RuntimeException e) {
         throw Interruption.orSame(e);
       }
-      begun = true;
     }
     return super.open(path);
+  }
+
+  private void begin(Path plan) throws IOException {
+    SinkLog.atStart(SparkFile.of(plan).checkpoint(), conf);
+    begun = true;
   }
 
   @Override
@@ -120,7 +128,7 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
           return changed;
         }
         // Spark's own reading need not ask again.
-        case HOLDFASTS -> begun = true;
+        case HOLDFASTS -> begin(plan.path());
         case OTHER -> {}
       }
       return false;

@@ -32,6 +32,7 @@ public final class CommitEntry {
           ids = CommitLog.holdfastIds(copy.toByteArray());
           if (!ids.isEmpty()) {
             driver.get().publishing(file, ids, conf);
+            Interruption.throwIfStopped();
           }
         } catch (RuntimeException | IOException e) {
           if (!(e instanceof JsonProcessingException)

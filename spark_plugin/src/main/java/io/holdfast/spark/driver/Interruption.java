@@ -12,6 +12,16 @@ import java.nio.channels.ClosedByInterruptException;
 public final class Interruption {
   private Interruption() {}
 
+  /**
+   * Throws if the query of this thread is stopped. A wait for answers that are there already does
+   * not, so without this the speed of the executors would decide about the batch.
+   */
+  static void throwIfStopped() throws InterruptedIOException {
+    if (Thread.currentThread().isInterrupted()) {
+      throw new InterruptedIOException("Interrupted before the batch was committed");
+    }
+  }
+
   /** Throws the failure in a class that Spark recognises, if an interruption is behind it. */
   static void throwIfBehind(Exception failure) throws InterruptedIOException {
     for (Throwable cause = failure; cause != null; cause = cause.getCause()) {

@@ -32,8 +32,7 @@ public final class Adoption {
       throws IOException {
     SparkSession session = SparkSession$.MODULE$.getActiveSession().get();
     String query = session.sparkContext().getLocalProperty(HoldfastConf.QUERY_ID_KEY);
-    String metadata = Batch.text(new Path(checkpoint, "metadata"), conf);
-    if (!Move.JSON.readTree(metadata).path("id").asText().equals(query)) {
+    if (!isOf(query, checkpoint, conf)) {
       return false;
     }
     long committed = CommitLog.newestBatch(new Path(checkpoint, "commits"), conf);
@@ -73,6 +72,12 @@ public final class Adoption {
     copy.commit();
     LOG.info("Adopted {}: committed batch {}. The query goes on", checkpoint, committed + 1);
     return true;
+  }
+
+  /** Returns true if a checkpoint is that of a query. */
+  static boolean isOf(String query, Path checkpoint, Configuration conf) throws IOException {
+    String metadata = Batch.text(new Path(checkpoint, "metadata"), conf);
+    return Move.JSON.readTree(metadata).path("id").asText().equals(query);
   }
 
   /** Returns true if the batch behind a committed one is that of an adoption. */

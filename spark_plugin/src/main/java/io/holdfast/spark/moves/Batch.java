@@ -3,6 +3,7 @@ package io.holdfast.spark.moves;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.holdfast.spark.DamagedStateException;
 import java.io.IOException;
 import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
@@ -21,6 +22,8 @@ import org.apache.hadoop.fs.Path;
 public record Batch(long number, String offsets, String commit) {
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final String IDS = "stateUniqueIds";
+
+  static final String PARTITIONS_KEY = "spark.sql.shuffle.partitions";
 
   /** Lines of the offset log: version, facts about the whole batch, then one for each source. */
   private static final int FACTS = 1;
@@ -45,6 +48,21 @@ public record Batch(long number, String offsets, String commit) {
   /** Its settings. */
   JsonNode conf() throws IOException {
     return facts(offsets.split("\n", -1)).path("conf");
+  }
+
+  /**
+   * The number of partitions of its state, but for operators that have one always. Spark's
+   * descriptions of operators may have an older number.
+   */
+  int partitions() throws IOException {
+    int partitions = conf().path(PARTITIONS_KEY).asInt();
+    if (partitions < 1) {
+      throw new DamagedStateException(
+          String.format(
+              "The entry of batch %d in the offset log has no %s: put it back from a copy.",
+              number, PARTITIONS_KEY));
+    }
+    return partitions;
   }
 
   /** By operator and partition, the ids of its stores; nothing if it has checkpoint format 1. */

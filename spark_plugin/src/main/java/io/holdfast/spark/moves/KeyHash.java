@@ -20,21 +20,20 @@ import scala.jdk.javaapi.CollectionConverters;
  * own hash of the columns that the operator groups by.
  */
 final class KeyHash {
-  private static final String SESSIONS = "sessionWindowStateStoreSaveExec";
-  private static final String JOIN = "symmetricHashJoin";
-  private static final String TRANSFORM_WITH_STATE = "transformWithState";
-
-  private static final Set<String> OTHERS =
+  /** Their keys are the columns that they group by. */
+  private static final Set<String> PLAIN =
       Set.of(
           "stateStoreSave",
           "dedupe",
           "dedupeWithinWatermark",
           "flatMapGroupsWithState",
-          "applyInPandasWithState",
-          Operator.LIMIT);
+          "applyInPandasWithState");
 
-  /** Rows of a join have a number behind the columns of the key. */
-  private static final String NUMBERED_ROWS = "keyWithIndexToValue";
+  private static final String SESSIONS = "sessionWindowStateStoreSaveExec";
+
+  private static final Set<String> TRANSFORM_WITH_STATE =
+      Set.of(
+          "transformWithStateExec", "transformWithStateInPandasExec", "transformWithStateInPySparkExec");
 
   private final String what;
   private final int from;
@@ -49,6 +48,13 @@ final class KeyHash {
     what = String.format("operator %d (%s), store %s", operator.id(), operator.name(), name);
     this.from = from;
     List<Expression> columns = columns(operator.name(), name, family);
+    if (columns.isEmpty()) {
+      throw new UnsupportedStateException(
+          String.format(
+              "Holdfast does not know how Spark partitions the state of %s, so the checkpoint cannot"
+                  + " get another number of partitions. Nothing was changed.",
+              what));
+    }
     partitions =
         UnsafeProjection.create(
             CollectionConverters.asScala(List.of(hash(columns, from), hash(columns, to))).toSeq());
@@ -65,67 +71,79 @@ final class KeyHash {
         || operator.stores().get(0).families().get(0).key().isEmpty();
   }
 
-  /** The columns of a key that the operator groups by. */
+  /**
+   * The columns of a key that the operator groups by; none if they are not known. Nothing is taken
+   * from the form of a key, because columns of a query can have any form and any name.
+   */
   private static List<Expression> columns(String operator, String name, Operator.Family family) {
     StructType key = family.key();
-    boolean numbered = operator.equals(JOIN) && name.endsWith(NUMBERED_ROWS);
-    if (operator.equals(SESSIONS) || numbered) {
-      return all(key).subList(0, key.length() - 1);
-    }
-    if (!operator.startsWith(TRANSFORM_WITH_STATE)) {
-      if (!OTHERS.contains(operator) && !operator.equals(JOIN)) {
-        throw new UnsupportedStateException(
-            String.format(
-                "Holdfast does not know how Spark partitions the operator %s, so the checkpoint"
-                    + " cannot get another number of partitions. Nothing was changed.",
-                operator));
-      }
+    if (PLAIN.contains(operator)) {
       return all(key);
     }
-    // A map has the keys of its entries behind the grouping key. Timers and the index of times to
-    // live have a time before it, or behind it.
-    boolean isMap = isEntryOfMap(key);
-    boolean hasTime = family.internal() && key.length() > 1 && structAt(key) >= 0;
-    if (!isMap && !hasTime) {
-      return all(key);
+    if (operator.equals(SESSIONS)) {
+      // Behind them is the begin of the session.
+      return withoutLast(key);
     }
-    int place = isMap ? 0 : structAt(key);
-    StructType grouping = (StructType) key.apply(place).dataType();
-    Expression struct = column(key, place);
-    if (isEntryOfMap(grouping)) {
-      return fields(new GetStructField(struct, 0, Option.empty()), grouping.apply(0));
+    if (operator.equals(Operator.JOIN)) {
+      return switch (name.replaceFirst("^(left|right)-", "")) {
+        case "keyToNumValues" -> all(key);
+        // Behind them is the number of a row, or its time.
+        case "keyWithIndexToValue", "keyWithTsToValues", "tsWithKey" -> withoutLast(key);
+        default -> List.of();
+      };
     }
-    return fields(struct, key.apply(place));
+    return TRANSFORM_WITH_STATE.contains(operator)
+        ? ofVariable(name, key, family.variable())
+        : List.of();
   }
 
-  private static boolean isEntryOfMap(StructType key) {
-    return key.length() == 2
-        && List.of(key.fieldNames()).equals(List.of("key", "userKey"))
-        && key.apply(0).dataType() instanceof StructType;
-  }
-
-  /** The first column that is a struct, of the first two; -1 if there is none. */
-  private static int structAt(StructType key) {
-    return IntStream.range(0, 2)
-        .filter(place -> key.apply(place).dataType() instanceof StructType)
-        .findFirst()
-        .orElse(-1);
+  /** The columns in a key of {@code transformWithState}, by Spark's name of its column family. */
+  private static List<Expression> ofVariable(String name, StructType key, String type) {
+    boolean isMap = type.equals(Operator.MAP);
+    boolean isPlain = type.equals(Operator.VALUE) || type.equals(Operator.LIST);
+    if (!name.startsWith("$")) {
+      // A map has the keys of its entries behind them.
+      return isPlain ? all(key) : isMap ? fields(key, 0) : List.of();
+    }
+    if (name.matches("\\$(proc|event)Timers_keyToTimestamp")) {
+      return fields(key, 0);
+    }
+    if (name.matches("\\$(proc|event)Timers_timestampToKey")) {
+      return fields(key, 1);
+    }
+    if (name.startsWith("$ttl_")) {
+      // The key of a value, a list or an entry is behind the end of its life.
+      return isPlain ? fields(key, 1) : isMap ? fields(key, 1, 0) : List.of();
+    }
+    return name.matches("\\$(min|count|rowCounter)_.*") && isPlain ? all(key) : List.of();
   }
 
   private static List<Expression> all(StructType key) {
     return IntStream.range(0, key.length()).mapToObj(place -> column(key, place)).toList();
   }
 
+  private static List<Expression> withoutLast(StructType key) {
+    return all(key).subList(0, key.length() - 1);
+  }
+
+  /** The columns of a struct in a key; none if there is no struct. */
+  private static List<Expression> fields(StructType key, int... places) {
+    Expression struct = column(key, places[0]);
+    for (int depth = 1; depth < places.length && struct.dataType() instanceof StructType; depth++) {
+      struct = new GetStructField(struct, places[depth], Option.empty());
+    }
+    if (!(struct.dataType() instanceof StructType type)) {
+      return List.of();
+    }
+    Expression found = struct;
+    return IntStream.range(0, type.length())
+        .mapToObj(place -> (Expression) new GetStructField(found, place, Option.empty()))
+        .toList();
+  }
+
   private static Expression column(StructType key, int place) {
     StructField field = key.apply(place);
     return new BoundReference(place, field.dataType(), field.nullable());
-  }
-
-  private static List<Expression> fields(Expression struct, StructField field) {
-    StructType type = (StructType) field.dataType();
-    return IntStream.range(0, type.length())
-        .mapToObj(place -> (Expression) new GetStructField(struct, place, Option.empty()))
-        .toList();
   }
 
   /**

@@ -37,6 +37,9 @@ public abstract class Move {
   private final Map<String, String> changes;
   private final String format;
 
+  /** The log of the query's sink; null if it is not known. */
+  private SinkLog sink;
+
   /** By operator and partition, the ids of the stores with the new state. */
   private Map<Long, List<List<String>>> made;
 
@@ -84,7 +87,7 @@ public abstract class Move {
   }
 
   /** Partitions that are made. */
-  public abstract long partitions();
+  public abstract long partitions() throws IOException;
 
   public final long donePartitions() {
     return partitions.sum();
@@ -92,6 +95,11 @@ public abstract class Move {
 
   public final long doneBytes() {
     return bytes.sum();
+  }
+
+  /** Lets the commit add the batch to the log of the query's sink. */
+  public final void sink(SinkLog log) {
+    sink = log;
   }
 
   final void made(Map<Long, List<List<String>>> ids) {
@@ -118,6 +126,10 @@ public abstract class Move {
   public final boolean commit() throws IOException {
     Path entry = Batch.entry(checkpoint, "commits", number());
     boolean first = !entry.getFileSystem(hadoopConf()).exists(entry);
+    if (sink != null) {
+      // The batch is planned, so no query gives rows of it to the sink.
+      sink.complete(number());
+    }
     if (first) {
       beforeCommit();
       first = create(entry, newest.committed(format, made));

@@ -6,6 +6,8 @@ import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.OutputStreamWriter;
 import java.nio.charset.StandardCharsets;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.LocatedFileStatus;
@@ -19,6 +21,9 @@ import org.apache.hadoop.fs.RemoteIterator;
 public final class OldFiles {
   /** The folder of the records. */
   public static final String FOLDER = "moves";
+
+  /** A size and a path; the last line may be cut. */
+  private static final Pattern LINE = Pattern.compile("([0-9]+) (state/[0-9]+/[0-9]+/.+)");
 
   private final Path checkpoint;
   private final Path record;
@@ -69,12 +74,15 @@ public final class OldFiles {
     try (BufferedReader in =
         new BufferedReader(new InputStreamReader(files.open(record), StandardCharsets.UTF_8))) {
       for (String line = in.readLine(); line != null; line = in.readLine()) {
-        int space = line.indexOf(' ');
+        Matcher file = LINE.matcher(line);
+        if (!file.matches()) {
+          continue;
+        }
         if (delete) {
-          files.delete(new Path(checkpoint, line.substring(space + 1)), false);
+          files.delete(new Path(checkpoint, file.group(2)), false);
         }
         count++;
-        bytes += Long.parseLong(line.substring(0, space));
+        bytes += Long.parseLong(file.group(1));
       }
     }
     if (delete) {

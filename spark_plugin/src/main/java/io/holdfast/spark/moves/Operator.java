@@ -2,6 +2,7 @@ package io.holdfast.spark.moves;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.UnsupportedStateException;
 import java.io.FileNotFoundException;
 import java.io.IOException;
@@ -9,12 +10,11 @@ import java.io.InputStream;
 import java.io.Serializable;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
-import java.util.HashSet;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.OptionalLong;
-import java.util.Set;
 import java.util.regex.Pattern;
 import java.util.stream.LongStream;
 import java.util.stream.Stream;
@@ -39,8 +39,7 @@ import scala.jdk.javaapi.CollectionConverters;
  *
  * @param schemas of the values, by their versions; null unless it is transformWithState
  */
-record Operator(
-    long id, String name, int partitions, List<Store> stores, StateSchemaMetadata schemas)
+record Operator(long id, String name, List<Store> stores, StateSchemaMetadata schemas)
     implements Serializable {
   /**
    * A store that the operator has for each partition.
@@ -49,32 +48,51 @@ record Operator(
    */
   record Store(String name, boolean columns, List<Family> families) implements Serializable {}
 
-  /** A column family, or the only one. */
+  /**
+   * A column family, or the only one.
+   *
+   * @param variable the type of the state variable that it belongs to, as Spark names it; empty if
+   *     Spark describes none
+   * @param internal whether Spark leaves it out of the number of keys
+   */
   record Family(
       String name,
       StructType key,
       StructType value,
       KeyStateEncoderSpec spec,
-      boolean severalValues)
-      implements Serializable {
-    boolean internal() {
-      return name.startsWith("$");
-    }
-  }
+      String variable,
+      boolean severalValues,
+      boolean internal)
+      implements Serializable {}
+
+  static final String LIMIT = "globalLimit";
+  static final String JOIN = "symmetricHashJoin";
+
+  static final String TRANSFORM_WITH_STATE = "transformWithState";
+
+  /** Types of state variables. */
+  static final String VALUE = "ValueState";
+
+  static final String LIST = "ListState";
+  static final String MAP = "MapState";
 
   /** Joins with state format 4 have these, on the left and on the right. */
   private static final Pattern LISTS_OF_JOINS =
       Pattern.compile("(left|right)-(keyWithTsToValues|tsWithKey)");
 
-  static final String LIMIT = "globalLimit";
+  /** Joins with state formats 3 and 4 have these, which Spark does not count. */
+  private static final Pattern INDEXES_OF_JOINS =
+      Pattern.compile("(left|right)-(keyToNumValues|tsWithKey)");
+
+  /** Begins the name of a column family that Spark keeps beside that of a state variable. */
+  private static final Pattern BESIDE = Pattern.compile("^\\$(ttl|min|count|rowCounter)_");
 
   /** Reads the operators of a checkpoint as they were in a batch. */
   static List<Operator> read(Path checkpoint, long batch, Configuration conf) throws IOException {
     Path state = new Path(checkpoint, "state");
-    FileSystem files = state.getFileSystem(conf);
     List<Operator> found = new ArrayList<>();
-    for (long id : numbers(files, state).sorted().toArray()) {
-      found.add(new Reader(files, state, id, batch, conf).read());
+    for (long id : numbers(state.getFileSystem(conf), state).sorted().toArray()) {
+      found.add(named(checkpoint, id, batch, conf));
     }
     return found;
   }
@@ -84,6 +102,21 @@ record Operator(
       throws IOException {
     Path state = new Path(checkpoint, "state");
     return new Reader(state.getFileSystem(conf), state, id, batch, conf).read();
+  }
+
+  /** Names the folder in errors, because a parser names no file. */
+  private static Operator named(Path checkpoint, long id, long batch, Configuration conf) {
+    try {
+      return read(checkpoint, id, batch, conf);
+    } catch (HoldfastException e) {
+      throw e;
+    } catch (Exception e) {
+      // Spark throws checked exceptions that its interfaces do not declare.
+      throw new HoldfastException(
+          String.format(
+              "Cannot read Spark's descriptions of operator %1$d in %2$s/state/%1$d", id, checkpoint),
+          e);
+    }
   }
 
   /** The number of a store. */
@@ -119,41 +152,31 @@ record Operator(
         stores.add(
             schemaFiles.isEmpty()
                 ? plain(name, storeName, store.path("numColsPrefixKey").asInt())
-                : withFamilies(storeName, schemaFiles, lists(metadata)));
+                : withFamilies(name, storeName, schemaFiles));
       }
-      int partitions = metadata.path("stateStoreInfo").path(0).path("numPartitions").asInt();
-      if (name.equals(LIMIT)) {
-        // until-4.0: if (partitions > 1) {
-        // until-4.0:   throw new UnsupportedStateException(
-        // until-4.0:       "Spark 4.0 has no limit with checkpoint format 2, which Holdfast needs, on"
-        // until-4.0:           + " more than one shuffle partition. Use a newer Spark.");
-        // until-4.0: }
-        // Its rows are in one partition, whatever Spark says there.
-        partitions = 1;
-      }
-      boolean evolves = name.startsWith("transformWithState");
+      // until-4.0: JsonNode store = metadata.path("stateStoreInfo").path(0);
+      // until-4.0: if (name.equals(LIMIT) && store.path("numPartitions").asInt() > 1) {
+      // until-4.0:   throw new UnsupportedStateException(
+      // until-4.0:       "Spark 4.0 has no limit with checkpoint format 2, which Holdfast needs, on"
+      // until-4.0:           + " more than one shuffle partition. Use a newer Spark.");
+      // until-4.0: }
       return new Operator(
           id,
           name,
-          partitions,
           List.copyOf(stores),
-          evolves
+          name.startsWith(TRANSFORM_WITH_STATE)
               ? StateSchemaMetadata.createStateSchemaMetadata(
                   state.toString(), conf, CollectionConverters.asScala(schemaFiles).toList())
               : null);
     }
 
     private JsonNode metadata() throws IOException {
+      OptionalLong newest = versions().max();
       Path folder = new Path(state, id + "/_metadata");
-      Path second = new Path(folder, "v2");
-      OptionalLong newest = numbers(files, second).filter(number -> number <= batch).max();
       Path file =
-          newest.isPresent()
-              ? new Path(second, Long.toString(newest.getAsLong()))
-              : new Path(folder, "metadata");
-      try (InputStream in = files.open(file)) {
-        String text = new String(in.readAllBytes(), StandardCharsets.UTF_8);
-        return new ObjectMapper().readTree(text.substring(text.indexOf('\n')));
+          newest.isPresent() ? version(newest.getAsLong()) : new Path(folder, "metadata");
+      try {
+        return description(file);
       } catch (FileNotFoundException none) {
         throw new UnsupportedStateException(
             String.format(
@@ -163,16 +186,35 @@ record Operator(
       }
     }
 
-    private static Set<String> lists(JsonNode metadata) throws IOException {
-      Set<String> names = new HashSet<>();
-      JsonNode properties =
-          new ObjectMapper().readTree(metadata.path("operatorPropertiesJson").asText("{}"));
-      for (JsonNode variable : properties.path("stateVariables")) {
-        if (variable.path("stateVariableType").asText().equals("ListState")) {
-          names.add(variable.path("stateName").asText());
+    /** Batches from which on there is another description. */
+    private LongStream versions() throws IOException {
+      return numbers(files, version(0).getParent()).filter(number -> number <= batch);
+    }
+
+    private Path version(long number) {
+      return new Path(state, id + "/_metadata/v2/" + number);
+    }
+
+    private JsonNode description(Path file) throws IOException {
+      try (InputStream in = files.open(file)) {
+        String text = new String(in.readAllBytes(), StandardCharsets.UTF_8);
+        return new ObjectMapper().readTree(text.substring(text.indexOf('\n')));
+      }
+    }
+
+    /**
+     * The types of state variables, by name. A variable that is gone from the query is in an older
+     * description, as its column family is.
+     */
+    private Map<String, String> variables() throws IOException {
+      Map<String, String> types = new HashMap<>();
+      for (long version : versions().sorted().toArray()) {
+        String properties = description(version(version)).path("operatorPropertiesJson").asText();
+        for (JsonNode one : new ObjectMapper().readTree(properties).path("stateVariables")) {
+          types.put(one.path("stateName").asText(), one.path("stateVariableType").asText());
         }
       }
-      return names;
+      return types;
     }
 
     private Store plain(String operator, String name, int prefix) throws IOException {
@@ -192,11 +234,13 @@ record Operator(
               ? new NoPrefixKeyStateEncoderSpec(key)
               : new PrefixKeyScanStateEncoderSpec(key, prefix);
       String family = StateStore.DEFAULT_COL_FAMILY_NAME();
-      return new Store(name, false, List.of(new Family(family, key, value, spec, false)));
+      return new Store(name, false, List.of(new Family(family, key, value, spec, "", false, false)));
     }
 
-    private Store withFamilies(String name, List<String> files, Set<String> lists)
+    private Store withFamilies(String operator, String name, List<String> files)
         throws IOException {
+      Map<String, String> variables =
+          operator.startsWith(TRANSFORM_WITH_STATE) ? variables() : Map.of();
       Map<String, Family> families = new LinkedHashMap<>();
       // The newest description counts. An older one may have a family that is gone from the query.
       for (String file : files) {
@@ -206,12 +250,25 @@ record Operator(
               schema
                   .keyStateEncoderSpec()
                   .getOrElse(() -> new NoPrefixKeyStateEncoderSpec(schema.keySchema()));
+          String variable =
+              variables.getOrDefault(BESIDE.matcher(family).replaceFirst(""), "");
+          boolean isJoin = operator.equals(JOIN);
           boolean severalValues =
-              lists.contains(family) || LISTS_OF_JOINS.matcher(family).matches();
+              isJoin
+                  ? LISTS_OF_JOINS.matcher(family).matches()
+                  : variable.equals(LIST) && !family.startsWith("$");
+          boolean internal =
+              isJoin ? INDEXES_OF_JOINS.matcher(family).matches() : family.startsWith("$");
           families.put(
               family,
               new Family(
-                  family, schema.keySchema(), schema.valueSchema(), spec, severalValues));
+                  family,
+                  schema.keySchema(),
+                  schema.valueSchema(),
+                  spec,
+                  variable,
+                  severalValues,
+                  internal));
         }
       }
       return new Store(name, true, List.copyOf(families.values()));

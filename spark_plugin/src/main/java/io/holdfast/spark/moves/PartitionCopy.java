@@ -1,6 +1,7 @@
 package io.holdfast.spark.moves;
 
 import io.holdfast.spark.HoldfastConf;
+import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.minor.OpensStores;
 import java.io.Serializable;
 import java.util.ArrayList;
@@ -74,13 +75,32 @@ final class PartitionCopy {
     List<String> written = new ArrayList<>();
     List<Operator.Store> stores = task.operator.stores();
     for (int number = 0; number < stores.size(); number++) {
-      String id = copy(stores.get(number), task.ids == null ? null : task.ids[number]);
+      String id = named(stores.get(number), task.ids == null ? null : task.ids[number]);
       if (id != null) {
         written.add(id);
       }
     }
     long ms = (System.nanoTime() - begin) / 1_000_000;
     return new Copied(task.operator.id(), written, rows, bytes, ms);
+  }
+
+  /** Names the state in errors, because those of Spark's providers often name no file. */
+  private String named(Operator.Store store, String id) {
+    try {
+      return copy(store, id);
+    } catch (HoldfastException e) {
+      throw e;
+    } catch (Exception e) {
+      // Spark throws checked exceptions that its interfaces do not declare.
+      throw new HoldfastException(
+          String.format(
+              "Cannot copy version %d of %s (operator %d, %s)",
+              task.version,
+              task.idOf(task.state, store).storeCheckpointLocation(),
+              task.operator.id(),
+              task.operator.name()),
+          e);
+    }
   }
 
   /** Returns the id of the version that was written, or null without one. */
@@ -92,7 +112,7 @@ final class PartitionCopy {
         if (task.to != null) {
           return write(store, reading);
         }
-        store.families().forEach(family -> SourceStores.rows(reading, family, this::count));
+        SourceStores.rows(reading, store, (family, first, key, value) -> count(key, value));
         return null;
       } finally {
         reading.abort();
@@ -117,7 +137,18 @@ final class PartitionCopy {
               : SourceStores.first(target);
       try {
         SourceStores.create(writing, store);
-        store.families().forEach(family -> copy(reading, writing, family));
+        KeyCount keys = new KeyCount();
+        SourceStores.rows(
+            reading,
+            store,
+            (family, first, key, value) -> {
+              count(key, value);
+              SourceStores.put(writing, family, first, key, value);
+              if (first) {
+                keys.add(family);
+              }
+            });
+        keys.require(writing);
         writing.commit();
         return writing.getStateStoreCheckpointInfo().stateStoreCkptId().getOrElse(() -> null);
       } finally {
@@ -128,25 +159,6 @@ final class PartitionCopy {
     } finally {
       target.close();
     }
-  }
-
-  private void copy(ReadStateStore reading, StateStore writing, Operator.Family family) {
-    String name = family.name();
-    UnsafeRow[] last = new UnsafeRow[1];
-    SourceStores.rows(
-        reading,
-        family,
-        (key, value) -> {
-          count(key, value);
-          if (family.severalValues() && key.equals(last[0])) {
-            writing.merge(key, value, name);
-            return;
-          }
-          writing.put(key, value, name);
-          if (family.severalValues()) {
-            last[0] = key.copy();
-          }
-        });
   }
 
   private StateStoreProvider provider(String root, Operator.Store store, StateStoreConf conf) {

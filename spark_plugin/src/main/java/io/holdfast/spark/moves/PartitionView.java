@@ -4,6 +4,7 @@ import io.holdfast.spark.DamagedStateException;
 import io.holdfast.spark.HoldfastException;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
+import java.util.HashMap;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.UUID;
@@ -104,9 +105,7 @@ public record PartitionView(
           try {
             ReadStateStore reading = SourceStores.open(source, batch + 1, parent, form);
             try {
-              for (Operator.Family family : form.families()) {
-                copy(reading, partition, target, id.partitionId(), operator, form, family);
-              }
+              copy(reading, partition, target, id.partitionId(), operator, form);
             } finally {
               reading.abort();
             }
@@ -122,24 +121,20 @@ public record PartitionView(
       StateStore target,
       int partition,
       Operator operator,
-      Operator.Store form,
-      Operator.Family family) {
-    KeyHash hash = from == to ? null : new KeyHash(operator, form, family, from, to);
-    UnsafeRow[] last = new UnsafeRow[1];
+      Operator.Store form) {
+    Map<String, KeyHash> hashes = new HashMap<>();
+    if (from != to) {
+      form.families()
+          .forEach(
+              family ->
+                  hashes.put(family.name(), new KeyHash(operator, form, family, from, to)));
+    }
     SourceStores.rows(
         reading,
-        family,
-        (key, value) -> {
-          if (hash != null && hash.of(key, parent) != partition) {
-            return;
-          }
-          if (family.severalValues() && key.equals(last[0])) {
-            target.merge(key, value, family.name());
-            return;
-          }
-          target.put(key, value, family.name());
-          if (family.severalValues()) {
-            last[0] = key.copy();
+        form,
+        (family, first, key, value) -> {
+          if (from == to || hashes.get(family.name()).of(key, parent) == partition) {
+            SourceStores.put(target, family, first, key, value);
           }
         });
   }

@@ -94,8 +94,6 @@ public final class Repartition extends Move {
     }
   }
 
-  private static final String PARTITIONS_KEY = "spark.sql.shuffle.partitions";
-
   /** Keys of a column family, and partitions of an operator, that are looked at before. */
   private static final int SAMPLED_KEYS = 1_000;
 
@@ -120,7 +118,7 @@ public final class Repartition extends Move {
     this.to = to;
     conf = conf(newest.conf(), Map.of());
     rows = session.sparkContext().longAccumulator();
-    int from = newest.conf().path(PARTITIONS_KEY).asInt();
+    int from = newest.partitions();
     for (Operator operator : Operator.read(this.checkpoint, newest.number(), hadoopConf())) {
       add(operator, newest.ids().path(Long.toString(operator.id())), from, to);
     }
@@ -128,7 +126,7 @@ public final class Repartition extends Move {
 
   private static Map<String, String> changes(int to) {
     String command = "repartition --partitions " + to;
-    return Map.of(PARTITIONS_KEY, Integer.toString(to), HoldfastConf.MOVE_KEY, command);
+    return Map.of(Batch.PARTITIONS_KEY, Integer.toString(to), HoldfastConf.MOVE_KEY, command);
   }
 
   private void add(Operator operator, JsonNode partitions, int from, int to) {
@@ -362,20 +360,23 @@ public final class Repartition extends Move {
     int number = operator.stores().size();
     StateStoreProvider[] providers = new StateStoreProvider[number];
     StateStore[] writing = new StateStore[number];
+    KeyCount[] keys = new KeyCount[number];
     try {
       for (int store = 0; store < number; store++) {
         providers[store] = stores.provider(operator, store, partition);
         writing[store] =
             ((OpensStores) providers[store]).open(stores.version(), Option.empty(), true);
         SourceStores.create(writing[store], operator.stores().get(store));
+        keys[store] = new KeyCount();
       }
       while (chunks.hasNext()) {
-        RowChunks.write(chunks.next()._2(), operator, writing);
+        RowChunks.write(chunks.next()._2(), operator, writing, keys);
       }
       List<String> ids = new ArrayList<>();
-      for (StateStore store : writing) {
-        store.commit();
-        ids.add(store.getStateStoreCheckpointInfo().stateStoreCkptId().get());
+      for (int store = 0; store < number; store++) {
+        keys[store].require(writing[store]);
+        writing[store].commit();
+        ids.add(writing[store].getStateStoreCheckpointInfo().stateStoreCkptId().get());
       }
       return ids;
     } finally {

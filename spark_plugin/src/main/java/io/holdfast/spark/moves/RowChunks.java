@@ -46,8 +46,12 @@ final class RowChunks {
     }
   }
 
-  /** Puts the rows of a chunk into stores. */
-  static void write(byte[] chunk, Operator operator, StateStore[] stores) {
+  /**
+   * Puts the rows of a chunk into stores.
+   *
+   * @param keys counts them, by store
+   */
+  static void write(byte[] chunk, Operator operator, StateStore[] stores, KeyCount[] keys) {
     try (DataInputStream in = new DataInputStream(new ByteArrayInputStream(chunk))) {
       while (in.available() > 0) {
         int store = in.readShort();
@@ -55,10 +59,9 @@ final class RowChunks {
         boolean first = in.readBoolean();
         UnsafeRow key = row(in, family.key().length());
         UnsafeRow value = row(in, family.value().length());
+        SourceStores.put(stores[store], family, first, key, value);
         if (first) {
-          stores[store].put(key, value, family.name());
-        } else {
-          stores[store].merge(key, value, family.name());
+          keys[store].add(family);
         }
       }
     } catch (IOException e) {

@@ -27,6 +27,14 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /** Stores of any provider, opened to read all of their rows or to write them. */
 final class SourceStores {
+  /** Takes a row, which is only valid during the call. */
+  interface RowTaker {
+    /**
+     * @param first whether it is the first value of its key. Others follow it.
+     */
+    void take(Operator.Family family, boolean first, UnsafeRow key, UnsafeRow value);
+  }
+
   private SourceStores() {}
 
   /**
@@ -123,8 +131,37 @@ final class SourceStores {
     }
   }
 
-  /** Gives all rows of a column family. Each is only valid during the call. */
-  static void rows(
+  /** Gives all rows of a store. */
+  static void rows(ReadStateStore store, Operator.Store form, RowTaker taker) {
+    KeyCount keys = new KeyCount();
+    for (Operator.Family family : form.families()) {
+      UnsafeRow[] last = new UnsafeRow[1];
+      rows(
+          store,
+          family,
+          (key, value) -> {
+            boolean first = !family.severalValues() || !key.equals(last[0]);
+            if (first) {
+              last[0] = family.severalValues() ? key.copy() : null;
+              keys.add(family);
+            }
+            taker.take(family, first, key, value);
+          });
+    }
+    keys.require(store);
+  }
+
+  /** Puts a row into a store. */
+  static void put(
+      StateStore store, Operator.Family family, boolean first, UnsafeRow key, UnsafeRow value) {
+    if (first) {
+      store.put(key, value, family.name());
+    } else {
+      store.merge(key, value, family.name());
+    }
+  }
+
+  private static void rows(
       ReadStateStore store, Operator.Family family, BiConsumer<UnsafeRow, UnsafeRow> take) {
     TaskContext task = TaskContext.get();
     String name = family.name();

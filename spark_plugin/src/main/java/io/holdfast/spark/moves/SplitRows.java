@@ -44,6 +44,7 @@ final class SplitRows implements Iterator<Tuple2<Integer, byte[]>> {
   private KeyHash hash;
   private StateStoreIterator<UnsafeRowPair> pairs;
   private long keys;
+  private KeyCount counted;
   private UnsafeRow lastKey;
   private boolean over;
 
@@ -105,8 +106,9 @@ final class SplitRows implements Iterator<Tuple2<Integer, byte[]>> {
 
   private void add(int to, UnsafeRow key, UnsafeRow value) {
     boolean first = !family.severalValues() || !key.equals(lastKey);
-    if (family.severalValues() && first) {
-      lastKey = key.copy();
+    if (first) {
+      lastKey = family.severalValues() ? key.copy() : null;
+      counted.add(family);
     }
     if (first && chunks[to].size() >= chunkBytes) {
       give(to);
@@ -125,6 +127,9 @@ final class SplitRows implements Iterator<Tuple2<Integer, byte[]>> {
     closeFamily();
     familyNumber++;
     if (store != null && familyNumber == form().families().size()) {
+      if (limit == Long.MAX_VALUE) {
+        counted.require(store);
+      }
       closeStore();
       storeNumber++;
       familyNumber = 0;
@@ -137,6 +142,7 @@ final class SplitRows implements Iterator<Tuple2<Integer, byte[]>> {
       store =
           SourceStores.open(provider, stores.version(), source.ids()[storeNumber], form());
       familyNumber = 0;
+      counted = new KeyCount();
     }
     keys = 0;
     family = form().families().get(familyNumber);

@@ -3,21 +3,26 @@ package io.holdfast.spark.moves;
 import com.fasterxml.jackson.databind.JsonNode;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.UnsupportedStateException;
+import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.UUID;
+import java.util.stream.Stream;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.LocatedFileStatus;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.RemoteIterator;
+import org.apache.spark.SparkExecutorInfo;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
+import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 import org.apache.spark.util.LongAccumulator;
 import org.apache.spark.util.SerializableConfiguration;
 
@@ -28,6 +33,9 @@ public final class StateCopy extends Move {
 
   /** Begins names of folders beside those of operators. */
   private static final String SCRATCH = "moving-";
+
+  /** Tenths of a second that a failed command waits for its tasks. */
+  private static final int TRIES = 600;
 
   private final UUID run = UUID.randomUUID();
   private final Batch base;
@@ -69,6 +77,9 @@ public final class StateCopy extends Move {
             CHANGELOG_KEY,
             changelog);
     to = conf(base.conf(), own);
+    for (Operator operator : operators) {
+      requirePartitions(operator);
+    }
     if (provider.endsWith(".HDFSBackedStateStoreProvider")) {
       operators.forEach(StateCopy::refuseColumns);
     }
@@ -113,14 +124,73 @@ public final class StateCopy extends Move {
   }
 
   @Override
-  public long partitions() {
-    return operators.stream().mapToLong(this::partitionsOf).sum();
+  public long partitions() throws IOException {
+    long sum = 0;
+    for (Operator operator : operators) {
+      sum += partitionsOf(operator);
+    }
+    return sum;
   }
 
-  /** Spark's description of an operator may have the number that it began with. */
-  private int partitionsOf(Operator operator) {
+  private int partitionsOf(Operator operator) throws IOException {
+    return KeyHash.isSingle(operator) ? 1 : base.partitions();
+  }
+
+  /**
+   * Compares the number of partitions of an operator with two that do not follow from it: that of
+   * ids in the commit log, and that of partitions with files of the version.
+   *
+   * @throws UnsupportedStateException if they differ, so that a copy would leave state behind
+   */
+  private void requirePartitions(Operator operator) throws IOException {
+    int expected = partitionsOf(operator);
     JsonNode own = ids.path(Long.toString(operator.id()));
-    return own.isEmpty() ? operator.partitions() : own.size();
+    if (ids.isObject() && own.size() != expected) {
+      throw differs(operator, own.size() + " in the commit log", expected);
+    }
+    if (from.providerClass().equals(HoldfastConf.PROVIDER_CLASS)) {
+      return;
+    }
+    Path state = new Path(checkpoint, "state/" + operator.id());
+    FileSystem files = state.getFileSystem(hadoopConf());
+    long[] found = Operator.numbers(files, state).sorted().toArray();
+    for (int partition = 0; partition < expected; partition++) {
+      if (Arrays.binarySearch(found, partition) < 0) {
+        throw differs(operator, "no partition " + partition + " in " + state, expected);
+      }
+    }
+    for (long partition : found) {
+      Path folder =
+          new StateStoreId(
+                  state.getParent().toString(),
+                  operator.id(),
+                  (int) partition,
+                  operator.stores().get(0).name())
+              .storeCheckpointLocation();
+      if (partition >= expected && hasVersion(files, folder)) {
+        throw differs(operator, "state of the batch in " + folder, expected);
+      }
+    }
+  }
+
+  private UnsupportedStateException differs(Operator operator, String found, int expected) {
+    return new UnsupportedStateException(
+        String.format(
+            "Operator %d (%s) of %s has %s, expected %d partitions in batch %d. Nothing was changed."
+                + " Run one more batch of the query on its provider, and try again. If that batch"
+                + " fails, put the checkpoint back from a copy.",
+            operator.id(), operator.name(), checkpoint, found, expected, base.number()));
+  }
+
+  /** True if a folder has a file of the version that is copied. Older ones may be left over. */
+  private boolean hasVersion(FileSystem files, Path folder) throws IOException {
+    String version = (base.number() + 1) + "[._].*";
+    try {
+      return Stream.of(files.listStatus(folder))
+          .anyMatch(file -> file.getPath().getName().matches(version));
+    } catch (FileNotFoundException none) {
+      return false;
+    }
   }
 
   /**
@@ -148,7 +218,7 @@ public final class StateCopy extends Move {
     return JSON.writeValueAsString(found);
   }
 
-  private List<PartitionCopy.Task> tasks(boolean all) {
+  private List<PartitionCopy.Task> tasks(boolean all) throws IOException {
     List<PartitionCopy.Task> tasks = new ArrayList<>();
     for (Operator operator : operators) {
       for (int partition = 0; partition < (all ? partitionsOf(operator) : 1); partition++) {
@@ -216,6 +286,21 @@ public final class StateCopy extends Move {
     JavaSparkContext.fromSparkContext(session.sparkContext())
         .parallelize(tasks, tasks.size())
         .foreach(task -> MadeFiles.move(task, hadoop.value()));
+  }
+
+  /** Deletes what this command has written beside the state, after it failed. */
+  public void discard() throws IOException, InterruptedException {
+    // Tasks beside the one that failed would write more.
+    for (int tries = 0; tries < TRIES && hasTasks(); tries++) {
+      Thread.sleep(100);
+    }
+    Path scratch = new Path(checkpoint, "state/" + SCRATCH + run);
+    scratch.getFileSystem(hadoopConf()).delete(scratch, true);
+  }
+
+  private boolean hasTasks() {
+    SparkExecutorInfo[] executors = session.sparkContext().statusTracker().getExecutorInfos();
+    return Arrays.stream(executors).anyMatch(executor -> executor.numRunningTasks() > 0);
   }
 
   /** Deletes what commands that were killed have left, and this one. */

@@ -288,7 +288,7 @@ public final class StagedOutput {
     FileNotFoundException lost =
         new FileNotFoundException(
             (cause == null ? "neither of the two is there" : "its upload is not there any more")
-                + "; rows of a completed checkpoint were lost");
+                + ", and no record says that it was published");
     lost.initCause(cause);
     return lost;
   }

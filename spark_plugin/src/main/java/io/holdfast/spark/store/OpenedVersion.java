@@ -19,7 +19,7 @@ import scala.collection.immutable.Set;
 import scala.jdk.javaapi.CollectionConverters;
 
 /** One version of a store, as both stores that Spark knows read it. */
-abstract class OpenedVersion implements ReadStateStore {
+public abstract class OpenedVersion implements ReadStateStore {
   final StoreContext context;
   final NativeStore nativeStore;
   final Session session;
@@ -58,6 +58,11 @@ abstract class OpenedVersion implements ReadStateStore {
   @Override
   public String toString() {
     return "version " + version + " of " + nativeStore;
+  }
+
+  /** Keys as it stands now, without those of column families that Spark keeps for itself. */
+  public long keys() {
+    return nativeStore.stats().counters().keys();
   }
 
   @Override

@@ -1,0 +1,191 @@
+package io.holdfast.spark.moves;
+
+import io.holdfast.spark.HoldfastConf;
+import io.holdfast.spark.UnsupportedStateException;
+import io.holdfast.spark.sparklog.CommitLog;
+import io.holdfast.spark.sparklog.SparkFile;
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Set;
+import java.util.UUID;
+import java.util.stream.Collectors;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.classic.SparkSession$;
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution;
+import org.apache.spark.sql.execution.streaming.sinks.FileStreamSink;
+import org.apache.spark.sql.execution.streaming.sinks.FileStreamSinkLog;
+import org.apache.spark.sql.execution.streaming.sinks.SinkFileStatus;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import scala.Option;
+
+/**
+ * The log of Spark's file sink, {@code <output>/_spark_metadata}. It needs an entry for every batch
+ * of the query. A batch that a command publishes never reaches the sink, so it gets an empty entry
+ * here.
+ */
+public final class SinkLog {
+  private static final Logger LOG = LoggerFactory.getLogger(SinkLog.class);
+
+  private static final String INTERVAL_KEY =
+      "spark.sql.streaming.fileSink.log.compactInterval";
+
+  private final SparkSession session;
+  private final Configuration conf;
+  private final Path checkpoint;
+  private final Path folder;
+
+  /** True if the session has the interval of compactions that the query has. */
+  private final boolean ofQuery;
+
+  /**
+   * @param output the folder that a query writes
+   */
+  public SinkLog(SparkSession session, String checkpoint, String output) {
+    this(session, checkpoint, output, false);
+  }
+
+  private SinkLog(SparkSession session, String checkpoint, String output, boolean ofQuery) {
+    this.session = session;
+    this.ofQuery = ofQuery;
+    this.conf = session.sessionState().newHadoopConf();
+    this.checkpoint = new Path(checkpoint);
+    folder = new Path(output, FileStreamSink.metadataDir());
+  }
+
+  /**
+   * Refuses an output that is not that of the query.
+   *
+   * @param newest the newest committed batch, behind which there may be that of a killed command
+   */
+  public void check(long newest) throws IOException {
+    List<SparkFile> entries = entries();
+    long last = newest(entries);
+    if (last < 0) {
+      throw new UnsupportedStateException(
+          String.format(
+              "%s has no entry, so Spark's file sink did not write there. Give the folder that the"
+                  + " query writes, or leave out --output if the query has another sink.",
+              folder));
+    }
+    if (last > newest && !(last == newest + 1 && isMove(last))) {
+      throw new UnsupportedStateException(
+          String.format(
+              "%s ends at batch %d, and the query at batch %d. It is the output of another query, or"
+                  + " the checkpoint is an old copy.",
+              folder, last, newest));
+    }
+    for (long batch : lacking(entries, newest)) {
+      if (!isMove(batch)) {
+        throw new UnsupportedStateException(
+            String.format(
+                "%s lacks the entry of batch %d. It is the output of another query, or the entry was"
+                    + " deleted.",
+                folder, batch));
+      }
+    }
+  }
+
+  /** The number of entries that are missing, up to a batch. */
+  public int lacking(long last) throws IOException {
+    return lacking(entries(), last).size();
+  }
+
+  /** Writes the entries of moves that are missing, up to a batch. Returns how many there were. */
+  public int complete(long last) throws IOException {
+    int written = 0;
+    List<SparkFile> entries = entries();
+    for (long batch : lacking(entries, last)) {
+      if (isMove(batch)) {
+        write(batch, entries);
+        written++;
+      }
+    }
+    return written;
+  }
+
+  /**
+   * Completes the log of the query that runs on this thread, before its first batch. A command that
+   * was not told of the output has left that to the query.
+   */
+  public static void atStart(Path checkpoint, Configuration conf) throws IOException {
+    SparkSession session = SparkSession$.MODULE$.getActiveSession().get();
+    String id = session.sparkContext().getLocalProperty(HoldfastConf.QUERY_ID_KEY);
+    StreamExecution query =
+        id == null
+            ? null
+            : session.sharedState().activeStreamingQueries().get(UUID.fromString(id));
+    // The code of a query may read another checkpoint.
+    if (query == null
+        || !(query.sink() instanceof FileStreamSink sink)
+        || !Adoption.isOf(id, checkpoint, conf)) {
+      return;
+    }
+    String shown = sink.toString();
+    String output = shown.substring(shown.indexOf('[') + 1, shown.length() - 1);
+    long last = CommitLog.newestBatch(new Path(checkpoint, "commits"), conf);
+    int written = new SinkLog(session, checkpoint.toString(), output, true).complete(last);
+    if (written > 0) {
+      LOG.info("Added {} entries of batches without input to the sink's log in {}", written, output);
+    }
+  }
+
+  private void write(long batch, List<SparkFile> entries) throws IOException {
+    SparkSession own = session.cloneSession();
+    boolean known = ofQuery || newest(entries) > batch;
+    if (!known && entries.stream().noneMatch(SinkLog::isCompact)) {
+      // The log does not show its interval yet. A first compaction fits to every interval.
+      own.sessionState().conf().setConfString(INTERVAL_KEY, Long.toString(batch + 1));
+    }
+    new FileStreamSinkLog(
+            FileStreamSinkLog.VERSION(), own, folder.toString(), Option.empty())
+        .add(batch, new SinkFileStatus[0]);
+  }
+
+  /** The batches without an entry behind the newest compaction, which stands for all before it. */
+  private static List<Long> lacking(List<SparkFile> entries, long last) {
+    Set<Long> there = entries.stream().map(SparkFile::number).collect(Collectors.toSet());
+    long begin =
+        entries.stream().filter(SinkLog::isCompact).mapToLong(SparkFile::number).max().orElse(-1);
+    List<Long> lacking = new ArrayList<>();
+    for (long batch = begin + 1; !there.isEmpty() && batch <= last; batch++) {
+      if (!there.contains(batch)) {
+        lacking.add(batch);
+      }
+    }
+    return lacking;
+  }
+
+  private boolean isMove(long batch) throws IOException {
+    try {
+      String plan = Batch.text(Batch.entry(checkpoint, "offsets", batch), conf);
+      return new Batch(batch, plan, "").conf().has(HoldfastConf.MOVE_KEY);
+    } catch (FileNotFoundException deleted) {
+      return false;
+    }
+  }
+
+  private List<SparkFile> entries() throws IOException {
+    try {
+      return Arrays.stream(folder.getFileSystem(conf).listStatus(folder))
+          .map(status -> SparkFile.of(status.getPath()))
+          .filter(SparkFile::isEntry)
+          .toList();
+    } catch (FileNotFoundException none) {
+      return List.of();
+    }
+  }
+
+  private static long newest(List<SparkFile> entries) {
+    return entries.stream().mapToLong(SparkFile::number).max().orElse(-1);
+  }
+
+  private static boolean isCompact(SparkFile entry) {
+    return entry.path().getName().endsWith(".compact");
+  }
+}
