@@ -38,6 +38,9 @@ TESTED_CRATES := --workspace --exclude holdfast-py
 # For each kind of bytes.
 FUZZ_SECONDS ?= 600
 
+# Where test-full and fuzz begin: examples and histories are new each time. SEED=... repeats a run.
+SEED := $(or $(SEED),$(shell date +%s))
+
 CHECKED_PYTHON := python/holdfast python/holdfast_build examples/flights examples/harness
 LINTED_PYTHON  := python tests examples benches docs
 
@@ -72,7 +75,7 @@ test: test-rust test-python  ## all tests on the newest Spark
 
 .PHONY: test-rust
 test-rust: tools  ## tests of the Rust crates
-	cargo test $(TESTED_CRATES) --features holdfast-jni/conformance --locked
+	PROPTEST_RNG_SEED=0 cargo test $(TESTED_CRATES) --features holdfast-jni/conformance --locked
 
 .PHONY: test-python
 test-python: $(VENV)/installed  ## tests of the installed package: python, command line, Spark
@@ -114,14 +117,17 @@ test-spark-suites: $(VENV)/installed  ## Spark's own test suites on Holdfast (38
 	PYTHONPATH=tests $(BIN)/python -m support.spark.spark_suites $(SUITES)
 
 .PHONY: test-full
-test-full: $(VENV)/installed  ## what takes too long for every run: the whole matrix, kill -9 at every point
-	$(BIN)/python -m pytest -m full --hypothesis-profile=fresh $(PYTEST_ARGS)
+test-full: $(VENV)/installed  ## what takes too long for every run: the whole matrix, kill -9 at every point, new examples (SEED=... repeats them)
+	PROPTEST_RNG_SEED=$(SEED) cargo test $(TESTED_CRATES) --features holdfast-jni/conformance --locked
+	HOLDFAST_SEED=$(SEED) $(BIN)/python -m pytest -m 'full or hypothesis' \
+	    --hypothesis-profile=fresh --hypothesis-seed=$(SEED) $(PYTEST_ARGS)
 
 .PHONY: fuzz
 fuzz: tools  ## forged files, metadata and ids, each for FUZZ_SECONDS (600), requests and histories; what fails names its seed
-	HOLDFAST_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test -p holdfast-core --locked --test forged -- --nocapture
-	PROPTEST_CASES=20000 cargo test -p holdfast-wire --locked strangers
-	HOLDFAST_SIM_HISTORIES=20000 HOLDFAST_SIM_FIRST=$$(date +%s) \
+	HOLDFAST_FUZZ_SECONDS=$(FUZZ_SECONDS) HOLDFAST_FUZZ_FIRST=$(SEED) \
+	    cargo test -p holdfast-core --locked --test forged -- --nocapture
+	PROPTEST_CASES=20000 PROPTEST_RNG_SEED=$(SEED) cargo test -p holdfast-wire --locked strangers
+	HOLDFAST_SIM_HISTORIES=20000 HOLDFAST_SIM_FIRST=$(SEED) \
 	    cargo test -p holdfast-sim --locked --test histories -- --nocapture
 
 .PHONY: models

@@ -150,6 +150,27 @@ def test_the_readme_can_be_read_in_one_sitting() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
+def test_the_first_screen_of_the_readme_has_its_two_commands() -> None:
+    screen = "\n".join((ROOT / "README.md").read_text().splitlines()[:25])
+    block = re.search(r"^(.*its own set-up.*)\n\n```sh\n(.*?)```", screen, re.MULTILINE | re.DOTALL)
+    assert block is not None
+    commands = [line.partition("#")[0].strip() for line in block[2].splitlines()]
+    assert commands == ["make demo", "make test"]
+    makefile = (ROOT / "Makefile").read_text()
+    assert all(f"\n{command.removeprefix('make ')}:" in makefile for command in commands)
+
+
+def test_every_part_of_the_plugin_is_in_the_architecture() -> None:
+    plugin = ROOT / "spark_plugin/src/main/java/io/holdfast/spark"
+    parts = {path.name for path in plugin.iterdir() if path.is_dir()} - {"minor"}
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    named = {Path(path).name for path in paths_in_tables(text) if path.startswith("spark_plugin")}
+    assert parts <= named
+    drawn = re.findall(r'\["([^"]+)"\]', text.partition("accTitle: The layers")[2])
+    assert parts <= {part for box in drawn for part in box.split(", ")}
+    assert "being built" not in text
+
+
 def test_every_option_of_pipelines_is_described() -> None:
     text = (ROOT / "docs" / "reference" / "settings.md").read_text()
     table = text.partition("## Regional pipelines")[2].partition("\n## ")[0]

@@ -13,11 +13,13 @@ from support.disks import small_disk
 PROGRAM = """
 import errno, json, os, sys
 from pathlib import Path
+from random import Random
 from holdfast import Owner, SnapshotManager
 
 disk = Path(sys.argv[1])
 east, west = Owner("sales", "stats", "east"), Owner("sales", "stats", "west")
 facts = {}
+noise = Random(1).randbytes
 
 def used():
     found = os.statvfs(disk)
@@ -31,22 +33,22 @@ def full(call):
     return "there was space"
 
 with SnapshotManager(disk / "segments", compression="none") as manager:
-    neighbour = manager.append(east, 1, os.urandom(20_000))
+    neighbour = manager.append(east, 1, noise(20_000))
     before = used()
     for _ in range(3):
-        facts["too much"] = full(lambda: manager.append(west, 1, os.urandom(600_000)))
+        facts["too much"] = full(lambda: manager.append(west, 1, noise(600_000)))
     facts["given back"] = used() == before
     fits = manager.append(west, 1, b"what fits")
     facts["same file"] = fits.file == neighbour.file
     (disk / "filler").write_bytes(b"")
     with open(disk / "filler", "ab", buffering=0) as filler:
-        facts["filled"] = full(lambda: [filler.write(os.urandom(4096)) for _ in range(1000)])
-    facts["no space"] = full(lambda: [manager.append(west, 1, os.urandom(4096)) for _ in range(2)])
+        facts["filled"] = full(lambda: [filler.write(noise(4096)) for _ in range(1000)])
+    facts["no space"] = full(lambda: [manager.append(west, 1, noise(4096)) for _ in range(2)])
     manager.persist_segments(1, east, [neighbour])
     manager.persist_segments(1, west, [fits])
     manager.completed(1, {1: {}})
     (disk / "filler").unlink()
-    later = manager.append(west, 2, os.urandom(20_000))
+    later = manager.append(west, 2, noise(20_000))
     manager.persist(2)
     manager.completed(2, {2: {}})
     facts["read"] = manager.read(fits, west) == b"what fits"

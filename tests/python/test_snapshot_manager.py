@@ -8,6 +8,7 @@ import gc
 import mmap
 import os
 import pickle
+import random
 import subprocess
 import sys
 import threading
@@ -34,6 +35,9 @@ from holdfast import (
 
 EAST = Owner("sales", "stats", "east")
 WEST = Owner("sales", "stats", "west")
+
+# Bytes that do not become smaller.
+NOISE = random.Random(1).randbytes  # noqa: S311
 
 # Files with a few bytes of state are mostly header and footer, too wasteful to reuse otherwise.
 UNBOUNDED: dict[str, Any] = {"max_space_amplification": None}
@@ -148,7 +152,7 @@ def test_what_is_no_buffer_is_refused(manager: SnapshotManager, data: Any) -> No
 
 def test_threads_append_to_one_file_without_mixing(manager: SnapshotManager) -> None:
     def state(region: int) -> tuple[Owner, bytes]:
-        return Owner("p", "o", str(region)), os.urandom(100_000 + region)
+        return Owner("p", "o", str(region)), NOISE(100_000 + region)
 
     states = [state(region) for region in range(40)]
     with ThreadPoolExecutor(8) as pool:
@@ -160,7 +164,7 @@ def test_threads_append_to_one_file_without_mixing(manager: SnapshotManager) -> 
 
 
 def test_the_interpreter_runs_on_while_a_segment_is_written(manager: SnapshotManager) -> None:
-    data = os.urandom(1 << 20)
+    data = NOISE(1 << 20)
     order = []
 
     def write() -> None:
@@ -219,7 +223,7 @@ def test_owners_share_a_file_whenever_they_acknowledge(tmp_path: Path) -> None:
 def test_a_closed_manager_has_deleted_what_was_due(tmp_path: Path) -> None:
     with SnapshotManager(tmp_path) as manager:
         for checkpoint in (1, 2, 3):
-            last = manager.append(EAST, checkpoint, os.urandom(200_000))
+            last = manager.append(EAST, checkpoint, NOISE(200_000))
             manager.completed(checkpoint, {checkpoint: {}})
     assert files_in(tmp_path) == {last.file}
 
@@ -429,7 +433,7 @@ def test_a_restore_deletes_no_damaged_file_and_goes_on_once_it_is_repaired(
     tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     with SnapshotManager(tmp_path) as first:
-        ref = first.append(EAST, 1, os.urandom(1000))
+        ref = first.append(EAST, 1, NOISE(1000))
     file = tmp_path / ref.file
     whole = file.read_bytes()
     damage(file)

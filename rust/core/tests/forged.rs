@@ -1,8 +1,8 @@
 //! Forged files, whose checksums and digests fit: a reader of them gets an error or some state, never
 //! a panic, and takes no memory that the bytes do not justify.
 //!
-//! `HOLDFAST_FUZZ_SECONDS=<n>` (`make fuzz`) forges each kind of bytes for so long, other ones each
-//! time; a case that fails is run again with `HOLDFAST_FUZZ_SEED=<seed>`.
+//! `HOLDFAST_FUZZ_SECONDS=<n>` forges each kind of bytes for so long, and `HOLDFAST_FUZZ_FIRST=<n>` other
+//! ones, as `make fuzz` does; a case that fails is run again with `HOLDFAST_FUZZ_SEED=<seed>`.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod common;

@@ -119,6 +119,30 @@ def test_regions_that_are_lost_with_one_task_are_one_failure() -> None:  # R12
     assert outcome(job)[1].startswith("too many regions failed: 6 of 6 by 1 failures")
 
 
+def test_a_decline_that_comes_again_is_no_failure_of_its_own() -> None:  # R4, R12
+    """The task that the first decline was lost with counts: a copy may come from later tasks."""
+    job = Job()
+    job.trigger()
+    names = regions(6)
+    for region in names[2:]:
+        job.ack(region)
+    for region in names[:2]:
+        job.decline(region, "the worker was killed", task="partition 0")
+    for task in (None, "owed", "partition 1"):
+        job.decline(names[0], "the worker was killed", task=task)
+    job.end()
+    assert outcome(job)[0] == "regional"
+
+    job.trigger(batch_id=job.latest.batch_id + 1)
+    for region in names[2:]:
+        job.ack(region)
+    for region in names[:2]:
+        job.decline(region)
+        job.decline(region, "the worker was killed", task="partition 0")
+    job.end()
+    assert outcome(job)[1].startswith("too many regions failed: 2 of 6, 1 are allowed")
+
+
 def test_without_any_checkpoint_no_region_may_fall_back() -> None:  # R13
     job = Job(started=False)
     job.trigger()

@@ -131,8 +131,30 @@ PARTLY_DROPPED: dict[str, Any] = {
 }
 
 
+#: A region is lost with a task, and its decline comes again while regions without rows are asked.
+DECLINED_AGAIN: dict[str, Any] = {
+    "count": 30,
+    "batches": 10,
+    "options": CoordinatorOptions(
+        max_failure_ratio=0.1,
+        max_consecutive_failures=1,
+        max_region_staleness=Staleness(checkpoints=1, age_ms=60),
+        num_retained=1,
+        dropped_together=4,
+        tolerable_failed_checkpoints=0,
+        global_timeout_ms=0,
+        retire_idle_ms=80,
+    ),
+    "rates": Rates(repeat=0.03, unaligned=0.3, lost_task=0.03),
+    "seed": 8525,
+    "with_source": False,
+    "on_retire": True,
+}
+
+
 @QUICK
 @example(**PARTLY_DROPPED)
+@example(**DECLINED_AGAIN)
 @given(**HISTORIES)
 def test_every_rule_holds_in_every_history(**history: Any) -> None:
     every_rule_holds(**history)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +21,7 @@ from holdfast.regions.coordinator.attempt import PendingAttempt
 from holdfast.regions.driver.coordinator_host import _Hosted
 from holdfast.regions.task.region_run import RegionRun
 from support.regional.event_histories import STEPS, History
+from support.regional.seeds import new_seeds
 
 SEEDS = 8
 
@@ -51,9 +50,7 @@ def test_every_event_comes_once_and_between_the_same_rows() -> None:  # R31, R36
 @pytest.mark.full
 @pytest.mark.timeout(3600)
 def test_every_event_comes_once_in_very_many_histories() -> None:
-    """Each run has other seeds. ``HOLDFAST_SEED`` is the first one, such as one that failed."""
-    first = int(os.environ.get("HOLDFAST_SEED", time.time()))
-    histories(range(first, first + 600))
+    histories(new_seeds(600))
 
 
 def event_delivered_twice(patch: Patch) -> None:

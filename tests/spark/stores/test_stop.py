@@ -76,3 +76,20 @@ def test_a_stop_in_a_commit_is_no_error_and_loses_nothing(
             batches: Batches = {}
             drain(counts, checkpoint=checkpoint, mode="update", into=batches)
             assert batches == {batch: sorted(((k, batch + 1) for k in range(KEYS)), key=repr)}
+
+
+def test_a_stop_before_a_commit_that_waits_for_nobody_leaves_the_batch(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """No state changed, so no executor is asked: the same holds where all answers are there."""
+    (tmp_path / "in").mkdir()
+    checkpoint = tmp_path / "checkpoint"
+    write_batch(tmp_path / "in", 0, [{"key": 1}])
+    counts = source(spark, tmp_path / "in").where("key >= 0").groupBy("key").count()
+    drain(counts, checkpoint=checkpoint, mode="update", into={})
+    write_batch(tmp_path / "in", 1, [{"key": -1}])
+    query = stopped_in_its_commit(counts, checkpoint)
+    assert query.exception() is None
+    assert not (checkpoint / "commits" / "1").exists()
+    drain(counts, checkpoint=checkpoint, mode="update", into={})
+    assert (checkpoint / "commits" / "1").exists()

@@ -6,11 +6,11 @@ import json
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
@@ -25,6 +25,7 @@ from holdfast.regions.coordinator import (
     CoordinatorOptions,
     Topology,
 )
+from holdfast.regions.coordinator.operator_coordinator import OperatorCoordinator
 from holdfast.regions.driver.coordinator_host import CoordinatorHost
 from holdfast.regions.driver.pipeline_driver import PipelineDriver
 from holdfast.regions.files.folders import CheckpointFolders
@@ -45,6 +46,28 @@ from support.regional.coordinator_runner import HostileRunner
 
 class CrashError(BaseException):
     """The driver died. No `except Exception` of the driver survives that."""
+
+
+class MortalHost(CoordinatorHost):
+    """Lets a driver die in a call of a coordinator, whose host takes all errors for its own."""
+
+    def __init__(self, world: World, coordinators: Mapping[str, OperatorCoordinator]) -> None:
+        super().__init__(coordinators, timeout_s=60)
+        self._world = world
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        if name.startswith("_") or not callable(found):
+            return found
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            try:
+                return found(*arguments, **named)
+            finally:
+                if self._world.dying:
+                    raise CrashError
+
+        return call
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +106,7 @@ class World:
     disk: dict[int, CheckpointMetadata] = field(default_factory=dict)
     failed_query: str | None = None
     broken: AssertionError | None = None
+    dying: bool = False
     attempts: int = 0
     survived_lost_tasks: int = 0
     refused_deletes: int = 0
@@ -134,7 +158,11 @@ class World:
 
     def may_crash(self) -> None:
         if self.chance(self.rates.crash):
-            raise CrashError
+            self.die()
+
+    def die(self) -> NoReturn:
+        self.dying = True
+        raise CrashError
 
     @property
     def newest(self) -> CheckpointMetadata | None:
@@ -196,7 +224,7 @@ class World:
         while True:
             self.enumerator = Enumerator(self)
             sources = {SOURCE_OPERATOR: self.enumerator} if self.with_source else {}
-            self.host = CoordinatorHost(sources, timeout_s=60)
+            self.host = MortalHost(self, sources)
             self.kind, self.end_of_data = "checkpoint", False
             self.told = self.expected = None
             self.replay = self.oracle.held()
@@ -228,6 +256,7 @@ class World:
                 return
 
     def crashed(self) -> None:
+        self.dying = False
         if self.broken is not None:
             raise self.broken
         self.host.close()

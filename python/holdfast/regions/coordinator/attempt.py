@@ -37,7 +37,7 @@ class RegionAnswer:
     unsaved : bool
         Some decline left rows behind that it did not store, or may have.
     task : str or None
-        The lost task that alone is to blame.
+        The lost task that is to blame.
     events : sequence of (str, bytes)
         Events to coordinators from before the acknowledged state, by operator.
     without_rows : bool
@@ -229,11 +229,9 @@ class PendingAttempt:
         if answer.acked is not None:
             self.refuse(event)
             return
-        first = answer.cause is None
-        answer.task = event.task if first or answer.task == event.task else None
+        if answer.cause is None:
+            answer.cause, answer.task = event.cause, event.task
         answer.problem = answer.problem or event.problem
-        if first:
-            answer.cause = event.cause
         if answer.in_flight:
             self.refuse(event)
             return

@@ -12,6 +12,8 @@ use super::frames::positions;
 
 /// Seconds for which each kind of bytes is forged; without it a fixed number of cases.
 const SECONDS: &str = "HOLDFAST_FUZZ_SECONDS";
+/// What the first seed comes from; without it each run forges the same.
+const FIRST: &str = "HOLDFAST_FUZZ_FIRST";
 /// The one case to run again.
 const SEED: &str = "HOLDFAST_FUZZ_SEED";
 
@@ -35,8 +37,8 @@ pub fn for_many_seeds(what: &str, cases: u64, case: impl Fn(&mut Rng)) {
         return;
     }
     let until = number(SECONDS).map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    // Nights differ, and a test run is the same each time.
-    let first = until.map_or(0, |_| u64::from(std::process::id()) << 32);
+    // Runs that begin a second apart share no seeds.
+    let first = number(FIRST).map_or(0, |first| first << 32);
     let mut seed = first;
     while until.map_or(seed < cases, |until| Instant::now() < until) {
         let run = || case(&mut Rng(seed));
