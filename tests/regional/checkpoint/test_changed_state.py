@@ -259,6 +259,7 @@ def test_after_that_the_function_is_not_needed_and_not_called(tmp_path: Path) ->
         (lambda old: {}["k"], "KeyError: 'k'"),
         (lambda old: [0.5] * 4, "float64.* to .*int64"),
         (lambda old: None, r"shape \(\)"),
+        (lambda old: np.full(4, 2**63, "uint64"), "values that int64 does not hold"),
     ],
 )
 def test_a_conversion_that_fails_ends_the_attempt_and_the_old_program_goes_on(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,56 @@ def test_a_null_in_a_dictionary_is_a_null(tmp_path: Path) -> None:
         query.run_batch([[rows]])
     (file,) = (tmp_path / "out").glob("*.parquet")
     assert pq.read_table(file)["of"].to_pylist() == ["a", None, None]
+
+
+class Copies(hf.Operator):
+    """Passes rows on, and gives them to a side output, too."""
+
+    region_safe = True
+
+    def open(self, ctx: hf.OperatorContext) -> None:
+        self.ctx = ctx
+
+    def process(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        self.ctx.emit("copies", batch)
+        return batch
+
+
+SMALL = pa.dictionary(pa.int8(), pa.string())
+
+
+@pytest.mark.parametrize(
+    ("kind", "of"),
+    [
+        (SMALL, lambda text: text),
+        (pa.dictionary(pa.uint8(), pa.string()), lambda text: text),
+        (pa.dictionary(pa.int8(), pa.int64()), int),
+        (pa.list_(SMALL), lambda text: [text]),
+        (pa.struct([("x", SMALL)]), lambda text: {"x": text}),
+        (pa.map_(pa.string(), SMALL), lambda text: [("k", text)]),
+    ],
+)
+def test_a_dictionary_has_more_values_than_its_small_indices_tell_apart(
+    tmp_path: Path, kind: pa.DataType, of: Callable[[str], Any]
+) -> None:
+    values = [of(str(number)) for number in range(300)]
+    batches = [
+        pa.record_batch({"region": ["a"] * 100, "of": pa.array(values[at : at + 100], kind)})
+        for at in range(0, 300, 100)
+    ]
+    schema = batches[0].schema
+    passes = (
+        hf.regional(region_by="region")
+        .side("copies", schema=schema)
+        .write_parquet(tmp_path / "copies")
+        .apply(Copies(), schema=schema, name="copies")
+        .write_parquet(tmp_path / "out")
+    )
+    with passes.open_local(tmp_path / "ckpt") as query:
+        query.run_batch([batches])
+    for folder in ("out", "copies"):
+        (file,) = (tmp_path / folder).glob("*.parquet")
+        assert pq.read_table(file)["of"].to_pylist() == values
 
 
 def test_the_start_refuses_what_spark_or_pyarrow_reads_as_something_else(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -160,11 +161,18 @@ def test_a_map_is_a_dict() -> None:
         state["a"]
 
 
-@pytest.mark.parametrize("key", [1.5, b"x", ("a", 1.5), np.float64(1), frozenset()])
+@pytest.mark.parametrize(
+    "key",
+    [1.5, b"x", ("a", 1.5), np.float64(1), frozenset(), np.datetime64(1, "ns"), (1, 2.0), 2.0],
+)
 def test_what_is_no_key_is_refused_by_name(key: Any) -> None:
     state = StateRegistry(np, owner="test").map("m")
-    with pytest.raises(hf.StateError, match=r"state 'm' of test: .* is no key of a map"):
-        state[key] = 1
+    # Equal keys are there.
+    state[2] = state[1, 2] = 1
+    for call in (state.__getitem__, state.__delitem__, partial(state.__setitem__, value=1)):
+        with pytest.raises(hf.StateError, match=r"state 'm' of test: .* is no key of a map"):
+            call(key)
+    assert list(state) == [2, (1, 2)]
 
 
 def test_a_value_that_cannot_be_kept_is_named() -> None:

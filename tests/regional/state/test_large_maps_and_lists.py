@@ -21,6 +21,7 @@ from holdfast.regions.state.large import small_state
 from holdfast.regions.state.registry import StateRegistry
 from holdfast.regions.state.saved import SavedState, StateError
 from holdfast.regions.state.values import decode_value, rich
+from support.regional.seeds import new_seeds
 from support.regional.table_world import OWNERS
 from support.regional.table_world import World as Tables
 
@@ -148,6 +149,26 @@ def test_keys_that_are_equal_are_one_entry(world: World, monkeypatch: pytest.Mon
     assert list(found)[-1] is True
     assert (found[True], found[1, "a"]) == ("one", 2)
     assert world.go_on() < 1000
+
+
+def test_numbers_of_numpy_name_the_entries_of_equal_keys(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registries, "DOCUMENT_BYTES", 0)
+    world.registry.map("m").update({1: 1, (2, "a"): 1, 3: [1]})
+    world.go_on()
+    table = world.open().map("m")
+    table[np.int64(1)] += 1
+    table[np.int64(2), "a"] += 1
+    table[np.int64(3)].append(2)
+    with pytest.raises(StateError, match=r"1\.0 is no key of a map"):
+        table[1.0] = 5
+    world.go_on()
+    table = world.open().map("m")
+    assert dict(table) == {1: 2, (2, "a"): 2, 3: [1, 2]}
+    del table[np.int64(1)]
+    world.go_on()
+    assert dict(world.open().map("m")) == {(2, "a"): 2, 3: [1, 2]}
 
 
 def test_a_value_that_cannot_be_kept_is_named(
@@ -298,7 +319,7 @@ def test_maps_and_lists_are_dict_and_list_whatever_fails(
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("seed", range(1000, 1300))
+@pytest.mark.parametrize("seed", new_seeds(300))
 def test_maps_and_lists_are_dict_and_list_in_many_histories(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

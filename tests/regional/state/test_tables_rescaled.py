@@ -13,6 +13,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.regions.base.errors import LayoutChangedError
+from support.regional.seeds import new_seeds
 
 REGIONS = ["r0", "r1", "r2"]
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -189,7 +190,7 @@ def test_tables_and_timers_follow_their_rows(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("seed", range(1000, 1150))
+@pytest.mark.parametrize("seed", new_seeds(150))
 def test_tables_and_timers_follow_their_rows_in_many_histories(tmp_path: Path, seed: int) -> None:
     run_history(tmp_path, seed)
 

@@ -21,6 +21,7 @@ from holdfast.regions.state.saved import SavedState, StateError
 from holdfast.regions.state.stored_table import FrozenTable, saved_columns
 from holdfast.regions.state.table import TableState
 from holdfast.regions.state.times import AttemptTimes
+from support.regional.seeds import new_seeds
 from support.regional.table_world import World
 from support.regional.timed import BEGIN
 
@@ -172,6 +173,30 @@ def test_times_far_away_are_times(world: World) -> None:
         table.upsert(pa.table({"key": [1, 2], "value": [1, 2], "time": far}))
         assert table.contains([1, 2]).to_pylist() == [False, True]
         world.complete(registry)
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("place", ["key", "value"])
+def test_times_that_microseconds_do_not_hold_are_far_away(
+    world: World, unit: str, place: str
+) -> None:
+    columns = {"key": {"id": pa.int64()}, "value": {"value": pa.int64()}}
+    columns[place] = {**columns[place], "time": pa.timestamp(unit)}
+    least = 2**63 - 1 if unit in ("us", "ns") else 2**62
+    far = pa.array([-least, least, None][: 3 if place == "value" else 2], pa.int64())
+    ids = [1, 2, 3][: len(far)]
+    rows = pa.table({"id": ids, "value": ids, "time": far.cast(pa.timestamp(unit))})
+    for minutes in (0, 10):
+        registry = world.begin(at(world, minutes))
+        table = by_attempt(registry, **columns, ttl_by="time")
+        if not minutes:
+            table.upsert(rows)
+        assert table.contains(rows).to_pylist() == [False, True, True][: len(ids)]
+        assert table.get(rows)["value"].to_pylist() == [None, 2, 3][: len(ids)]
+        world.complete(registry)
+    registry = world.begin(at(world, 20))
+    by_attempt(registry, **columns, ttl_by="time")
+    assert sizes(registry) == {"t": len(ids) - 1, "t.expiry": 1}
 
 
 def test_another_ttl_counts_for_all_rows(world: World) -> None:
@@ -450,7 +475,7 @@ def test_rows_are_those_of_a_dict_that_knows_the_time(
 
 @pytest.mark.full
 @pytest.mark.parametrize("declare", [by_attempt, by_column])
-@pytest.mark.parametrize("seed", range(1000, 1300))
+@pytest.mark.parametrize("seed", new_seeds(300))
 def test_rows_are_those_of_a_dict_in_many_histories(
     world: World, seed: int, declare: Callable[..., TableState]
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.regions.state.registry import StateRegistry
+from holdfast.regions.state.values import encode_value
 from support.regional.hooks import Hooks
 from support.regional.pipelines import (
     COUNTED,
@@ -191,3 +192,17 @@ def test_completion_of_the_state_shows_what_declares_states(tmp_path: Path) -> N
         query.run_batch(partitions_of(rows_of(0, REGIONS), 1))
     declaring = {"array", "broadcast", "list", "map", "table", "timers", "union", "value"}
     assert Curious.seen == declaring
+
+
+@pytest.mark.parametrize("fill", [1.5, 300, -1, float("nan"), 2.0**63])
+def test_an_array_is_not_filled_with_another_value(fill: float) -> None:
+    registry = StateRegistry(np, owner="test")
+    with pytest.raises(hf.StateError, match=r"'x' of test: fill=.* is not allowed: no uint8 is "):
+        registry.array("x", shape=2, dtype="uint8", fill=fill)
+    assert registry.array("x", shape=2, dtype="uint8", fill=255.0).tolist() == [255, 255]
+
+
+@pytest.mark.parametrize("value", [np.datetime64(1, "ns"), np.timedelta64(1, "ns")])
+def test_times_of_numpy_do_not_become_numbers(value: Any) -> None:
+    with pytest.raises(hf.StateError, match=r"a value of type .*64 cannot be kept"):
+        encode_value([value])

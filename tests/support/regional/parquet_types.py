@@ -53,7 +53,7 @@ READ: dict[pa.DataType, tuple[list[Any], str]] = {
 REFUSED: dict[pa.DataType, str] = {
     pa.timestamp("ns"): "Spark reads no nanoseconds; declare microseconds",
     pa.list_(pa.timestamp("ns", "UTC")): "Spark reads no nanoseconds",
-    pa.dictionary(pa.int8(), pa.timestamp("ns")): "Spark reads no nanoseconds",
+    pa.dictionary(pa.int32(), pa.timestamp("ns")): "Spark reads no nanoseconds",
     pa.duration("us"): "Spark reads bigint; declare int64",
     pa.struct([("x", pa.duration("s"))]): "Spark reads bigint",
     pa.time32("ms"): "Spark reads no TIME",

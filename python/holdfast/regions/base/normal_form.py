@@ -4,8 +4,8 @@ Arrow has several layouts for the same values, and its functions do not take all
 fails on views and run-end-encoded arrays, and IPC cannot send a dictionary of dictionaries. So
 rows are brought into one form where they enter a pipeline and where an operator puts them out:
 strings and binary values with offsets, one value for each row, lists without views, and
-dictionaries of plain values that are not null. An extension type stays if its storage has this
-form; otherwise it becomes its storage.
+dictionaries of plain values that are not null, with indices of at least 32 bits. An extension type
+stays if its storage has this form; otherwise it becomes its storage.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def normal_type(kind: Any) -> pa.DataType:
         values = normal_type(kind.value_type)
         if values.num_fields or pat.is_dictionary(values):
             return values
-        return pa.dictionary(kind.index_type, values, ordered=kind.ordered)
+        return pa.dictionary(_wide(kind.index_type), values, ordered=kind.ordered)
     if pat.is_map(kind):
         return pa.map_(_normal(kind.key_field), _normal(kind.item_field), kind.keys_sorted)
     if pat.is_fixed_size_list(kind):
@@ -78,6 +78,11 @@ def normal_type(kind: Any) -> pa.DataType:
     if pat.is_large_list(kind) or pat.is_large_list_view(kind):
         return pa.large_list(_normal(kind.value_field))
     return pa.struct([_normal(field) for field in kind]) if pat.is_struct(kind) else kind
+
+
+def _wide(index: Any) -> pa.DataType:
+    """Return a type of indices for the values of many batches, whose dictionaries are joined."""
+    return pa.int32() if index.bit_width < 32 else index
 
 
 def take_rows(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
@@ -126,7 +131,8 @@ def _cast(array: Any, wanted: Any) -> pa.Array:
             return array.cast(wanted)
         if pat.is_dictionary(wanted) and not pat.is_dictionary(kind.value_type):
             values = _cast(array.dictionary, wanted.value_type)
-            made = pa.DictionaryArray.from_arrays(array.indices, values, ordered=kind.ordered)
+            indices = array.indices.cast(wanted.index_type)
+            made = pa.DictionaryArray.from_arrays(indices, values, ordered=kind.ordered)
             return _cast(made, made.type)
         return _cast(array.dictionary, wanted).take(array.indices)
     except pa.ArrowException:

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from holdfast.regions.base.exact import exact_array
 from holdfast.regions.base.problem import message_of
 from holdfast.regions.state.saved import StateError
 
@@ -139,7 +140,7 @@ class Columns:
                 f"{', '.join(self.schema.names)}{most}"
             )
         fields = list(self.schema)[: len(given)]
-        arrays = [self._cast([value], field) for value, field in zip(given, fields, strict=True)]
+        arrays = [self.column([one], of.name) for one, of in zip(given, fields, strict=True)]
         return [
             (field.name, _LAYOUTS[field.type.id], 1, array.offset, *_buffers(array))
             for field, array in zip(fields, arrays, strict=True)
@@ -174,6 +175,22 @@ class Columns:
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
+    def column(self, values: Any, name: str) -> pa.Array:
+        """Return values as a column has them.
+
+        Raises
+        ------
+        StateError
+            If a value is not the same value in the declared type.
+        """
+        field = self.schema.field(name)
+        try:
+            return exact_array(values, field.type)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as e:
+            raise StateError(
+                f"{self.where}: column {name!r} is declared as {field.type}: {message_of(e)}"
+            ) from None
+
     def _array(self, rows: Rows, field: pa.Field) -> pa.Array:
         if isinstance(rows, (pa.RecordBatch, pa.Table)):
             if field.name not in rows.schema.names:
@@ -181,25 +198,13 @@ class Columns:
                     f"{self.where}: the rows have no column {field.name!r}, only "
                     f"{', '.join(map(repr, rows.schema.names))}"
                 )
-            return self._cast(rows.column(field.name), field)
+            return self.column(rows.column(field.name), field.name)
         if len(self.schema) > 1:
             raise StateError(
                 f"{self.where}: expected a pyarrow.RecordBatch or Table with the columns "
                 f"{', '.join(self.schema.names)}, found {type(rows).__name__}"
             )
-        return self._cast(rows, field)
-
-    def _cast(self, column: Any, field: pa.Field) -> pa.Array:
-        try:
-            if not isinstance(column, (pa.Array, pa.ChunkedArray)):
-                return pa.array(column, field.type)
-            if isinstance(column, pa.ChunkedArray):
-                column = column.combine_chunks()
-            return column if column.type == field.type else column.cast(field.type)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as e:
-            raise StateError(
-                f"{self.where}: column {field.name!r} is declared as {field.type}: {message_of(e)}"
-            ) from None
+        return self.column(rows, field.name)
 
 
 def description(key: Columns, value: Columns, **more: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -16,7 +16,7 @@ from holdfast.regions.state.columns import ColumnBuffers, Columns, Given, descri
 from holdfast.regions.state.saved import StateError
 from holdfast.regions.state.stored_table import FrozenTable
 from holdfast.regions.state.table import OpenTable, TableState
-from holdfast.regions.state.times import AttemptTimes, microseconds_of
+from holdfast.regions.state.times import AttemptTimes, microseconds_in, microseconds_of
 
 if TYPE_CHECKING:
     from holdfast._core import TableSession
@@ -185,7 +185,7 @@ class ExpiringTable(TableState):
 
     def _scanned(
         self, table: TableSession, rows: int, columns: Sequence[Any], scan: int | None
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Generator[pa.RecordBatch, None, None]:
         names = [*self._key.schema.names, *self._value.schema.names]
         for batch in super()._scanned(table, rows, columns, scan):
             alive = pc.invert(self._expired(batch[self._ttl.column]))
@@ -204,7 +204,7 @@ class ExpiringTable(TableState):
         if (now_us := self._now_us) is None:
             return pa.repeat(pa.scalar(False), len(since))
         before = max(now_us - self._ttl.us, int(_INT64.min))
-        return pc.fill_null(pc.less_equal(_microseconds(since), before), False)
+        return pc.fill_null(pc.less_equal(microseconds_in(since), before), False)
 
     @property
     def _now_us(self) -> int | None:
@@ -215,7 +215,7 @@ class ExpiringTable(TableState):
     # --- the index ------------------------------------------------------------------------------
 
     def _put_in_index(self, keys: pa.RecordBatch, since: pa.Array, which: pa.Array) -> None:
-        us = _microseconds(since.filter(which)).to_numpy(zero_copy_only=False)
+        us = microseconds_in(since.filter(which)).to_numpy(zero_copy_only=False)
         if len(us):
             expires = np.minimum(us, _INT64.max - self._ttl.us) + self._ttl.us
             rows = pa.table(
@@ -249,7 +249,3 @@ class ExpiringTable(TableState):
 def index_key(key: Columns) -> Given:
     """Return the key of the index for a table with this key."""
     return pa.schema([pa.field(EXPIRES, _INSTANT), *key.schema])
-
-
-def _microseconds(times: pa.Array) -> pa.Array:
-    return times.cast(pa.timestamp("us", times.type.tz), safe=False).cast(pa.int64())

@@ -17,6 +17,9 @@ from holdfast.regions.state.saved import StateError
 #: Data type of the bytes of a map: a JSON text, a list of pairs of key and value.
 MAP: Final = "|S1"
 
+#: Types of keys, and of the parts of tuples.
+_PARTS: Final = frozenset({str, int, bool, type(None)})
+
 Key: TypeAlias = "str | int | bool | tuple[str | int | bool | None, ...] | None"
 
 T = TypeVar("T")
@@ -64,6 +67,7 @@ class MapState(MutableMapping[Key, T], Generic[T]):
 
     def __getitem__(self, key: Key) -> T:
         # An entry that is found was put here, so only a missing one may lie at another instance.
+        key = self._kept(key)
         try:
             value = self._entries[key]
         except KeyError:
@@ -74,6 +78,7 @@ class MapState(MutableMapping[Key, T], Generic[T]):
         return value
 
     def __setitem__(self, key: Key, value: T) -> None:
+        key = self._kept(key)
         added = key not in self._entries
         if added:
             key = self._checked(key)
@@ -82,6 +87,7 @@ class MapState(MutableMapping[Key, T], Generic[T]):
             self._watch.changed(key, added=added)
 
     def __delitem__(self, key: Key) -> None:
+        key = self._kept(key)
         del self._entries[key]
         if self._watch is not None:
             self._watch.removed(key)
@@ -91,6 +97,11 @@ class MapState(MutableMapping[Key, T], Generic[T]):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def _kept(self, key: Any) -> Key:
+        """Return the key as it is kept: for Python, 1.0 and NumPy's 1 name the entry of 1, too."""
+        parts = key if isinstance(key, tuple) else (key,)
+        return key if _PARTS.issuperset(map(type, parts)) else self._checked(key)
 
     def _checked(self, key: Any) -> Key:
         """Return the key as it is kept, if its rows come to this instance."""
@@ -117,7 +128,7 @@ def key_name(key: Key) -> str:
 
     parts = key if isinstance(key, tuple) else (key,)
     for part in parts:
-        if type(part) not in (str, int, bool, type(None)):
+        if type(part) not in _PARTS:
             raise TypeError(f"{type(part).__name__} is no part of a key")
     if isinstance(key, tuple):
         return f"[{','.join(map(json_text, parts))}]"
@@ -130,6 +141,14 @@ def instance_of(name: str, instances: int) -> int:
     import zlib
 
     return zlib.crc32(name.encode()) % instances
+
+
+def python_value(value: Any) -> Any:
+    """Return a scalar of NumPy as the equal value of Python; any other value as it is."""
+    if type(value).__module__ != "numpy" or getattr(value, "ndim", None) != 0:
+        return value
+    # Times in nanoseconds would become integers.
+    return value if value.dtype.kind in "mM" else value.item()
 
 
 def encode_map(state: MapState[Any], plain: Callable[[object], object]) -> bytes:
@@ -162,4 +181,4 @@ def _plain_key(key: Any) -> Any:
     """Return a key without NumPy's scalars, which are equal to Python's and not kept."""
     if isinstance(key, tuple):
         return tuple(_plain_key(part) for part in key)
-    return key.item() if type(key).__module__ == "numpy" and hasattr(key, "item") else key
+    return python_value(key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -63,7 +63,7 @@ class TableState:
 
     def scan(
         self, *, prefix: object = None, start: object = None, stop: object = None
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Generator[pa.RecordBatch, None, None]:
         """Yield all rows, key and value, in the order of the keys.
 
         The rows are those of this moment, whatever changes during the scan.
@@ -170,7 +170,7 @@ class TableState:
 
     def _scanned(
         self, table: TableSession, rows: int, columns: Sequence[Any], scan: int | None
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Generator[pa.RecordBatch, None, None]:
         keys = len(self._key.schema)
         schema = pa.schema([*self._key.schema, *self._stored.schema])
         try:

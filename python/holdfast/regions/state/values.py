@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from holdfast.regions.state.keyed_map import python_value
 from holdfast.regions.state.saved import SavedState, StateError
 
 # Data types of states that are no arrays: bytes of a JSON text in UTF-8, and bytes as they are.
@@ -42,8 +43,7 @@ def encode_value(content: object) -> tuple[bytes, str]:
 
 def plain(value: object) -> object:
     """Return a value as JSON has it; StateError if it cannot be kept."""
-    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
-        value = value.item()  # type: ignore[attr-defined]  # a scalar such as the sum of an array
+    value = python_value(value)  # a scalar such as the sum of an array
     encode: Callable[[Any], object] | None = _ENCODERS.get(type(value))
     if encode is None:
         raise StateError(
