@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from holdfast.cli import folders
+from holdfast.cli import exported_rows, folders
 from holdfast.regions.checkpoint.skips import ROW, Range
 from holdfast.regions.files.paths import AnyPath
 
@@ -43,14 +43,13 @@ def stage(letters: AnyPath, name: str, rows: pa.Table, error: str | None) -> Any
     No reader sees them before `publish`. The file has no column `ROW`.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     letters.make_folder(exist_ok=True)
     number = next(n for n in range(sys.maxsize) if not (letters / f"{name}-{n}.parquet").exists())
     file = letters / f"{name}-{number}.parquet"
     content = io.BytesIO()
     errors = pa.array([error] * rows.num_rows, pa.string())
-    pq.write_table(rows.drop_columns([ROW]).append_column(ERROR, errors), content)
+    exported_rows.write_parquet(rows.drop_columns([ROW]).append_column(ERROR, errors), content)
     staged = _staged(file)
     staged.unlink(missing_ok=True)
     staged.create(content.getvalue())

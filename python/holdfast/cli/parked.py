@@ -8,7 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from holdfast.cli import dead_letters, documents, folders, parked_rows, report, tables
+from holdfast.cli import (
+    dead_letters,
+    documents,
+    exported_rows,
+    folders,
+    parked_rows,
+    report,
+    tables,
+)
 from holdfast.cli.tables import Table
 from holdfast.regions.checkpoint.parked import (
     ParkedPartition,
@@ -34,7 +42,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     folders.add_argument(command, of=" of the query")
     command.add_argument(
         "--rows",
-        choices=parked_rows.FORMATS,
+        choices=exported_rows.FORMATS,
         help="write the rows that wait to stdout, which takes a local session of Spark",
     )
     skipped = command.add_subparsers(metavar="skip").add_parser(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from holdfast._jars import plugin_jars
-from holdfast.cli import local_spark
+from holdfast.cli import exported_rows, local_spark
 from holdfast.regions.checkpoint.parked import ParkedPartition
 from holdfast.regions.checkpoint.query_folder import STATE_FILES_FOLDER
 from holdfast.regions.checkpoint.skips import ROW
@@ -19,52 +18,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-#: Ways to write rows to stdout.
-FORMATS: Final = ("json", "arrow", "parquet")
-
-
-def require_no_terminal(form: str) -> None:
-    """Check that stdout can take rows in one of `FORMATS`.
-
-    Raises
-    ------
-    ValueError
-        If stdout is a terminal, and the format is not for one.
-    """
-    if form != "json" and sys.stdout.isatty():
-        raise ValueError(f"--rows {form} writes bytes: send them to a file with '>'")
-
 
 def write(folder: AnyPath, parked: Sequence[ParkedPartition], form: str) -> None:
-    """Write the rows that wait to stdout, in one of `FORMATS`."""
-    require_no_terminal(form)
+    """Write the rows that wait to stdout, in one of `exported_rows.FORMATS`."""
+    exported_rows.require_no_terminal(form)
     with _rows(folder, parked) as rows:
-        shown = rows.drop(ROW)
-        if form == "json":
-            for line in _as_json(shown).toLocalIterator():
-                print(line[0])
-            return
-        found = shown.toArrow()
-    write_bytes(found, form)
-
-
-def write_bytes(found: pa.Table, form: str) -> None:
-    """Write rows to stdout as ``arrow`` or ``parquet``."""
-    if form == "arrow":
-        import pyarrow as pa
-
-        with pa.ipc.new_stream(sys.stdout.buffer, found.schema) as stream:
-            stream.write_table(found)
-        return
-    import pyarrow.parquet as pq
-
-    pq.write_table(found, sys.stdout.buffer)
-
-
-def _as_json(rows: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    return rows.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}))
+        exported_rows.write_frame(rows.drop(ROW), form)
 
 
 def matching(folder: AnyPath, parked: Sequence[ParkedPartition], where: str) -> pa.Table:
@@ -87,43 +46,40 @@ def selected(rows: DataFrame, where: str) -> pa.Table:
     ValueError
         If it is no such expression, or cannot be computed for a row.
     """
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     # PySpark logs what it raises.
     logging.getLogger("SQLQueryContextLogger").disabled = True
     try:
-        return rows.where(where).toArrow()
-    except PySparkException as error:
-        message = str(error).splitlines()[0]
+        return exported_rows.to_arrow(rows.where(where))
+    except (Py4JError, PySparkException) as error:
+        said = local_spark.line(error)
         columns = ", ".join(rows.columns)
-        raise ValueError(f"--where {where!r}: {message} Columns: {columns}") from None
+        raise ValueError(f"--where {where!r}: {said} Columns: {columns}") from None
 
 
 @contextmanager
 def _rows(folder: AnyPath, parked: Sequence[ParkedPartition]) -> Iterator[DataFrame]:
     """Read the rows of all inputs, without those that were skipped, until the end of the block."""
-    from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame
 
     jars = {"spark.jars": ",".join(map(str, plugin_jars()))}
-    with local_spark.session("to read parked rows", jars) as spark:
+    with local_spark.session("to read parked rows", jars) as spark, local_spark.java_errors():
         jvm: Any = spark._jvm
         segments = (absolute(folder) / STATE_FILES_FOLDER).spark_name
         found = jvm.io.holdfast.spark.isolation.ParkedRows(spark._jsparkSession, segments)
-        try:
-            for partition in parked:
-                for one in partition.inputs:
-                    found.add(
-                        str(partition.operator),
-                        partition.partition,
-                        one.owner.store,
-                        one.batch,
-                        b"".join(piece.to_bytes() for piece in one.pieces),
-                        ",".join(str(number) for range in one.skipped for number in range),
-                    )
-            sides = [DataFrame(side, spark) for side in found.frames()]
-        except PySparkException as error:
-            raise OSError(str(error).splitlines()[0]) from None
+        for partition in parked:
+            for one in partition.inputs:
+                found.add(
+                    str(partition.operator),
+                    partition.partition,
+                    one.owner.store,
+                    one.batch,
+                    b"".join(piece.to_bytes() for piece in one.pieces),
+                    ",".join(str(number) for range in one.skipped for number in range),
+                )
+        sides = [DataFrame(side, spark) for side in found.frames()]
         rows = sides[0]
         for side in sides[1:]:
             rows = rows.unionByName(side, allowMissingColumns=True)

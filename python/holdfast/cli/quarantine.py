@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import base64
-import json
 import sys
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast._core import CheckpointMetadata
-from holdfast.cli import dead_letters, documents, folders, local_spark, parked_rows, report, tables
+from holdfast.cli import (
+    dead_letters,
+    documents,
+    exported_rows,
+    folders,
+    local_spark,
+    parked_rows,
+    report,
+    tables,
+)
 from holdfast.cli.tables import Table
 from holdfast.regions.checkpoint.quarantine import CHECKPOINT, PLACE, owed_rows, placed_rows
 from holdfast.regions.checkpoint.read import checkpoint_ids, choose
@@ -39,7 +46,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     shown = commands.add_parser("show", help="write the rows that a region owes to stdout")
     shown.add_argument("--region", required=True, metavar="NAME")
     shown.add_argument(
-        "--rows", choices=parked_rows.FORMATS, default="json", help="(default: %(default)s)"
+        "--rows", choices=exported_rows.FORMATS, default="json", help="(default: %(default)s)"
     )
     shown.set_defaults(run=show)
     skipped = commands.add_parser(
@@ -70,12 +77,8 @@ def print_regions(arguments: argparse.Namespace) -> None:
 
 def show(arguments: argparse.Namespace) -> None:
     """Write the rows that a region in quarantine owes, oldest first."""
-    parked_rows.require_no_terminal(arguments.rows)
-    rows = owed_rows(*_latest(arguments), arguments.region)
-    if arguments.rows == "json":
-        _print_json(rows)
-    else:
-        parked_rows.write_bytes(rows, arguments.rows)
+    exported_rows.require_no_terminal(arguments.rows)
+    exported_rows.write(owed_rows(*_latest(arguments), arguments.region), arguments.rows)
 
 
 def skip(arguments: argparse.Namespace) -> None:
@@ -193,16 +196,3 @@ def finish(found: CheckpointFolders) -> None:
 def _latest(arguments: argparse.Namespace) -> tuple[CheckpointFolders, CheckpointMetadata]:
     found = CheckpointFolders(folders.given(arguments.folder))
     return found, found.read(choose(checkpoint_ids(found.root), None, found.root))
-
-
-def _print_json(rows: pa.Table) -> None:
-    for batch in rows.to_batches():
-        for row in batch.to_pylist():
-            print(json.dumps(row, default=_plain, separators=(",", ":")))
-
-
-def _plain(value: Any) -> str:
-    """Return a value that JSON does not have as text; bytes as base64, as Spark does."""
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)

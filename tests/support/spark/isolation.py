@@ -25,6 +25,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 import holdfast
 from support.spark.java_side import instance
 from support.spark.queries import source, write_batch
+from support.spark.typed_rows import VALUES
 
 #: Keys that are no numbers, in one partition of four, and the batches that they come in.
 BAD = {"bad": (2, 4, 12), "worse": (3,)}
@@ -113,6 +114,15 @@ def distinct(events: DataFrame, program: str) -> DataFrame:
 def distinct_within(events: DataFrame, program: str) -> DataFrame:
     lately = events.withWatermark("at", "1 minute").dropDuplicatesWithinWatermark(["key"])
     return _number(lately, program).select("key", "number")
+
+
+def typed(events: DataFrame, program: str) -> DataFrame:
+    """As `distinct`, with a value of each type of Spark in every row."""
+    quoted = {name: "`" + name.replace("`", "``") + "`" for name in VALUES}
+    every = [f"{value} AS {quoted[name]}" for name, (value, _, _) in VALUES.items()]
+    rows = _number(events.selectExpr("key", *every).dropDuplicates(["key"]), program)
+    # All columns are read behind the shuffle, so all are shuffled.
+    return rows.select("key", "number", F.length(F.to_json(F.struct(*quoted.values()))))
 
 
 def functions(events: DataFrame, program: str) -> DataFrame:
@@ -246,6 +256,7 @@ QUERIES = {
     "windows_update": (windows, "update"),
     "sessions": (sessions, "append"),
     "distinct": (distinct, "append"),
+    "typed": (typed, "append"),
     "distinct_within": (distinct_within, "append"),
     "functions": (functions, "update"),
     "joined": (joined, "append"),
