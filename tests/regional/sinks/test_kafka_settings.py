@@ -11,9 +11,10 @@ import pytest
 
 import holdfast as hf
 from holdfast._core import Staged
-from holdfast.regions.sinks.kafka_marker import Marker, output_id
+from holdfast.regions.sinks.kafka_marker import Marker
 from holdfast.regions.sinks.kafka_options import FIXED
 from holdfast.regions.sinks.kafka_records import RecordColumns
+from holdfast.regions.sinks.layout import output_id
 from holdfast.regions.sinks.owner import OutputOwner
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

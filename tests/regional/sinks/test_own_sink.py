@@ -176,13 +176,18 @@ def test_the_order_of_calls_is_the_documented_one(tmp_path: Path, database: Path
     sink = Noting(database)
     with open_pipeline(sink, tmp_path / "ckpt", checkpoint_id=3):
         pass
-    # By default, what is recovered is committed again.
-    recovered = [("recover", 3, 4), ("commit", 3, 4, 20), ("sweep", 4)]
-    assert sink.calls == [("withdraw", 3), *recovered]
+    # The output was committed, and is the user's.
+    assert sink.calls == [("withdraw", 3), ("recover", 3, 0), ("sweep", 4)]
+    # By default, output is committed again if nothing says that it was.
+    (tmp_path / "ckpt" / "published").unlink()
     sink = Noting(database)
     with open_pipeline(sink, tmp_path / "ckpt"):
         pass
-    assert sink.calls == recovered
+    assert sink.calls == [("recover", 3, 4), ("commit", 3, 4, 20), ("sweep", 4)]
+    sink = Noting(database)
+    with open_pipeline(sink, tmp_path / "ckpt"):
+        pass
+    assert sink.calls == [("recover", 3, 0), ("sweep", 4)]
     assert rows_in(database) == expected(BATCHES[:2])
 
 

@@ -388,7 +388,7 @@ def test_of_those_that_cannot_be_published_the_first_is_reported_and_all_others_
     )
     assert said == (
         f"cannot publish the staged file {outputs[1].staged} as {outputs[1].target}: neither of "
-        "the two is there; rows of a completed checkpoint were lost"
+        "the two is there, and no record says that it was published"
     )
     assert [one.is_published() for one in outputs] == [True, False, False, True]
     assert not any(one.is_staged() for one in outputs)
@@ -422,7 +422,7 @@ def test_a_file_that_was_staged_with_another_length_is_not_published(output: Out
 def test_what_is_discarded_is_gone(output: Output) -> None:
     output.place.files.discard([output.staged, f"{output.staged}-never"])
     assert not output.is_staged()
-    assert "rows of a completed checkpoint were lost" in refused(output.publish, NOT_FOUND)
+    assert "no record says that it was published" in refused(output.publish, NOT_FOUND)
     if output.place.kind == "s3a":
         assert output.place.pending_uploads() == 0
 
@@ -465,7 +465,7 @@ def test_an_upload_that_is_gone_means_lost_rows(bucket: Place, tmp_path: Path) -
     bucket.files.discard([output.staged])
     bucket.files.create(output.staged, pointer)
     said = refused(output.publish, NOT_FOUND)
-    assert "its upload is not there any more; rows of a completed checkpoint were lost" in said
+    assert "its upload is not there any more, and no record says that it was published" in said
 
 
 def test_a_damaged_upload_is_refused_with_its_place_and_publishes_nothing(

@@ -6,6 +6,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -96,6 +97,24 @@ def test_every_row_reaches_the_output_once_also_after_a_restart(
     query.awaitTermination()
     assert query.latest.batch_id == 3
     assert output_of(tmp_path / "out") == expected(batches)
+
+
+@pytest.mark.parametrize("ended", ["clean", "killed"])
+def test_a_query_goes_on_when_published_files_were_taken_away(
+    spark: SparkSession, tmp_path: Path, ended: str
+) -> None:  # R81
+    rows = written(tmp_path, 2)
+    start(spark, tmp_path, RunningCount()).awaitTermination()
+    assert output_of(tmp_path / "out") == expected(rows)
+    shutil.rmtree(tmp_path / "out")
+    if ended == "killed":
+        # Checkpoints of older builds have none, too. Spark's commit of the batch says the same.
+        (tmp_path / "ckpt" / "published").unlink()
+    start(spark, tmp_path, RunningCount()).awaitTermination()
+    rows += written(tmp_path, 1, first=2)
+    start(spark, tmp_path, RunningCount()).awaitTermination()
+    found = output_of(tmp_path / "out")
+    assert found == [row for row in expected(rows) if row[1] >= 2000]
 
 
 def test_a_failing_region_falls_back_and_catches_up(

@@ -192,6 +192,38 @@ def test_savepoint_restore_and_going_back_on_hdfs(
     assert f"regions of checkpoint {query.latest.id}" in shown
 
 
+def test_published_files_on_hdfs_may_be_taken_away(
+    spark: SparkSession, hdfs: MiniHdfs, tmp_path: Path
+) -> None:  # R81
+    uri = f"{hdfs.uri}/{tmp_path.name}"
+
+    def run(output: str = "out") -> None:
+        query = (
+            holdfast.regional(regional_source(spark, tmp_path / "in"), region_by="region")
+            .apply(Counting(), schema=COUNTED, name="count")
+            .write_parquet(f"{uri}/{output}")
+            .start(f"{uri}/ckpt", trigger=NOW)
+        )
+        query.awaitTermination()
+
+    batches: list[list[Row]] = []
+    for count, killed in enumerate([False, True, False], start=1):
+        batches = written(tmp_path, count)
+        run()
+        remote = Remote(uri, {}, {}, None)
+        assert remote.rows() == [row for row in expected(batches) if row[1] >= 1000 * (count - 1)]
+        if killed:
+            # A driver that dies leaves no record, and Spark's commit of the batch.
+            HadoopPath(f"{uri}/ckpt/published").unlink()
+            HadoopPath(f"{uri}/out").remove_tree()
+        for file in HadoopPath(f"{uri}/out").iterdir() if not killed else ():
+            if file.name.endswith(".parquet"):
+                file.unlink()
+    batches = written(tmp_path, 4)
+    run("next")
+    assert remote.rows("next") == [row for row in expected(batches) if row[1] >= 3000]
+
+
 @pytest.mark.full
 def test_a_data_node_that_stops_between_batches_changes_nothing(
     spark: SparkSession, hdfs: MiniHdfs, tmp_path: Path

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from holdfast.regions.base.callbacks import require_function, require_methods
 from holdfast.regions.sinks import (
     DEFAULT_COMPRESSION,
     DEFAULT_TARGET_FILE_BYTES,
@@ -20,6 +21,7 @@ from holdfast.regions.sinks.destination import Destination, FunctionDestination,
 from holdfast.regions.sinks.kafka import KafkaDestination
 from holdfast.regions.sinks.kafka_options import Unsettled, require_settings
 from holdfast.regions.sinks.kafka_records import RecordColumns
+from holdfast.regions.sinks.sink import SINK_METHODS
 
 T = TypeVar("T")
 
@@ -127,12 +129,14 @@ class Written(ABC, Generic[T]):
         Raises
         ------
         TypeError
-            If it is no `TwoPhaseSink`.
+            If it is no `TwoPhaseSink`, or one of its methods but `TwoPhaseSink.persist` yields, or
+            one is ``async``.
         """
         if not isinstance(sink, TwoPhaseSink):
             raise TypeError(
                 f"write_to() takes an instance of holdfast.TwoPhaseSink, not {type(sink).__name__}"
             )
+        require_methods(sink, SINK_METHODS, yields=("persist",))
         return self._written_to(SinkDestination(sink))
 
     def write_kafka(
@@ -206,7 +210,12 @@ class Written(ABC, Generic[T]):
             Takes the rows that a completed checkpoint publishes, as a DataFrame (as a
             ``pyarrow.Table`` without Spark), and the checkpoint's id, an ``int`` that also has
             ``batch_id`` and ``pipeline_id``, see `CheckpointId`. The DataFrame can be read until
-            the function returns.
+            the function returns. It returns None.
+
+        Raises
+        ------
+        TypeError
+            If the function yields or is ``async``: a call would do nothing.
 
         Notes
         -----
@@ -219,6 +228,7 @@ class Written(ABC, Generic[T]):
         After ``start(checkpoint_id=...)`` or ``start(restore=...)`` the rows since that checkpoint
         come again, under new ids; a warning names checkpoints whose rows the function has had.
         """
+        require_function(function, f"foreach_batch: {getattr(function, '__qualname__', function)}")
         return self._written_to(FunctionDestination(function))
 
 

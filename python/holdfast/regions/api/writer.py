@@ -50,6 +50,7 @@ from holdfast.regions.runners.spark.runner import SparkRunner, run_on_a_worker
 from holdfast.regions.sinks import local_delivery, spark_delivery
 from holdfast.regions.sinks.destination import Delivery, Destination, Output
 from holdfast.regions.sinks.owner import OutputOwner
+from holdfast.regions.sinks.published import PublishedRecord
 from holdfast.regions.sinks.publisher import Publishers
 from holdfast.regions.splits import FileSplits, SplitEnumerator
 from holdfast.regions.splits.assignment import SOURCE_OPERATOR
@@ -335,13 +336,15 @@ class RegionalWriter:
         opened.callback(runner.close)
         history = HistoryLog(folders, run=plan.run, days=settings.history_days)
         opened.callback(history.close)
+        published = PublishedRecord(folders)
+        opened.callback(published.close)
         driver = PipelineDriver(
             plan,
             topology,
             settings.coordinator(dropped_together=folders.dropped_together),
             folders,
             runner,
-            Publishers({output.name: output.publisher for output in outputs}),
+            Publishers({output.name: output.publisher for output in outputs}, published),
             host,
             history=history,
             may_publish=partial(_require_still, outputs, owner),

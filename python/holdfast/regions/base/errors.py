@@ -56,8 +56,13 @@ class SinkFailedError(RegionalQueryError):
         else:
             what = f"{step} checkpoint {checkpoint}{of}"
             then = (
-                "The checkpoint is complete and its output is kept: start the pipeline again, and "
-                "it is committed first"
+                "The checkpoint is complete, and nothing says that this output is published. If "
+                "somebody has taken published output away, put it back and start the pipeline "
+                "again, and take it then. If it is lost, go back to an older checkpoint with "
+                "checkpoint_id=, and the rows since then come again"
+                if isinstance(cause, FileNotFoundError)
+                else "The checkpoint is complete and its output is kept: start the pipeline again, "
+                "and it is committed first"
             )
         super().__init__(f"sink {sink} could not {what}: {in_words(cause)}. {then}")
 

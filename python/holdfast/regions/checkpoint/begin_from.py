@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 from holdfast._checks import optional_int
 from holdfast._core import CheckpointMetadata
+from holdfast.regions.base.callbacks import called
 from holdfast.regions.checkpoint.claim import delete_claimed
 from holdfast.regions.checkpoint.copy import Adapt, copy_region, require_free, write_image
 from holdfast.regions.checkpoint.declared import RunCompare, changed_regions
 from holdfast.regions.checkpoint.delivered_again import delivered_again
-from holdfast.regions.checkpoint.dropped_outputs import require_settled
 from holdfast.regions.checkpoint.layout import LAYOUT_PROPERTY, Layout
 from holdfast.regions.checkpoint.ownership import (
     discard_unstarted,
@@ -26,6 +26,7 @@ from holdfast.regions.checkpoint.ownership import (
 )
 from holdfast.regions.checkpoint.read import choose
 from holdfast.regions.checkpoint.rescale import Rescaling, require_coordinators
+from holdfast.regions.checkpoint.settled_outputs import require_settled
 from holdfast.regions.checkpoint.verify import require_intact
 from holdfast.regions.files.folders import (
     IDENTITY_PROPERTY,
@@ -42,6 +43,7 @@ from holdfast.regions.protocol.orders import PipelinePlan
 from holdfast.regions.sinks import CheckpointId, TwoPhaseSink
 from holdfast.regions.sinks.destination import Output
 from holdfast.regions.sinks.owner import OutputOwner
+from holdfast.regions.sinks.published import is_published, staged_by_output
 from holdfast.regions.sinks.publisher import named
 from holdfast.regions.sinks.sink import sink_name
 
@@ -254,17 +256,16 @@ def _publish_pending(output: Output, old: CheckpointFolders, metadata: Checkpoin
     by metadata, which may come from anywhere (R92), so it is looked at and left as it is. If the
     output went to a function, the function of the new pipeline is called.
     """
-    staged = [one for entry in metadata.regions.values() for one in entry.staged]
-    staged = [one for one in staged if one.output == output.name]
+    staged = staged_by_output(metadata).get(output.name, [])
     sink, given = output.sink, old.output(output.name)
     if given.exists():
         output.publisher.take_over(given, CheckpointId.of(metadata), staged)
         return
-    if not staged:
+    if not staged or is_published(old, metadata, output.name, staged):
         return
     try:
         with named(sink_name(sink), "recover", metadata.id, telling=(OSError, ValueError)):
-            sink.recover(CheckpointId.of(metadata), staged)
+            called(sink.recover, CheckpointId.of(metadata), staged)
     except FileNotFoundError:
         location = metadata.properties.get(output_property(output.name), sink.location)
         if location == sink.location:

@@ -78,7 +78,7 @@ def delete_claimed(claimed: AnyPath, began: dict[str, str]) -> None:
     for output in folders.outputs():
         if output.is_dir():
             _delete_output(output)
-    for file in (folders.last_attempt, folders.identity, folders.skipped):
+    for file in (folders.last_attempt, folders.identity, folders.skipped, folders.published):
         file.unlink(missing_ok=True)
         (claimed / f"{file.name}.new").unlink(missing_ok=True)
     for other in folders.ids():

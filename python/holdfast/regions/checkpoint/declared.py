@@ -241,17 +241,20 @@ def _declared(
     found = [SavedState(*content[:4], memoryview(content[4])) for content in contents]
     registry = _OnlyDeclared(xp, stage, index, found)
     operator = stage.new_operator()
-    operator.open(
-        OperatorContext(
-            region=saved.region,
-            operator=stage.name,
-            instance=index,
-            parallelism=stage.parallelism,
-            state=registry,
-            xp=xp,
+    try:
+        operator.open(
+            OperatorContext(
+                region=saved.region,
+                operator=stage.name,
+                instance=index,
+                parallelism=stage.parallelism,
+                state=registry,
+                xp=xp,
+            )
         )
-    )
-    operator.close()
+        operator.close()
+    finally:
+        registry.close()
     return registry.forms
 
 

@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
+from holdfast._core import NewerFormatError
+from holdfast.regions.base.callbacks import called
 from holdfast.regions.checkpoint.delivered_again import delivered_again
+from holdfast.regions.checkpoint.read import UNREADABLE
 from holdfast.regions.checkpoint.stream_log import rewind_stream
 from holdfast.regions.files.folders import CheckpointFolders
 from holdfast.regions.protocol.orders import OutputPlan
+from holdfast.regions.sinks.parquet import ParquetSink
+from holdfast.regions.sinks.published import is_published, note_published, staged_by_output
 from holdfast.regions.sinks.publisher import named
 from holdfast.regions.sinks.sink import sink_name
 
@@ -42,11 +48,40 @@ def finish_rewind(folders: CheckpointFolders, outputs: Sequence[OutputPlan]) -> 
             LOG.warning("going back to checkpoint %d: %s", checkpoint, again)
     metadata = folders.read(checkpoint)
     rewind_stream(folders.stream, metadata.batch_id)
-    for sink in (output.sink for output in outputs):
+    for output in outputs:
+        sink = output.sink
         if sink.can_withdraw:
+            if taken := _taken_away(folders, newer, output):
+                LOG.warning(
+                    "going back to checkpoint %d: %d files that were published since then are not "
+                    "there any more, and their rows come again. The first was %s",
+                    checkpoint,
+                    len(taken),
+                    taken[0],
+                )
             with named(sink_name(sink), "withdraw", checkpoint, telling=(OSError,)):
-                sink.withdraw(checkpoint)
+                called(sink.withdraw, checkpoint)
+    if newer:
+        # They show that its output was published, and are gone soon.
+        note_published(folders, checkpoint, staged_by_output(metadata))
     for id in newer:
         folders.drop(id)
     folders.rewind.unlink()
     folders.root.sync()
+
+
+def _taken_away(
+    folders: CheckpointFolders, given_up: Sequence[int], output: OutputPlan
+) -> list[str]:
+    """Return the files of checkpoints that a sink published and that are not there any more."""
+    sink = output.sink
+    if not isinstance(sink, ParquetSink) or sink.root == folders.output(output.name):
+        return []  # A function has had its files, and has a warning of its own.
+    found: list[str] = []
+    for id in given_up:
+        with suppress(*UNREADABLE, NewerFormatError):
+            metadata = folders.read(id)
+            staged = staged_by_output(metadata).get(output.name, [])
+            if staged and is_published(folders, metadata, output.name, staged):
+                found += sink.unpublished(staged)
+    return found

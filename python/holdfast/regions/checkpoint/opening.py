@@ -8,15 +8,20 @@ from typing import Final
 
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.checkpoint.declared import RunCompare, changed_regions
-from holdfast.regions.checkpoint.dropped_outputs import require_settled
 from holdfast.regions.checkpoint.go_back import begin_rewind, finish_rewind
 from holdfast.regions.checkpoint.layout import Layout
 from holdfast.regions.checkpoint.read import UNREADABLE, choose
 from holdfast.regions.checkpoint.rescale import require_coordinators, require_in_place
+from holdfast.regions.checkpoint.settled_outputs import (
+    published_outputs,
+    require_settled,
+    say_what_stays,
+)
 from holdfast.regions.checkpoint.stream_log import require_planned
 from holdfast.regions.checkpoint.verify import require_intact
 from holdfast.regions.files.folders import PIPELINE_PROPERTY, CheckpointFolders
 from holdfast.regions.protocol.orders import PipelinePlan
+from holdfast.regions.sinks.published import note_published
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -52,11 +57,14 @@ def open_folder(
     metadata = folders.read(chosen)
     changed = _require_same_pipeline(metadata, folders, plan, compare)
     require_settled(metadata, folders, plan)
+    published = published_outputs(metadata, folders, plan)
     if checkpoint_id is not None:
         # Even for the newest checkpoint: batches that were planned behind it are planned anew.
         require_planned(folders.stream, metadata.batch_id)
         begin_rewind(folders, chosen)
         finish_rewind(folders, plan.outputs)
+    note_published(folders, metadata.id, published)
+    say_what_stays(metadata, plan)
     retained = [*_complete(folders, older, like=metadata), metadata]
     if len(retained) == len(older) + 1:
         # Drivers that died, and checkpoints that were given up, may have left some.

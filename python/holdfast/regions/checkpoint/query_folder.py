@@ -91,10 +91,7 @@ def read_query_checkpoint(folder: AnyPath) -> QueryCheckpoint:
     planned = max(logged_batches(folder / OFFSETS_FOLDER), default=None)
     conf: Mapping[str, Any] = {}
     if planned is not None:
-        # The lines are a version, facts about the whole batch, then one for each source.
-        conf = (
-            _object((folder / OFFSETS_FOLDER / str(planned)).read_text(), line=1).get("conf") or {}
-        )
+        conf = _facts(folder, planned).get("conf") or {}
     files = file_sizes(folder / STATE_FILES_FOLDER).values()
     partitions = conf.get("spark.sql.shuffle.partitions")
     return QueryCheckpoint(
@@ -113,10 +110,9 @@ def read_query_checkpoint(folder: AnyPath) -> QueryCheckpoint:
 def provider_of(folder: AnyPath, batch: int) -> str | None:
     """Return the provider that had the state in a batch; None if Spark's log does not say."""
     try:
-        text = (folder / OFFSETS_FOLDER / str(batch)).read_text()
+        conf: Mapping[str, str] = _facts(folder, batch).get("conf") or {}
     except FileNotFoundError:
         return None
-    conf: Mapping[str, str] = _object(text, line=1).get("conf") or {}
     return conf.get(f"{STORE}.providerClass")
 
 
@@ -128,13 +124,32 @@ def planned_ms(folder: AnyPath, batch: int) -> int | None:
     OSError
         If the entry cannot be read.
     """
-    text = (folder / OFFSETS_FOLDER / str(batch)).read_text()
-    return _object(text, line=1).get("batchTimestampMs") or None
+    return _facts(folder, batch).get("batchTimestampMs") or None
+
+
+def _facts(folder: AnyPath, batch: int) -> Mapping[str, Any]:
+    """Return the facts about a batch in its plan; none if a very old Spark planned it.
+
+    Raises
+    ------
+    OSError
+        If the entry cannot be read or is damaged.
+    """
+    file = folder / OFFSETS_FOLDER / str(batch)
+    lines = file.read_text().splitlines()
+    try:
+        # The lines are a version, facts about the whole batch, then one for each source.
+        found = json.loads(lines[1] or "{}")
+    except (LookupError, ValueError):
+        found = None
+    if not isinstance(found, dict):
+        raise OSError(f"{file} is damaged: put it back from a copy")
+    return found
 
 
 def _id(file: AnyPath) -> str | None:
     try:
-        return _object(file.read_text(), line=0).get("id")
+        return _object(file.read_text()).get("id")
     except FileNotFoundError:
         return None
 
@@ -147,11 +162,10 @@ def logged_batches(log: AnyPath) -> list[int]:
     return sorted(int(file.name) for file in log.iterdir() if file.name.isdecimal())
 
 
-def _object(text: str, *, line: int) -> Mapping[str, Any]:
-    """Read a JSON object in one line of a file; empty if there is none."""
-    lines = text.splitlines()
+def _object(text: str) -> Mapping[str, Any]:
+    """Read a JSON object; empty if there is none."""
     try:
-        found = json.loads(lines[line]) if line < len(lines) else {}
+        found = json.loads(text)
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
-from weakref import WeakValueDictionary
 
+from holdfast.regions.base.callbacks import called
 from holdfast.regions.base.problem import in_words
 from holdfast.regions.coordinator import (
     AskFallback,
@@ -150,7 +151,7 @@ class CoordinatorHost:
 
 
 # Coordinators of running pipelines, by their ids, since they need not be hashable.
-_serving: Final = WeakValueDictionary[int, OperatorCoordinator]()
+_serving: Final = weakref.WeakValueDictionary[int, OperatorCoordinator]()
 _serving_lock: Final = threading.Lock()
 
 _Waiting = dict[str, tuple[tuple[int, bytes], ...]]
@@ -203,9 +204,20 @@ class _Hosted:
         self._latest = ResetCoordinator(operator=name, snapshot=None)
         self._completed: NotifyCoordinator | None = None
         self._failed = False
-        gateway = EventGateway(self._send, self._step, lambda: self._regions)
+        # The coordinator keeps the gateway, which must not lead back to it.
+        hosted = weakref.ref(self)
+
+        def send(region: str, event: bytes) -> None:
+            if (host := hosted()) is None:
+                raise RuntimeError(f"{_named(region, name)} cannot be sent: the pipeline has ended")
+            host._send(region, event)
+
+        def regions() -> frozenset[str]:
+            return frozenset() if (host := hosted()) is None else host._regions
+
+        gateway = EventGateway(send, self._step, regions)
         try:
-            self._thread.call(coordinator.start, gateway)
+            self._thread.call(called, coordinator.start, gateway, named=coordinator.start)
         except BaseException:
             self._end()
             raise
@@ -239,7 +251,7 @@ class _Hosted:
 
     def _begin_batch(self, attempt: int) -> None:
         with self._step:
-            self.coordinator.begin_batch(attempt)
+            called(self.coordinator.begin_batch, attempt)
 
     def _checkpoint(self, attempt: int) -> tuple[bytes, _Waiting]:
         """Take the snapshot and close the gate, as one step of the coordinator (R31).
@@ -310,7 +322,7 @@ class _Hosted:
                 self._outbox.clear()
                 self._gate.reset_all()
                 self._take_over(self._latest.events, self._latest.regions)
-            self.coordinator.reset(self._latest.snapshot)
+            called(self.coordinator.reset, self._latest.snapshot)
 
     def settle(self, action: SettleEvents) -> None:
         self._latest = ResetCoordinator(
@@ -348,7 +360,7 @@ class _Hosted:
     def _handle(self, received: Sequence[tuple[str, bytes]]) -> None:
         with self._step:
             for region, event in received:
-                self.coordinator.handle_event(region, event)
+                called(self.coordinator.handle_event, region, event)
 
     def reset_region(self, region: str, origin: int) -> None:
         self._thread.call(self._reset_region, region, origin, named=self.coordinator.region_reset)
@@ -359,7 +371,7 @@ class _Hosted:
                 with self._lock:
                     self._outbox = [one for one in self._outbox if one.region != region]
                     self._gate.reset(region)
-            self.coordinator.region_reset(region, origin)
+            called(self.coordinator.region_reset, region, origin)
 
     def notify(self, action: NotifyCoordinator) -> None:
         try:
@@ -371,9 +383,11 @@ class _Hosted:
                     took_part=action.took_part,
                     fallbacks={region: id for region, id in effective if id != action.attempt},
                 )
-                self._thread.call(self.coordinator.checkpoint_complete, info)
+                complete = self.coordinator.checkpoint_complete
+                self._thread.call(called, complete, info, named=complete)
             else:
-                self._thread.call(self.coordinator.checkpoint_aborted, action.attempt)
+                aborted = self.coordinator.checkpoint_aborted
+                self._thread.call(called, aborted, action.attempt, named=aborted)
         except Exception:
             LOG.warning("the coordinator of %r failed to take a notice", self._name, exc_info=True)
 
@@ -396,7 +410,8 @@ class _Hosted:
             return
         self._closed = True
         try:
-            self._thread.call(self.coordinator.close)
+            close = self.coordinator.close
+            self._thread.call(called, close, named=close)
         except Exception:
             LOG.warning("the coordinator of %r failed to close", self._name, exc_info=True)
         self._end()
@@ -407,7 +422,7 @@ class _Hosted:
             _serving.pop(id(self.coordinator), None)
 
     def _send(self, region: str, event: bytes) -> None:
-        to = f"an event to region {region!r} of {self._name!r}"
+        to = _named(region, self._name)
         require_event(event, to)
         if self._operator is not None and self._operator.on_event is Operator.on_event:
             raise TypeError(
@@ -431,13 +446,21 @@ class _Hosted:
             self._outbox += self._gate.send(region, event)
 
 
+def _named(region: str, operator: str) -> str:
+    return f"an event to region {region!r} of {operator!r}"
+
+
 class _CallingThread:
     """A thread for calls that may never return; it does not keep the process alive."""
 
     def __init__(self, name: str, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        threading.Thread(target=self._work, name=name, daemon=True).start()
+        self._silent = False
+        self._thread = threading.Thread(
+            target=_work_off, args=(self._calls,), name=name, daemon=True
+        )
+        self._thread.start()
 
     def call(
         self,
@@ -457,13 +480,20 @@ class _CallingThread:
         def work() -> None:
             try:
                 answer.put((function(*arguments), None))
-            except BaseException as e:
+            except Exception as e:
                 answer.put((None, e))
+            except BaseException as e:
+                # A coordinator that calls sys.exit() has failed. It does not end the driver's
+                # thread, which would leave Spark without an answer.
+                error = RuntimeError(f"{(named or function).__qualname__} raised {in_words(e)}")
+                error.__cause__ = e
+                answer.put((None, error))
 
         self._calls.put(work)
         try:
             value, error = answer.get(timeout=self._timeout_s)
         except queue.Empty:
+            self._silent = True
             raise TimeoutError(
                 f"{(named or function).__qualname__} did not return within region_timeout "
                 f"({self._timeout_s:g} s)"
@@ -473,9 +503,13 @@ class _CallingThread:
         return value
 
     def end(self) -> None:
-        """Let the thread end, once it has returned from its calls."""
+        """End the thread, once it has returned from its calls; waits if it answered them all."""
         self._calls.put(None)
+        if not self._silent and self._thread is not threading.current_thread():
+            self._thread.join()
 
-    def _work(self) -> None:
-        while (work := self._calls.get()) is not None:
-            work()
+
+def _work_off(calls: queue.SimpleQueue[Callable[[], None] | None]) -> None:
+    while (work := calls.get()) is not None:
+        work()
+        del work

@@ -34,6 +34,7 @@ METADATA_FOLDER = "metadata"
 SEGMENTS_FOLDER = "segments"
 HISTORY_FOLDER = "history"
 LAST_ATTEMPT = "last-attempt"
+PUBLISHED = "published"
 
 #: Property of the metadata that names the pipeline in the owners of its segments.
 PIPELINE_PROPERTY = "pipeline"
@@ -85,6 +86,10 @@ class CheckpointFolders:
         """Spark's record of the stream: its offsets, its commits, files its sources saw."""
         return self.root / "spark"
 
+    def commit_of(self, batch_id: int) -> AnyPath:
+        """Return Spark's record that a batch is done."""
+        return self.stream / "commits" / str(batch_id)
+
     def output(self, name: str) -> AnyPath:
         """Return the folder of rows on their way to a function, see ``foreach_batch``.
 
@@ -120,6 +125,11 @@ class CheckpointFolders:
     def skipped(self) -> AnyPath:
         """Rows of regions in quarantine that were moved to dead letters, see `checkpoint.skips`."""
         return self.root / "skipped"
+
+    @property
+    def published(self) -> AnyPath:
+        """Which output of the newest checkpoint was published, see `sinks.published`."""
+        return self.root / PUBLISHED
 
     @property
     def rewind(self) -> AnyPath:
@@ -263,3 +273,16 @@ class CheckpointFolders:
             path = self.held.folder / LAST_ATTEMPT
             self.held.write(path, str(last).encode(), replace=True)
             self.reserved[-1] = last
+
+    def write_published(self, text: str, *, durable: bool) -> None:
+        """Replace the record of published output.
+
+        Raises
+        ------
+        FolderLostError
+            If another process has taken the folder over. Nothing is written.
+        """
+        if isinstance(self.held, FolderLease):
+            self.held.write(self.held.folder / PUBLISHED, text.encode(), replace=True)
+        else:
+            self.published.replace_text(text, durable=durable)

@@ -97,7 +97,7 @@ def _require_published(source: Path, target: Path, size: int) -> None:
     except FileNotFoundError:
         raise FileNotFoundError(
             errno.ENOENT,
-            "neither of the two is there; rows of a completed checkpoint were lost",
+            "neither of the two is there, and no record says that it was published",
             str(source),
         ) from None
     if found != size:

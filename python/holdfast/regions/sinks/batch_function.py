@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast._core import Staged
+from holdfast.regions.base.callbacks import called
 from holdfast.regions.files.paths import AnyPath, listed
 from holdfast.regions.sinks.delivered import last_delivered, note_delivered
 from holdfast.regions.sinks.layout import published_attempt
@@ -29,6 +30,8 @@ class BatchFunction(Publisher):
     deliver : callable
         Takes the paths of the files, always in the same order, and the id of the checkpoint.
     """
+
+    notes_itself = True
 
     def __init__(self, folder: AnyPath, deliver: Callable[[Sequence[AnyPath], int], None]) -> None:
         self.staging = ParquetSink(folder)
@@ -79,7 +82,8 @@ def spark_delivery(spark: Any, function: Callable[[Any, Any], None]) -> Callable
     """Hand files to ``function(DataFrame, checkpoint)``."""
 
     def deliver(paths: Sequence[AnyPath], checkpoint: int) -> None:
-        function(spark.read.parquet(*(path.spark_name for path in paths)), checkpoint)
+        rows = spark.read.parquet(*(path.spark_name for path in paths))
+        called(function, rows, checkpoint)
 
     return deliver
 
@@ -91,6 +95,7 @@ def local_delivery(function: Callable[[Any, Any], None]) -> Callable[..., None]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        function(pa.concat_tables(pq.read_table(path) for path in paths), checkpoint)
+        rows = pa.concat_tables(pq.read_table(path) for path in paths)
+        called(function, rows, checkpoint)
 
     return deliver

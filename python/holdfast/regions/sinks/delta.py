@@ -14,7 +14,7 @@ import errno
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -169,6 +169,12 @@ class DeltaSink(ParquetSink):
                 added, "append", table.schema(), commit_properties=properties
             )
         self._sync_log(before)
+
+    def recover(self, checkpoint: int, staged: Sequence[Staged]) -> None:
+        """See `TwoPhaseSink`. Refuses a folder of other files before any batch runs."""
+        if self._table() is None:
+            self._require_no_other_files(staged)
+        super().recover(checkpoint, staged)
 
     def unpublished(self, staged: Iterable[Staged]) -> list[str]:
         """Return the paths of staged files that were not added yet. Changes nothing."""

@@ -24,9 +24,10 @@ from holdfast.regions.files.paths import AnyPath
 from holdfast.regions.sinks.batch_function import BatchFunction
 from holdfast.regions.sinks.destination import Delivery, Destination, Output
 from holdfast.regions.sinks.kafka_client import KafkaTransactions
-from holdfast.regions.sinks.kafka_marker import Marker, output_id
+from holdfast.regions.sinks.kafka_marker import Marker
 from holdfast.regions.sinks.kafka_options import Unsettled
 from holdfast.regions.sinks.kafka_records import RecordColumns
+from holdfast.regions.sinks.layout import output_id
 from holdfast.regions.sinks.owner import Candidate, OutputOwner, Ownership
 from holdfast.regions.sinks.publisher import named
 

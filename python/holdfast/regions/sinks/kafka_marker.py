@@ -8,13 +8,10 @@ there or none.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from hashlib import sha256
 from typing import Final, Self
 
-from holdfast._core import Staged
 from holdfast.regions.base.versions import require_known
 from holdfast.regions.sinks.owner import OutputOwner
 
@@ -27,16 +24,6 @@ _SHOWN_BYTES: Final = 1500
 def group_of(transactional_id: str) -> str:
     """Return the name of the consumer group that has the marker."""
     return f"holdfast-{transactional_id}"
-
-
-def output_id(checkpoint: int, staged: Iterable[Staged]) -> str:
-    """Return the identity of a checkpoint's output.
-
-    Staged names have a nonce, so no other output has the same identity, even if a folder was copied
-    and ids come again.
-    """
-    named = json.dumps([checkpoint, *sorted(one.path for one in staged)])
-    return sha256(named.encode()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -98,3 +98,13 @@ def own_files(root: object, staged: Iterable[Staged], suffix: str) -> list[tuple
             )
         files[one.path] = (one.path, one.target, one.bytes)
     return list(files.values())
+
+
+def output_id(checkpoint: int, staged: Iterable[Staged]) -> str:
+    """Return the identity of a checkpoint's output.
+
+    Staged names have a nonce, so no other output has the same identity, even if a folder was copied
+    and ids come again.
+    """
+    named = json.dumps([checkpoint, *sorted(one.path for one in staged)])
+    return hashlib.sha256(named.encode()).hexdigest()

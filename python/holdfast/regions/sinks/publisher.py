@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from holdfast._core import Staged
+from holdfast.regions.base.callbacks import called
 from holdfast.regions.base.errors import RegionalQueryError, SinkFailedError, Step
 from holdfast.regions.base.problem import presentable
 from holdfast.regions.files.paths import AnyPath
 from holdfast.regions.sinks.delivered import last_delivered
+from holdfast.regions.sinks.published import PublishedRecord
 from holdfast.regions.sinks.sink import TwoPhaseSink, sink_name
 
 
@@ -30,6 +32,9 @@ class Publishes(Protocol):
 
 class Publisher(Publishes, Protocol):
     """The driver's half of a sink."""
+
+    #: The publisher has a record of its own of what it published.
+    notes_itself: ClassVar[bool] = False
 
     def take_over(self, folder: AnyPath, checkpoint: int, staged: Iterable[Staged]) -> None:
         """Call the function with the output that another pipeline staged in `folder`.
@@ -62,16 +67,16 @@ class SinkPublisher(Publisher):
         """See `Publisher`."""
         if found := list(staged):
             with named(sink_name(self._sink), "commit", checkpoint):
-                self._sink.commit(checkpoint, found)
+                called(self._sink.commit, checkpoint, found)
 
     def recover(self, checkpoint: int, staged: Iterable[Staged]) -> None:
         """See `Publisher`."""
         with named(sink_name(self._sink), "recover", checkpoint):
-            self._sink.recover(checkpoint, list(staged))
+            called(self._sink.recover, checkpoint, list(staged))
 
     def sweep(self, before_attempt: int) -> None:
         """See `Publisher`."""
-        self._sink.sweep(before_attempt)
+        called(self._sink.sweep, before_attempt)
 
     def take_over(self, folder: AnyPath, checkpoint: int, staged: Iterable[Staged]) -> None:
         """Refuse output that was staged for a function and is still there."""
@@ -86,23 +91,32 @@ class SinkPublisher(Publisher):
 class Publishers(Publishes):
     """The driver's half of all outputs of a pipeline, by their names; the main one first.
 
-    Staged output of other names is left alone, see `checkpoint.dropped_outputs`.
+    Staged output of other names is left alone, see `checkpoint.settled_outputs`. Output that the
+    record has is the user's, so no sink is asked for it again.
     """
 
-    def __init__(self, of: Mapping[str, Publisher]) -> None:
+    def __init__(self, of: Mapping[str, Publisher], record: PublishedRecord) -> None:
         self._of = of
+        self._record = record
 
     def commit(self, checkpoint: int, staged: Iterable[Staged]) -> None:
         """See `Publishes`."""
         found = list(staged)
         for name, publisher in self._of.items():
-            publisher.commit(checkpoint, [one for one in found if one.output == name])
+            own = [one for one in found if one.output == name]
+            publisher.commit(checkpoint, own)
+            if own and not publisher.notes_itself:
+                self._record.note(name, checkpoint, own)
 
     def recover(self, checkpoint: int, staged: Iterable[Staged]) -> None:
         """See `Publishes`."""
         found = list(staged)
         for name, publisher in self._of.items():
-            publisher.recover(checkpoint, [one for one in found if one.output == name])
+            own = [one for one in found if one.output == name]
+            recorded = bool(own) and self._record.has(name, checkpoint, own)
+            publisher.recover(checkpoint, [] if recorded else own)
+            if own and not (recorded or publisher.notes_itself):
+                self._record.note(name, checkpoint, own)
 
     def sweep(self, before_attempt: int) -> None:
         """See `Publishes`. A sink that cannot does not hold up the others."""

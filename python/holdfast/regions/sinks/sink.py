@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self
 
 from holdfast._core import Staged
+from holdfast.regions.base.callbacks import called
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+#: Methods of a sink that Holdfast calls.
+SINK_METHODS: Final = (
+    "writer",
+    "persist",
+    "commit",
+    "recover",
+    "sweep",
+    "published_after",
+    "withdraw",
+    "at",
+    "unpublished",
+)
 
 
 class Stage(ABC):
@@ -174,7 +189,7 @@ class TwoPhaseSink(ABC):
         sequence of BaseException or None
             The error of each stage, in this order. The region discards a stage with an error.
         """
-        return [failure_of(stage.persist) for stage in stages]
+        return [failure_of(partial(called, stage.persist)) for stage in stages]
 
     # --- on the driver --------------------------------------------------------------------------
 
@@ -206,17 +221,18 @@ class TwoPhaseSink(ABC):
         """Commit the staged output of the restored checkpoint, as far as it was not yet.
 
         Called once at every start that goes on from a checkpoint, before any task runs, and also
-        if nothing was staged. The output may have been committed wholly, in part or not at all. By
-        default it is `commit`, if there is something.
+        if there is nothing to commit. The output may have been committed wholly, in part or not at
+        all. By default it is `commit`, if there is something.
 
         Parameters
         ----------
         staged : sequence of Staged
-            The argument of `commit`; may be empty. Metadata may come from elsewhere with a
-            savepoint: check that the sink could have made the names.
+            The argument of `commit`. Empty if nothing was staged, or if it is noted that `commit`
+            returned: users may take away what was committed. Metadata may come from elsewhere
+            with a savepoint: check that the sink could have made the names.
         """
         if staged:
-            self.commit(checkpoint, staged)
+            called(self.commit, checkpoint, staged)
 
     @abstractmethod
     def sweep(self, before_attempt: int) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from holdfast.regions.base.errors import JvmLostError, RegionalQueryError
-from holdfast.regions.base.problem import message_of, presentable
+from holdfast.regions.base.problem import in_words, message_of, presentable
 from holdfast.regions.base.quarantine import in_quarantine
 from holdfast.regions.base.turns import Turns
 from holdfast.regions.coordinator import HistoryRecord
@@ -49,6 +49,19 @@ def _hide_failed_batches(record: logging.LogRecord) -> bool:
 
 def _in_a_line(error: BaseException) -> str:
     return next(iter(message_of(error).splitlines()), type(error).__name__)
+
+
+def _as_error(raised: BaseException) -> Exception:
+    """Return an error that ends the query, for what would end a thread or the process."""
+    if isinstance(raised, Exception):
+        return raised
+    error = RegionalQueryError(
+        f"code that the pipeline calls on the driver raised {in_words(raised)}, such as the "
+        "function of foreach_batch by sys.exit(): that ends the query with this error, and not the "
+        "process. Call stop() from outside of the pipeline to end it without an error"
+    )
+    error.__cause__ = presentable(raised)
+    return error
 
 
 def _jvm_answers(context: Any) -> bool:
@@ -331,10 +344,12 @@ class RegionalQuery:
         try:
             with self._turns.at_work():
                 self._driver.run_batch(batch_id, rows, global_only=bool(found))
-        except Exception as e:
+        except BaseException as e:
+            # Py4j answers the JVM for exceptions of this class alone: others end its thread, and
+            # the query would wait for ever.
+            self._batch_error = _as_error(e)
             # Spark and py4j put every line of it into their logs, so they get one line.
-            self._batch_error = e
-            raise _BatchFailedError(_in_a_line(e)) from None
+            raise _BatchFailedError(_in_a_line(self._batch_error)) from None
 
     def _raise_error(self) -> None:
         if isinstance(self._error, RegionalQueryError):
@@ -371,8 +386,10 @@ class RegionalQuery:
             # The batch that a savepoint came before is refused, which Spark takes for an error.
             if not self._driver.saved:
                 # The trace of this thread is of no use to the caller.
-                self._error = e.with_traceback(None) if isinstance(e, RegionalQueryError) else e
-                LOG.error("pipeline %r ended: %s", self.name, _in_a_line(e))
+                error = _as_error(e)
+                is_known = isinstance(error, RegionalQueryError)
+                self._error = error.with_traceback(None) if is_known else error
+                LOG.error("pipeline %r ended: %s", self.name, _in_a_line(error))
         finally:
             self._close()
 

@@ -102,7 +102,7 @@ class _Handler(socketserver.StreamRequestHandler):
             if question == "freeze":
                 self.server.enumerator.freeze()
             answer: dict[str, Any] = {"work": self.server.enumerator.has_work()}
-        except Exception as e:
+        except BaseException as e:  # The thread that answers must not end.
             answer = {"error": f"{type(e).__name__}: {e}"}
         self.wfile.write(json.dumps(answer).encode() + b"\n")
 
