@@ -45,6 +45,17 @@ class Through(hf.Operator):
         ("region_timeout", timedelta(), "a timedelta above 0"),
         ("region_timeout", 60, "a timedelta above 0"),
         ("task_grace", timedelta(seconds=-1), "a timedelta of at least 0"),
+        *(
+            (option, timedelta.max, "a timedelta of at most 36,500 days")
+            for option in (
+                "region_timeout",
+                "task_grace",
+                "aligned_timeout",
+                "global_timeout",
+                "retire_idle",
+            )
+        ),
+        ("max_region_staleness", (1, timedelta.max), "a timedelta of at most 36,500 days"),
         ("aligned_timeout", 0.5, "a timedelta of at least 0"),
         ("max_region_staleness", 10, "a number of checkpoints and a timedelta"),
         ("max_region_staleness", (10, 600), "a number of checkpoints and a timedelta"),

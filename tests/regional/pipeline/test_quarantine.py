@@ -216,6 +216,7 @@ def test_a_running_pipeline_shows_and_releases_it(tmp_path: Path, hooks: Hooks) 
         run(query, batches[:4])
         held = query.quarantine()
         (one,) = held.regions
+        assert str(held) == "<Quarantine of 1 regions: 'r00'>"
         assert (one.region, one.fallbacks, one.origin, one.rows) == (STUCK, 2, 1, 20)
         assert "r00 is in trouble" in one.error
         assert query.metrics().quarantined_regions == 1

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -134,6 +136,114 @@ def test_more_timers_than_one_batch_holds_fire_in_order_of_time(tmp_path: Path) 
     assert found == list(range(count))
 
 
+#: More timers than a scan of the table has at a time, because of their wide keys.
+MANY = 2500
+WIDE = 4096
+PAST = datetime(2020, 1, 1, tzinfo=UTC)
+FUTURE = datetime(2200, 1, 1, tzinfo=UTC)
+SEEN = pa.schema([("name", pa.string()), ("id", pa.int64()), ("time", pa.timestamp("us", "UTC"))])
+
+
+class Changing(hf.Operator):
+    """Has timers of several names, cancels and sets them while they fire, and checks the rest."""
+
+    region_safe = True
+
+    def __init__(self, seed: int, begin: datetime) -> None:
+        self.seed = seed
+        self.begin = begin
+        self.sets = begin == PAST
+
+    def open(self, ctx: hf.OperatorContext) -> None:
+        key = {"id": pa.int64(), "wide": pa.string()}
+        self.timers = {
+            "many": ctx.state.timers("many", key=key),
+            "few": ctx.state.timers("few", key=key),
+            "others": ctx.state.timers("others", key=key, time="processing"),
+            "first": ctx.state.timers("first", key=key, time="processing"),
+        }
+        self.is_set: dict[str, set[tuple[datetime, int]]] = {name: set() for name in self.timers}
+        self.chance = random.Random(self.seed)  # noqa: S311
+        self.changes = 0
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        for name in self.timers:
+            count = MANY if name in ("many", "others") else 20
+            self.set(name, [(self.seconds(MANY), number) for number in range(count)])
+
+    def on_watermark(self, watermark: datetime) -> None:
+        if self.sets and self.changes < 200:
+            self.changes += 1
+            self.set("few", [(self.seconds(9), 77)])
+
+    def on_timers(self, name: str, due: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        found = list(zip(due["time"].to_pylist(), due["id"].to_pylist(), strict=True))
+        assert found == sorted(found)
+        assert self.is_set[name].issuperset(found)
+        # The first one of all in processing time, or, where there is none, of all in event time.
+        firsts = [
+            (other in ("many", "few"), min(times)[0], number, other)
+            for number, (other, times) in enumerate(self.is_set.items())
+            if times
+        ]
+        assert name == min(firsts)[-1]
+        assert found[0] == min(self.is_set[name])
+        self.is_set[name] -= set(found)
+        yield pa.table([[name] * due.num_rows, due["id"], due["time"]], schema=SEEN)
+        assert not self.timers[name].cancel(*self.rows(found)).true_count
+        for other, times in self.is_set.items():
+            gone = self.chance.sample(sorted(times), min(len(times) // 2, 40))
+            if gone:
+                assert not self.timers[other].cancel(*self.rows(gone)).false_count
+                self.is_set[other] -= set(gone)
+                self.set(other, gone[:10])  # these are as they were
+        if self.sets and self.changes < 200:
+            self.changes += 1
+            later = [(time + timedelta(seconds=1), number) for time, number in found[:10]]
+            self.set(self.chance.choice(list(self.timers)), later)
+
+    def seconds(self, most: int) -> datetime:
+        return self.begin + timedelta(seconds=self.chance.randint(0, most))
+
+    def rows(self, timers: list[tuple[datetime, int]]) -> tuple[pa.Table, pa.Array]:
+        ids = [number for _, number in timers]
+        times = pa.array([time for time, _ in timers], SEEN.field("time").type)
+        wide = pa.array([f"{number:0{WIDE}}" for number in ids], pa.string())
+        return pa.table({"id": pa.array(ids, pa.int64()), "wide": wide}), times
+
+    def set(self, name: str, timers: list[tuple[datetime, int]]) -> None:
+        self.timers[name].at(*self.rows(timers))
+        self.is_set[name] |= set(timers)
+
+    def close(self) -> None:
+        LEFT.append(sum(map(len, self.is_set.values())))
+
+
+LEFT: list[int] = []
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("at_end", [False, True])
+def test_changes_that_an_operator_makes_while_timers_fire_hold(
+    tmp_path: Path, seed: int, *, at_end: bool
+) -> None:
+    found: list[object] = []
+    writer = (
+        hf.regional(region_by="region")
+        .with_watermark("time", timedelta(0), schema=READINGS)
+        .apply(Changing(seed, FUTURE if at_end else PAST), schema=SEEN, name="changing")
+        .foreach_batch(lambda got, _: found.extend(got.to_pylist()))
+    )
+    LEFT.clear()
+    with writer.open_local(tmp_path / "ckpt") as query:
+        query.run_batch(partitions([("bern", 1, BEGIN)]))
+        if at_end:
+            assert not found
+            query.end_of_data()
+    assert len(found) > MANY // 4
+    assert LEFT == [0]
+
+
 def test_timers_fire_when_the_watermark_is_beyond_all_years(tmp_path: Path) -> None:
     found: list[int] = []
     writer = (
@@ -180,6 +290,37 @@ def test_rows_without_a_column_of_the_key_are_refused(tmp_path: Path) -> None:
     with (
         writer.open_local(tmp_path / "ckpt") as query,
         pytest.raises(hf.RegionalQueryError, match="the rows have no column 'key', only 'time'"),
+    ):
+        query.run_batch(partitions([("bern", 1, BEGIN)]))
+
+
+@pytest.mark.parametrize(
+    ("keys", "times", "error"),
+    [
+        ([1.5], BEGIN, r"column 'key' is declared as int64: 1\.5 would become 1: round"),
+        (pa.array([1.5]), BEGIN, "column 'key' is declared as int64: Float value 1.5"),
+        ([1], pa.array([1], pa.timestamp("ns")), "column 'time' is declared as timestamp"),
+        ([1], pa.array([2**62]).cast(pa.timestamp("s")), "column 'time' is declared as timestamp"),
+    ],
+)
+def test_timers_that_would_become_others_are_refused(
+    keys: Any, times: Any, error: str, tmp_path: Path
+) -> None:
+    class Wrong(Reminder):
+        def open(self, ctx: hf.OperatorContext) -> None:
+            self.reminders = ctx.state.timers("reminders", key=pa.int64())
+
+        def process(self, batch: pa.RecordBatch) -> None:
+            for call in (self.reminders.cancel, self.reminders.at):
+                with pytest.raises(hf.StateError, match=error):
+                    call(keys, times)
+            self.reminders.at(keys, times)
+
+    pipeline = hf.regional(region_by="region").with_watermark("time", DELAY, schema=READINGS)
+    writer = pipeline.apply(Wrong(), schema=READINGS).write_parquet(tmp_path / "out")
+    with (
+        writer.open_local(tmp_path / "ckpt") as query,
+        pytest.raises(hf.RegionalQueryError, match=error),
     ):
         query.run_batch(partitions([("bern", 1, BEGIN)]))
 

@@ -81,7 +81,7 @@ def pipeline(path: Path, hooks: Hooks | None = None) -> hf.RegionalWriter:
     )
 
 
-@pytest.mark.parametrize("seed", some_and_more([2, 0], range(100, 160)))
+@pytest.mark.parametrize("seed", some_and_more([2, 0], 60))
 def test_the_watermark_of_a_region_without_rows_goes_on_with_the_time(
     seed: int, tmp_path: Path, hooks: Hooks, clock: QuickClock
 ) -> None:

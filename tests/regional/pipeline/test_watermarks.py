@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -15,6 +16,7 @@ import pytest
 import holdfast as hf
 from support.regional.hooks import Hooked, Hooks
 from support.regional.pipelines import output_of
+from support.regional.quick_clock import QuickClock, StoppedClock
 from support.regional.timed import (
     BEGIN,
     DELAY,
@@ -147,6 +149,79 @@ def test_windows_come_out_once_when_they_are_complete(
     assert output_of(tmp_path / "out") == expected
 
 
+TOLD = pa.schema([("region", pa.string()), ("time", pa.timestamp("us", "UTC"))])
+
+
+class Told(hf.Operator):
+    """Puts out the watermarks that it hears of, also in batches without rows of its region."""
+
+    region_safe = True
+
+    def open(self, ctx: hf.OperatorContext) -> None:
+        self.ctx = ctx
+        self.wakes = ctx.state.timers("wakes", key=pa.int64(), time="processing")
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        self.wakes.at([1], self.ctx.processing_time())
+
+    def on_timers(self, name: str, due: pa.RecordBatch) -> None:
+        self.wakes.at([1], self.ctx.processing_time() + timedelta(milliseconds=1))
+
+    def on_watermark(self, watermark: datetime) -> pa.RecordBatch:
+        return pa.record_batch([[self.ctx.region], [watermark]], schema=TOLD)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_watermark_never_goes_back_whatever_a_start_changes(
+    seed: int, tmp_path: Path, hooks: Hooks, clock: QuickClock
+) -> None:
+    chance = random.Random(seed)  # noqa: S311
+    stopped = StoppedClock(clock, timedelta(seconds=30))
+    schema = READINGS.append(pa.field("other", READINGS.field("time").type))
+    told: dict[str, list[datetime]] = {"bern": [], "riga": []}
+    options: dict[str, Any] = {
+        "max_consecutive_failures": 99,
+        "max_failure_ratio": 1.0,
+        "on_stuck": "quarantine",
+        "quarantine_after": 2,
+    }
+
+    def hear(got: pa.Table, _: int) -> None:
+        for region, time in zip(*got.to_pydict().values(), strict=True):
+            told[region].append(time)
+
+    def batch() -> pa.Table:
+        regions = ["riga", *["bern"] * chance.choice([0, 1, 2])]
+        now = stopped.step()
+        one, other = (
+            [now + timedelta(seconds=chance.randint(-200, 0)) for _ in regions] for _ in range(2)
+        )
+        return pa.table([regions, range(len(regions)), one, other], schema=schema)
+
+    for _ in range(8):
+        writer = (
+            hf.regional(region_by="region")
+            .with_watermark(
+                chance.choice(["time", "other"]),
+                timedelta(seconds=chance.choice([0, 3, 30, 300])),
+                watermark_idle=chance.choice([None, "1 minute"]),
+                schema=schema,
+            )
+            .apply(Passes(hooks), schema=schema)
+            .apply(Told(), schema=TOLD)
+            .foreach_batch(hear)
+        )
+        with writer.open_local(tmp_path / "ckpt", **options) as query:
+            for _ in range(chance.randint(1, 4)):
+                hooks.calm()
+                if len(query.latest.regions) > 1 and chance.random() < 0.3:
+                    hooks.fail_for("bern", range(10))
+                query.run_batch([[batch()]])
+    for times in told.values():
+        assert len(set(times)) > 3
+        assert times == sorted(times)
+
+
 def test_rows_that_are_dropped_are_counted(tmp_path: Path) -> None:
     (rows,) = readings(1, batches=1)
     pipeline = hf.regional(region_by="region").with_watermark("time", DELAY, schema=READINGS)
@@ -178,6 +253,21 @@ def test_timestamps_of_every_unit(kind: pa.DataType, unit: int, tmp_path: Path) 
     assert ids_in(tmp_path / "out") == [0, 1, 3, 4]
 
 
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_times_that_microseconds_do_not_hold_are_far_away(unit: str, tmp_path: Path) -> None:
+    kind = pa.timestamp(unit)
+    schema = pa.schema([("region", pa.string()), ("id", pa.int64()), ("time", kind)])
+    most = 2**63 - 1
+    # The first row has the first time of its region, and the last two come behind all others.
+    times = pa.array([-most, 0, None, most, 0, -most], pa.int64()).cast(kind)
+    rows = pa.table([["bern"] * 6, range(6), times], schema=schema)
+    pipeline = hf.regional(region_by="region").with_watermark("time", DELAY, schema=schema)
+    writer = pipeline.apply(Ids(), schema=READINGS.remove(2)).write_parquet(tmp_path / "out")
+    with writer.open_local(tmp_path / "ckpt") as query:
+        query.run_batch([[rows]])
+    assert ids_in(tmp_path / "out") == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -187,6 +277,7 @@ def test_timestamps_of_every_unit(kind: pa.DataType, unit: int, tmp_path: Path) 
         (("time", ""), "is not allowed"),
         (("time", timedelta(seconds=-1)), "is not allowed"),
         (("time", f"{10**12} weeks"), "is not allowed"),
+        (("time", timedelta.max), "is not allowed: expected at most 53 million days"),
     ],
 )
 def test_what_cannot_be_a_watermark(arguments: tuple[str, Any], error: str) -> None:

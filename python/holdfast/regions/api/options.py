@@ -8,7 +8,13 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Final, Literal, Self
 
-from holdfast._checks import Allowed, not_allowed, require_allowed, whole_number
+from holdfast._checks import (
+    Allowed,
+    not_allowed,
+    require_allowed,
+    require_duration,
+    whole_number,
+)
 from holdfast._options import DEFAULT_MAX_FILE_BYTES
 from holdfast.regions.coordinator import CoordinatorOptions, Staleness
 from holdfast.regions.files import modes
@@ -173,6 +179,7 @@ class PipelineOptions:
             )
         match self.max_region_staleness:
             case (fallbacks, timedelta() as age) if whole_number(fallbacks) is not None:
+                require_duration("max_region_staleness", age, zero=True)
                 staleness = whole_number(fallbacks), age
                 object.__setattr__(self, "max_region_staleness", staleness)
             case other:

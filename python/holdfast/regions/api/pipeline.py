@@ -15,18 +15,22 @@ from holdfast._checks import duration, not_allowed, whole_number
 from holdfast.regions.api.chain import Chain, ChosenOutput
 from holdfast.regions.api.destinations import Written
 from holdfast.regions.api.writer import RegionalWriter
+from holdfast.regions.base.callbacks import require_methods
 from holdfast.regions.base.normal_form import normal_schema
 from holdfast.regions.base.owners import IN_FLIGHT_OPERATOR, MAX_NAME_BYTES
 from holdfast.regions.base.schemas import arrow_schema, schema_of_columns
 from holdfast.regions.base.splitting import column_names, require_keys
 from holdfast.regions.coordinator.event_record import record_name
-from holdfast.regions.coordinator.operator_coordinator import OperatorCoordinator
+from holdfast.regions.coordinator.operator_coordinator import (
+    COORDINATOR_METHODS,
+    OperatorCoordinator,
+)
 from holdfast.regions.graph.spec import ARROW
 from holdfast.regions.protocol.orders import StagePlan, instance_name
 from holdfast.regions.sinks.destination import Destination
 from holdfast.regions.splits import FileSplits
-from holdfast.regions.task.operators import Operator
-from holdfast.regions.task.watermark import WATERMARK, Watermark
+from holdfast.regions.task.operators import METHODS, PUT_OUT, Operator
+from holdfast.regions.task.watermark import MAX_DELAY_US, WATERMARK, Watermark
 
 _SIDE_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
 
@@ -78,8 +82,9 @@ class RegionalPipeline(Written[RegionalWriter]):
         Raises
         ------
         TypeError
-            If `operator` is no `Operator`, or `coordinator` no `OperatorCoordinator`, or rows
-            cannot go by a column because of its type.
+            If `operator` is no `Operator`, or `coordinator` no `OperatorCoordinator`, or one of
+            their methods is ``async``, or yields and does not put out rows, or rows cannot go by a
+            column because of its type.
         ValueError
             If the name is taken or not allowed, or the parallelism has no columns to go by, or they
             are not there.
@@ -93,6 +98,9 @@ class RegionalPipeline(Written[RegionalWriter]):
                 "coordinator= of apply() takes an instance of holdfast.OperatorCoordinator, not "
                 f"{type(coordinator).__name__}"
             )
+        require_methods(operator, METHODS, yields=PUT_OUT)
+        if coordinator is not None:
+            require_methods(coordinator, COORDINATOR_METHODS)
         before = self._chain.operators
         chosen = name if name is not None else type(operator).__name__
         columns = column_names(route_by, of=f"route_by of operator {chosen!r}")
@@ -250,6 +258,8 @@ class RegionalPipeline(Written[RegionalWriter]):
         if any(one.name == WATERMARK for one in self._chain.operators):
             raise ValueError("the pipeline has a watermark, or an operator of that name, already")
         delay_us = duration("delay", delay) // timedelta(microseconds=1)
+        if delay_us > MAX_DELAY_US:
+            raise not_allowed("delay", delay, "at most 53 million days, which fit 64 bits")
         idle_ms = None
         if watermark_idle is not None:
             idle_ms = duration("watermark_idle", watermark_idle) // timedelta(milliseconds=1)

@@ -15,6 +15,20 @@ MAX_EVENT_BYTES: Final = 1 << 20
 #: Bytes of events in one direction that one checkpoint holds for a coordinator at most.
 MAX_EVENTS_BYTES: Final = 16 << 20
 
+#: All methods that Holdfast calls.
+COORDINATOR_METHODS: Final = (
+    "start",
+    "begin_batch",
+    "handle_event",
+    "checkpoint",
+    "checkpoint_fallback",
+    "reset",
+    "region_reset",
+    "checkpoint_complete",
+    "checkpoint_aborted",
+    "close",
+)
+
 
 def require_event(event: object, what: str) -> None:
     """Check that an event can travel; `what` names it in the error.
@@ -127,7 +141,8 @@ class OperatorCoordinator(ABC):
     `region_reset` ends the query. Notices that raise are only logged. ``region_timeout`` bounds
     every call.
 
-    All methods but `checkpoint` and `reset` are optional.
+    All methods but `checkpoint` and `reset` are optional. Those that return no snapshot return
+    None. None of them is a generator or ``async``.
 
     Examples
     --------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from holdfast.regions.checkpoint.quarantine import (
     QuarantinedRegion,
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from holdfast.regions.driver.pipeline_driver import PipelineDriver
+
+#: Regions that the text of a quarantine names.
+SHOWN: Final = 10
 
 
 class Quarantine:
@@ -77,4 +80,6 @@ class Quarantine:
             self._driver.replay(region)
 
     def __repr__(self) -> str:
-        return f"<Quarantine of {len(self.regions)} regions>"
+        names = ", ".join(repr(one.region) for one in self.regions[:SHOWN])
+        more = f", and {len(self.regions) - SHOWN} more" if len(self.regions) > SHOWN else ""
+        return f"<Quarantine of {len(self.regions)} regions{': ' if names else ''}{names}{more}>"

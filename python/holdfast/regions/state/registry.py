@@ -46,7 +46,7 @@ from holdfast.regions.state.saved import (
 )
 from holdfast.regions.state.stored_table import FrozenTable, saved_commit, saved_of
 from holdfast.regions.state.table import OpenTable, TableState
-from holdfast.regions.state.timers import VALUE, TimerState, WakingTable, key_of
+from holdfast.regions.state.timers import VALUE, TimerState, TimerTable, WakingTable, key_of
 from holdfast.regions.state.times import AttemptTimes
 from holdfast.regions.state.values import decode_value, encode_value, plain, rich
 
@@ -199,6 +199,10 @@ class StateRegistry:
             raise StateError(
                 f"{self._at(name)}: an array of {wanted} cannot be kept; use booleans, integers, "
                 "floating point or complex numbers"
+            )
+        if wanted.kind in "biu" and not _holds(wanted, np.asarray(fill)):
+            raise StateError(
+                f"{self._at(name)}: fill={fill!r} is not allowed: no {wanted} is {fill}"
             )
         dims = _dimensions(shape, at=self._at(name))
         layout = self._layout if chunk_bytes is None else _cut(chunk_bytes, at=self._at(name))
@@ -369,14 +373,16 @@ class StateRegistry:
                 f"{at}: time={time!r} is not allowed: expected 'event' or 'processing'"
             )
         columns = key_of(key, where=at)
+        self._claim(name)
+        keys = Columns.of(columns, name="key", where=at)
+        values = Columns.of(VALUE, name="value", where=at)
+        table: TimerTable
         if time == "event":
             self.event_time.append(name)
-            table = self.table(name, key=columns, value=VALUE)
+            table = TimerTable(name, keys, values)
         else:
-            self._claim(name)
-            keys = Columns.of(columns, name="key", where=at)
-            values = Columns.of(VALUE, name="value", where=at)
-            table = self._added_table(name, WakingTable(name, keys, values, lambda: self.times))
+            table = WakingTable(name, keys, values, lambda: self.times)
+        self._added_table(name, table)
         timers = TimerState(table, columns.remove(0), time)
         self._given[name] = self.timers_of[name] = timers
         return timers
@@ -437,6 +443,11 @@ class StateRegistry:
         """Leave the tables, without what changed since their commit."""
         for table in self._tables.values():
             table._close()
+        # The operator may keep this object, which must lead neither to the task nor to itself.
+        self._open_table = None
+        for held in (self._tables, self._large, self.timers_of, self._arrays, self._others):
+            held.clear()
+        self._given.clear()
 
     def bindings(self, operator: object) -> Bindings:
         """Note where an operator keeps the states; to be called when it has opened."""
@@ -683,8 +694,16 @@ def _encoded_array(name: str, form: StateForm, content: Any, xp: Any) -> SavedSt
     if made.shape != form.shape:
         raise ValueError(f"it returned an array of {made.dtype.str} of shape {made.shape}")
     array = np.array(made.astype(form.dtype, casting="same_kind"), order="C")
+    if array.dtype.kind in "iu" and not _holds(array.dtype, made):
+        raise ValueError(f"it returned values that {array.dtype} does not hold")
     data = memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
     return SavedState(name, "array", form.dtype, form.shape, data)
+
+
+def _holds(kind: np.dtype[Any], values: npt.NDArray[Any]) -> bool:
+    """Say whether the values are the same in a type of integers or booleans."""
+    with np.errstate(invalid="ignore"):
+        return bool(np.array_equal(values.astype(kind), values))
 
 
 def _device_of(xp: Any) -> Device | None:

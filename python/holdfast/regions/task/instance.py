@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import logging
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 import pyarrow as pa
 
 from holdfast._core import SegmentRef
+from holdfast.regions.base.callbacks import called
 from holdfast.regions.base.problem import AtWork
 from holdfast.regions.coordinator import CheckpointInfo
 from holdfast.regions.coordinator.operator_coordinator import MAX_EVENTS_BYTES, require_event
@@ -22,6 +23,7 @@ from holdfast.regions.protocol.figures import OperatorFigures, encode
 from holdfast.regions.protocol.orders import EndedAttempt, StagePlan
 from holdfast.regions.state.registry import FrozenState, StateRegistry
 from holdfast.regions.state.saved import LeaseOf, SavedState, StateError
+from holdfast.regions.state.timers import DueTimers
 from holdfast.regions.state.times import AttemptTimes
 from holdfast.regions.task.fitting import batches_of, fitted, type_name
 from holdfast.regions.task.metrics import Meter
@@ -131,20 +133,24 @@ class OperatorInstance(AtWork):
             _finish=self._finish,
             _send_event=self._send_event,
         )
-        self._context.run(operator.open, context)
-        self._state.check_restored()
-        self._bindings = self._state.bindings(operator)
-        if self._state.event_time and not stage.has_watermark:
-            raise StateError(
-                f"{self.where}: state {self._state.event_time[0]!r} follows a watermark, and there "
-                "is none: call with_watermark() before apply()"
-            )
-        if operator.region_safe and (shared := self._state.kinds & SHARED):
-            raise StateError(
-                f"{self.where} declares region_safe and has {' and '.join(sorted(shared))} state, "
-                "which regions have to agree on: take region_safe away, and start with "
-                "regional=False"
-            )
+        try:
+            self._context.run(called, operator.open, context)
+            self._state.check_restored()
+            self._bindings = self._state.bindings(operator)
+            if self._state.event_time and not stage.has_watermark:
+                raise StateError(
+                    f"{self.where}: state {self._state.event_time[0]!r} follows a watermark, and "
+                    "there is none: call with_watermark() before apply()"
+                )
+            if operator.region_safe and (shared := self._state.kinds & SHARED):
+                raise StateError(
+                    f"{self.where} declares region_safe and has {' and '.join(sorted(shared))} "
+                    "state, which regions have to agree on: take region_safe away, and start with "
+                    "regional=False"
+                )
+        except BaseException:
+            self._let_go()
+            raise
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Run the operator on some rows; yields batches with the stage's schema, none empty."""
@@ -177,31 +183,24 @@ class OperatorInstance(AtWork):
         """Run the operator on its timers that are due, and on the watermark of the region."""
         self._sides.given = None
         times = self._state.times = replace(self._state.times, watermark=watermark)
-        fired = True
-        while fired:  # they may set others that are due
-            fired = False
-            for name, timers in self._state.timers_of.items():
-                if (now := timers._now(times)) is not None:
-                    fired |= yield from self._fire(name, now)
+        timers = DueTimers(self._state.timers_of.items(), times)
+        yield from self._fire(timers)
         if watermark is None:
             return
         produced = self._timed(partial(self._operator.on_watermark, watermark))
         yield from self._checked("on_watermark", produced, given=None)
+        yield from self._fire(timers)
 
-    def _fire(self, name: str, now: datetime | None) -> Generator[pa.RecordBatch, None, bool]:
-        """Run the operator on timers that are due; returns whether there were any."""
-        fired = False
-        for due in self._state.timers_of[name]._due(now):
-            fired = True
+    def _fire(self, timers: DueTimers) -> Iterator[pa.RecordBatch]:
+        """Run the operator on timers that are due, also on those that it sets meanwhile."""
+        for name, due in timers.take():
             produced = self._timed(partial(self._operator.on_timers, name, due))
             yield from self._checked("on_timers", produced, given=None)
-        return fired
 
     def end_of_data(self) -> Iterator[pa.RecordBatch]:
         """Flush the rows that the operator holds back, behind all timers that are set."""
         self._sides.given = None
-        for timers in self._state.timers_of:
-            yield from self._fire(timers, None)
+        yield from self._fire(DueTimers(self._state.timers_of.items(), None))
         call: Callable[..., Batches] = self._operator.on_end_of_data
         if self.retiring:
             call = partial(self._operator.on_retire, self._operator_context)
@@ -215,7 +214,7 @@ class OperatorInstance(AtWork):
 
     def on_event(self, event: bytes) -> None:
         """Run the operator on an event of its coordinator."""
-        self._timed(partial(self._operator.on_event, event))
+        self._timed(partial(called, self._operator.on_event, event))
 
     def begin(self, lease: LeaseOf) -> None:
         """Begin an attempt: its snapshot may refer to older segments that `lease` grants."""
@@ -247,14 +246,15 @@ class OperatorInstance(AtWork):
         """
         operator, run = self._operator, self._context.run
         if ended.outcome == "aborted":
-            run(operator.on_checkpoint_aborted, ended.attempt)
+            run(called, operator.on_checkpoint_aborted, ended.attempt)
         elif region in ended.fallbacks:
-            run(operator.on_checkpoint_fallback, ended.attempt, ended.fallbacks[region])
+            origin = ended.fallbacks[region]
+            run(called, operator.on_checkpoint_fallback, ended.attempt, origin)
         else:
             info = CheckpointInfo(
                 checkpoint=ended.attempt, took_part=took_part, fallbacks=ended.fallbacks
             )
-            run(operator.on_regional_checkpoint_completed, ended.attempt, info)
+            run(called, operator.on_regional_checkpoint_completed, ended.attempt, info)
 
     def open_tables(self, tables: OpenTableOf, times: AttemptTimes) -> None:
         """Open the tables of an operator that was kept, for another attempt."""
@@ -263,13 +263,23 @@ class OperatorInstance(AtWork):
     def close(self) -> None:
         """Close the operator."""
         try:
-            self._context.run(self._operator.close)
+            self._context.run(called, self._operator.close)
         finally:
-            self._state.close()
+            self._let_go()
 
     def take_figures(self) -> OperatorFigures:
         """Return its figures since the last call; also while it is at work in another thread."""
         return self._meter.take()
+
+    def _let_go(self) -> None:
+        """Keep nothing that leads back here, as an operator does by its context.
+
+        Operators, their arrays and their threads are freed then, without Python's collector.
+        """
+        self._state.close()
+        self._lease = _nothing_granted
+        for name in ("_operator", "_operator_context", "_bindings"):
+            self.__dict__.pop(name, None)
 
     def _finish(self) -> None:
         if not self._sides.open:

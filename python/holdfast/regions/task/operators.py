@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
+from holdfast.regions.base.callbacks import called
 from holdfast.regions.task.metrics import MetricGroup
 from holdfast.regions.task.side_rows import SideRows
 
@@ -19,6 +20,21 @@ if TYPE_CHECKING:
 
 # The possible results of an operator.
 Batches: TypeAlias = "pa.RecordBatch | pa.Table | Iterable[pa.RecordBatch | pa.Table] | None"
+
+#: Methods that put out rows: they may yield them.
+PUT_OUT: Final = ("process", "on_watermark", "on_timers", "on_end_of_data", "on_retire")
+
+#: All methods that Holdfast calls.
+METHODS: Final = (
+    *PUT_OUT,
+    "open",
+    "on_event",
+    "on_checkpoint_completed",
+    "on_regional_checkpoint_completed",
+    "on_checkpoint_fallback",
+    "on_checkpoint_aborted",
+    "close",
+)
 
 
 def _no_events(event: bytes) -> None:
@@ -185,7 +201,7 @@ class CheckpointListener:
         By default it calls `on_checkpoint_completed`. FLIP-600's
         ``notifyRegionalCheckpointComplete``.
         """
-        self.on_checkpoint_completed(checkpoint)
+        called(self.on_checkpoint_completed, checkpoint)
 
     def on_checkpoint_fallback(self, checkpoint: int, origin: int) -> None:
         """Learn that a checkpoint completed with this region's state of `origin`.
@@ -209,7 +225,8 @@ class Operator(CheckpointListener):
     has context variables of its own, such as the precision of `decimal` and NumPy's `seterr`.
     Regions of a process have a thread each, and share threads if they are more than 32.
 
-    Subclasses override `open` and `process`, and set `region_safe`.
+    Subclasses override `open` and `process`, and set `region_safe`. Methods that put out rows may
+    be generators. All others return None, and no method is ``async``.
 
     Attributes
     ----------
@@ -290,9 +307,10 @@ class Operator(CheckpointListener):
 
         Timers in event time are due when the watermark of the region has passed them, and timers in
         processing time when a batch begins after their time. Called behind the rows of a batch,
-        before `on_watermark`, and again for timers that it sets and that are due as well.
-        When data ends, all timers are due that are set then. Flink's ``onTimer``, for many keys at
-        once.
+        before `on_watermark`, and again for timers that it sets and that are due as well. Timers in
+        processing time come first, and each call is the next one in order of time, over all names.
+        A timer that is cancelled before it is in `due` does not fire. When data ends, all timers
+        are due that are set then. Flink's ``onTimer``, for many keys at once.
 
         Parameters
         ----------
@@ -300,7 +318,7 @@ class Operator(CheckpointListener):
             The argument of ``ctx.state.timers``.
         due : pyarrow.RecordBatch
             The column ``time``, in rising order, in UTC, and the columns of the key. Never empty.
-            Its boundaries mean nothing.
+            Its boundaries mean nothing. These timers are not set any more.
 
         Returns
         -------

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from holdfast._core import Staged
+from holdfast.regions.base.callbacks import called
 from holdfast.regions.base.problem import AtWork
 from holdfast.regions.protocol.orders import OutputPlan
 from holdfast.regions.sinks.parquet import ParquetSink
@@ -59,7 +60,7 @@ class OutputAtWork(AtWork):
     def write(self, batch: pa.RecordBatch) -> None:
         """Add rows; see `Stage.write`."""
         if batch.num_rows:
-            self.stage.write(batch)
+            called(self.stage.write, batch)
 
     def close(self) -> Staged | None:
         """End the output; see `Stage.close`. None if it leaves its rows to a shared file."""
@@ -87,7 +88,7 @@ class OutputAtWork(AtWork):
     def discard(self) -> None:
         """Throw the rows away; the sweep does it if that fails."""
         try:
-            self.stage.discard()
+            called(self.stage.discard)
         except BaseException:
             # Also sys.exit(): the thread is not the sink's, and the region has to answer.
             LOG.warning(

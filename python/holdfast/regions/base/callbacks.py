@@ -1,0 +1,52 @@
+"""Methods and functions of users: a call runs them, and what they return is used."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+
+def require_methods(given: object, names: Iterable[str], *, yields: Collection[str] = ()) -> None:
+    """Check methods of an object; those in `yields` may be generators.
+
+    Raises
+    ------
+    TypeError
+        If a call of one would only make a generator or a coroutine.
+    """
+    for name in names:
+        require_function(
+            getattr(given, name), f"{type(given).__name__}.{name}", may_yield=name in yields
+        )
+
+
+def require_function(function: Any, name: str, *, may_yield: bool = False) -> None:
+    """Check that a call runs the function; `name` is its name in the error.
+
+    Raises
+    ------
+    TypeError
+        If a call would only make a generator or a coroutine.
+    """
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"{name}() is async, and nothing awaits it: define it with 'def' alone")
+    if inspect.isgeneratorfunction(function) and not may_yield:
+        raise TypeError(
+            f"{name}() has a 'yield', so a call of it would do nothing: write it without 'yield'"
+        )
+
+
+def called(function: Callable[..., object], *arguments: Any) -> None:
+    """Call a function that has nothing to return.
+
+    Raises
+    ------
+    TypeError
+        If it returns something: nothing takes it, so it would be lost.
+    """
+    if (found := function(*arguments)) is not None:
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        raise TypeError(
+            f"{name}() returned {type(found).__name__}, which nothing takes: let it return None"
+        )
