@@ -15,6 +15,9 @@ _PART: Final = re.compile(
     r"(\d+)\s*(week|day|hour|minute|second|millisecond|microsecond)s?\s*", re.IGNORECASE
 )
 
+#: The longest time of an option: waits of Python and of the JVM take it.
+LONGEST: Final = timedelta(days=36_500)
+
 
 @dataclass(frozen=True)
 class Allowed:
@@ -118,12 +121,17 @@ def duration(option: str, value: object) -> timedelta:
 
 
 def require_duration(option: str, value: object, *, zero: bool) -> None:
-    """Raise ValueError unless `value` is a positive timedelta; ``zero`` allows one of 0, too."""
+    """Raise ValueError unless `value` is a timedelta above 0 and not too long.
+
+    With ``zero`` it may be 0.
+    """
     allowed = isinstance(value, timedelta) and (
         value >= timedelta() if zero else value > timedelta()
     )
     if not allowed:
         raise not_allowed(option, value, f"a timedelta {'of at least' if zero else 'above'} 0")
+    if isinstance(value, timedelta) and value > LONGEST:
+        raise not_allowed(option, value, f"a timedelta of at most {LONGEST.days:,} days")
 
 
 def require_one_of(option: str, value: object, allowed: Iterable[str]) -> None:

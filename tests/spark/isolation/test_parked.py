@@ -218,6 +218,7 @@ def test_wrong_expressions_are_refused(tmp_path: Path) -> None:
     for where, said in (
         ("nothing = 1", "UNRESOLVED_COLUMN"),
         ("CAST(key AS INT) = 1", "CAST_INVALID"),
+        ("key = 'a';", "PARSE_SYNTAX_ERROR"),
     ):
         skip = ("skip", "--partition", parked["partition"], "--where", where)
         with pytest.raises(subprocess.CalledProcessError) as failed:

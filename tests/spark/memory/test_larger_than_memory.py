@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -18,6 +20,15 @@ WANTED = {
     STATE + "minDeltasForSnapshot": "1",
     STATE + "holdfast.maxMemoryBytes": str(LIMIT_BYTES),
 }
+
+
+@pytest.fixture(autouse=True)
+def limited_here_only(spark: SparkSession) -> Iterator[None]:
+    """The limit of the last query holds for the process, so for tables of other tests, too."""
+    yield
+    jvm: Any = spark._jvm
+    spark_plugin = jvm.io.holdfast.spark
+    spark_plugin.HoldfastPlugin.executor().stores().limitMemory(spark_plugin.HoldfastConf({}))
 
 
 class Limited(CountedTexts):
