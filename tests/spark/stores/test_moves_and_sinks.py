@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections.abc import Iterator, Mapping
@@ -90,15 +91,22 @@ def same_session(spark: SparkSession) -> Iterator[SparkSession]:
 #: Command, the batches before it, and the interval of the log. Batches 9 and 5 are compactions.
 MOVES = [
     ("adopt", 9, "10"),
-    ("adopt", 4, "10"),
-    ("adopt", 2, "3"),
-    ("adopt", 12, "7"),
     ("repartition", 9, "10"),
     ("leave", 9, "10"),
-    ("leave", 5, "3"),
     ("undo", 8, "10"),
-    ("undo", 9, "10"),
+    *(
+        pytest.param(*one, marks=pytest.mark.full)
+        for one in [
+            ("adopt", 4, "10"),
+            ("adopt", 2, "3"),
+            ("adopt", 12, "7"),
+            ("leave", 5, "3"),
+            ("undo", 9, "10"),
+        ]
+    ),
 ]
+#: How a query is moved that tells its sink by itself, the batches before it, and the interval.
+OWN = [("adopt", 9, "10"), ("repartition", 2, "3"), ("at-start", 4, "10")]
 
 
 @pytest.mark.versions
@@ -133,8 +141,13 @@ def test_files_are_read_and_the_query_goes_on_behind_a_move(
     (query.on_holdfast if command in ("adopt", "repartition") else query.on_old)(MORE)
 
 
-@pytest.mark.parametrize(("before", "interval"), [(9, "10"), (2, "3"), (4, "10")])
-@pytest.mark.parametrize("way", ["adopt", "repartition", "at-start"])
+@pytest.mark.parametrize(
+    ("way", "before", "interval"),
+    [
+        pytest.param(*one, marks=() if one in OWN else pytest.mark.full)
+        for one in itertools.product(("adopt", "repartition", "at-start"), (9, 2, 4), ("10", "3"))
+    ],
+)
 def test_a_query_on_holdfast_tells_its_sink_of_a_move(
     way: str,
     before: int,

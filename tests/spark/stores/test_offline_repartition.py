@@ -33,8 +33,9 @@ def total(frames: Frames) -> DataFrame:
 
 CASES_HERE = {**CASES, "total": Case(query=total, mode="update")}
 
+QUICK = ("windows-append", "rocksdb")
 CELLS = [
-    pytest.param(name, of, to, marks=() if name == "windows-append" else pytest.mark.full)
+    pytest.param(name, of, to, marks=() if (name, of) == QUICK else pytest.mark.full)
     for name, of, to in (
         *(("windows-append", of, 8) for of in ("rocksdb", "rocksdb-v2")),
         ("windows-append", "rocksdb", 2),
