@@ -315,12 +315,13 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
   private HoldfastReadStore open(long version, Supplier<String> position) {
     nativeStore.acquire();
     try {
-      if (ofReader != null && isReader()) {
-        // The readers of Spark 4.0 open a store of transformWithState for changes, to describe its
-        // column families, and do not close it before they read.
+      // The readers of Spark 4.0 open a store of transformWithState for changes, to describe its
+      // column families, and do not close it before they read. A task whose job was started in a
+      // thread of foreachBatch looks like a reader, and has committed.
+      if (ofReader != null && isReader() && !ofReader.hasCommitted()) {
         ofReader.abort();
-        ofReader = null;
       }
+      ofReader = null;
       nativeStore.follow(
           HoldfastPlugin.executor().replayOf(TaskContext.get(), id.partitionId()));
       TimedStats statsBefore = statsBefore();
