@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gpu.held import check_restored, ms_since
-from holdfast.regions.state.chunks import Layout
+from holdfast.regions.state.arrays.chunks import Layout
 
 PLAIN_FILE = "plain file"
 

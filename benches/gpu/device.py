@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gpu.held import GIB, gib_s
-from holdfast.regions.state.chunks import MIB
+from holdfast.regions.state.arrays.chunks import MIB
 
 _PINNED_BYTES = 256 * MIB
 
@@ -34,7 +34,7 @@ def digests_gib_s(array: Any) -> float:
     """Compute the digests of an array's chunks: the kernel alone."""
     import cupy
 
-    from holdfast.regions.state.gpu import Kernels
+    from holdfast.regions.state.arrays.gpu import Kernels
 
     kernels = Kernels(cupy.cuda.Device())
     kernels.queue_digests(array, MIB)  # Warms up.

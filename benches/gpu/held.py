@@ -12,9 +12,9 @@ from common.rounds import WrongStateError
 from holdfast import SegmentRef, SnapshotManager
 from holdfast._core import OperatorEntry
 from holdfast.regions.base.owners import RegionOwners
-from holdfast.regions.state.chunks import MIB
+from holdfast.regions.base.saved import SavedState
+from holdfast.regions.state.arrays.chunks import MIB
 from holdfast.regions.state.registry import StateRegistry
-from holdfast.regions.state.saved import SavedState
 from holdfast.regions.state.segments import read_operator, segments_of, write_operator
 
 GIB = 1024 * MIB

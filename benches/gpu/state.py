@@ -22,7 +22,7 @@ from gpu.held import GIB, ONE_IN, HeldArray
 from harness.figures import Spread
 from harness.screen import Screen
 from holdfast import SnapshotManager
-from holdfast.regions.state.chunks import MIB
+from holdfast.regions.state.arrays.chunks import MIB
 
 COPY = Metric(name="copy_ms", title="plain copy of the array, ms", decimals=2)
 STALL = Metric(name="stall_ms", title="stall, all changed, ms", decimals=2)

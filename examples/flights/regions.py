@@ -21,9 +21,9 @@ from harness.objects import last_logged
 from harness.process import follow
 from harness.screen import RunLine, Screen
 from holdfast._core import CheckpointMetadata
+from holdfast.files.paths import local_folder
 from holdfast.regions.checkpoint.read import checkpoint_ids, read_metadata
 from holdfast.regions.driver.history import print_history
-from holdfast.regions.files.paths import local_folder
 
 _SILENCE_S = 180.0
 

@@ -17,11 +17,11 @@ from flights.rolling import REGION_BY, SCHEMA, RollingDelays, batch_computation
 from flights.trouble import HANGING, Trouble, TroubledDelays
 from harness.process import Reporter, report_to_parent
 from harness.providers import start_session
+from holdfast.files.paths import local_folder
 from holdfast.regions.checkpoint.read import in_flight_rows, read_metadata
 from holdfast.regions.coordinator import HistoryRecord
 from holdfast.regions.driver.history import history_rows
 from holdfast.regions.files.folders import CheckpointFolders
-from holdfast.regions.files.paths import local_folder
 from holdfast.regions.sinks.layout import STAGED_FOLDER
 
 _POLL_S = 0.1

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.regions.state.chunks import Layout
+from holdfast.regions.state.arrays.chunks import Layout
 from support.regional.array_checkpoints import ArrayCheckpoints, Outcome, refs_of
 
 OUTCOMES: list[Outcome] = ["completed", "completed", "fell back", "aborted", "abort not told"]

@@ -1,4 +1,4 @@
-"""The kernels of `device_chunks.cu` against their definition in NumPy.
+"""The kernels of `chunks.cu` against their definition in NumPy.
 
 They run on a device where there is one, and everywhere as threads of this process: a compiler for
 the host takes the same source.
@@ -19,14 +19,20 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from holdfast.regions.state import device_digests
-from holdfast.regions.state.chunks import MIB
-from holdfast.regions.state.device_digests import PART_BYTES, PASSES, DigestKey, Digests, parts_of
+from holdfast.regions.state.arrays import digests
+from holdfast.regions.state.arrays.chunks import MIB
+from holdfast.regions.state.arrays.digests import (
+    PART_BYTES,
+    PASSES,
+    DigestKey,
+    Digests,
+    parts_of,
+)
 from support import program
 from support.regional import array_modules
 from support.regional.digest_reference import digests_of
 
-SOURCE = Path(str(resources.files(device_digests.__package__))) / "device_chunks.cu"
+SOURCE = Path(str(resources.files(digests.__package__))) / "chunks.cu"
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -102,7 +108,7 @@ class OnDevice:
         return numbers[1 : 1 + numbers[0]].tolist()  # type: ignore[no-any-return]
 
     def _kernels(self, key: DigestKey) -> Any:
-        from holdfast.regions.state.gpu import Kernels
+        from holdfast.regions.state.arrays.gpu import Kernels
 
         return Kernels(self._cupy.cuda.Device(), key=lambda chunk_bytes: key)
 
@@ -255,7 +261,7 @@ def test_nvidias_compiler_takes_the_kernels() -> None:
         pytest.skip("NVRTC is not installed (the package nvidia-cuda-nvrtc)")
     nvrtc = ctypes.CDLL(str(library))
     compiled = ctypes.c_void_p()
-    check(nvrtc.nvrtcCreateProgram, compiled, SOURCE.read_bytes(), b"device_chunks.cu", 0, None)
+    check(nvrtc.nvrtcCreateProgram, compiled, SOURCE.read_bytes(), b"chunks.cu", 0, None)
     options = (ctypes.c_char_p * 1)(b"--gpu-architecture=compute_90")
     code = nvrtc.nvrtcCompileProgram(compiled, 1, options)
     size = ctypes.c_size_t()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.regions.state.chunks import Layout
+from holdfast.regions.state.arrays.chunks import Layout
 from support.regional.array_checkpoints import ArrayCheckpoints
 
 CHUNK = 64 * 1024

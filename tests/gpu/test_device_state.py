@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import holdfast as hf
-from holdfast.regions.state.chunks import MIB, Layout
+from holdfast.regions.state.arrays.chunks import MIB, Layout
 from support.regional.array_checkpoints import ArrayCheckpoints
 from support.regional.array_modules import on_host
 

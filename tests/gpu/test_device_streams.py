@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.regions.state.chunks import MIB, Layout
+from holdfast.regions.state.arrays.chunks import MIB, Layout
 from support.regional.array_checkpoints import ArrayCheckpoints
 
 ITEMS = 4 * MIB

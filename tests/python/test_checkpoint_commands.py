@@ -22,7 +22,7 @@ from holdfast._core import (
     Staged,
     StateEntry,
 )
-from holdfast.regions.checkpoint.query_folder import PROVIDER
+from holdfast.queries.folder import PROVIDER
 from support.commands import cells, run
 
 STORE = "spark.sql.streaming.stateStore"
@@ -499,7 +499,7 @@ def test_a_terminal_gets_a_table_with_every_figure(
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("NO_COLOR", "1")
     if not rich:
-        monkeypatch.setattr("holdfast.cli.report.find_spec", lambda name: None)
+        monkeypatch.setattr("holdfast.cli.output.report.find_spec", lambda name: None)
     status, lines, _ = run(capsys, "show", pipeline.folder)
     assert status == 0
     assert cells(lines[2])[:4] == ["2", "11", "checkpoint", "regional"]

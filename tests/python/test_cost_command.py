@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli import batches, cost
-from holdfast.regions.checkpoint.query_folder import PROVIDER
+from holdfast.cli import cost
+from holdfast.queries import batches
+from holdfast.queries.folder import PROVIDER
 from support.commands import cells, run
 
 ROOT = Path(__file__).resolve().parents[2]

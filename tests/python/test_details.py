@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from holdfast._core import CheckpointMetadata, RegionEntry, SegmentRef
-from holdfast.cli import details, report, timeline
-from holdfast.cli.tables import Table, bar
-from holdfast.regions.checkpoint.physical_files import PhysicalFile, physical_files
-from holdfast.regions.checkpoint.query_state import StateOfQuery, StoredSegment
+from holdfast.cli import details
+from holdfast.cli.output import report, timeline
+from holdfast.cli.output.tables import Table, bar
+from holdfast.files.mounted import MountedPath
+from holdfast.files.physical_files import PhysicalFile, physical_files
+from holdfast.queries.state import StateOfQuery, StoredSegment
 from holdfast.regions.coordinator import FailedRegion, HistoryRecord
-from holdfast.regions.files.mounted import MountedPath
 from support.commands import cells, run
 from support.regional.hooks import Hooks
 from support.regional.restorable import batches, open_pipeline
@@ -159,7 +160,9 @@ def test_what_comes_from_data_is_text_on_one_line(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "300")
     for is_there in (True, False):
-        monkeypatch.setattr("holdfast.cli.report.find_spec", lambda name, there=is_there: there)
+        monkeypatch.setattr(
+            "holdfast.cli.output.report.find_spec", lambda name, there=is_there: there
+        )
         status, lines, _ = run(capsys, "show", tmp_path / "ckpt", "--details")
         assert status == 0
         text = "\n".join(lines)

@@ -23,12 +23,16 @@ ORDER = (
     "_sessions",
     "_passes",
     "_spark",
+    "files",
+    "queries",
     "regions/base",
     "regions/files",
     "regions/coordinator",
     "regions/graph",
     "regions/sinks",
     "regions/splits",
+    "regions/state/arrays",
+    "regions/state/tables",
     "regions/state",
     "regions/protocol",
     "regions/task",
@@ -39,6 +43,7 @@ ORDER = (
     "regions/api",
     "regions",
     "__init__",
+    "cli/output",
     "cli",
     "__main__",
 )
@@ -125,6 +130,47 @@ def test_the_folders_of_the_package_import_what_is_below_them_and_nothing_else()
     assert upward(imports, ORDER) == []
 
 
+PLUGIN = Path(__file__).resolve().parents[2] / "spark_plugin" / "src"
+
+#: Packages of the plugin, from the lowest to the highest. Classes above them, in none of them, are
+#: what Spark and Python load, exceptions and the core's methods.
+JAVA_ORDER = (
+    *("storage", "merged", "minor", "plan", "sparklog", "rpc", "staging", "executor", "store"),
+    *("isolation", "ui", "moves", "driver"),
+)
+JAVA_NAME = re.compile(r"\bio\.holdfast\.spark\.([a-z]\w*)\.")
+
+
+def java_graph(folder: Path) -> dict[str, set[str]]:
+    """Return which packages each package of the plugin names, for all minors of Spark."""
+    found: dict[str, set[str]] = {}
+    for file in folder.glob("*/java/io/holdfast/spark/*/*.java"):
+        package = file.parent.name
+        found.setdefault(package, set()).update(JAVA_NAME.findall(file.read_text()))
+        found[package].discard(package)
+    return found
+
+
+def test_the_packages_of_the_plugin_name_what_is_below_them_and_nothing_else() -> None:
+    names = java_graph(PLUGIN)
+    assert sorted(names) == sorted(JAVA_ORDER)
+    assert circle(names) == []
+    assert upward(names, JAVA_ORDER) == []
+
+
+def test_a_name_of_java_upward_is_found(tmp_path: Path) -> None:
+    for package, text in {
+        "store": "package io.holdfast.spark.store;\nclass A { io.holdfast.spark.moves.B b; }\n",
+        "moves": "package io.holdfast.spark.moves;\nimport io.holdfast.spark.store.A;\n",
+    }.items():
+        file = tmp_path / f"main/java/io/holdfast/spark/{package}/A.java"
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+    names = java_graph(tmp_path)
+    assert set(circle(names)) == {"moves", "store"}
+    assert upward(names, JAVA_ORDER) == [("store", "moves")]
+
+
 #: What is one thing on a file system that is mounted, and another where only the JVM reaches it.
 TWINS = re.compile(r"Mounted\w+|Reached\w+|HadoopPath|FolderLock|FolderLease|AnyPath|Hold")
 
@@ -151,7 +197,7 @@ def test_only_the_folder_of_files_asks_who_reaches_a_file() -> None:
         for name in asked_for(text)
         if TWINS.fullmatch(name)
     }
-    assert {place(module) for module, _ in found} == {"regions/files"}
+    assert {place(module) for module, _ in found} == {"files", "regions/files"}
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import pytest
 
 from holdfast.cli.dead_letters import ranges
 from holdfast.cli.parked import finish, move
-from holdfast.regions.checkpoint.parked import parked_partitions, read_skips
-from holdfast.regions.files.mounted import MountedPath
+from holdfast.files.mounted import MountedPath
+from holdfast.queries.parked import parked_partitions, read_skips
 from support.commands import cells, run
 from support.killed_steps import Killed, killed_at, kills
 

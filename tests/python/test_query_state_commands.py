@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast._core import SegmentReport, inspect_segment
-from holdfast.regions.checkpoint.query_state import StateOfQuery, StoredSegment
+from holdfast.queries.state import StateOfQuery, StoredSegment
 from support.commands import cells, run
 
 #: One store of partition 3: four changelogs, a base image, which is a run, and one more changelog.

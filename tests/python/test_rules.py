@@ -15,17 +15,9 @@ import pytest
 
 import holdfast
 import holdfast.regions
-from holdfast.cli import (
-    batches,
-    checkpoints,
-    cost,
-    details,
-    documents,
-    history,
-    main,
-    report,
-    settings,
-)
+from holdfast.cli import checkpoints, cost, details, history, main, settings
+from holdfast.cli.output import documents, report
+from holdfast.queries import batches
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "docs" / "semantics.md"

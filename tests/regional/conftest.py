@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.files.mounted import MountedPath
 from holdfast.regions.driver import pipeline_driver as driver
-from holdfast.regions.files.mounted import MountedPath
 from support.regional.hooks import Hooks
 from support.regional.quick_clock import QuickClock
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.regions.files.mounted import MountedPath
+from holdfast.files.mounted import MountedPath
 
 
 class Killed(BaseException):

@@ -7,27 +7,25 @@ import sys
 from collections.abc import Sequence
 
 from holdfast._core import CheckpointMetadata
-from holdfast.cli import details, documents, folders, report, tables
-from holdfast.regions.base.printable import printable
-from holdfast.regions.checkpoint.query_folder import (
+from holdfast.cli import details, folders
+from holdfast.cli.output import documents, report, tables
+from holdfast.files.paths import AnyPath
+from holdfast.files.printable import printable
+from holdfast.files.verdicts import Verdict
+from holdfast.queries.folder import (
     STATE_FILES_FOLDER,
     QueryCheckpoint,
     is_query_checkpoint,
     read_query_checkpoint,
 )
-from holdfast.regions.checkpoint.query_state import (
+from holdfast.queries.state import (
     StateOfQuery,
     committed_batches,
     entry_of,
     require_committed,
 )
-from holdfast.regions.checkpoint.read import (
-    checkpoint_ids,
-    read_metadata,
-    summarise_all,
-)
-from holdfast.regions.checkpoint.verify import Verdict, Verification
-from holdfast.regions.files.paths import AnyPath
+from holdfast.regions.checkpoint.read import checkpoint_ids, read_metadata, summarise_all
+from holdfast.regions.checkpoint.verify import Verification
 from holdfast.regions.splits.assignment import skipped_splits
 
 

@@ -9,11 +9,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from holdfast.cli import batches, documents, folders, report
-from holdfast.cli.batches import Batches
-from holdfast.cli.tables import Cell, Table
-from holdfast.regions.base.printable import printable
-from holdfast.regions.checkpoint.query_folder import is_query_checkpoint
+from holdfast.cli import folders
+from holdfast.cli.output import documents, report
+from holdfast.cli.output.tables import Cell, Table
+from holdfast.files.printable import printable
+from holdfast.queries import batches
+from holdfast.queries.batches import Batches
+from holdfast.queries.folder import is_query_checkpoint
 
 #: US dollars for 1,000 requests: Amazon S3 Standard in us-east-1. Deletes are free.
 PUT_PRICE: Final = 0.005

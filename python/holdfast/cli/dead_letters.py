@@ -11,9 +11,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from holdfast.cli import exported_rows, folders
-from holdfast.regions.checkpoint.skips import ROW, Range
-from holdfast.regions.files.paths import AnyPath
+from holdfast.cli import folders
+from holdfast.cli.output import exported_rows
+from holdfast.files.paths import AnyPath
+from holdfast.files.skips import ROW, Range
 
 if TYPE_CHECKING:
     import argparse

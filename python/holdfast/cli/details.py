@@ -7,22 +7,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from holdfast._core import CheckpointMetadata, RegionEntry, SegmentRef
-from holdfast.cli import documents, report, tables, timeline
-from holdfast.cli.tables import Cell, Table, bar
-from holdfast.regions.base.printable import printable
-from holdfast.regions.checkpoint.history import read_history
-from holdfast.regions.checkpoint.physical_files import PhysicalFile, physical_files
-from holdfast.regions.checkpoint.query_folder import STATE_FILES_FOLDER
-from holdfast.regions.checkpoint.query_state import (
+from holdfast.cli.output import documents, report, tables, timeline
+from holdfast.cli.output.tables import Cell, Table, bar
+from holdfast.files.paths import AnyPath
+from holdfast.files.physical_files import PhysicalFile, physical_files
+from holdfast.files.printable import printable
+from holdfast.files.verdicts import UNREADABLE
+from holdfast.queries.folder import STATE_FILES_FOLDER
+from holdfast.queries.state import (
     StateOfQuery,
     StoredSegment,
     committed_batches,
     entry_of,
     require_committed,
 )
-from holdfast.regions.checkpoint.read import UNREADABLE, Summary
+from holdfast.regions.checkpoint.history import read_history
+from holdfast.regions.checkpoint.read import Summary
 from holdfast.regions.files.folders import HISTORY_FOLDER, SEGMENTS_FOLDER
-from holdfast.regions.files.paths import AnyPath
 
 #: Kinds of segments that hold all of a store.
 _RUN_KINDS: Final = frozenset({"base_image", "run"})

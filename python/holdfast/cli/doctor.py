@@ -19,11 +19,12 @@ from holdfast import _core
 from holdfast._jars import SPARK_MINORS, UnsupportedSparkError, plugin_jars
 from holdfast._sessions import PLUGIN, runs_plugin
 from holdfast._spark import OF_QUERIES
-from holdfast.cli import folders, report
-from holdfast.cli.documents import print_document
+from holdfast.cli import folders
 from holdfast.cli.java import MissingJavaError, begin_jvm, class_loader, java_version
 from holdfast.cli.local_spark import java_errors
-from holdfast.regions.files.paths import AnyPath, require_nameable
+from holdfast.cli.output import report
+from holdfast.cli.output.documents import print_document
+from holdfast.files.paths import AnyPath, require_nameable
 
 #: Another project on PyPI, which installs files into the same folder.
 _STRANGER: Final = "holdfast"

@@ -9,10 +9,10 @@ from typing import Final
 
 from holdfast.cli.java import begin_jvm
 from holdfast.cli.local_spark import java_errors
-from holdfast.regions.checkpoint.query_folder import is_query_checkpoint
-from holdfast.regions.files.mounted import MountedPath
-from holdfast.regions.files.paths import AnyPath, any_folder
-from holdfast.regions.files.reached import use_jvm
+from holdfast.files.mounted import MountedPath
+from holdfast.files.paths import AnyPath, any_folder
+from holdfast.files.reached import use_jvm
+from holdfast.queries.folder import is_query_checkpoint
 
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 

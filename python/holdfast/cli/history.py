@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from holdfast._checks import require_int
-from holdfast.cli import documents, folders, report, tables
+from holdfast.cli import folders
+from holdfast.cli.output import documents, report, tables
 from holdfast.regions.base.clock import now_ms
 from holdfast.regions.checkpoint.history import read_history
 from holdfast.regions.files.folders import HISTORY_FOLDER

@@ -14,12 +14,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.cli import documents, folders, local_spark, move_logs, publishing, report, tables
-from holdfast.cli.move_logs import MOVE_KEY, PROVIDER_KEY, Batch, Logs
-from holdfast.regions.base.printable import printable
-from holdfast.regions.checkpoint.parked import parked_partitions
-from holdfast.regions.checkpoint.query_folder import PROVIDER, logged_batches
-from holdfast.regions.files.paths import AnyPath, absolute
+from holdfast.cli import folders, local_spark, publishing
+from holdfast.cli.output import documents, report, tables
+from holdfast.files.paths import AnyPath, absolute
+from holdfast.files.printable import printable
+from holdfast.queries import move_logs
+from holdfast.queries.folder import PROVIDER, logged_batches
+from holdfast.queries.move_logs import MOVE_KEY, PROVIDER_KEY, Batch, Logs
+from holdfast.queries.parked import parked_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

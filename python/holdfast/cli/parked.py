@@ -8,17 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from holdfast.cli import (
-    dead_letters,
-    documents,
-    exported_rows,
-    folders,
-    parked_rows,
-    report,
-    tables,
-)
-from holdfast.cli.tables import Table
-from holdfast.regions.checkpoint.parked import (
+from holdfast.cli import dead_letters, folders, parked_rows
+from holdfast.cli.output import documents, exported_rows, report, tables
+from holdfast.cli.output.tables import Table
+from holdfast.files.paths import AnyPath, absolute
+from holdfast.files.skips import ROW
+from holdfast.queries.folder import read_query_checkpoint
+from holdfast.queries.parked import (
     ParkedPartition,
     Skip,
     parked_partitions,
@@ -26,9 +22,6 @@ from holdfast.regions.checkpoint.parked import (
     unfinished_batch,
     write_skips,
 )
-from holdfast.regions.checkpoint.query_folder import read_query_checkpoint
-from holdfast.regions.checkpoint.skips import ROW
-from holdfast.regions.files.paths import AnyPath, absolute
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from holdfast._jars import plugin_jars
-from holdfast.cli import exported_rows, local_spark
-from holdfast.regions.checkpoint.parked import ParkedPartition
-from holdfast.regions.checkpoint.query_folder import STATE_FILES_FOLDER
-from holdfast.regions.checkpoint.skips import ROW
-from holdfast.regions.files.paths import AnyPath, absolute
+from holdfast.cli import local_spark
+from holdfast.cli.output import exported_rows
+from holdfast.files.paths import AnyPath, absolute
+from holdfast.files.skips import ROW
+from holdfast.queries.folder import STATE_FILES_FOLDER
+from holdfast.queries.parked import ParkedPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa

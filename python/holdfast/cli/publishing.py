@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
 from holdfast.cli import folders, local_spark
-from holdfast.cli.move_logs import Batch
-from holdfast.regions.files.paths import AnyPath, absolute
+from holdfast.files.paths import AnyPath, absolute
+from holdfast.queries.move_logs import Batch
 
 T = TypeVar("T")
 

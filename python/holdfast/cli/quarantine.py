@@ -10,30 +10,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast._core import CheckpointMetadata
-from holdfast.cli import (
-    dead_letters,
-    documents,
-    exported_rows,
-    folders,
-    local_spark,
-    parked_rows,
-    report,
-    tables,
-)
-from holdfast.cli.tables import Table
+from holdfast.cli import dead_letters, folders, local_spark, parked_rows
+from holdfast.cli.output import documents, exported_rows, report, tables
+from holdfast.cli.output.tables import Table
+from holdfast.files.paths import AnyPath, absolute
+from holdfast.files.skips import ROW, read_records, write_records
 from holdfast.regions.checkpoint.quarantine import CHECKPOINT, PLACE, owed_rows, placed_rows
 from holdfast.regions.checkpoint.read import checkpoint_ids, choose
-from holdfast.regions.checkpoint.skips import (
-    ROW,
-    SkippedRows,
-    read_records,
-    skipped_rows,
-    write_records,
-)
+from holdfast.regions.checkpoint.skips import SkippedRows, skipped_rows
 from holdfast.regions.driver.metrics import level
 from holdfast.regions.files.folders import CheckpointFolders
 from holdfast.regions.files.lock import lock_folder
-from holdfast.regions.files.paths import AnyPath, absolute
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,13 +9,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
-from holdfast.cli import folders, local_spark, move_logs, moves, publishing, report
+from holdfast.cli import folders, local_spark, moves, publishing
 from holdfast.cli.java import quick_start
-from holdfast.cli.move_logs import MOVE_KEY, Logs
-from holdfast.cli.tables import Table
-from holdfast.regions.checkpoint.parked import parked_partitions
-from holdfast.regions.checkpoint.query_state import VIEW
-from holdfast.regions.files.paths import AnyPath, absolute
+from holdfast.cli.output import report
+from holdfast.cli.output.tables import Table
+from holdfast.files.paths import AnyPath, absolute
+from holdfast.queries import move_logs
+from holdfast.queries.move_logs import MOVE_KEY, Logs
+from holdfast.queries.parked import parked_partitions
+from holdfast.queries.state import VIEW
 
 PARTITIONS: Final = "spark.sql.shuffle.partitions"
 

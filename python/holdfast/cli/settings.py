@@ -9,7 +9,7 @@ from typing import Any
 from holdfast._jars import plugin_jars
 from holdfast._options import OPTIONS
 from holdfast._spark import LIST_KEYS, spark_conf
-from holdfast.cli.documents import print_document
+from holdfast.cli.output.documents import print_document
 
 
 def print_conf(arguments: argparse.Namespace) -> None:

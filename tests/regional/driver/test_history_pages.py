@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.files.mounted import MountedPath
+from holdfast.files.reached import HadoopPath, Status
 from holdfast.regions.base.clock import Clock
 from holdfast.regions.checkpoint import history as pages
 from holdfast.regions.checkpoint.history import (
@@ -19,8 +21,6 @@ from holdfast.regions.checkpoint.history import (
 )
 from holdfast.regions.coordinator import FailedRegion, HistoryRecord
 from holdfast.regions.files.folders import CheckpointFolders
-from holdfast.regions.files.mounted import MountedPath
-from holdfast.regions.files.reached import HadoopPath, Status
 
 FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "history-v1"
 NOW_MS = 1_700_000_000_000

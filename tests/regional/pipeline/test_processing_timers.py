@@ -16,13 +16,18 @@ import pytest
 import holdfast as hf
 from holdfast._core import RegionEntry
 from holdfast.regions.base.quarantine import in_quarantine
+from holdfast.regions.base.saved import StateError
 from holdfast.regions.coordinator import wakes
 from holdfast.regions.state.registry import StateRegistry
-from holdfast.regions.state.saved import StateError
 from holdfast.regions.state.segments import write_operator
-from holdfast.regions.state.stored_table import FrozenTable, first_due, saved_columns, saved_due
-from holdfast.regions.state.timers import DueTimers
-from holdfast.regions.state.times import AttemptTimes, microseconds_of
+from holdfast.regions.state.tables.stored_table import (
+    FrozenTable,
+    first_due,
+    saved_columns,
+    saved_due,
+)
+from holdfast.regions.state.tables.timers import DueTimers
+from holdfast.regions.state.tables.times import AttemptTimes, microseconds_of
 from support.regional.hooks import Hooked, Hooks
 from support.regional.pipelines import output_of
 from support.regional.quick_clock import QuickClock, StoppedClock

@@ -15,10 +15,11 @@ import pytest
 import holdfast as hf
 from holdfast.cli.main import main
 from holdfast.cli.quarantine import finish, move
+from holdfast.files.mounted import MountedPath
+from holdfast.files.skips import read_records
 from holdfast.regions.checkpoint.quarantine import owed_rows, placed_rows
-from holdfast.regions.checkpoint.skips import SkippedRows, read_records, skipped_rows
+from holdfast.regions.checkpoint.skips import SkippedRows, skipped_rows
 from holdfast.regions.files.folders import CheckpointFolders
-from holdfast.regions.files.mounted import MountedPath
 from holdfast.regions.task import quarantined_rows
 from support import TESTS
 from support.killed_steps import Killed, killed_at, kills
@@ -247,7 +248,7 @@ def test_the_record_of_version_1_stays_readable() -> None:
 
 
 def test_the_fixture_is_what_is_written(tmp_path: Path) -> None:
-    from holdfast.regions.checkpoint.skips import write_records
+    from holdfast.files.skips import write_records
 
     file = MountedPath(tmp_path / "skipped")
     write_records(file, read_records(MountedPath(FIXTURE / "intact.json"), SkippedRows))

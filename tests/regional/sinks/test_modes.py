@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from holdfast.regions.files import modes
+from holdfast.files import modes
 from support.regional.restorable import batches, open_pipeline, run
 
 

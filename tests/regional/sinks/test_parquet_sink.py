@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark import SparkContext
 
-from holdfast.regions.files.reached import HadoopPath
+from holdfast.files.reached import HadoopPath
 from holdfast.regions.sinks import ParquetSink, Staged
 from holdfast.regions.sinks.parquet_stage import WRITE_BYTES
 
@@ -266,7 +266,7 @@ def test_another_file_under_the_final_name_is_an_error_and_stays(
     first_byte: bytes,
     longer: int,
 ) -> None:
-    monkeypatch.setattr("holdfast.regions.files.hard_links._CHUNK_BYTES", 16)
+    monkeypatch.setattr("holdfast.files.hard_links._CHUNK_BYTES", 16)
     staged = stage(sink, "a", 1, 1)
     source, target = sink.root / staged.path, sink.root / staged.target
     content = source.read_bytes()

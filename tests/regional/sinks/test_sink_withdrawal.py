@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from holdfast.regions.files.mounted import MountedPath
+from holdfast.files.mounted import MountedPath
 from holdfast.regions.sinks import ParquetSink
 
 SCHEMA = pa.schema([("row", pa.int64())])

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast import SegmentRef
 from holdfast._core import Piece
-from holdfast.regions.state.arrays import equal_digests
-from holdfast.regions.state.chunks import (
+from holdfast.regions.base.saved import StoredPiece
+from holdfast.regions.state.arrays.chunks import (
     Holders,
     Layout,
     Place,
@@ -21,8 +21,8 @@ from holdfast.regions.state.chunks import (
     places_of,
     runs,
 )
-from holdfast.regions.state.saved import StoredPiece
-from holdfast.regions.state.writing import WRITTEN_AT_ONCE, write_runs
+from holdfast.regions.state.arrays.host import equal_digests
+from holdfast.regions.state.arrays.writing import WRITTEN_AT_ONCE, write_runs
 
 LAYOUT = Layout(chunk_bytes=8, segment_bytes=16)
 

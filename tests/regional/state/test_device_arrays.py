@@ -10,12 +10,12 @@ import pytest
 
 from holdfast import SegmentRef
 from holdfast._core import Piece
-from holdfast.regions.state.arrays import Declared
-from holdfast.regions.state.chunks import Layout, Run
-from holdfast.regions.state.device import fetched
-from holdfast.regions.state.device_arrays import DeviceArray
-from holdfast.regions.state.exact_arrays import ExactDeviceArray
-from holdfast.regions.state.saved import StoredPiece
+from holdfast.regions.base.saved import StoredPiece
+from holdfast.regions.state.arrays.chunks import Layout, Run
+from holdfast.regions.state.arrays.device import fetched
+from holdfast.regions.state.arrays.device_arrays import DeviceArray
+from holdfast.regions.state.arrays.exact_arrays import ExactDeviceArray
+from holdfast.regions.state.arrays.host import Declared
 from support.regional.stand_in_device import StandInDevice
 
 LAYOUT = Layout(chunk_bytes=64, segment_bytes=128)

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from holdfast.regions.state.chunks import MIB
-from holdfast.regions.state.device_digests import (
+from holdfast.regions.state.arrays.chunks import MIB
+from holdfast.regions.state.arrays.digests import (
     PART_BYTES,
     DigestKey,
     parts_of,

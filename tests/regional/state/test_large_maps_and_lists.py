@@ -15,11 +15,11 @@ import pytest
 
 import holdfast as hf
 from holdfast._core import read_table
+from holdfast.regions.base.saved import SavedState, StateError
 from holdfast.regions.state import registry as registries
 from holdfast.regions.state.keyed_map import decode_map
 from holdfast.regions.state.large import small_state
 from holdfast.regions.state.registry import StateRegistry
-from holdfast.regions.state.saved import SavedState, StateError
 from holdfast.regions.state.values import decode_value, rich
 from support.regional.seeds import new_seeds
 from support.regional.table_world import OWNERS

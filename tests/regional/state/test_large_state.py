@@ -11,7 +11,7 @@ import pytest
 
 import holdfast as hf
 from holdfast import SegmentRef
-from holdfast.regions.state.chunks import MIB
+from holdfast.regions.state.arrays.chunks import MIB
 from support.regional.hooks import Hooks
 from support.regional.pipelines import (
     COUNTED,

@@ -15,7 +15,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.cli.main import main
-from holdfast.regions.state.saved import StateError
+from holdfast.regions.base.saved import StateError
 from support.regional.seeds import new_seeds
 from support.regional.table_world import World
 

@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from holdfast.regions.state.expiring import LOOKED_AT
+from holdfast.regions.base.saved import SavedState, StateError
 from holdfast.regions.state.handles import ValueState
 from holdfast.regions.state.registry import StateRegistry
-from holdfast.regions.state.saved import SavedState, StateError
-from holdfast.regions.state.stored_table import FrozenTable, saved_columns
-from holdfast.regions.state.table import TableState
-from holdfast.regions.state.times import AttemptTimes
+from holdfast.regions.state.tables.expiring import LOOKED_AT
+from holdfast.regions.state.tables.stored_table import FrozenTable, saved_columns
+from holdfast.regions.state.tables.table import TableState
+from holdfast.regions.state.tables.times import AttemptTimes
 from support.regional.seeds import new_seeds
 from support.regional.table_world import World
 from support.regional.timed import BEGIN

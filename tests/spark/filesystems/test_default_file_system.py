@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import holdfast
-from holdfast.regions.files.reached import HadoopPath
+from holdfast.files.reached import HadoopPath
 from support.regional.pipelines import COUNTED, Row, expected, rows_of
 from support.regional.restorable import Counting
 from support.spark.mini_hdfs import MiniHdfs

@@ -16,11 +16,11 @@ from pyspark.sql import SparkSession
 
 import holdfast
 from holdfast._core import CheckpointMetadata
+from holdfast.files.reached import HadoopPath
 from holdfast.regions.base.errors import FolderLostError
 from holdfast.regions.files import lease as folder_lease
 from holdfast.regions.files.folders import RESERVED_ATTEMPTS, CheckpointFolders
 from holdfast.regions.files.lease import FolderLease, require_free, take_lease
-from holdfast.regions.files.reached import HadoopPath
 
 pytestmark = pytest.mark.spark
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from holdfast.files.mounted import MountedPath
+from holdfast.files.paths import AnyPath, listed, listed_with_status, recorded_folder
+from holdfast.files.reached import HadoopPath
 from holdfast.regions.files.folders import CheckpointFolders
-from holdfast.regions.files.mounted import MountedPath
-from holdfast.regions.files.paths import AnyPath, listed, listed_with_status, recorded_folder
-from holdfast.regions.files.reached import HadoopPath
 
 pytestmark = pytest.mark.spark
 

@@ -19,10 +19,10 @@ from pyspark.sql import SparkSession
 
 from holdfast import SegmentRef
 from holdfast._core import CheckpointMetadata, OperatorEntry, Piece, RegionEntry, StateEntry
+from holdfast.files import reached
+from holdfast.files.reached import HadoopPath
 from holdfast.regions.driver.cleanup import CleanUp
-from holdfast.regions.files import reached
 from holdfast.regions.files.folders import DROPPED_TOGETHER, CheckpointFolders
-from holdfast.regions.files.reached import HadoopPath
 from support.spark.java_side import classpath, gateway, jars, skipped_without_jars
 from support.spark.object_stores import S3Server
 from support.spark.refused_deletes import RefusedDeletes

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from holdfast.cli import exported_rows
+from holdfast.cli.output import exported_rows
 from support import environment
 from support.spark.isolation_runs import found
 from support.spark.typed_rows import VALUES

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast._core import SegmentRef
-from holdfast.regions.checkpoint.query_state import StateOfQuery
+from holdfast.queries.state import StateOfQuery
 from support.spark.isolation import BAD, partition_of, written
 from support.spark.isolation_runs import found, job, kill, markers, undisturbed, wait_for
 

@@ -15,8 +15,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import holdfast
+from holdfast.files.reached import HadoopPath
 from holdfast.regions.files.folders import DROPPED_TOGETHER
-from holdfast.regions.files.reached import HadoopPath
 from support.regional.pipelines import COUNTED, Row, expected, rows_of
 from support.regional.restorable import Counting
 from support.spark.commands import run_commands

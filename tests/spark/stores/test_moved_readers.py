@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.cli import moves
-from holdfast.regions.files.paths import any_folder
+from holdfast.files.paths import any_folder
 from support.spark.cases import CASES
 from support.spark.gaps import gap_of
 from support.spark.minors import INSTALLED, is_older_than

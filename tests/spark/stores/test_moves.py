@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from holdfast.cli import local_spark, moves
-from holdfast.regions.files.paths import any_folder
+from holdfast.files.paths import any_folder
 from support import commands
 from support.spark.cases import CASES
 from support.spark.commands import run_commands

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.cli import moves
-from holdfast.regions.files.paths import any_folder
+from holdfast.files.paths import any_folder
 from support.spark.cases import CASES
 from support.spark.minors import is_older_than
 from support.spark.moved_queries import ADOPTING, FILE_MANAGER, Query, entries

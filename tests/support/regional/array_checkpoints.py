@@ -16,7 +16,7 @@ import numpy.typing as npt
 from holdfast import Owner, SegmentRef, SnapshotManager
 from holdfast._core import OperatorEntry
 from holdfast.regions.base.owners import RegionOwners
-from holdfast.regions.state.chunks import Layout
+from holdfast.regions.state.arrays.chunks import Layout
 from holdfast.regions.state.registry import StateRegistry
 from holdfast.regions.state.segments import read_operator, segments_of, write_operator
 

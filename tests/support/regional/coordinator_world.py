@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from holdfast import SegmentRef, SnapshotManager
 from holdfast._core import CheckpointMetadata, Staged
+from holdfast.files.mounted import MountedPath
 from holdfast.regions.base.clock import Clock
 from holdfast.regions.base.errors import RegionalQueryError
 from holdfast.regions.base.quarantine import in_quarantine
@@ -29,7 +30,6 @@ from holdfast.regions.coordinator.operator_coordinator import OperatorCoordinato
 from holdfast.regions.driver.coordinator_host import CoordinatorHost
 from holdfast.regions.driver.pipeline_driver import PipelineDriver
 from holdfast.regions.files.folders import CheckpointFolders
-from holdfast.regions.files.mounted import MountedPath
 from holdfast.regions.protocol.orders import OutputPlan, PipelinePlan, StagePlan
 from holdfast.regions.splits.assignment import SOURCE_OPERATOR
 from support.regional.coordinator_enumerator import SPLITS, Enumerator

@@ -1,4 +1,4 @@
-"""Digests of chunks as `holdfast.regions.state.device_digests` defines them, in NumPy."""
+"""Digests of chunks as `holdfast.regions.state.arrays.digests` defines them, in NumPy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.regions.state.device_digests import (
+from holdfast.regions.state.arrays.digests import (
     PART_BYTES,
     PASSES,
     ROWS,

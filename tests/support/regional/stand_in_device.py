@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.regions.state.arrays import bytes_of
-from holdfast.regions.state.chunks import Layout, Run
-from holdfast.regions.state.device import BUFFERS
-from holdfast.regions.state.device_digests import DigestKey, Digests
+from holdfast.regions.state.arrays.chunks import Layout, Run
+from holdfast.regions.state.arrays.device import BUFFERS
+from holdfast.regions.state.arrays.digests import DigestKey, Digests
+from holdfast.regions.state.arrays.host import bytes_of
 from support.regional.digest_reference import digests_of
 
 Asked = Callable[[str], None]
@@ -21,7 +21,7 @@ Asked = Callable[[str], None]
 
 
 class StandInDevice:
-    """A `holdfast.regions.state.device.Device` in host memory.
+    """A `holdfast.regions.state.arrays.device.Device` in host memory.
 
     Parameters
     ----------

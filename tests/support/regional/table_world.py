@@ -11,10 +11,10 @@ import numpy as np
 
 from holdfast._core import SnapshotManager
 from holdfast.regions.base.owners import RegionOwners
+from holdfast.regions.base.saved import SavedState
 from holdfast.regions.state.registry import StateRegistry
-from holdfast.regions.state.saved import SavedState
 from holdfast.regions.state.segments import read_operator, write_operator
-from holdfast.regions.state.times import AttemptTimes
+from holdfast.regions.state.tables.times import AttemptTimes
 
 OWNERS = RegionOwners("test", "bern")
 BEGINNING = AttemptTimes(datetime(2026, 1, 1, tzinfo=UTC))

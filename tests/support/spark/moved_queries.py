@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from harness.process import kill_session
 from holdfast.cli import moves
-from holdfast.regions.files.paths import any_folder
+from holdfast.files.paths import any_folder
 from support import environment
 from support.spark.cases import CASES
 from support.spark.faults import World

@@ -27,6 +27,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 import holdfast
+from holdfast.files.reached import HadoopPath
 from holdfast.regions.coordinator import (
     Acked,
     AckedTogether,
@@ -37,7 +38,6 @@ from holdfast.regions.coordinator import (
 from holdfast.regions.driver import pipeline_driver as driver
 from holdfast.regions.driver.attempts import Attempts
 from holdfast.regions.files import folders
-from holdfast.regions.files.reached import HadoopPath
 from holdfast.regions.runners.spark.runner import SparkRunner
 from support.regional import pipelines
 from support.regional.pipelines import COUNTED, RunningCount

@@ -29,10 +29,10 @@ from typing import Final
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from harness.process import kill_session, running_in_session
+from holdfast.files.mounted import MountedPath
 from holdfast.regions.checkpoint.quarantine import quarantined_regions
 from holdfast.regions.checkpoint.read import checkpoint_ids, read_metadata
 from holdfast.regions.checkpoint.verify import Verification
-from holdfast.regions.files.mounted import MountedPath
 from holdfast.regions.task.quarantined_rows import PIECES
 from support import environment, program
 from support.regional.pipelines import Row, expected, output_of, rows_of

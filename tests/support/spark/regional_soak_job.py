@@ -21,8 +21,8 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 import holdfast
+from holdfast.files.mounted import MountedPath
 from holdfast.regions.files.folders import CheckpointFolders
-from holdfast.regions.files.mounted import MountedPath
 from support.regional import pipelines
 from support.regional.pipelines import COUNTED, RunningCount
 from support.spark.queries import builder

@@ -48,7 +48,7 @@ from holdfast.regions.state.handles import (
     ListState as ListState,
     ValueState as ValueState,
 )
-from holdfast.regions.state.saved import StateError as StateError
+from holdfast.regions.base.saved import StateError as StateError
 from holdfast.regions.task.metrics import (
     Counter as Counter,
     Gauge as Gauge,

@@ -16,8 +16,8 @@ from holdfast._checks import (
     whole_number,
 )
 from holdfast._options import DEFAULT_MAX_FILE_BYTES
+from holdfast.files import modes
 from holdfast.regions.coordinator import CoordinatorOptions, Staleness
-from holdfast.regions.files import modes
 from holdfast.regions.protocol.orders import DEFAULT_CAPACITY_BATCHES, DEFAULT_THREADS, TaskOptions
 
 DEFAULT_NAME = "pipeline"

@@ -14,6 +14,8 @@ import pyarrow as pa
 
 from holdfast._checks import optional_int, require_bool, require_int
 from holdfast._sessions import require_classic_session
+from holdfast.files import modes
+from holdfast.files.paths import any_folder, local_folder, require_nameable
 from holdfast.regions.api.chain import Chain, ChosenOutput
 from holdfast.regions.api.options import PipelineOptions
 from holdfast.regions.checkpoint.begin_from import Restore, begin_from, finish_claim
@@ -29,13 +31,11 @@ from holdfast.regions.coordinator import Topology
 from holdfast.regions.driver.coordinator_host import CoordinatorHost
 from holdfast.regions.driver.pipeline_driver import PipelineDriver
 from holdfast.regions.driver.task_runner import TaskRunner
-from holdfast.regions.files import modes
 from holdfast.regions.files.folders import (
     SEGMENTS_FOLDER,
     CheckpointFolders,
     output_property,
 )
-from holdfast.regions.files.paths import any_folder, local_folder, require_nameable
 from holdfast.regions.protocol.orders import OutputPlan, PipelinePlan, TaskOptions
 from holdfast.regions.runners.local import LocalQuery, LocalRunner
 from holdfast.regions.runners.spark.plan import planned_exchanges
@@ -103,8 +103,8 @@ class RegionalWriter:
         gpu : bool, default False
             Arrays are CuPy's instead of NumPy's. The device keeps room for a tenth of each array
             above 1 MiB beside it, and a copy of one of which more changed while a snapshot of it
-            is written; see `holdfast.regions.state.device_arrays` for what happens without the
-            room.
+            is written; see `holdfast.regions.state.arrays.device_arrays` for what happens without
+            the room.
         **options
             See `holdfast.regions.api.options.PipelineOptions`.
 

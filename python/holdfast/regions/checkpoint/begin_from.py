@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from holdfast._checks import optional_int
 from holdfast._core import CheckpointMetadata
+from holdfast.files.paths import AnyPath, any_folder
 from holdfast.regions.base.callbacks import called
 from holdfast.regions.checkpoint.claim import delete_claimed
 from holdfast.regions.checkpoint.copy import Adapt, copy_region, require_free, write_image
@@ -38,7 +39,6 @@ from holdfast.regions.files.folders import (
     CheckpointFolders,
     output_property,
 )
-from holdfast.regions.files.paths import AnyPath, any_folder
 from holdfast.regions.protocol.orders import PipelinePlan
 from holdfast.regions.sinks import CheckpointId, TwoPhaseSink
 from holdfast.regions.sinks.destination import Output

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
+from holdfast.files.paths import AnyPath, listed
 from holdfast.regions.checkpoint.history import PAGE_NAME
 from holdfast.regions.files.folders import (
     RESTORED_CHECKPOINT_PROPERTY,
@@ -16,7 +17,6 @@ from holdfast.regions.files.folders import (
     CheckpointFolders,
 )
 from holdfast.regions.files.lock import lock_folder, remove_lock
-from holdfast.regions.files.paths import AnyPath, listed
 from holdfast.regions.sinks.delivered import forget_delivered
 from holdfast.regions.sinks.parquet import ParquetSink
 

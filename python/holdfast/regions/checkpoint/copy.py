@@ -25,12 +25,8 @@ from holdfast._core import (
     SegmentRef,
     StateEntry,
 )
-from holdfast.regions.base.owners import RegionOwners
-from holdfast.regions.checkpoint.skips import SkippedRows, read_records, write_records
-from holdfast.regions.checkpoint.stream_log import copy_stream, rewind_stream
-from holdfast.regions.files.folders import PIPELINE_PROPERTY, CheckpointFolders
-from holdfast.regions.files.paths import AnyPath
-from holdfast.regions.files.segments import (
+from holdfast.files.paths import AnyPath
+from holdfast.files.segments import (
     Image,
     StoredSegments,
     copy_segment,
@@ -40,9 +36,14 @@ from holdfast.regions.files.segments import (
     new_image,
     stored_segments,
 )
+from holdfast.files.skips import read_records, write_records
+from holdfast.regions.base.owners import RegionOwners
+from holdfast.regions.base.saved import SavedState
+from holdfast.regions.checkpoint.skips import SkippedRows
+from holdfast.regions.checkpoint.stream_log import copy_stream, rewind_stream
+from holdfast.regions.files.folders import PIPELINE_PROPERTY, CheckpointFolders
 from holdfast.regions.graph import ChannelData
 from holdfast.regions.state.large import small_state
-from holdfast.regions.state.saved import SavedState
 from holdfast.regions.state.segments import (
     read_in_flight,
     read_operator,
@@ -50,7 +51,7 @@ from holdfast.regions.state.segments import (
     write_in_flight,
     write_operator,
 )
-from holdfast.regions.state.stored_table import (
+from holdfast.regions.state.tables.stored_table import (
     FrozenTable,
     saved_columns,
     saved_commit,

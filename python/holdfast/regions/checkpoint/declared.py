@@ -19,17 +19,17 @@ from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from holdfast._core import CheckpointMetadata, OperatorEntry, RegionEntry, StateEntry
+from holdfast.files.segments import StoredSegments, stored_segments
 from holdfast.regions.base.errors import LayoutChangedError
 from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.base.problem import in_words
+from holdfast.regions.base.saved import SavedState, StateKind
 from holdfast.regions.checkpoint.layout import Layout, StageLayout
 from holdfast.regions.files.folders import PIPELINE_PROPERTY, CheckpointFolders
-from holdfast.regions.files.segments import StoredSegments, stored_segments
 from holdfast.regions.protocol.orders import PipelinePlan, StagePlan
-from holdfast.regions.state.arrays import ArrayState, Declared, SmallArray
+from holdfast.regions.state.arrays.host import ArrayState, Declared, SmallArray
 from holdfast.regions.state.form import ADVICE, StateForm, changed, undeclared
 from holdfast.regions.state.registry import Evolve, StateRegistry
-from holdfast.regions.state.saved import SavedState, StateKind
 from holdfast.regions.state.segments import read_operator
 from holdfast.regions.task.array_modules import array_module
 from holdfast.regions.task.operators import OperatorContext

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast._core import NewerFormatError
-from holdfast.regions.checkpoint.read import UNREADABLE
+from holdfast.files.verdicts import UNREADABLE
 from holdfast.regions.files.folders import CheckpointFolders
 from holdfast.regions.sinks.delivered import last_delivered
 

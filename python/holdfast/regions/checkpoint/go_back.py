@@ -13,9 +13,9 @@ from contextlib import suppress
 from typing import Final
 
 from holdfast._core import NewerFormatError
+from holdfast.files.verdicts import UNREADABLE
 from holdfast.regions.base.callbacks import called
 from holdfast.regions.checkpoint.delivered_again import delivered_again
-from holdfast.regions.checkpoint.read import UNREADABLE
 from holdfast.regions.checkpoint.stream_log import rewind_stream
 from holdfast.regions.files.folders import CheckpointFolders
 from holdfast.regions.protocol.orders import OutputPlan

@@ -17,13 +17,13 @@ from typing import Final, get_args
 
 from holdfast._checks import optional_int
 from holdfast._core import NewerFormatError
+from holdfast.files.modes import create
+from holdfast.files.paths import AnyPath, listed
 from holdfast.regions.base.clock import Clock
 from holdfast.regions.base.sparing_log import SparingLog
 from holdfast.regions.base.versions import require_known
 from holdfast.regions.coordinator import CheckpointKind, FailedRegion, HistoryRecord, Outcome
 from holdfast.regions.files.folders import CheckpointFolders
-from holdfast.regions.files.modes import create
-from holdfast.regions.files.paths import AnyPath, listed
 
 LOG: Final = logging.getLogger(__name__)
 

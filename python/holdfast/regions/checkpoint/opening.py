@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from holdfast._core import CheckpointMetadata
+from holdfast.files.verdicts import UNREADABLE
 from holdfast.regions.checkpoint.declared import RunCompare, changed_regions
 from holdfast.regions.checkpoint.go_back import begin_rewind, finish_rewind
 from holdfast.regions.checkpoint.layout import Layout
-from holdfast.regions.checkpoint.read import UNREADABLE, choose
+from holdfast.regions.checkpoint.read import choose
 from holdfast.regions.checkpoint.rescale import require_coordinators, require_in_place
 from holdfast.regions.checkpoint.settled_outputs import (
     published_outputs,

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 
 from holdfast._core import CheckpointMetadata, NewerFormatError
+from holdfast.files.paths import AnyPath, listed
+from holdfast.files.verdicts import UNREADABLE
 from holdfast.regions.checkpoint.history import list_pages
-from holdfast.regions.checkpoint.read import UNREADABLE
 from holdfast.regions.files.folders import (
     IDENTITY_PROPERTY,
     RESTORED_IDENTITY_PROPERTY,
@@ -20,7 +21,6 @@ from holdfast.regions.files.folders import (
     output_property,
 )
 from holdfast.regions.files.lock import give_up, lock_folder
-from holdfast.regions.files.paths import AnyPath, listed
 from holdfast.regions.sinks.destination import Output
 from holdfast.regions.sinks.owner import Candidate, OutputOwner
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from holdfast._core import CheckpointMetadata, InFlight, RegionEntry
+from holdfast.files.segments import stored_segments
+from holdfast.files.skips import ROW, Range
 from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.base.quarantine import in_quarantine
 from holdfast.regions.checkpoint.read import in_flight_rows
-from holdfast.regions.checkpoint.skips import ROW, Range, Skipped, skipped_rows
+from holdfast.regions.checkpoint.skips import Skipped, skipped_rows
 from holdfast.regions.files.folders import PIPELINE_PROPERTY, CheckpointFolders
-from holdfast.regions.files.segments import stored_segments
 from holdfast.regions.graph import SOURCE
 from holdfast.regions.state.segments import read_in_flight
 

@@ -11,13 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from holdfast._core import CheckpointMetadata, RegionEntry
-from holdfast.regions.checkpoint.query_folder import is_query_checkpoint, read_query_checkpoint
+from holdfast.files.paths import AnyPath
+from holdfast.files.verdicts import UNREADABLE
+from holdfast.queries.folder import is_query_checkpoint, read_query_checkpoint
 from holdfast.regions.files.folders import CheckpointFolders
-from holdfast.regions.files.paths import AnyPath
-
-#: Errors of a file that is damaged, or that Holdfast did not write. `NewerFormatError` is not here:
-#: nothing is judged, given up or deleted that a newer Holdfast wrote.
-UNREADABLE = (OSError, NotImplementedError)
 
 
 def read_metadata(folder: AnyPath, id: int) -> CheckpointMetadata:

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 
 from holdfast._core import CheckpointMetadata, InFlight, OperatorEntry, RegionEntry
 from holdfast.regions.base.errors import LayoutChangedError
+from holdfast.regions.base.saved import SavedState, StateError
 from holdfast.regions.checkpoint.copy import SegmentCopies
 from holdfast.regions.checkpoint.divided_tables import divide_table
 from holdfast.regions.checkpoint.layout import Layout, StageLayout
@@ -25,8 +26,7 @@ from holdfast.regions.graph import SOURCE, redistribute
 from holdfast.regions.protocol.orders import PipelinePlan
 from holdfast.regions.splits.assignment import SOURCE_OPERATOR
 from holdfast.regions.state.keyed_map import MAP, divide_map
-from holdfast.regions.state.saved import SavedState, StateError
-from holdfast.regions.state.stored_table import FrozenTable
+from holdfast.regions.state.tables.stored_table import FrozenTable
 from holdfast.regions.task.shared_states import joined, list_state, shared_states
 
 

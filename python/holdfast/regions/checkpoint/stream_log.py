@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from holdfast.files.paths import AnyPath, listed
+from holdfast.files.reached import HadoopPath
 from holdfast.regions.base.errors import RegionalQueryError
-from holdfast.regions.files.paths import AnyPath, listed
-from holdfast.regions.files.reached import HadoopPath
 
 LOG: Final = logging.getLogger(__name__)
 

@@ -10,53 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from holdfast._core import Owner, RegionEntry, SegmentRef
+from holdfast.files.paths import AnyPath
+from holdfast.files.segments import StoredSegments, stored_segments
+from holdfast.files.verdicts import UNREADABLE, Damage, Verdict
 from holdfast.regions.base.errors import RegionalQueryError
-from holdfast.regions.checkpoint.read import UNREADABLE, read_metadata
+from holdfast.regions.checkpoint.read import read_metadata
 from holdfast.regions.files.folders import PIPELINE_PROPERTY, SEGMENTS_FOLDER
-from holdfast.regions.files.paths import AnyPath
-from holdfast.regions.files.segments import StoredSegments, stored_segments
-
-
-@dataclass(frozen=True)
-class Damage:
-    """Something that cannot be read (R75).
-
-    Attributes
-    ----------
-    part : str or None
-        The region, or the partition of an operator, whose state it belongs to. None for the
-        metadata of a checkpoint, or a batch's entry in the commit log.
-    message : str
-        The problem, with file, offset and owner.
-    """
-
-    part: str | None
-    message: str
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The readable part of one checkpoint, or of the state of one batch of a query.
-
-    Attributes
-    ----------
-    id : int
-        The checkpoint or the batch.
-    parts, readable_parts : int
-        Number of regions or partitions, and of those with all of their state and in-flight data
-        readable. Both are 0 if the list of them cannot be read.
-    segments, readable_segments : int
-        Number of segments it needs, and of those that can be read.
-    damage : tuple of Damage
-        Everything that cannot be read.
-    """
-
-    id: int
-    parts: int = 0
-    readable_parts: int = 0
-    segments: int = 0
-    readable_segments: int = 0
-    damage: tuple[Damage, ...] = ()
 
 
 @dataclass

@@ -14,6 +14,7 @@ from holdfast.regions.base.errors import (
     RegionInTwoTasksError,
 )
 from holdfast.regions.base.problem import Problem
+from holdfast.regions.base.saved import StateChangedError
 from holdfast.regions.coordinator import (
     Acked,
     AckedTogether,
@@ -25,7 +26,6 @@ from holdfast.regions.coordinator import (
 from holdfast.regions.driver.metrics import MetricsLog
 from holdfast.regions.protocol.answers import Answer
 from holdfast.regions.protocol.orders import AttemptOrder
-from holdfast.regions.state.saved import StateChangedError
 
 LOG: Final = logging.getLogger(__name__)
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, fields
 from typing import Final, TextIO
 
 from holdfast._checks import require_int
-from holdfast.regions.base.printable import printable
+from holdfast.files.paths import AnyPath
+from holdfast.files.printable import printable
 from holdfast.regions.base.tables import GAP, aligned
 from holdfast.regions.coordinator import FailedRegion, HistoryRecord
 from holdfast.regions.files.folders import CheckpointFolders
-from holdfast.regions.files.paths import AnyPath
 
 _COLUMNS: Final = (
     "id",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from holdfast._core import CheckpointMetadata
+from holdfast.files.paths import AnyPath
 from holdfast.regions.base.clock import Clock
 from holdfast.regions.base.errors import RegionalQueryError, SavepointError, StoppedError
 from holdfast.regions.base.turns import Turns
@@ -34,10 +35,9 @@ from holdfast.regions.files.folders import (
     CheckpointFolders,
     output_property,
 )
-from holdfast.regions.files.paths import AnyPath
 from holdfast.regions.protocol.orders import PipelinePlan
 from holdfast.regions.sinks.publisher import Publishes
-from holdfast.regions.state.stored_table import first_due
+from holdfast.regions.state.tables.stored_table import first_due
 
 
 class PipelineDriver:

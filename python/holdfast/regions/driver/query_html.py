@@ -7,7 +7,7 @@ from html import escape
 from typing import Final
 
 from holdfast._core import CheckpointMetadata
-from holdfast.regions.base.printable import printable
+from holdfast.files.printable import printable
 from holdfast.regions.base.quarantine import in_quarantine
 from holdfast.regions.checkpoint.read import in_flight_rows
 from holdfast.regions.coordinator import HistoryRecord

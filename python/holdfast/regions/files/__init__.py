@@ -1,1 +1,1 @@
-"""Files and folders of a pipeline: mounted, or reached through the JVM of Spark alone."""
+"""The files of a checkpoint folder of a pipeline, and who may use it."""

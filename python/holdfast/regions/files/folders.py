@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast._core import CheckpointMetadata, CorruptSegmentError, NewerFormatError
+from holdfast.files.paths import AnyPath, listed
+from holdfast.files.reached import HadoopPath
 from holdfast.regions.files.lease import FolderLease
 from holdfast.regions.files.lock import Hold
-from holdfast.regions.files.paths import AnyPath, listed
-from holdfast.regions.files.reached import HadoopPath
 
 #: Numbers of attempts that are reserved at once on file systems where each request counts.
 RESERVED_ATTEMPTS: Final = 64

@@ -27,8 +27,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
+from holdfast.files.reached import HadoopPath
 from holdfast.regions.base.errors import FolderInUseError, FolderLostError
-from holdfast.regions.files.reached import HadoopPath
 
 LOG: Final = logging.getLogger(__name__)
 

@@ -21,8 +21,12 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Final, Self
 
+from holdfast.files.durable import explained
+from holdfast.files.modes import create
+from holdfast.files.mounted import MountedPath
+from holdfast.files.paths import AnyPath
+from holdfast.files.reached import HadoopPath
 from holdfast.regions.base.errors import FolderInUseError
-from holdfast.regions.files.durable import explained
 from holdfast.regions.files.lease import (
     FolderLease,
     described,
@@ -30,10 +34,6 @@ from holdfast.regions.files.lease import (
     require_free,
     take_lease,
 )
-from holdfast.regions.files.modes import create
-from holdfast.regions.files.mounted import MountedPath
-from holdfast.regions.files.paths import AnyPath
-from holdfast.regions.files.reached import HadoopPath
 
 #: See `take_by_file`.
 Judge = Callable[[bytes | None], bytes | None]

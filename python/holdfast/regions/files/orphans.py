@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast._core import CheckpointMetadata, OrphanReclaimer
+from holdfast.files.reached import HadoopPath, call_jvm
 from holdfast.regions.files.folders import CheckpointFolders
-from holdfast.regions.files.reached import HadoopPath, call_jvm
 
 
 def orphan_reclaimer(

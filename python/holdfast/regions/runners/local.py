@@ -20,6 +20,7 @@ from holdfast._core import (
     FencedError,
     SnapshotManager,
 )
+from holdfast.files.paths import local_folder
 from holdfast.regions.base.errors import traced_from_the_call
 from holdfast.regions.base.normal_form import normal_form
 from holdfast.regions.base.problem import message_of
@@ -32,7 +33,6 @@ from holdfast.regions.driver.pipeline_driver import PipelineDriver
 from holdfast.regions.driver.quarantine import Quarantine
 from holdfast.regions.driver.query_html import SHOWN_ATTEMPTS, query_html
 from holdfast.regions.driver.task_runner import TasksLostError
-from holdfast.regions.files.paths import local_folder
 from holdfast.regions.protocol.answers import Answer
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, PipelinePlan
 from holdfast.regions.splits.file_splits import REGION_COLUMN

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast._core import Staged
+from holdfast.files.paths import AnyPath, listed
 from holdfast.regions.base.callbacks import called
-from holdfast.regions.files.paths import AnyPath, listed
 from holdfast.regions.sinks.delivered import last_delivered, note_delivered
 from holdfast.regions.sinks.layout import published_attempt
 from holdfast.regions.sinks.parquet import ParquetSink

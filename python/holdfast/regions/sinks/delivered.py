@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
-from holdfast.regions.files.paths import AnyPath
+from holdfast.files.paths import AnyPath
 
 _DONE: Final = "last-delivered"
 

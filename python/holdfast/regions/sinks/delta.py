@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from holdfast._core import Staged
+from holdfast.files.durable import explained, sync_file, sync_path
+from holdfast.files.mounted import MountedPath
+from holdfast.files.paths import local_folder
 from holdfast.regions.base.clock import now_ms
-from holdfast.regions.files.durable import explained, sync_file, sync_path
-from holdfast.regions.files.mounted import MountedPath
-from holdfast.regions.files.paths import local_folder
 from holdfast.regions.sinks.layout import own_files, published_attempt
 from holdfast.regions.sinks.parquet import ParquetSink
 from holdfast.regions.sinks.parquet_stage import SUFFIX

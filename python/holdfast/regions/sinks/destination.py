@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from holdfast.files.paths import any_folder, owned_folder
 from holdfast.regions.files.folders import CheckpointFolders
-from holdfast.regions.files.paths import any_folder, owned_folder
 from holdfast.regions.sinks.batch_function import BatchFunction
 from holdfast.regions.sinks.checkpoint_id import CheckpointId
 from holdfast.regions.sinks.owner import OutputFolder, Ownership

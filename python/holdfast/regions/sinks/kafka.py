@@ -18,9 +18,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast._core import Staged
+from holdfast.files.paths import AnyPath
 from holdfast.regions.base.errors import RegionalQueryError, SinkFencedError
 from holdfast.regions.files.folders import CheckpointFolders
-from holdfast.regions.files.paths import AnyPath
 from holdfast.regions.sinks.batch_function import BatchFunction
 from holdfast.regions.sinks.destination import Delivery, Destination, Output
 from holdfast.regions.sinks.kafka_client import KafkaTransactions

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from holdfast.regions.files.modes import create
+from holdfast.files.modes import create
 
 _CLOSED: Final = -1
 

@@ -20,10 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
+from holdfast.files.paths import AnyPath, listed, listed_with_status, recorded_folder
 from holdfast.regions.base.versions import require_known
 from holdfast.regions.files.folders import CheckpointFolders
 from holdfast.regions.files.lock import Hold, read_if_free, take_by_file
-from holdfast.regions.files.paths import AnyPath, listed, listed_with_status, recorded_folder
 from holdfast.regions.sinks.layout import LEASES_FOLDER, STAGED_FOLDER
 
 OWNER_FILE: Final = "_holdfast_owner"

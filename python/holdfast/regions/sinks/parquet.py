@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Final, Literal, cast, get_args
 
 from holdfast._checks import require_bool, require_int, require_one_of
 from holdfast._core import Staged
-from holdfast.regions.files.durable import explained
-from holdfast.regions.files.paths import (
+from holdfast.files.durable import explained
+from holdfast.files.paths import (
     AnyPath,
     any_folder,
     listed,
     listed_with_status,
     recorded_folder,
 )
-from holdfast.regions.files.reached import HadoopPath
+from holdfast.files.reached import HadoopPath
 from holdfast.regions.sinks.layout import (
     STAGED_FOLDER,
     attempt_of,

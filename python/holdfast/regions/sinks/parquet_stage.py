@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast._core import Staged
-from holdfast.regions.files.durable import explained, sync_path
-from holdfast.regions.files.modes import make_folder
-from holdfast.regions.files.paths import AnyPath
+from holdfast.files.durable import explained, sync_path
+from holdfast.files.modes import make_folder
+from holdfast.files.paths import AnyPath
 from holdfast.regions.sinks.layout import staged_name, target_name
 from holdfast.regions.sinks.output_file import OutputFile, scratch_path
 from holdfast.regions.sinks.sink import OutputStore, Stage

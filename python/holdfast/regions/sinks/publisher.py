@@ -7,10 +7,10 @@ from contextlib import ExitStack, contextmanager
 from typing import ClassVar, Protocol
 
 from holdfast._core import Staged
+from holdfast.files.paths import AnyPath
 from holdfast.regions.base.callbacks import called
 from holdfast.regions.base.errors import RegionalQueryError, SinkFailedError, Step
 from holdfast.regions.base.problem import presentable
-from holdfast.regions.files.paths import AnyPath
 from holdfast.regions.sinks.delivered import last_delivered
 from holdfast.regions.sinks.published import PublishedRecord
 from holdfast.regions.sinks.sink import TwoPhaseSink, sink_name

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from holdfast._checks import require_duration, require_int, require_one_of
+from holdfast.files.paths import local_folder
 from holdfast.regions.base.schemas import arrow_schema
-from holdfast.regions.files.paths import local_folder
 from holdfast.regions.splits.enumerator import SplitEnumerator
 from holdfast.regions.splits.reader import SplitReader, file_format
 

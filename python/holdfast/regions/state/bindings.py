@@ -14,10 +14,10 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from holdfast.regions.base.saved import StateError
 from holdfast.regions.state.keyed_map import MapState
-from holdfast.regions.state.saved import StateError
-from holdfast.regions.state.table import TableState
-from holdfast.regions.state.timers import TimerState
+from holdfast.regions.state.tables.table import TableState
+from holdfast.regions.state.tables.timers import TimerState
 
 # Bounds of the search: levels, objects, and entries of one list or dict.
 _DEPTH: Final = 4

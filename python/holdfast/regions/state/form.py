@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from holdfast.regions.base.saved import SavedState
 from holdfast.regions.state.keyed_map import MAP
-from holdfast.regions.state.saved import SavedState
-from holdfast.regions.state.stored_table import saved_columns, saved_of
+from holdfast.regions.state.tables.stored_table import saved_columns, saved_of
 
 if TYPE_CHECKING:
     from holdfast._core import StateEntry

@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
-from holdfast.regions.state.saved import SavedState
-from holdfast.regions.state.times import AttemptTimes, microseconds_of
+from holdfast.regions.base.saved import SavedState
+from holdfast.regions.state.tables.times import AttemptTimes, microseconds_of
 from holdfast.regions.state.values import EXPIRING, EXPIRING_VERSION, encode_value, plain
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
-from holdfast.regions.state.saved import StateError
+from holdfast.regions.base.saved import StateError
 
 #: Data type of the bytes of a map: a JSON text, a list of pairs of key and value.
 MAP: Final = "|S1"

@@ -22,11 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast._core import decode_rows
-from holdfast.regions.state.columns import Columns
+from holdfast.regions.base.saved import SavedState
 from holdfast.regions.state.keyed_map import MAP, Key
-from holdfast.regions.state.saved import SavedState
-from holdfast.regions.state.stored_table import FrozenTable, Of, saved_commit, saved_of
-from holdfast.regions.state.table import OpenTable, TableState
+from holdfast.regions.state.tables.columns import Columns
+from holdfast.regions.state.tables.stored_table import FrozenTable, Of, saved_commit, saved_of
+from holdfast.regions.state.tables.table import OpenTable, TableState
 from holdfast.regions.state.values import JSON, plain
 
 #: Bytes of the text of a map or list, beyond which it becomes a table.

@@ -18,36 +18,42 @@ import pyarrow as pa
 
 from holdfast._checks import require_int
 from holdfast.regions.base.problem import message_of
-from holdfast.regions.state.arrays import ArrayState, Declared, FrozenArray, HostArray, SmallArray
-from holdfast.regions.state.bindings import Bindings
-from holdfast.regions.state.chunks import CHUNK_BYTES, Layout
-from holdfast.regions.state.columns import Columns, Given
-from holdfast.regions.state.device import Device
-from holdfast.regions.state.device_arrays import DeviceArray
-from holdfast.regions.state.exact_arrays import ExactDeviceArray
-from holdfast.regions.state.expiring import (
-    INDEX_VALUE,
-    ExpiringTable,
-    TimeToLive,
-    index_key,
-    life_us,
-)
-from holdfast.regions.state.form import ADVICE, StateForm, changed, undeclared
-from holdfast.regions.state.handles import ExpiringValue, ListState, ValueState
-from holdfast.regions.state.keyed_map import MAP, MapState, decode_map, encode_map
-from holdfast.regions.state.large import DOCUMENT_BYTES, LargeList, LargeMap, LargeState, document
-from holdfast.regions.state.routing import instances_of
-from holdfast.regions.state.saved import (
+from holdfast.regions.base.saved import (
     LeaseOf,
     SavedState,
     StateChangedError,
     StateError,
     StateKind,
 )
-from holdfast.regions.state.stored_table import FrozenTable, saved_commit, saved_of
-from holdfast.regions.state.table import OpenTable, TableState
-from holdfast.regions.state.timers import VALUE, TimerState, TimerTable, WakingTable, key_of
-from holdfast.regions.state.times import AttemptTimes
+from holdfast.regions.state.arrays.chunks import CHUNK_BYTES, Layout
+from holdfast.regions.state.arrays.device import Device
+from holdfast.regions.state.arrays.device_arrays import DeviceArray
+from holdfast.regions.state.arrays.exact_arrays import ExactDeviceArray
+from holdfast.regions.state.arrays.host import (
+    ArrayState,
+    Declared,
+    FrozenArray,
+    HostArray,
+    SmallArray,
+)
+from holdfast.regions.state.bindings import Bindings
+from holdfast.regions.state.form import ADVICE, StateForm, changed, undeclared
+from holdfast.regions.state.handles import ExpiringValue, ListState, ValueState
+from holdfast.regions.state.keyed_map import MAP, MapState, decode_map, encode_map
+from holdfast.regions.state.large import DOCUMENT_BYTES, LargeList, LargeMap, LargeState, document
+from holdfast.regions.state.routing import instances_of
+from holdfast.regions.state.tables.columns import Columns, Given
+from holdfast.regions.state.tables.expiring import (
+    INDEX_VALUE,
+    ExpiringTable,
+    TimeToLive,
+    index_key,
+    life_us,
+)
+from holdfast.regions.state.tables.stored_table import FrozenTable, saved_commit, saved_of
+from holdfast.regions.state.tables.table import OpenTable, TableState
+from holdfast.regions.state.tables.timers import VALUE, TimerState, TimerTable, WakingTable, key_of
+from holdfast.regions.state.tables.times import AttemptTimes
 from holdfast.regions.state.values import decode_value, encode_value, plain, rich
 
 T = TypeVar("T")
@@ -709,6 +715,6 @@ def _holds(kind: np.dtype[Any], values: npt.NDArray[Any]) -> bool:
 def _device_of(xp: Any) -> Device | None:
     if not hasattr(xp, "asnumpy"):
         return None
-    from holdfast.regions.state.gpu import cupy_device
+    from holdfast.regions.state.arrays.gpu import cupy_device
 
     return cupy_device()

@@ -19,15 +19,15 @@ from holdfast._core import (
     StateEntry,
 )
 from holdfast.regions.base.owners import RegionOwners
+from holdfast.regions.base.saved import SavedState, StateKind, StoredPiece
 from holdfast.regions.graph import ChannelData, decode_channels, encode_channels
-from holdfast.regions.state.saved import SavedState, StateKind, StoredPiece
-from holdfast.regions.state.stored_table import FrozenTable
+from holdfast.regions.state.tables.stored_table import FrozenTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Buffer
 
-    from holdfast.regions.state.arrays import FrozenArray
+    from holdfast.regions.state.arrays.host import FrozenArray
     from holdfast.regions.state.registry import FrozenState
 
 # A state of at most this size lies in the metadata itself.

@@ -12,8 +12,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from holdfast.regions.base.saved import SavedState, StateError
 from holdfast.regions.state.keyed_map import python_value
-from holdfast.regions.state.saved import SavedState, StateError
 
 # Data types of states that are no arrays: bytes of a JSON text in UTF-8, and bytes as they are.
 JSON: Final = "|u1"

@@ -17,14 +17,14 @@ import pyarrow as pa
 from holdfast._core import SegmentRef
 from holdfast.regions.base.callbacks import called
 from holdfast.regions.base.problem import AtWork
+from holdfast.regions.base.saved import LeaseOf, SavedState, StateError
 from holdfast.regions.coordinator import CheckpointInfo
 from holdfast.regions.coordinator.operator_coordinator import MAX_EVENTS_BYTES, require_event
 from holdfast.regions.protocol.figures import OperatorFigures, encode
 from holdfast.regions.protocol.orders import EndedAttempt, StagePlan
 from holdfast.regions.state.registry import FrozenState, StateRegistry
-from holdfast.regions.state.saved import LeaseOf, SavedState, StateError
-from holdfast.regions.state.timers import DueTimers
-from holdfast.regions.state.times import AttemptTimes
+from holdfast.regions.state.tables.timers import DueTimers
+from holdfast.regions.state.tables.times import AttemptTimes
 from holdfast.regions.task.fitting import batches_of, fitted, type_name
 from holdfast.regions.task.metrics import Meter
 from holdfast.regions.task.operators import Batches, Operator, OperatorContext

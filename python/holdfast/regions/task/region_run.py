@@ -25,6 +25,7 @@ from holdfast._core import (
 from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.base.problem import Problem
 from holdfast.regions.base.quarantine import quarantined
+from holdfast.regions.base.saved import SavedState
 from holdfast.regions.base.turns import work_for
 from holdfast.regions.coordinator import Acked, Declined
 from holdfast.regions.graph import (
@@ -40,7 +41,6 @@ from holdfast.regions.protocol.orders import AttemptOrder, OutputPlan, PipelineP
 from holdfast.regions.splits.assignment import SOURCE_OPERATOR
 from holdfast.regions.state.registry import FrozenState
 from holdfast.regions.state.routing import route_by
-from holdfast.regions.state.saved import SavedState
 from holdfast.regions.state.segments import (
     SegmentReader,
     read_in_flight,
@@ -49,7 +49,7 @@ from holdfast.regions.state.segments import (
     write_in_flight,
     write_operator,
 )
-from holdfast.regions.state.times import AttemptTimes
+from holdfast.regions.state.tables.times import AttemptTimes
 from holdfast.regions.task.answered import Answered
 from holdfast.regions.task.feed import RegionFeed
 from holdfast.regions.task.instance import (

@@ -14,12 +14,12 @@ from weakref import WeakValueDictionary
 import pyarrow as pa
 
 from holdfast._core import CheckpointMetadata, RegionEntry, SegmentStore
+from holdfast.files import modes
 from holdfast.regions.base.clock import elapsed_ms
 from holdfast.regions.base.normal_form import normal_form
 from holdfast.regions.base.splitting import split_by_region
 from holdfast.regions.coordinator import Acked, Declined, RegionStarted
 from holdfast.regions.coordinator.idle import is_retired
-from holdfast.regions.files import modes
 from holdfast.regions.protocol.answers import Answer
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, EndedAttempt, PipelinePlan
 from holdfast.regions.sinks.sink import OutputStore

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from holdfast._core import CheckpointMetadata, OperatorEntry, RegionEntry
 from holdfast.regions.base.owners import RegionOwners
+from holdfast.regions.base.saved import SavedState, StateError, StateKind
 from holdfast.regions.protocol.orders import StagePlan
-from holdfast.regions.state.saved import SavedState, StateError, StateKind
 from holdfast.regions.state.segments import SegmentReader, read_operator
 from holdfast.regions.state.values import JSON
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.regions.state.times import microseconds_in
+from holdfast.regions.state.tables.times import microseconds_in
 from holdfast.regions.task.operators import Batches, Operator, OperatorContext
 
 #: Name of the operator, for its state and metrics.

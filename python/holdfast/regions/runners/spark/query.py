@@ -10,6 +10,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from holdfast.files.paths import any_folder
 from holdfast.regions.base.errors import JvmLostError, RegionalQueryError
 from holdfast.regions.base.problem import in_words, message_of, presentable
 from holdfast.regions.base.quarantine import in_quarantine
@@ -21,7 +22,6 @@ from holdfast.regions.driver.pipeline_driver import PipelineDriver
 from holdfast.regions.driver.quarantine import Quarantine
 from holdfast.regions.driver.query_html import SHOWN_ATTEMPTS, query_html
 from holdfast.regions.files.folders import CheckpointFolders
-from holdfast.regions.files.paths import any_folder
 from holdfast.regions.runners.spark.plan import batch_exchanges
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import io.holdfast.spark.minor.OpensStores;
 import io.holdfast.spark.minor.ReplaysChanges;
 import io.holdfast.spark.minor.SparkCalls;
 import io.holdfast.spark.moves.PartitionView;
+import io.holdfast.spark.sparklog.ViewId;
 import io.holdfast.spark.store.ChangeFeed;
 import io.holdfast.spark.store.FamilySpec;
 import io.holdfast.spark.store.HoldfastReadStore;
@@ -188,7 +189,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
     String found = idOf(version, checkpointId);
     if (found == null && version > 0 && isReader() && context.lacksPartition(version)) {
       nativeStore.openEmpty(version);
-    } else if (!PartitionView.is(found)) {
+    } else if (!ViewId.is(found)) {
       nativeStore.load(version, found);
     } else if (!nativeStore.isFilled(found)) {
       nativeStore.openEmpty(version);
@@ -208,7 +209,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
     }
     String found = given.getOrElse(() -> ownId(version));
     long[] pending =
-        found == null || PartitionView.is(found) ? new long[0] : Native.pendingVersions(found);
+        found == null || ViewId.is(found) ? new long[0] : Native.pendingVersions(found);
     if (pending.length > 0) {
       LOG.warn(
           "The state of {} lacks rows since batch {}: the partition is parked, and rows of {}"
@@ -223,8 +224,8 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
   private String ownId(long version) {
     String[] ids = context.idsOfVersion(version);
     return Arrays.stream(ids)
-        .filter(found -> PartitionView.is(found))
-        .filter(view -> PartitionView.parse(view).store().equals(id.storeName()))
+        .filter(found -> ViewId.is(found))
+        .filter(view -> ViewId.parse(view).store().equals(id.storeName()))
         .findFirst()
         .orElseGet(() -> nativeStore.ownId(version, ids));
   }
@@ -328,8 +329,13 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
       String view = position.get();
       HoldfastReadStore read = new HoldfastReadStore(context, nativeStore, version, statsBefore);
       if (view != null) {
-        PartitionView.parse(view)
-            .copyInto(read.fill(), id, context.conf, context.hadoopConf, context.runId());
+        PartitionView.copyInto(
+            read.fill(),
+            id,
+            ViewId.parse(view),
+            context.conf,
+            context.hadoopConf,
+            context.runId());
         nativeStore.setFilled(view);
       }
       return read;

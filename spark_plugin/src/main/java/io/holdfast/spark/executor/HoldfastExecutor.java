@@ -7,7 +7,6 @@ import io.holdfast.spark.rpc.ExecutorEndpoint;
 import io.holdfast.spark.rpc.ExecutorReply;
 import io.holdfast.spark.rpc.ExecutorRequest;
 import io.holdfast.spark.storage.LocalModes;
-import io.holdfast.spark.store.Replay;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Consumer;

@@ -6,7 +6,7 @@ import io.holdfast.spark.rpc.DriverReply;
 import io.holdfast.spark.rpc.DriverRequest.Attempt;
 import io.holdfast.spark.rpc.DriverRequest.GuardKey;
 import io.holdfast.spark.rpc.DriverRequest;
-import io.holdfast.spark.store.Replay;
+import io.holdfast.spark.executor.Replay;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;

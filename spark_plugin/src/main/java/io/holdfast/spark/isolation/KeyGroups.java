@@ -1,7 +1,7 @@
 package io.holdfast.spark.isolation;
 
 import io.holdfast.spark.HoldfastPlugin;
-import io.holdfast.spark.store.Replay;
+import io.holdfast.spark.executor.Replay;
 import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.Arrays;

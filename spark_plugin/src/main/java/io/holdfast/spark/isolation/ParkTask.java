@@ -6,7 +6,7 @@ import io.holdfast.spark.minor.SparkCalls;
 import io.holdfast.spark.rpc.DriverReply;
 import io.holdfast.spark.store.NativeStore;
 import io.holdfast.spark.store.Parking;
-import io.holdfast.spark.store.Replay;
+import io.holdfast.spark.executor.Replay;
 import java.io.ByteArrayOutputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;

@@ -7,6 +7,7 @@ import io.holdfast.spark.HoldfastPlugin;
 import io.holdfast.spark.UnsupportedStateException;
 import io.holdfast.spark.merged.SegmentFolder;
 import io.holdfast.spark.minor.OpensStores;
+import io.holdfast.spark.sparklog.ViewId;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.InputStream;
@@ -210,7 +211,7 @@ public final class Repartition extends Move {
         }
       }
       ids.add(
-          new PartitionView(newest.number(), target.from(), target.to(), stores.get(store).name(), parents)
+          new ViewId(newest.number(), target.from(), target.to(), stores.get(store).name(), parents)
               .text());
     }
     return ids;

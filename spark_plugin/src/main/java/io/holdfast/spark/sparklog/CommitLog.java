@@ -3,7 +3,6 @@ package io.holdfast.spark.sparklog;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import io.holdfast.spark.HoldfastException;
-import io.holdfast.spark.moves.PartitionView;
 import io.holdfast.spark.sparklog.SparkFile.Kind;
 import java.io.FileNotFoundException;
 import java.io.IOException;
@@ -22,7 +21,7 @@ import org.apache.hadoop.fs.Path;
 public final class CommitLog {
   /** Prefixes of ids of this version and of older ones; see rust/core/FORMAT.md. */
   private static final List<String> ID_PREFIXES =
-      List.of(PartitionView.PREFIX, "hf4-", "hf3-", "hf2-", "hf1-");
+      List.of(ViewId.PREFIX, "hf4-", "hf3-", "hf2-", "hf1-");
 
   private CommitLog() {}
 
@@ -34,10 +33,10 @@ public final class CommitLog {
   public record StoreId(String operator, String partition, String id) {
     /** The ids whose segments it needs: its own, or those of the stores that it is a view of. */
     private Stream<StoreId> needed() {
-      if (!PartitionView.is(id)) {
+      if (!ViewId.is(id)) {
         return Stream.of(this);
       }
-      return PartitionView.parse(id).parents().entrySet().stream()
+      return ViewId.parse(id).parents().entrySet().stream()
           .map(
               parent ->
                   new StoreId(operator, operator + "/" + parent.getKey(), parent.getValue()));

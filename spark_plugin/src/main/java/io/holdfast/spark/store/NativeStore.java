@@ -4,9 +4,10 @@ import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.Native;
 import io.holdfast.spark.UnsupportedStateException;
 import io.holdfast.spark.executor.ManagerTotals;
+import io.holdfast.spark.executor.Replay;
 import io.holdfast.spark.executor.StoreManagers;
-import io.holdfast.spark.moves.PartitionView;
 import io.holdfast.spark.rpc.StoreSize;
+import io.holdfast.spark.sparklog.ViewId;
 import java.io.InputStream;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -307,7 +308,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
   }
 
   private void refuseViews(String... ids) {
-    if (Arrays.stream(ids).anyMatch(PartitionView::is)) {
+    if (Arrays.stream(ids).anyMatch(ViewId::is)) {
       throw new UnsupportedStateException(
           String.format(
               "The state of %s got another number of partitions in this batch. The batch cannot be"

@@ -1,0 +1,286 @@
+"""Segments without a manager: read for inspection, or written as an image of one checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from holdfast._core import (
+    Owner,
+    SegmentRef,
+    SegmentReport,
+    SnapshotManager,
+    inspect_segment,
+    read_segment,
+    read_table,
+)
+from holdfast.files.paths import AnyPath
+from holdfast.files.reached import HadoopPath, call_jvm
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+#: Size at which a physical file of a temporary folder is sealed.
+_STAGED_FILE_BYTES = 256 << 20
+
+
+class MountedSegments:
+    """Segments in a folder, read one after the other without a manager."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def read(self, ref: SegmentRef, owner: Owner) -> bytes:
+        """Read a segment and verify all of it.
+
+        Raises
+        ------
+        FileNotFoundError, CorruptSegmentError, NewerFormatError, OSError
+            In the same cases as `holdfast._core.read_segment`.
+        """
+        return read_segment(self.folder, ref, owner)
+
+    def payload_bytes(self, ref: SegmentRef, owner: Owner) -> int:
+        """Read a segment, and return the size of its payload in bytes."""
+        return len(self.read(ref, owner))
+
+    def inspect(self, ref: SegmentRef) -> SegmentReport:
+        """Read a segment of a state store, and describe its content."""
+        return inspect_segment(self.folder, ref)
+
+    def read_table(self, owner: Owner, commit: str) -> bytes:
+        """Read all rows of a table, see `holdfast._core.read_table`."""
+        return read_table(self.folder, owner, commit)
+
+
+class ReachedSegments:
+    """The same as `MountedSegments`, read by the JVM. A payload leaves the JVM only on request.
+
+    Files stay open after a read, and small segments are read together with those around them: in
+    the order of their places, all of a checkpoint takes few requests.
+    """
+
+    def __init__(self, folder: str, reached: HadoopPath) -> None:
+        self.reached = reached
+        self.reader: Any = self._call(lambda files: files.openSegments(folder))
+
+    def read(self, ref: SegmentRef, owner: Owner) -> bytes:
+        """See `MountedSegments`."""
+        return bytes(self._call(lambda _: self.reader.read(ref.to_bytes(), *_parts(owner))))
+
+    def payload_bytes(self, ref: SegmentRef, owner: Owner) -> int:
+        """See `MountedSegments`."""
+        return int(self._call(lambda _: self.reader.bytes(ref.to_bytes(), *_parts(owner))))
+
+    def inspect(self, ref: SegmentRef) -> SegmentReport:
+        """See `MountedSegments`."""
+        data = self._call(lambda _: self.reader.inspect(ref.to_bytes()))
+        return SegmentReport.from_bytes(bytes(data))
+
+    def read_table(self, owner: Owner, commit: str) -> bytes:
+        """See `MountedSegments`."""
+        return bytes(self._call(lambda _: self.reader.readTable(commit, *_parts(owner))))
+
+    def close(self) -> None:
+        """Close its files."""
+        self._call(lambda _: self.reader.close())
+
+    def _call(self, call: Any) -> Any:
+        return call_jvm("reading a segment in", self.reached, call)
+
+
+StoredSegments = MountedSegments | ReachedSegments
+
+
+@contextmanager
+def stored_segments(folder: AnyPath, *, into: AnyPath | None = None) -> Iterator[StoredSegments]:
+    """Read the segments of a folder, which need not exist before the first read.
+
+    `into` is the folder of the image that they are copied into. If only the JVM reaches that, the
+    JVM reads them.
+    """
+    if isinstance(folder, HadoopPath):
+        into = folder
+    elif not isinstance(into, HadoopPath):
+        yield MountedSegments(folder)
+        return
+    with closing(ReachedSegments(folder.spark_name, into)) as segments:
+        yield segments
+
+
+class ReachedImage:
+    """Takes the segments of one checkpoint into a folder, written by the JVM."""
+
+    def __init__(
+        self, folder: str, reached: HadoopPath, *, max_file_bytes: int = _STAGED_FILE_BYTES
+    ) -> None:
+        self.reached = reached
+        self._image: Any = self._call(lambda files: files.openImage(folder, max_file_bytes))
+
+    def append(
+        self,
+        owner: Owner,
+        checkpoint: int,
+        data: Buffer,
+        *,
+        kind: Literal["snapshot", "changelog", "base_image", "in_flight"] = "snapshot",
+        lineage: Sequence[SegmentRef] = (),
+        entries: int = 0,
+    ) -> SegmentRef:
+        """Append a segment, as `holdfast.SnapshotManager.append`."""
+        if lineage:
+            raise ValueError("the segments of an image have no lineage")
+        whose = (*_parts(owner), checkpoint, kind, entries)
+        return self.write(lambda image: image.append(*whose, bytes(data)))
+
+    def copy_table(
+        self, source: ReachedSegments, before: Owner, commit: str, after: Owner, checkpoint: int
+    ) -> tuple[str, tuple[SegmentRef, ...], int]:
+        """Copy a table, see `holdfast.SnapshotManager.copy_table`."""
+        original = (source.reader, commit, before.pipeline)
+        done = self._call(lambda _: self._image.copyTable(*original, *_parts(after), checkpoint))
+        copied, keys, *refs = map(str, done)
+        segments = tuple(SegmentRef.from_bytes(bytes.fromhex(ref)) for ref in refs)
+        return copied, segments, int(keys)
+
+    def write(self, call: Callable[[Any], Any]) -> SegmentRef:
+        """Write a segment by a call of the image in the JVM."""
+        return SegmentRef.from_bytes(bytes(self._call(lambda _: call(self._image))))
+
+    def persist(self, checkpoint: int) -> None:
+        """Make all segments of a checkpoint durable."""
+        self._call(lambda _: self._image.persist(checkpoint))
+
+    def close(self) -> None:
+        """Seal its files."""
+        self._call(lambda _: self._image.close())
+
+    def _call(self, call: Any) -> Any:
+        return call_jvm("writing segments in", self.reached, call)
+
+
+#: Takes the segments of one checkpoint into a folder of its own.
+Image = SnapshotManager | ReachedImage
+
+
+def copy_segment(
+    source: StoredSegments,
+    image: Image,
+    ref: SegmentRef,
+    before: Owner,
+    after: Owner,
+    checkpoint: int,
+    *,
+    kind: Literal["snapshot", "in_flight"],
+    entries: int,
+) -> SegmentRef:
+    """Append a segment to an image, with the payload of one whose owner is `before`.
+
+    Raises
+    ------
+    FileNotFoundError, CorruptSegmentError
+        If that cannot be read.
+    """
+    if isinstance(source, ReachedSegments) and isinstance(image, ReachedImage):
+        # The payload stays in the JVM.
+        original = (source.reader, ref.to_bytes(), before.pipeline)
+        whose = (*_parts(after), checkpoint, kind, entries)
+        return image.write(lambda written: written.copy(*original, *whose))
+    payload = source.read(ref, before)
+    return image.append(after, checkpoint, payload, kind=kind, entries=entries)
+
+
+def copy_table(
+    source: StoredSegments, image: Image, before: Owner, commit: str, after: Owner, checkpoint: int
+) -> tuple[str, tuple[SegmentRef, ...], int]:
+    """Write a table of another folder into an image, as one segment.
+
+    Returns the id of its commit there, its segments, and the number of keys.
+
+    Raises
+    ------
+    FileNotFoundError, CorruptSegmentError
+        If it cannot be read.
+    """
+    # `stored_segments` and `new_image` choose the same side.
+    if isinstance(image, ReachedImage):
+        reader = cast("ReachedSegments", source)
+        return image.copy_table(reader, before, commit, after, checkpoint)
+    folder = cast("MountedSegments", source).folder
+    return image.copy_table(folder, before, commit, after, checkpoint)
+
+
+@dataclass(frozen=True)
+class MountedTables:
+    """Tables in a folder that this process reaches, by owner and commit."""
+
+    folder: Path
+    tables: Sequence[tuple[Owner, str]]
+
+
+@contextmanager
+def mounted_tables(
+    source: StoredSegments, tables: Sequence[tuple[Owner, str]], checkpoint: int
+) -> Iterator[MountedTables]:
+    """Copy tables into a temporary folder, if the JVM reads them."""
+    if isinstance(source, MountedSegments):
+        yield MountedTables(source.folder, tables)
+        return
+    with TemporaryDirectory(prefix="holdfast-tables-") as folder:
+        with closing(ReachedImage(f"file:{folder}", source.reached)) as image:
+            copies = [
+                (owner, image.copy_table(source, owner, commit, owner, checkpoint)[0])
+                for owner, commit in tables
+            ]
+        yield MountedTables(Path(folder), copies)
+
+
+def divide_tables(
+    before: MountedTables,
+    image: Image,
+    after: Owner,
+    checkpoint: int,
+    *,
+    keys: Sequence[str],
+    choose: Callable[[int, int, Any], bytes],
+) -> tuple[str, tuple[SegmentRef, ...], int]:
+    """Write rows of tables of another folder into an image, as one table.
+
+    If the JVM writes the image, it takes the table from a temporary folder. See `copy_table`, and
+    `holdfast.SnapshotManager.divide_tables` for the parameters.
+    """
+    if isinstance(image, SnapshotManager):
+        whose = (before.tables, after, checkpoint)
+        return image.divide_tables(before.folder, *whose, keys=keys, choose=choose)
+    with TemporaryDirectory(prefix="holdfast-tables-") as folder:
+        with SnapshotManager(folder) as staged:
+            commit, _, _ = divide_tables(
+                before, staged, after, checkpoint, keys=keys, choose=choose
+            )
+        with closing(ReachedSegments(f"file:{folder}", image.reached)) as segments:
+            return image.copy_table(segments, after, commit, after, checkpoint)
+
+
+@contextmanager
+def new_image(folder: AnyPath, *, source: AnyPath, max_file_bytes: int) -> Iterator[Image]:
+    """Write segments into a folder that has none; it is created if it is not there.
+
+    `source` is the folder that they are copied from. If only the JVM reaches one of both, the JVM
+    writes them.
+    """
+    reached = folder if isinstance(folder, HadoopPath) else source
+    if isinstance(reached, HadoopPath):
+        image = ReachedImage(folder.spark_name, reached, max_file_bytes=max_file_bytes)
+        with closing(image):
+            yield image
+    else:
+        with SnapshotManager(str(folder), max_file_bytes=max_file_bytes) as manager:
+            yield manager
+
+
+def _parts(owner: Owner) -> tuple[str, str, str, str]:
+    return owner.pipeline, owner.operator, owner.region, owner.store

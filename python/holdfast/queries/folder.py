@@ -1,0 +1,171 @@
+"""Facts that the checkpoint of an ordinary streaming query records about itself.
+
+Spark's offset log, its commit log and its ``metadata`` file are read, nothing is changed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast._options import STORE
+from holdfast.files.paths import AnyPath
+from holdfast.files.physical_files import file_sizes
+
+PROVIDER: str = "io.holdfast.spark.HoldfastStateStoreProvider"
+
+#: Spark's commit log.
+COMMITS_FOLDER: str = "commits"
+#: Physical files of the state.
+STATE_FILES_FOLDER: str = "state/holdfast"
+
+#: Spark's offset log.
+OFFSETS_FOLDER: str = "offsets"
+
+_METADATA = "metadata"
+_STATE = "state"
+
+
+@dataclass(frozen=True)
+class QueryCheckpoint:
+    """The checkpoint of a streaming query that is no regional pipeline.
+
+    Attributes
+    ----------
+    query : str or None
+        Id of the query; None if Spark's file does not say.
+    planned, committed : int or None
+        Newest batch in Spark's offset log, and in its commit log; None without any.
+    provider : str or None
+        Class of the state store provider; None if no batch was planned, or a very old Spark noted
+        none.
+    partitions : int or None
+        Number of partitions of the state, known if `provider` is.
+    has_state : bool
+        True if one of its operators keeps state.
+    files, file_bytes : int
+        Number of Holdfast's files with state, and their size in bytes.
+    """
+
+    folder: AnyPath
+    query: str | None
+    planned: int | None
+    committed: int | None
+    provider: str | None
+    partitions: int | None
+    has_state: bool
+    files: int
+    file_bytes: int
+
+    def describe(self) -> str:
+        """Return in one sentence what the folder is."""
+        named = "" if self.query is None else f" {self.query}"
+        return f"{self.folder} is the checkpoint of the streaming query{named}, {self._state()}"
+
+    def _state(self) -> str:
+        if not self.has_state:
+            return "which keeps no state"
+        if self.provider is None:
+            return "whose log names no state store provider"
+        if self.provider == PROVIDER:
+            return "whose state is in Holdfast's state store"
+        return f"whose state is in {self.provider}, not in Holdfast"
+
+
+def is_query_checkpoint(folder: AnyPath) -> bool:
+    """Return whether a folder has the layout of the checkpoint of a query of Spark."""
+    # A new query has nothing but its metadata file.
+    return (folder / _METADATA).is_file() or (folder / OFFSETS_FOLDER).is_dir()
+
+
+def read_query_checkpoint(folder: AnyPath) -> QueryCheckpoint:
+    """Read Spark's logs of a query from a folder for which `is_query_checkpoint` holds.
+
+    Raises
+    ------
+    OSError
+        If a file of the logs cannot be read.
+    """
+    planned = max(logged_batches(folder / OFFSETS_FOLDER), default=None)
+    conf: Mapping[str, Any] = {}
+    if planned is not None:
+        conf = _facts(folder, planned).get("conf") or {}
+    files = file_sizes(folder / STATE_FILES_FOLDER).values()
+    partitions = conf.get("spark.sql.shuffle.partitions")
+    return QueryCheckpoint(
+        folder=folder,
+        query=_id(folder / _METADATA),
+        planned=planned,
+        committed=max(logged_batches(folder / COMMITS_FOLDER), default=None),
+        provider=conf.get(f"{STORE}.providerClass"),
+        partitions=None if partitions is None else int(partitions),
+        has_state=(folder / _STATE).is_dir(),
+        files=len(files),
+        file_bytes=sum(files),
+    )
+
+
+def provider_of(folder: AnyPath, batch: int) -> str | None:
+    """Return the provider that had the state in a batch; None if Spark's log does not say."""
+    try:
+        conf: Mapping[str, str] = _facts(folder, batch).get("conf") or {}
+    except FileNotFoundError:
+        return None
+    return conf.get(f"{STORE}.providerClass")
+
+
+def planned_ms(folder: AnyPath, batch: int) -> int | None:
+    """Return when Spark planned a batch, in milliseconds since 1970; None if its log does not say.
+
+    Raises
+    ------
+    OSError
+        If the entry cannot be read.
+    """
+    return _facts(folder, batch).get("batchTimestampMs") or None
+
+
+def _facts(folder: AnyPath, batch: int) -> Mapping[str, Any]:
+    """Return the facts about a batch in its plan; none if a very old Spark planned it.
+
+    Raises
+    ------
+    OSError
+        If the entry cannot be read or is damaged.
+    """
+    file = folder / OFFSETS_FOLDER / str(batch)
+    lines = file.read_text().splitlines()
+    try:
+        # The lines are a version, facts about the whole batch, then one for each source.
+        found = json.loads(lines[1] or "{}")
+    except (LookupError, ValueError):
+        found = None
+    if not isinstance(found, dict):
+        raise OSError(f"{file} is damaged: put it back from a copy")
+    return found
+
+
+def _id(file: AnyPath) -> str | None:
+    try:
+        return _object(file.read_text()).get("id")
+    except FileNotFoundError:
+        return None
+
+
+def logged_batches(log: AnyPath) -> list[int]:
+    """Return the batches of a log of Spark, ascending."""
+    if not log.is_dir():
+        return []
+    # Other names belong to files that are being written.
+    return sorted(int(file.name) for file in log.iterdir() if file.name.isdecimal())
+
+
+def _object(text: str) -> Mapping[str, Any]:
+    """Read a JSON object; empty if there is none."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,218 @@
+"""Parked partitions of an ordinary query: the input that waits, why, and since when.
+
+A query with ``isolate_failures`` keeps it in its checkpoint: in ids of the commit log, in segments,
+and in the markers of ``isolation``. Only `write_skips` changes a file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from holdfast._core import CorruptSegmentError, Owner, SegmentRef
+from holdfast.files.paths import AnyPath
+from holdfast.files.skips import Range, read_records, write_records
+from holdfast.queries.folder import logged_batches
+from holdfast.queries.state import StateOfQuery, committed_batches
+
+#: Markers of batches, and the rows that were skipped.
+ISOLATION_FOLDER: Final = "isolation"
+
+_SKIPPED: Final = "skipped"
+_OFFSETS: Final = "offsets"
+
+
+@dataclass(frozen=True)
+class Input:
+    """The rows of one batch that a partition waits for.
+
+    Attributes
+    ----------
+    pieces : tuple of SegmentRef
+        Its segments. The last one identifies it.
+    owner : Owner
+        Owner of the segments.
+    rows, bytes : int
+        Number of rows that were parked, and their size with that of their description.
+    skipped : tuple of Range
+        Rows that were moved to dead letters, by their numbers.
+    """
+
+    batch: int
+    pieces: tuple[SegmentRef, ...]
+    owner: Owner
+    rows: int
+    bytes: int
+    skipped: tuple[Range, ...]
+
+    @property
+    def segment(self) -> str:
+        """The reference of its last piece, in hexadecimal, which identifies it."""
+        return self.pieces[-1].to_bytes().hex()
+
+    @property
+    def skipped_rows(self) -> int:
+        """Number of rows in dead letters."""
+        return sum(end - begin for begin, end in self.skipped)
+
+
+@dataclass(frozen=True)
+class ParkedPartition:
+    """A partition whose state lacks the rows of some batches.
+
+    Attributes
+    ----------
+    name : str or None
+        Name of the operator, if the markers say it.
+    inputs : tuple of Input
+        At least one, the oldest first.
+    since_ms : int or None
+        When it was parked, in milliseconds since 1970.
+    tries : int or None
+        Batches in which its task failed.
+    keys : float
+        Share of its keys whose rows wait; 1 if it is parked whole.
+    error : str or None
+        The error of the last try.
+    """
+
+    operator: int
+    name: str | None
+    partition: int
+    inputs: tuple[Input, ...]
+    since_ms: int | None
+    tries: int | None
+    keys: float
+    error: str | None
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that wait."""
+        return sum(one.rows - one.skipped_rows for one in self.inputs)
+
+    @property
+    def bytes(self) -> int:
+        """Size of the input that is stored."""
+        return sum(one.bytes for one in self.inputs)
+
+
+@dataclass(frozen=True)
+class Skip:
+    """Rows of one input that are left out of the replay; their format is in FORMAT.md.
+
+    Attributes
+    ----------
+    segment : str
+        The reference that identifies the input.
+    dead_letters : str
+        The file that has the rows.
+    done : bool
+        False while the file may not be there yet. Then the query does not go on.
+    """
+
+    operator: int
+    partition: int
+    batch: int
+    segment: str
+    rows: tuple[Range, ...]
+    dead_letters: str
+    done: bool
+
+
+def read_skips(folder: AnyPath) -> list[Skip]:
+    """Return what was skipped in a checkpoint, also of inputs that do not wait any more."""
+    return read_records(folder / ISOLATION_FOLDER / _SKIPPED, Skip)
+
+
+def write_skips(folder: AnyPath, skips: Iterable[Skip]) -> None:
+    """Replace what is skipped, durably."""
+    write_records(folder / ISOLATION_FOLDER / _SKIPPED, skips)
+
+
+def parked_partitions(folder: AnyPath) -> list[ParkedPartition]:
+    """Return the partitions that are parked after the newest batch in the commit log.
+
+    Raises
+    ------
+    OSError, NewerFormatError, NotImplementedError
+        If input that waits is gone or damaged, or a newer Holdfast wrote it.
+    """
+    batches = committed_batches(folder)
+    if not batches:
+        return []
+    done: dict[str, list[Range]] = {}
+    for skip in read_skips(folder):
+        if skip.done:
+            done.setdefault(skip.segment, []).extend(skip.rows)
+    inputs: dict[tuple[int, int], list[Input]] = {}
+    for operator, partition, batch, segments in StateOfQuery(folder).pending(batches[-1]):
+        reports = []
+        for segment in segments:
+            if isinstance(segment.report, str):
+                raise CorruptSegmentError(segment.report)
+            reports.append(segment.report)
+        if not (size := sum(report.payload_bytes for report in reports)):
+            continue  # another store of the partition: the first one has the input
+        pieces = tuple(segment.ref for segment in segments)
+        skipped = tuple(sorted(done.get(pieces[-1].to_bytes().hex(), ())))
+        one = Input(batch, pieces, reports[-1].owner, reports[-1].entries, size, skipped)
+        inputs.setdefault((operator, partition), []).append(one)
+    markers = {
+        batch: _marker(folder, batch)
+        for batch in {one.batch for found in inputs.values() for one in found}
+    }
+    return [
+        _partition(operator, partition, found, markers)
+        for (operator, partition), found in sorted(inputs.items())
+    ]
+
+
+def _partition(
+    operator: int, partition: int, inputs: Sequence[Input], markers: Mapping[int, Mapping[str, Any]]
+) -> ParkedPartition:
+    first, last = (markers[inputs[place].batch] for place in (0, -1))
+    began, now = (one.get("parked", {}).get(str(partition), {}) for one in (first, last))
+    return ParkedPartition(
+        operator=operator,
+        name=last.get("name"),
+        partition=partition,
+        inputs=tuple(inputs),
+        since_ms=began.get("at_ms"),
+        tries=now.get("tries"),
+        keys=_share(now),
+        error=now.get("error"),
+    )
+
+
+def _share(parked: Mapping[str, Any]) -> float:
+    """Return the share of the keys that wait. Each bit of a group behind its first halves it."""
+    groups: Iterable[int] = parked.get("waits", (1,))
+    return sum(2.0 ** (1 - group.bit_length()) for group in groups)
+
+
+def _marker(folder: AnyPath, batch: int) -> Mapping[str, Any]:
+    """Return the decision about a batch; empty without one."""
+    file = folder / ISOLATION_FOLDER / str(batch)
+    try:
+        found: Mapping[str, Any] = json.loads(file.read_text())
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise CorruptSegmentError(f"{file} is damaged: {error}") from None
+    return found
+
+
+def unfinished_batch(folder: AnyPath, partition: int) -> int | None:
+    """Return the batch that may be giving parked rows of a partition to the sink, if there is one.
+
+    That is a batch that was planned and is not in the commit log, unless it parks the partition
+    whole.
+    """
+    planned = max(logged_batches(folder / _OFFSETS), default=-1)
+    committed = max(committed_batches(folder), default=-1)
+    parked = _marker(folder, planned).get("parked", {}).get(str(partition))
+    if planned <= committed or (parked is not None and _share(parked) == 1):
+        return None
+    return planned

@@ -1,0 +1,279 @@
+"""The state of an ordinary query: the segments of its batches, and whether they can be read.
+
+Nothing here takes a term or changes a file, so a checkpoint folder can be looked at while its query
+runs.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from holdfast._core import (
+    CommitId,
+    CorruptSegmentError,
+    NewerFormatError,
+    SegmentRef,
+    SegmentReport,
+)
+from holdfast.files.paths import AnyPath
+from holdfast.files.segments import StoredSegments, stored_segments
+from holdfast.files.verdicts import UNREADABLE, Damage, Verdict
+from holdfast.queries.folder import (
+    COMMITS_FOLDER,
+    PROVIDER,
+    STATE_FILES_FOLDER,
+    logged_batches,
+    provider_of,
+)
+
+#: Prefix of the id of a version whose rows are still in stores of other partitions.
+VIEW: Final = "hfv1-"
+
+
+@dataclass(frozen=True)
+class StoredSegment:
+    """A segment that a batch needs.
+
+    Attributes
+    ----------
+    operator, partition : int
+        Number of the operator, and of its partition.
+    ref : SegmentRef
+        Where it is.
+    report : SegmentReport or str
+        Its content, or why it cannot be read.
+    """
+
+    operator: int
+    partition: int
+    ref: SegmentRef
+    report: SegmentReport | str
+
+    @property
+    def message(self) -> str | None:
+        """Why it cannot be read; None if it can."""
+        if not isinstance(self.report, str):
+            return None
+        return f"{_named(self.operator, self.partition)}: {self.report}"
+
+
+def committed_batches(folder: AnyPath) -> list[int]:
+    """Return the batches in the commit log of a query, ascending."""
+    return logged_batches(folder / COMMITS_FOLDER)
+
+
+def require_committed(folder: AnyPath, batch: int, logged: Sequence[int]) -> None:
+    """Check that a batch is in the commit log of a query.
+
+    Raises
+    ------
+    FileNotFoundError
+        If it is not; the message says which batches are.
+    """
+    if batch not in logged:
+        there = f"{logged[0]} to {logged[-1]}" if logged else "none"
+        raise FileNotFoundError(
+            f"{folder}: expected batch {batch} in the commit log, found {there}"
+        )
+
+
+def entry_of(folder: AnyPath, batch: int) -> AnyPath:
+    """Return the entry of a batch in the commit log of a query."""
+    return folder / COMMITS_FOLDER / str(batch)
+
+
+@dataclass
+class StateOfQuery:
+    """Reads the state of the batches of a query. A segment of several batches is read once."""
+
+    folder: AnyPath
+    _reports: dict[SegmentRef, SegmentReport | str] = field(default_factory=dict)
+
+    def segments(self, batch: int) -> Iterator[StoredSegment]:
+        """Read the segments of a batch, by operator, partition and age, the oldest first.
+
+        Input that a parked partition waits for comes after the content of its store.
+
+        Raises
+        ------
+        OSError, NewerFormatError, NotImplementedError
+            If the entry of the commit log cannot be read, or names no state of Holdfast.
+        """
+        return self._segments(self.ids(batch))
+
+    def pending(self, batch: int) -> Iterator[tuple[int, int, int, list[StoredSegment]]]:
+        """Read the input that parked partitions wait for after a batch.
+
+        Yields
+        ------
+        tuple of (int, int, int, list of StoredSegment)
+            Operator, partition, the batch whose input it is, and its segments. Of the stores of
+            a partition, one has rows.
+        """
+        with stored_segments(self.folder / STATE_FILES_FOLDER) as stored:
+            for operator, partition, id in self.ids(batch):
+                for version, ref in id.pending:
+                    found = self._of_input(
+                        stored, operator, partition, range(version, id.version + 1), ref
+                    )
+                    yield operator, partition, version - 1, list(found)
+
+    def _segments(self, ids: Iterable[tuple[int, int, CommitId]]) -> Iterator[StoredSegment]:
+        with stored_segments(self.folder / STATE_FILES_FOLDER) as stored:
+            for operator, partition, id in ids:
+                if id.ref is not None:
+                    yield from self._of_store(stored, operator, partition, id.ref)
+                for version, ref in id.pending:
+                    yield from self._of_input(
+                        stored, operator, partition, range(version, id.version + 1), ref
+                    )
+
+    def _of_store(
+        self, stored: StoredSegments, operator: int, partition: int, id: SegmentRef
+    ) -> Iterator[StoredSegment]:
+        newest = self._inspect(stored, id)
+        if isinstance(newest, str):
+            yield StoredSegment(operator, partition, id, newest)
+            return
+        owner = newest.owner
+        for ref in newest.lineage:
+            report = self._inspect(stored, ref)
+            if not isinstance(report, str) and report.owner != owner:
+                report = _foreign(ref, str(owner), report)
+            yield StoredSegment(operator, partition, ref, report)
+        is_own = (owner.operator, owner.region) == (str(operator), str(partition))
+        known = newest if is_own else _foreign(id, _named(operator, partition), newest)
+        yield StoredSegment(operator, partition, id, known)
+
+    def _of_input(
+        self,
+        stored: StoredSegments,
+        operator: int,
+        partition: int,
+        versions: range,
+        ref: SegmentRef,
+    ) -> Iterator[StoredSegment]:
+        # A later version may have stored the rest of the input once more.
+        last = self._inspect(stored, ref)
+        pieces = [] if isinstance(last, str) else last.lineage
+        expected = ("in_flight", str(operator), str(partition))
+        for piece in [*pieces, ref]:
+            report = self._inspect(stored, piece)
+            if not isinstance(report, str):
+                owner = report.owner
+                found = (report.kind, owner.operator, owner.region)
+                if found != expected or report.created not in versions:
+                    report = (
+                        f"segment {piece.file} at offset {piece.offset}: kind, operator and "
+                        f"partition: expected {expected}, found {found}; version: expected "
+                        f"{versions.start} to {versions.stop - 1}, found {report.created}"
+                    )
+            yield StoredSegment(operator, partition, piece, report)
+
+    def verify(self, batch: int, progress: Callable[[int, int], None]) -> Verdict:
+        """Verify the state of one batch."""
+        try:
+            ids = list(self.ids(batch))
+            partitions = {(operator, partition) for operator, partition, _ in ids}
+            segments = []
+            for segment in self._segments(ids):
+                segments.append(segment)
+                progress(len(segments), max(len(partitions), len(segments)))
+        except UNREADABLE as error:
+            return Verdict(batch, damage=(Damage(None, str(error)),))
+        damage = tuple(
+            Damage(_named(segment.operator, segment.partition), segment.message)
+            for segment in segments
+            if segment.message is not None
+        )
+        return Verdict(
+            id=batch,
+            parts=len(partitions),
+            readable_parts=len(partitions) - len({one.part for one in damage}),
+            segments=len(segments),
+            readable_segments=len(segments) - len(damage),
+            damage=damage,
+        )
+
+    def ids(self, batch: int) -> Iterator[tuple[int, int, CommitId]]:
+        """Yield operator, partition and id of every store after a batch.
+
+        A view of the stores of other partitions stands for these.
+
+        Raises
+        ------
+        OSError, NewerFormatError, NotImplementedError
+            As for `segments`.
+        """
+        entry = entry_of(self.folder, batch)
+        text = entry.read_text(errors="replace")
+        try:
+            operators = json.loads(text.partition("\n")[2] or "{}").get("stateUniqueIds") or {}
+            ids = [
+                (int(operator), partition, id)
+                for operator, partitions in operators.items()
+                for partition, stores in enumerate(partitions)
+                for id in stores
+            ]
+            if not all(isinstance(id, str) for _, _, id in ids):
+                raise TypeError("an id of a store is no text")
+        except (ValueError, TypeError, AttributeError):
+            raise CorruptSegmentError(
+                f"{entry}: expected a JSON object with the ids of stores by operator and "
+                f"partition, found {text!r}"
+            ) from None
+        if self._is_foreign(batch, [id for _, _, id in ids]):
+            return
+        seen = set()
+        for operator, partition, id in ids:
+            try:
+                for parent, needed in _needed(partition, id):
+                    if (operator, parent, needed) not in seen:
+                        seen.add((operator, parent, needed))
+                        yield operator, parent, CommitId.parse(needed)
+            except (*UNREADABLE, NewerFormatError) as error:
+                where = f"{entry}, {_named(operator, partition)}"
+                raise type(error)(f"{where}: {error}") from None
+
+    def _is_foreign(self, batch: int, ids: Sequence[str]) -> bool:
+        """Say whether another provider had the state, before the query was moved, or after it."""
+        if any(id.startswith("hf") for id in ids):
+            return False
+        return provider_of(self.folder, batch) not in (PROVIDER, None)
+
+    def _inspect(self, stored: StoredSegments, ref: SegmentRef) -> SegmentReport | str:
+        known = self._reports.get(ref)
+        if known is None:
+            try:
+                known = stored.inspect(ref)
+            except UNREADABLE as error:
+                known = str(error)
+            self._reports[ref] = known
+        return known
+
+
+def _needed(partition: int, id: str) -> list[tuple[int, str]]:
+    """Return the id of a store with its partition, or those of the stores that it is a view of."""
+    if not id.startswith(VIEW):
+        return [(partition, id)]
+    body, _, checksum = id.rpartition(":")
+    if f"{zlib.crc32(body.encode()):08x}" != checksum:
+        raise CorruptSegmentError(f"state store checkpoint id {id!r} is damaged")
+    # Batch, old and new number of partitions, store, then partitions and ids.
+    parents = body.split(":")[4:]
+    return [(int(parent), one) for parent, one in zip(parents[::2], parents[1::2], strict=True)]
+
+
+def _foreign(ref: SegmentRef, expected: str, report: SegmentReport) -> str:
+    return (
+        f"segment {ref.file} at offset {ref.offset}: owner: expected {expected}, "
+        f"found {report.owner}"
+    )
+
+
+def _named(operator: int, partition: int) -> str:
+    return f"operator {operator}, partition {partition}"

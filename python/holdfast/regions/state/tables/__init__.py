@@ -1,0 +1,1 @@
+"""Tables as states, with times to live and timers: rows in the core's state store."""
