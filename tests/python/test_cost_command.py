@@ -173,7 +173,7 @@ def test_a_checkpoint_of_holdfast_costs_what_it_costs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = checkpoint(tmp_path / "c", provider="", files={}, batch_count=6)
-    fixture = ROOT / "tests" / "fixtures" / "state-v3"
+    fixture = ROOT / "tests" / "fixtures" / "state-v1"
     (folder / "state" / "holdfast").mkdir()
     for batch, id in enumerate((fixture / "ids.txt").read_text().split()[:6]):
         ids = {"stateUniqueIds": {"0": [[], [], [], [id]]}}

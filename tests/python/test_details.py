@@ -23,7 +23,7 @@ from support.regional.restorable import batches, open_pipeline
 from support.regional.restorable import run as run_batches
 
 NOW_MS = 1_700_000_000_000
-FIXTURE = Path(__file__).parent.parent / "fixtures" / "state-v3"
+FIXTURE = Path(__file__).parent.parent / "fixtures" / "state-v1"
 WILD = "<script>alert('1 & \"2\"')</script>\x1b[31m\u202e[red]"
 
 
@@ -307,13 +307,13 @@ def test_a_commit_log_entry_that_cannot_be_read_is_named(
     (query / "ckpt" / "commits" / "5").write_text("v2\n[]")
     status, lines, err = run(capsys, "show", query / "ckpt", "--details")
     assert status == 1
-    assert "expected a JSON object" in err
+    assert "is damaged: put it back from a copy" in err
     found = sections(lines)
     assert titled(found, "batches")[0][0] == "4"
     assert titled(found, "stores of batch 4")
     status, lines, err = run(capsys, "show", query / "ckpt", "--id", 5, "--details")
     assert status == 1
-    assert "expected a JSON object" in err
+    assert "is damaged: put it back from a copy" in err
     assert titled(sections(lines), "stores of batch 5") == []
 
 

@@ -19,7 +19,7 @@ from support.commands import cells, run
 from support.killed_steps import Killed, killed_at, kills
 
 #: Versions 2 to 4 are parked: with one row, without input, and with three rows.
-FIXTURE = Path(__file__).parent.parent / "fixtures" / "state-v5"
+FIXTURE = Path(__file__).parent.parent / "fixtures" / "parked-v1"
 PARTITION = 3
 #: Rows to skip, by batch and number.
 WANTED = [(1, 0), (3, 0), (3, 2)]

@@ -13,11 +13,11 @@ from holdfast.queries.state import StateOfQuery, StoredSegment
 from support.commands import cells, run
 
 #: One store of partition 3: four changelogs, a base image, which is a run, and one more changelog.
-FIXTURE = Path(__file__).parent.parent / "fixtures" / "state-v3"
+FIXTURE = Path(__file__).parent.parent / "fixtures" / "state-v1"
 (FILE,) = (path.name for path in (FIXTURE / "intact").iterdir())
 BATCHES = 6
 #: A store whose versions 2 to 4 are parked; the input of the last is in three pieces.
-PARKED = FIXTURE.with_name("state-v5")
+PARKED = FIXTURE.with_name("parked-v1")
 #: The first that builds on the base image.
 IMAGE_BATCH = 4
 
@@ -208,14 +208,14 @@ def test_what_the_commit_log_says_is_checked(
     assert (status, len(lines)) == (1, 8)
     assert "owner: expected operator 0, partition 2, found" in lines[7]
     for text, part in [
-        (good.replace("hf2-B", "hf2-C"), "is damaged"),
-        (good.replace("hf2-", "hx2-"), "was not written by Holdfast"),
-        ("v2\n[", "expected a JSON object"),
-        ("v2\n[]", "expected a JSON object"),
-        ('v2\n{"stateUniqueIds":[1]}', "expected a JSON object"),
-        ('v2\n{"stateUniqueIds":{"a":[["hf2-"]]}}', "expected a JSON object"),
-        ('v2\n{"stateUniqueIds":{"0":7}}', "expected a JSON object"),
-        ('v2\n{"stateUniqueIds":{"0":[[5]]}}', "expected a JSON object"),
+        (good.replace("hf1-B", "hf1-C"), "is damaged"),
+        (good.replace("hf1-", "hx2-"), "was not written by Holdfast"),
+        ("v2\n[", "is damaged: put it back"),
+        ("v2\n[]", "is damaged: put it back"),
+        ('v2\n{"stateUniqueIds":[1]}', "is damaged: put it back"),
+        ('v2\n{"stateUniqueIds":{"a":[["hf1-"]]}}', "is damaged: put it back"),
+        ('v2\n{"stateUniqueIds":{"0":7}}', "is damaged: put it back"),
+        ('v2\n{"stateUniqueIds":{"0":[[5]]}}', "is damaged: put it back"),
     ]:
         entry.write_text(text)
         status, lines, _ = run(capsys, "verify", query)
@@ -225,7 +225,7 @@ def test_what_the_commit_log_says_is_checked(
         status, lines, err = run(capsys, "show", query, "--id", 5)
         assert (status, lines) == (1, [])
         assert part in err
-    entry.write_text(good.replace("hf2-", "hf9-"))
+    entry.write_text(good.replace("hf1-", "hf9-"))
     for command in (["verify", query], ["show", query, "--id", 5]):
         status, lines, err = run(capsys, *command)
         assert (status, lines) == (1, [])

@@ -18,12 +18,8 @@ from holdfast.queries.folder import (
     is_query_checkpoint,
     read_query_checkpoint,
 )
-from holdfast.queries.state import (
-    StateOfQuery,
-    committed_batches,
-    entry_of,
-    require_committed,
-)
+from holdfast.queries.logs import committed_batches, entry_of
+from holdfast.queries.state import StateOfQuery, require_committed
 from holdfast.regions.checkpoint.read import checkpoint_ids, read_metadata, summarise_all
 from holdfast.regions.checkpoint.verify import Verification
 from holdfast.regions.splits.assignment import skipped_splits

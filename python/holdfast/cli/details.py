@@ -14,13 +14,8 @@ from holdfast.files.physical_files import PhysicalFile, physical_files
 from holdfast.files.printable import printable
 from holdfast.files.verdicts import UNREADABLE
 from holdfast.queries.folder import STATE_FILES_FOLDER
-from holdfast.queries.state import (
-    StateOfQuery,
-    StoredSegment,
-    committed_batches,
-    entry_of,
-    require_committed,
-)
+from holdfast.queries.logs import committed_batches, entry_of
+from holdfast.queries.state import StateOfQuery, StoredSegment, require_committed
 from holdfast.regions.checkpoint.history import read_history
 from holdfast.regions.checkpoint.read import Summary
 from holdfast.regions.files.folders import HISTORY_FOLDER, SEGMENTS_FOLDER

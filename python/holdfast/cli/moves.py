@@ -19,8 +19,9 @@ from holdfast.cli.output import documents, report, tables
 from holdfast.files.paths import AnyPath, absolute
 from holdfast.files.printable import printable
 from holdfast.queries import move_logs
-from holdfast.queries.folder import PROVIDER, logged_batches
-from holdfast.queries.move_logs import MOVE_KEY, PROVIDER_KEY, Batch, Logs
+from holdfast.queries.folder import PROVIDER
+from holdfast.queries.logs import MOVE_KEY, PROVIDER_KEY, logged_batches
+from holdfast.queries.move_logs import Batch, Logs
 from holdfast.queries.parked import parked_partitions
 
 if TYPE_CHECKING:

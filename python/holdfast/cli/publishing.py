@@ -23,7 +23,9 @@ _TELL_S: Final = 10
 
 def of_java(spark: Any, batch: Batch) -> Any:
     """Return a batch as Spark's part takes it."""
-    return spark._jvm.io.holdfast.spark.moves.Batch(batch.number, batch.offsets, batch.commit)
+    return spark._jvm.io.holdfast.spark.sparklog.Batch(
+        batch.number, batch.plan.text, batch.commit.text
+    )
 
 
 def given_output(arguments: argparse.Namespace) -> AnyPath | None:

@@ -15,9 +15,9 @@ from holdfast.cli.output import report
 from holdfast.cli.output.tables import Table
 from holdfast.files.paths import AnyPath, absolute
 from holdfast.queries import move_logs
-from holdfast.queries.move_logs import MOVE_KEY, Logs
+from holdfast.queries.logs import MOVE_KEY
+from holdfast.queries.move_logs import Logs
 from holdfast.queries.parked import parked_partitions
-from holdfast.queries.state import VIEW
 
 PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
@@ -73,7 +73,7 @@ def _run(arguments: argparse.Namespace) -> None:
                     f"the {old} old ones, and the most is {PARENTS_MAX}. Choose a number with a "
                     "larger common divisor, or add --rewrite"
                 )
-            if not arguments.rewrite and f'"{VIEW}' in logs.newest.commit:
+            if not arguments.rewrite and logs.newest.has_views:
                 raise OSError(
                     f"{folder} has got {old} partitions and no batch since. Start the query for "
                     "one batch first, which moves its rows, or add --rewrite"

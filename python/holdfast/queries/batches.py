@@ -13,13 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.files.paths import AnyPath, listed, listed_with_status
-from holdfast.queries.folder import (
-    PROVIDER,
-    logged_batches,
-    planned_ms,
-    read_query_checkpoint,
-)
-from holdfast.queries.state import StateOfQuery, committed_batches
+from holdfast.queries.folder import PROVIDER, read_query_checkpoint
+from holdfast.queries.logs import committed_batches, logged_batches, read_plan
+from holdfast.queries.state import StateOfQuery
 
 #: Kinds of objects: an entry of Spark's logs; files of a state store, by their suffix, with the
 #: checksum of a file; a file that versions of RocksDB share; and a merged file of Holdfast.
@@ -104,7 +100,7 @@ def of_checkpoint(folder: AnyPath) -> Batches:
 
 
 def _interval_s(folder: AnyPath, committed: list[int]) -> float | None:
-    first, last = (planned_ms(folder, batch) for batch in (committed[0], committed[-1]))
+    first, last = (read_plan(folder, at).planned_ms for at in (committed[0], committed[-1]))
     if first is None or last is None or len(committed) == 1:
         return None
     return (last - first) / 1000 / (committed[-1] - committed[0])

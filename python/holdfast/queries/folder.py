@@ -10,19 +10,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast._options import STORE
 from holdfast.files.paths import AnyPath
 from holdfast.files.physical_files import file_sizes
+from holdfast.queries.logs import (
+    COMMITS_FOLDER,
+    OFFSETS_FOLDER,
+    PARTITIONS_KEY,
+    PROVIDER_KEY,
+    logged_batches,
+    read_plan,
+)
 
 PROVIDER: str = "io.holdfast.spark.HoldfastStateStoreProvider"
 
-#: Spark's commit log.
-COMMITS_FOLDER: str = "commits"
 #: Physical files of the state.
 STATE_FILES_FOLDER: str = "state/holdfast"
-
-#: Spark's offset log.
-OFFSETS_FOLDER: str = "offsets"
 
 _METADATA = "metadata"
 _STATE = "state"
@@ -89,17 +91,17 @@ def read_query_checkpoint(folder: AnyPath) -> QueryCheckpoint:
         If a file of the logs cannot be read.
     """
     planned = max(logged_batches(folder / OFFSETS_FOLDER), default=None)
-    conf: Mapping[str, Any] = {}
+    conf: Mapping[str, str] = {}
     if planned is not None:
-        conf = _facts(folder, planned).get("conf") or {}
+        conf = read_plan(folder, planned).conf
     files = file_sizes(folder / STATE_FILES_FOLDER).values()
-    partitions = conf.get("spark.sql.shuffle.partitions")
+    partitions = conf.get(PARTITIONS_KEY)
     return QueryCheckpoint(
         folder=folder,
         query=_id(folder / _METADATA),
         planned=planned,
         committed=max(logged_batches(folder / COMMITS_FOLDER), default=None),
-        provider=conf.get(f"{STORE}.providerClass"),
+        provider=conf.get(PROVIDER_KEY),
         partitions=None if partitions is None else int(partitions),
         has_state=(folder / _STATE).is_dir(),
         files=len(files),
@@ -110,41 +112,9 @@ def read_query_checkpoint(folder: AnyPath) -> QueryCheckpoint:
 def provider_of(folder: AnyPath, batch: int) -> str | None:
     """Return the provider that had the state in a batch; None if Spark's log does not say."""
     try:
-        conf: Mapping[str, str] = _facts(folder, batch).get("conf") or {}
+        return read_plan(folder, batch).provider
     except FileNotFoundError:
         return None
-    return conf.get(f"{STORE}.providerClass")
-
-
-def planned_ms(folder: AnyPath, batch: int) -> int | None:
-    """Return when Spark planned a batch, in milliseconds since 1970; None if its log does not say.
-
-    Raises
-    ------
-    OSError
-        If the entry cannot be read.
-    """
-    return _facts(folder, batch).get("batchTimestampMs") or None
-
-
-def _facts(folder: AnyPath, batch: int) -> Mapping[str, Any]:
-    """Return the facts about a batch in its plan; none if a very old Spark planned it.
-
-    Raises
-    ------
-    OSError
-        If the entry cannot be read or is damaged.
-    """
-    file = folder / OFFSETS_FOLDER / str(batch)
-    lines = file.read_text().splitlines()
-    try:
-        # The lines are a version, facts about the whole batch, then one for each source.
-        found = json.loads(lines[1] or "{}")
-    except (LookupError, ValueError):
-        found = None
-    if not isinstance(found, dict):
-        raise OSError(f"{file} is damaged: put it back from a copy")
-    return found
 
 
 def _id(file: AnyPath) -> str | None:
@@ -152,14 +122,6 @@ def _id(file: AnyPath) -> str | None:
         return _object(file.read_text()).get("id")
     except FileNotFoundError:
         return None
-
-
-def logged_batches(log: AnyPath) -> list[int]:
-    """Return the batches of a log of Spark, ascending."""
-    if not log.is_dir():
-        return []
-    # Other names belong to files that are being written.
-    return sorted(int(file.name) for file in log.iterdir() if file.name.isdecimal())
 
 
 def _object(text: str) -> Mapping[str, Any]:

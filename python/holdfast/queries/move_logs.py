@@ -5,25 +5,23 @@ docs/internals/moves.md has the protocol. io.holdfast.spark.moves.Move writes th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
 
-from holdfast._options import STORE
+from holdfast._core import CommitId
 from holdfast.files.paths import AnyPath
 from holdfast.files.printable import printable
-from holdfast.queries.folder import (
+from holdfast.queries.folder import PROVIDER, is_query_checkpoint
+from holdfast.queries.logs import (
     COMMITS_FOLDER,
+    MOVE_KEY,
     OFFSETS_FOLDER,
-    PROVIDER,
-    is_query_checkpoint,
+    Commit,
+    Plan,
     logged_batches,
+    read_commit,
+    read_plan,
 )
-
-PROVIDER_KEY: Final = f"{STORE}.providerClass"
-#: The command that planned a batch, in the settings of the batch, where Spark ignores it.
-MOVE_KEY: Final = f"{STORE}.holdfast.move"
 
 
 @dataclass(frozen=True)
@@ -31,28 +29,28 @@ class Batch:
     """The entries that Spark's logs have of a committed batch."""
 
     number: int
-    offsets: str
-    commit: str
+    plan: Plan
+    commit: Commit
 
     @property
-    def conf(self) -> dict[str, str]:
+    def conf(self) -> Mapping[str, str]:
         """Settings of the batch."""
-        return _conf(self.offsets)
+        return self.plan.conf
 
     @property
     def provider(self) -> str:
         """The class that has the state; empty if a very old Spark noted none."""
-        return self.conf.get(PROVIDER_KEY, "")
+        return self.plan.provider or ""
 
     @property
     def format(self) -> str:
         """The checkpoint format: 2 has ids of the state."""
-        return "1" if self._committed.get("stateUniqueIds") is None else "2"
+        return "1" if self.commit.ids is None else "2"
 
     @property
-    def _committed(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.commit.split("\n", 1)[1])
-        return found
+    def has_views(self) -> bool:
+        """Whether rows of it are still in stores of an older number of partitions."""
+        return any(CommitId.is_view(id) for _, _, id in self.commit.ids or ())
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ class Logs:
             With what ends the batch.
         """
         if self.planned == self.newest.number + 1:
-            pending = _conf(_entry(self.folder, OFFSETS_FOLDER, self.planned))
+            pending = read_plan(self.folder, self.planned).conf
             if pending == {**self.newest.conf, **changes}:
                 return
         self.require_ended()
@@ -101,7 +99,7 @@ class Logs:
                 f"the newest batch of {folder} is {planned} in {OFFSETS_FOLDER} and {newest} in "
                 f"{COMMITS_FOLDER}: entries are missing. Put them back from a copy"
             )
-        if command := _conf(_entry(folder, OFFSETS_FOLDER, planned)).get(MOVE_KEY):
+        if command := read_plan(folder, planned).conf.get(MOVE_KEY):
             raise OSError(
                 f"'holdfast {printable(command)}' of {folder} has begun and not ended: run that "
                 "command again first, with --yes"
@@ -153,24 +151,4 @@ def read(folder: AnyPath) -> Logs:
 
 
 def _batch(folder: AnyPath, number: int) -> Batch:
-    offsets, commit = (_entry(folder, log, number) for log in (OFFSETS_FOLDER, COMMITS_FOLDER))
-    batch = Batch(number, offsets, commit)
-    log = OFFSETS_FOLDER
-    try:
-        dict(batch.conf)
-        log = COMMITS_FOLDER
-        _ = batch.format
-    except (AttributeError, LookupError, TypeError, ValueError):
-        damaged = folder / log / str(number)
-        raise OSError(f"{damaged} is damaged: put it back from a copy") from None
-    return batch
-
-
-def _entry(folder: AnyPath, log: str, batch: int) -> str:
-    return (folder / log / str(batch)).read_text()
-
-
-def _conf(offsets: str) -> dict[str, str]:
-    """Return the settings in an entry of the offset log."""
-    found: dict[str, str] = json.loads(offsets.split("\n")[1])["conf"]
-    return found
+    return Batch(number, read_plan(folder, number), read_commit(folder, number))

@@ -14,14 +14,13 @@ from typing import Any, Final
 from holdfast._core import CorruptSegmentError, Owner, SegmentRef
 from holdfast.files.paths import AnyPath
 from holdfast.files.skips import Range, read_records, write_records
-from holdfast.queries.folder import logged_batches
-from holdfast.queries.state import StateOfQuery, committed_batches
+from holdfast.queries.logs import OFFSETS_FOLDER, committed_batches, logged_batches
+from holdfast.queries.state import StateOfQuery
 
 #: Markers of batches, and the rows that were skipped.
 ISOLATION_FOLDER: Final = "isolation"
 
 _SKIPPED: Final = "skipped"
-_OFFSETS: Final = "offsets"
 
 
 @dataclass(frozen=True)
@@ -210,7 +209,7 @@ def unfinished_batch(folder: AnyPath, partition: int) -> int | None:
     That is a batch that was planned and is not in the commit log, unless it parks the partition
     whole.
     """
-    planned = max(logged_batches(folder / _OFFSETS), default=-1)
+    planned = max(logged_batches(folder / OFFSETS_FOLDER), default=-1)
     committed = max(committed_batches(folder), default=-1)
     parked = _marker(folder, planned).get("parked", {}).get(str(partition))
     if planned <= committed or (parked is not None and _share(parked) == 1):

@@ -6,15 +6,11 @@ runs.
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from holdfast._core import (
     CommitId,
-    CorruptSegmentError,
     NewerFormatError,
     SegmentRef,
     SegmentReport,
@@ -22,16 +18,8 @@ from holdfast._core import (
 from holdfast.files.paths import AnyPath
 from holdfast.files.segments import StoredSegments, stored_segments
 from holdfast.files.verdicts import UNREADABLE, Damage, Verdict
-from holdfast.queries.folder import (
-    COMMITS_FOLDER,
-    PROVIDER,
-    STATE_FILES_FOLDER,
-    logged_batches,
-    provider_of,
-)
-
-#: Prefix of the id of a version whose rows are still in stores of other partitions.
-VIEW: Final = "hfv1-"
+from holdfast.queries.folder import PROVIDER, STATE_FILES_FOLDER, provider_of
+from holdfast.queries.logs import entry_of, read_commit
 
 
 @dataclass(frozen=True)
@@ -61,11 +49,6 @@ class StoredSegment:
         return f"{_named(self.operator, self.partition)}: {self.report}"
 
 
-def committed_batches(folder: AnyPath) -> list[int]:
-    """Return the batches in the commit log of a query, ascending."""
-    return logged_batches(folder / COMMITS_FOLDER)
-
-
 def require_committed(folder: AnyPath, batch: int, logged: Sequence[int]) -> None:
     """Check that a batch is in the commit log of a query.
 
@@ -79,11 +62,6 @@ def require_committed(folder: AnyPath, batch: int, logged: Sequence[int]) -> Non
         raise FileNotFoundError(
             f"{folder}: expected batch {batch} in the commit log, found {there}"
         )
-
-
-def entry_of(folder: AnyPath, batch: int) -> AnyPath:
-    """Return the entry of a batch in the commit log of a query."""
-    return folder / COMMITS_FOLDER / str(batch)
 
 
 @dataclass
@@ -209,39 +187,25 @@ class StateOfQuery:
         OSError, NewerFormatError, NotImplementedError
             As for `segments`.
         """
-        entry = entry_of(self.folder, batch)
-        text = entry.read_text(errors="replace")
-        try:
-            operators = json.loads(text.partition("\n")[2] or "{}").get("stateUniqueIds") or {}
-            ids = [
-                (int(operator), partition, id)
-                for operator, partitions in operators.items()
-                for partition, stores in enumerate(partitions)
-                for id in stores
-            ]
-            if not all(isinstance(id, str) for _, _, id in ids):
-                raise TypeError("an id of a store is no text")
-        except (ValueError, TypeError, AttributeError):
-            raise CorruptSegmentError(
-                f"{entry}: expected a JSON object with the ids of stores by operator and "
-                f"partition, found {text!r}"
-            ) from None
+        ids = read_commit(self.folder, batch).ids or []
         if self._is_foreign(batch, [id for _, _, id in ids]):
             return
+        # Several views may name a store.
         seen = set()
         for operator, partition, id in ids:
             try:
-                for parent, needed in _needed(partition, id):
-                    if (operator, parent, needed) not in seen:
-                        seen.add((operator, parent, needed))
-                        yield operator, parent, CommitId.parse(needed)
+                for parent, needed in CommitId.needed(partition, id):
+                    one = (operator, parent, needed)
+                    if one not in seen or not CommitId.is_view(id):
+                        seen.add(one)
+                        yield one
             except (*UNREADABLE, NewerFormatError) as error:
-                where = f"{entry}, {_named(operator, partition)}"
+                where = f"{entry_of(self.folder, batch)}, {_named(operator, partition)}"
                 raise type(error)(f"{where}: {error}") from None
 
     def _is_foreign(self, batch: int, ids: Sequence[str]) -> bool:
         """Say whether another provider had the state, before the query was moved, or after it."""
-        if any(id.startswith("hf") for id in ids):
+        if any(map(CommitId.is_holdfasts, ids)):
             return False
         return provider_of(self.folder, batch) not in (PROVIDER, None)
 
@@ -254,18 +218,6 @@ class StateOfQuery:
                 known = str(error)
             self._reports[ref] = known
         return known
-
-
-def _needed(partition: int, id: str) -> list[tuple[int, str]]:
-    """Return the id of a store with its partition, or those of the stores that it is a view of."""
-    if not id.startswith(VIEW):
-        return [(partition, id)]
-    body, _, checksum = id.rpartition(":")
-    if f"{zlib.crc32(body.encode()):08x}" != checksum:
-        raise CorruptSegmentError(f"state store checkpoint id {id!r} is damaged")
-    # Batch, old and new number of partitions, store, then partitions and ids.
-    parents = body.split(":")[4:]
-    return [(int(parent), one) for parent, one in zip(parents[::2], parents[1::2], strict=True)]
 
 
 def _foreign(ref: SegmentRef, expected: str, report: SegmentReport) -> str:

@@ -29,14 +29,8 @@ fn file(term: u64, seq: u32) -> FileId {
 fn floors(list: &[(&str, u64)]) -> Floors {
     let mut floors = Floors::default();
     for (region, floor) in list {
-        let partition = format!("op-1/{region}");
         let floor = CheckpointId(*floor);
-        floors.add(
-            &partition,
-            Some(owner(region).tag()),
-            floor,
-            DeltaRuns::NONE,
-        );
+        floors.add(owner(region).tag(), floor, DeltaRuns::NONE);
     }
     floors
 }

@@ -81,7 +81,7 @@ impl Sample {
                 version: 5,
                 floor: CheckpointId(5),
                 deltas: DeltaRuns::NONE,
-                owner: Some(owner.tag()),
+                owner: owner.tag(),
                 segment: Some(*reference),
                 replaced: None,
             };
@@ -221,7 +221,7 @@ fn a_reference_to_other_bytes_is_refused() {
             version: 5,
             floor: CheckpointId(5),
             deltas: DeltaRuns::NONE,
-            owner: None,
+            owner: owner("b").tag(),
             segment: Some(reference),
             replaced: None,
         };

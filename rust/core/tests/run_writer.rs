@@ -170,7 +170,7 @@ fn a_run_on_top_of_runs_says_what_changed() {
         version: 3,
         floor: CheckpointId(1),
         deltas: DeltaRuns::NONE,
-        owner: Some(owner.tag()),
+        owner: owner.tag(),
         segment: lineage.last().copied(),
         replaced: None,
     };

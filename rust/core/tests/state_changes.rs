@@ -95,18 +95,13 @@ fn the_id_of_a_store_is_found_among_those_of_all_stores_of_the_partition() {
     let (mut left, mut right) = (store(&world, "left", PLAIN), store(&world, "right", PLAIN));
     let empty = commit(&mut left, &world, &[]);
     let written = commit(&mut right, &world, &[("r", "1")]);
-    let find = |store: &StateStore, version, ids: &[CommitId]| {
-        find_own(world.storage.as_ref(), store.owner(), version, ids).unwrap()
-    };
+    let find =
+        |store: &StateStore, version, ids: &[CommitId]| find_own(store.owner(), version, ids);
     let ids = [written, empty];
     assert_eq!(find(&left, 1, &ids), Some(empty));
     assert_eq!(find(&right, 1, &ids), Some(written));
     assert_eq!(find(&right, 2, &ids), None, "no id of that version");
     assert_eq!(find(&left, 1, &[written]), None, "another store's");
-    // As older builds wrote them: the segment says whose it is.
-    let old = ids.map(|id| CommitId { owner: None, ..id });
-    assert_eq!(find(&right, 1, &old), Some(old[0]));
-    assert_eq!(find(&left, 1, &old), Some(old[1]), "nothing was written");
 }
 
 #[test]

@@ -240,7 +240,7 @@ fn a_session_that_spilled_and_is_taken_back_leaves_garbage_that_reclaim_takes() 
         world.writer().seal().unwrap();
     }
     let mut floors = Floors::default();
-    floors.add("0/7", id.owner, id.floor, id.deltas);
+    floors.add(id.owner, id.floor, id.deltas);
     reclaim(
         world.storage.as_ref(),
         &mut IndexCache::default(),

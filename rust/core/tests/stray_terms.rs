@@ -49,7 +49,7 @@ fn a_clean_up_leaves_strays_alone_and_does_its_work() {
     }
     let mut floors = Floors::default();
     let tag = owner("0").tag();
-    floors.add("op-1/0", Some(tag), CheckpointId(2), DeltaRuns::NONE);
+    floors.add(tag, CheckpointId(2), DeltaRuns::NONE);
     let report = reclaim(
         storage.as_ref(),
         &mut IndexCache::default(),

@@ -22,3 +22,4 @@ mod parking;
 mod pipeline;
 mod regional;
 mod store;
+mod store_id;

@@ -1,7 +1,7 @@
 //! Parked versions: input that Java hands over, and reads again.
 
 use holdfast_core::Error;
-use holdfast_core::state::{Parking, PendingInput, VersionId};
+use holdfast_core::state::{Parking, PendingInput, StoreId, VersionId};
 use jni::Env;
 use jni::objects::{JByteArray, JLongArray, JString};
 use jni::sys::{jint, jlong};
@@ -101,13 +101,12 @@ fn close_parking(parking: jlong) -> Result<()> {
 
 /// Versions of the pending inputs, oldest first.
 fn pending_versions<'local>(env: &mut Env<'local>, id: JString<'_>) -> Result<JLongArray<'local>> {
-    let id = id.try_to_string(env)?.parse::<VersionId>()?;
-    let versions: Vec<_> = id
-        .pending
-        .iter()
-        .map(|pending| pending.version as jlong)
-        .collect();
-    java_longs(env, &versions)
+    let pending = match id.try_to_string(env)?.parse()? {
+        StoreId::Version(id) => id.pending,
+        StoreId::View(_) => Vec::new(),
+    };
+    let versions = pending.iter().map(|pending| pending.version as jlong);
+    java_longs(env, &versions.collect::<Vec<_>>())
 }
 
 /// The reference of the last piece of an input, as bytes.

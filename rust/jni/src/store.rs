@@ -198,7 +198,7 @@ fn own_id<'local>(
     let version = version_of(version)?;
     let store = STORES.get(store)?;
     let state = store.lock();
-    let own = find_own(store.folder().storage(), state.owner(), version, &ids)?;
+    let own = find_own(state.owner(), version, &ids);
     let place = ids.iter().position(|id| Some(*id) == own);
     // The text has the pending input, too.
     java_string(env, place.and_then(|place| texts.into_iter().nth(place)))

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use holdfast_core::state::{self, SegmentReport as CoreReport, VersionId};
+use holdfast_core::state::{self, SegmentReport as CoreReport, StoreId, VersionId};
 use holdfast_core::storage::LocalStorage;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -47,16 +47,44 @@ impl CommitId {
     ///     If a newer version of Holdfast wrote it.
     #[classmethod]
     fn parse(_: &Bound<'_, PyType>, text: &str) -> PyResult<Self> {
-        let VersionId { state, pending } = text.parse().map_err(to_py)?;
-        let pending = pending.into_iter();
-        Ok(Self {
-            version: state.version,
-            r#ref: state.segment.map(SegmentRef),
-            replaced: state.replaced.map(SegmentRef),
-            pending: pending
-                .map(|pending| (pending.version, SegmentRef(pending.segment)))
-                .collect(),
-        })
+        text.parse::<VersionId>().map(Self::from).map_err(to_py)
+    }
+
+    /// Return whether text in the place of an id was written by Holdfast, not by another provider.
+    #[staticmethod]
+    fn is_holdfasts(text: &str) -> bool {
+        text.starts_with(StoreId::PREFIX)
+    }
+
+    /// Return whether an id names the rows of stores of an older number of partitions.
+    #[staticmethod]
+    fn is_view(text: &str) -> bool {
+        text.starts_with(StoreId::VIEW_PREFIX)
+    }
+
+    /// Return the ids whose segments a store needs, each with its partition: its own, or those of a
+    /// view.
+    ///
+    /// Raises
+    /// ------
+    /// CorruptSegmentError, NotImplementedError, NewerFormatError
+    ///     As `parse`.
+    #[staticmethod]
+    fn needed(partition: u32, text: &str) -> PyResult<Vec<(u32, Self)>> {
+        let ids = StoreId::needed(partition, text).map_err(to_py)?;
+        Ok(ids.into_iter().map(|(at, id)| (at, id.into())).collect())
+    }
+}
+
+impl From<VersionId> for CommitId {
+    fn from(id: VersionId) -> Self {
+        let pending = id.pending.iter();
+        Self {
+            version: id.state.version,
+            r#ref: id.state.segment.map(SegmentRef),
+            replaced: id.state.replaced.map(SegmentRef),
+            pending: pending.map(|one| (one.version, SegmentRef(one.segment))).collect(),
+        }
     }
 }
 

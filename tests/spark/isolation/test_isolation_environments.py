@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from holdfast._core import CommitId
 from support.servers import free_port
 from support.spark.commands import with_settings
 from support.spark.isolation import BAD, BAD_KEYS, partition_of
@@ -191,7 +192,7 @@ def test_a_partition_with_damaged_state_waits_until_the_state_is_put_back(
     settings = [f"--conf={STATE}{key}={value}" for key, value in segments.items()]
     found(folder, *settings, f"{program}:0-4")
     newest = [stores[0] for stores in commit_ids(checkpoint, 3)["0"]]
-    parked = [store.startswith("hf4-") for store in newest]
+    parked = [bool(CommitId.parse(store).pending) for store in newest]
     assert any(parked) == (program == "bad")
     partition = parked.index(True) if program == "bad" else 1
     # A parked version has the state of the batch before.

@@ -26,7 +26,6 @@ def test_a_parked_version_keeps_its_input_until_a_commit_has_replayed_it(
     base = stores.open(spark._jsparkSession, (tmp_path / "state").as_uri())
     first = stores.park(1, base, LARGE)
     parked = stores.park(2, first, 0)
-    assert parked.startswith("hf4-")
     assert [version for version, _ in CommitId.parse(parked).pending] == [2, 3]
     assert stores.pending(base) == "[]"
     entries = (
@@ -41,7 +40,7 @@ def test_a_parked_version_keeps_its_input_until_a_commit_has_replayed_it(
     said = stores.change(3, parked, False)
     assert "the input of batch 1 waits to be replayed" in said
     after = stores.change(3, parked, True)
-    assert after.startswith("hf2-")
+    assert CommitId.parse(after).pending == []
     assert stores.values(4, after) == "10,3"
     # The batch runs again.
     again = stores.change(3, parked, True)

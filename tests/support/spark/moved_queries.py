@@ -164,7 +164,7 @@ def entries(checkpoint: Path) -> dict[str, bytes]:
 
 def write_plan(checkpoint: Path, plan: moves.Plan) -> None:
     """Plans the batch of a command, as one leaves it that is killed between its two entries."""
-    lines = plan.newest.offsets.split("\n")
+    lines = plan.newest.plan.text.split("\n")
     facts = json.loads(lines[1])
     facts["conf"] |= plan.changes
     lines[1] = json.dumps(facts)

@@ -117,15 +117,15 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 def delta_runs(store_id: str) -> int:
     """How many delta runs a commit id says that its version has."""
-    data = _decode(store_id)
-    return data[24] if store_id.startswith("hf3-") else 0
+    return _decode(store_id)[24] & 0x7F
 
 
 def segment_of(store_id: str) -> Segment | None:
     """The segment that a commit id refers to."""
     data = _decode(store_id)
-    # Version, floor, owner, when delta runs were made, the segment, and a checksum at the end.
-    at = 25 + 8 * data[24] if store_id.startswith("hf3-") else 24
+    # Version, floor, owner, the number of delta runs and when they were made, the segment, and a
+    # checksum at the end.
+    at = 25 + 8 * data[24]
     return Segment.decode(data[at : at + 44]) if len(data) > at + 4 else None
 
 

@@ -15,20 +15,20 @@ from __future__ import annotations
 import errno
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from holdfast._core import CorruptSegmentError
 from holdfast.files.paths import AnyPath, listed
 from holdfast.files.reached import HadoopPath
+from holdfast.queries.logs import COMMITS_FOLDER, OFFSETS_FOLDER, read_plan
 from holdfast.regions.base.errors import RegionalQueryError
 
 LOG: Final = logging.getLogger(__name__)
 
-_COMMITS: Final = "commits"
-_OFFSETS: Final = "offsets"
 _SOURCES: Final = "sources"
 
 _COMPACT: Final = ".compact"
@@ -56,10 +56,10 @@ def copy_stream(source: AnyPath, target: AnyPath) -> None:
         raise _no_file(source)
     target.make_folder()
     # Against the order in which Spark writes, so that all files that a copied one needs come later.
-    for name in (_COMMITS, _OFFSETS):
+    for name in (COMMITS_FOLDER, OFFSETS_FOLDER):
         _copy_tree(source / name, target / name)
     for path in listed(source):
-        if path.name not in (_COMMITS, _OFFSETS):
+        if path.name not in (COMMITS_FOLDER, OFFSETS_FOLDER):
             _copy_tree(path, target / path.name)
     target.sync()
 
@@ -113,7 +113,7 @@ def rewind_stream(folder: AnyPath, batch_id: int) -> None:
     for log, entry in _file_logs(folder, min(batch_id, newest)):
         if _leaves_whole_log(log, entry) and _can_be_found_again(log, entry):
             _cut(log, entry)
-    for name in (_COMMITS, _OFFSETS):
+    for name in (COMMITS_FOLDER, OFFSETS_FOLDER):
         _cut(folder / name, batch_id)
 
 
@@ -143,7 +143,7 @@ def _cut_unplanned(folder: AnyPath, newest: int) -> None:
 
 def _newest_planned(folder: AnyPath) -> int:
     """Return the newest batch with offsets; -1: none."""
-    return max((number for _, number in _entries(folder / _OFFSETS)), default=-1)
+    return max((number for _, number in _entries(folder / OFFSETS_FOLDER)), default=-1)
 
 
 def _file_logs(folder: AnyPath, batch_id: int) -> Iterator[tuple[AnyPath, int]]:
@@ -219,7 +219,7 @@ def _files(entry: AnyPath, *, torn: bool = True) -> Iterator[dict[str, Any]]:
             yield file
 
 
-def _offsets(folder: AnyPath, batch_id: int) -> dict[str, str]:
+def _offsets(folder: AnyPath, batch_id: int) -> Mapping[str, str]:
     """Return the offset of each source after a batch, by the name of the source's folder.
 
     Raises
@@ -229,13 +229,13 @@ def _offsets(folder: AnyPath, batch_id: int) -> dict[str, str]:
     RegionalQueryError
         If they cannot be read: a machine that crashed may have left them empty.
     """
-    path = folder / _OFFSETS / str(batch_id)
-    version, *lines = path.read_text(errors="replace").splitlines() or [""]
-    if version == "v1" and len(lines) > 1:
-        return {str(source): offset for source, offset in enumerate(lines[1:])}
-    if version == "v2" and len(lines) > 1:
-        named = (line.partition(":") for line in lines[1:])
-        return {source: offset for source, _, offset in named}
+    try:
+        found = read_plan(folder, batch_id).sources
+    except CorruptSegmentError:
+        found = {}
+    if found:
+        return found
+    path = folder / OFFSETS_FOLDER / str(batch_id)
     raise RegionalQueryError(
         f"{path} is no offsets file of Spark, or damaged: put it back as it was, or go back to a "
         "checkpoint of an older batch with checkpoint_id=, see `holdfast show`"

@@ -20,16 +20,13 @@ use crate::state::{DeltaRuns, VersionId};
 /// use holdfast_core::{CheckpointId, Owner};
 /// let owner = Owner::new("", "0", "7", "default");
 /// let mut floors = Floors::default();
-/// floors.add("0/7", Some(owner.tag()), CheckpointId(5), DeltaRuns::NONE);
+/// floors.add(owner.tag(), CheckpointId(5), DeltaRuns::NONE);
 /// assert!(!floors.is_needed(&owner, CheckpointId(4), CheckpointId(4)));
 /// assert!(floors.is_needed(&owner, CheckpointId(5), CheckpointId(5)));
 /// ```
 #[derive(Debug, Default)]
 pub struct Floors {
     of_stores: HashMap<OwnerTag, CheckpointId>,
-    /// By `operator/partition`, for ids without an owner: the oldest store of a partition speaks
-    /// for all.
-    of_partitions: HashMap<String, CheckpointId>,
     /// The delta runs of the stores that have some.
     deltas: HashMap<OwnerTag, DeltaRuns>,
     /// The oldest pending input that may be needed, by store.
@@ -46,43 +43,26 @@ impl Floors {
     /// for input that an earlier one had replayed.
     pub fn add_version(&mut self, partition: &str, id: &VersionId) {
         let VersionId { state, .. } = id;
-        self.add(partition, state.owner, state.floor, state.deltas);
+        self.add(state.owner, state.floor, state.deltas);
         self.named.insert(partition.to_owned());
         let operator = partition.split('/').next().unwrap_or_default();
         let later = CheckpointId(state.version + 1);
         let known = self.later.entry(operator.to_owned()).or_insert(later);
         *known = later.max(*known);
-        if let Some(owner) = state.owner {
-            let oldest = CheckpointId(id.pending_since().unwrap_or(state.version + 1));
-            let known = self.pending.entry(owner).or_insert(oldest);
-            *known = oldest.min(*known);
-        }
+        let oldest = CheckpointId(id.pending_since().unwrap_or(state.version + 1));
+        let known = self.pending.entry(state.owner).or_insert(oldest);
+        *known = oldest.min(*known);
     }
 
     /// Adds a store of the oldest retained entry of the commit log: it is needed from `floor` on,
-    /// with these delta runs. `partition` is `operator/partition`; `owner` is the store, if the
-    /// entry names it.
-    pub fn add(
-        &mut self,
-        partition: &str,
-        owner: Option<OwnerTag>,
-        floor: CheckpointId,
-        deltas: DeltaRuns,
-    ) {
-        if let Some(owner) = owner {
-            let known = *self.deltas.entry(owner).or_insert(deltas);
-            if known != deltas {
-                // Two versions of one store, so nothing counts as merged.
-                self.deltas.insert(owner, DeltaRuns::NONE);
-            }
+    /// with these delta runs.
+    pub fn add(&mut self, owner: OwnerTag, floor: CheckpointId, deltas: DeltaRuns) {
+        let known = *self.deltas.entry(owner).or_insert(deltas);
+        if known != deltas {
+            // Two versions of one store, so nothing counts as merged.
+            self.deltas.insert(owner, DeltaRuns::NONE);
         }
-        let known = match owner {
-            Some(owner) => self.of_stores.entry(owner).or_insert(floor),
-            None => self
-                .of_partitions
-                .entry(partition.to_owned())
-                .or_insert(floor),
-        };
+        let known = self.of_stores.entry(owner).or_insert(floor);
         *known = floor.min(*known);
     }
 
@@ -92,11 +72,8 @@ impl Floors {
         let of_store = self.of_stores.get(&owner.tag());
         of_store.copied().or_else(|| {
             let partition = format!("{}/{}", owner.operator, owner.region);
-            let of_partition = self.of_partitions.get(&partition);
-            of_partition.copied().or_else(|| {
-                let later = self.later.get(&owner.operator);
-                later.filter(|_| !self.named.contains(&partition)).copied()
-            })
+            let later = self.later.get(&owner.operator);
+            later.filter(|_| !self.named.contains(&partition)).copied()
         })
     }
 }
@@ -138,22 +115,11 @@ mod tests {
         let [busy, idle, untold] =
             ["left", "right", "none"].map(|store| Owner::new("", "0", "7", store));
         let mut floors = Floors::default();
-        floors.add("0/7", Some(busy.tag()), CheckpointId(8), NONE);
-        floors.add("0/7", Some(idle.tag()), CheckpointId(1), NONE);
+        floors.add(busy.tag(), CheckpointId(8), NONE);
+        floors.add(idle.tag(), CheckpointId(1), NONE);
         assert_eq!(floors.of(&busy), Some(CheckpointId(8)));
         assert_eq!(floors.of(&idle), Some(CheckpointId(1)));
         assert_eq!(floors.of(&untold), None);
-    }
-
-    #[test]
-    fn of_ids_that_do_not_say_whose_they_are_the_oldest_speaks_for_the_partition() {
-        let mut floors = Floors::default();
-        for floor in [8, 1, 5] {
-            floors.add("0/7", None, CheckpointId(floor), NONE);
-        }
-        let of = |partition| floors.of(&Owner::new("", "0", partition, "left"));
-        assert_eq!(of("7"), Some(CheckpointId(1)));
-        assert_eq!(of("8"), None);
     }
 
     #[test]
@@ -164,7 +130,7 @@ mod tests {
             version: 20,
             floor: CheckpointId(20),
             deltas: NONE,
-            owner: Some(kept.tag()),
+            owner: kept.tag(),
             segment: None,
             replaced: None,
         };
@@ -182,8 +148,8 @@ mod tests {
         let [merged, plain] = ["left", "right"].map(|store| Owner::new("", "0", "7", store));
         let deltas = DeltaRuns::of([40, 60].map(CheckpointId)).unwrap();
         let mut floors = Floors::default();
-        floors.add("0/7", Some(merged.tag()), CheckpointId(10), deltas);
-        floors.add("0/7", Some(plain.tag()), CheckpointId(10), NONE);
+        floors.add(merged.tag(), CheckpointId(10), deltas);
+        floors.add(plain.tag(), CheckpointId(10), NONE);
         let is_over =
             |created, kind| floors.decides(&merged, CheckpointId(created), kind) == Some(false);
         let runs: Vec<u64> = (0..100)
@@ -198,7 +164,7 @@ mod tests {
         assert_eq!(of_changelog(&floors, &plain), None);
 
         // Two versions of one store.
-        floors.add("0/7", Some(merged.tag()), CheckpointId(10), NONE);
+        floors.add(merged.tag(), CheckpointId(10), NONE);
         assert_eq!(of_changelog(&floors, &merged), None);
     }
 
@@ -219,7 +185,7 @@ mod tests {
             version: 20,
             floor: CheckpointId(10),
             deltas: NONE,
-            owner: Some(owner.tag()),
+            owner: owner.tag(),
             segment: Some(segment),
             replaced: None,
         };
@@ -230,7 +196,7 @@ mod tests {
             let decided = |floors: &Floors, created, kind| {
                 floors.decides(&owner, CheckpointId(created), kind)
             };
-            floors.add("0/7", state.owner, state.floor, state.deltas);
+            floors.add(state.owner, state.floor, state.deltas);
             assert_eq!(decided(&floors, 1, ListedKind::PendingInput), None);
             floors.add_version("0/7", &VersionId { state, pending });
             for created in 0..100 {

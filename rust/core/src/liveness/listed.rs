@@ -110,7 +110,7 @@ pub struct SortedOut {
 /// let facts = ListedFile { file, sealed: true, damaged: false, physical_bytes: 200, segments };
 /// for (floor, going) in [(4, false), (5, true)] {
 ///     let mut floors = Floors::default();
-///     floors.add("0/7", Some(owner.tag()), CheckpointId(floor), DeltaRuns::NONE);
+///     floors.add(owner.tag(), CheckpointId(floor), DeltaRuns::NONE);
 ///     let sorted = sort_out(vec![facts.clone()], &floors, &|_| false, 2.0);
 ///     assert_eq!(sorted.going.len() == 1, going);
 /// }

@@ -135,7 +135,7 @@ fn commit_of(
             version,
             floor,
             deltas: DeltaRuns::NONE,
-            owner: Some(owner.tag()),
+            owner: owner.tag(),
             segment,
             replaced: None,
         },

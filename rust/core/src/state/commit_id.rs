@@ -1,6 +1,7 @@
 //! The id a commit returns. It *is* the reference to the segment that holds the state, so Spark's
 //! own commit log is the atomic root of a checkpoint and no manifest is needed.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -12,15 +13,13 @@ use super::delta_runs::DeltaRuns;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{CheckpointId, OwnerTag, SEGMENT_REF_BYTES, SegmentRef};
 
-/// Ids of older builds, without owner and checksum.
-const PREFIX_1: &str = "hf1-";
-const PREFIX_2: &str = "hf2-";
-/// Ids of versions that have delta runs.
-const PREFIX_3: &str = "hf3-";
-/// Ids of parked versions.
-const PREFIX_4: &str = "hf4-";
+const PREFIX: &str = "hf1-";
+const VIEW_PREFIX: &str = "hfv1-";
 /// The newest version of an id.
-const NEWEST: u64 = 4;
+const NEWEST: u64 = 1;
+
+/// Set in the number of delta runs if pending inputs follow.
+const PARKED: u8 = 0x80;
 
 /// Encoded size of a [`Pending`].
 const PENDING_BYTES: usize = 8 + SEGMENT_REF_BYTES;
@@ -41,8 +40,8 @@ pub struct CommitId {
     /// The delta runs in the lineage of `segment`. The newest one stands for all segments of the
     /// owner that are older than it and not in the list.
     pub deltas: DeltaRuns,
-    /// Whose state it is; `None` in an id of an older build.
-    pub owner: Option<OwnerTag>,
+    /// Whose state it is.
+    pub owner: OwnerTag,
     /// The newest segment of the lineage; `None` for a store that was never written.
     pub segment: Option<SegmentRef>,
     /// The newest segment that `segment` replaced, if that is a run. The head of the run names it,
@@ -126,23 +125,14 @@ impl fmt::Display for CommitId {
 impl fmt::Display for VersionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { state, pending } = self;
-        let prefix = match state.owner {
-            None => PREFIX_1,
-            Some(_) if !pending.is_empty() => PREFIX_4,
-            Some(_) if state.deltas.is_empty() => PREFIX_2,
-            Some(_) => PREFIX_3,
-        };
-        let mut bytes = Vec::with_capacity(116);
+        let mut bytes = Vec::with_capacity(120);
         bytes.put_u64_le(state.version);
         bytes.put_u64_le(state.floor.0);
-        if let Some(owner) = state.owner {
-            bytes.put_u64_le(owner.0);
-        }
-        if [PREFIX_3, PREFIX_4].contains(&prefix) {
-            bytes.push(state.deltas.len() as u8);
-            state.deltas.iter().for_each(|run| bytes.put_u64_le(run.0));
-        }
-        if prefix == PREFIX_4 {
+        bytes.put_u64_le(state.owner.0);
+        let parked = if pending.is_empty() { 0 } else { PARKED };
+        bytes.push(state.deltas.len() as u8 | parked);
+        state.deltas.iter().for_each(|run| bytes.put_u64_le(run.0));
+        if parked != 0 {
             bytes.put_u16_le(pending.len() as u16);
             for Pending { version, segment } in pending {
                 bytes.put_u64_le(*version);
@@ -152,90 +142,76 @@ impl fmt::Display for VersionId {
         for reference in state.segment.iter().chain(&state.replaced) {
             bytes.extend_from_slice(&reference.to_bytes());
         }
-        if prefix != PREFIX_1 {
-            bytes.put_u32_le(crc32c::crc32c(&bytes));
-        }
-        write!(f, "{prefix}{}", URL_SAFE_NO_PAD.encode(bytes))
+        bytes.put_u32_le(crc32c::crc32c(&bytes));
+        write!(f, "{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes))
     }
 }
 
-/// The version of an id, also of a newer Holdfast.
-fn version_of(text: &str) -> Option<u64> {
-    let (version, _) = text.strip_prefix("hf")?.split_once('-')?;
-    version.parse().ok()
+/// Refuses an id of a newer Holdfast by its version, and all other text.
+fn refused(text: &str) -> Error {
+    let version: Option<u64> = text
+        .strip_prefix(StoreId::PREFIX)
+        .and_then(|rest| rest.trim_start_matches('v').split_once('-'))
+        .and_then(|(version, _)| version.parse().ok());
+    if let Some(version) = version.filter(|version| *version > NEWEST) {
+        return Error::newer("version of a state store checkpoint id", NEWEST, version);
+    }
+    Error::new(
+        ErrorKind::Unsupported,
+        format!(
+            "state store checkpoint id {text:?} was not written by Holdfast (expected it to start \
+             with {PREFIX} or {VIEW_PREFIX}); continue this checkpoint with what made it"
+        ),
+    )
+}
+
+fn damaged(text: &str) -> Error {
+    Error::corrupt(format!(
+        "state store checkpoint id {text:?} is damaged: the commit log of this checkpoint is not as \
+         it was written"
+    ))
 }
 
 impl FromStr for VersionId {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let prefixes = [PREFIX_1, PREFIX_2, PREFIX_3, PREFIX_4];
-        let known = prefixes.iter().find(|prefix| text.starts_with(**prefix));
-        if let Some(version) = version_of(text).filter(|version| *version > NEWEST) {
-            return Err(Error::newer(
-                "version of a state store checkpoint id",
-                NEWEST,
-                version,
-            ));
-        }
-        let Some((prefix, encoded)) = known.map(|prefix| text.split_at(prefix.len())) else {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!(
-                    "state store checkpoint id {text:?} was not written by Holdfast (expected it to \
-                     start with one of {prefixes:?}); continue this checkpoint with what made it"
-                ),
-            ));
-        };
-        let checked = prefix != PREFIX_1;
-        let damaged = || {
-            Error::corrupt(format!(
-                "state store checkpoint id {text:?} is damaged: the commit log of this checkpoint \
-                 is not as it was written"
-            ))
-        };
-        let bytes = URL_SAFE_NO_PAD.decode(encoded).map_err(|_| damaged())?;
-        let mut rest = bytes.as_slice();
-        if checked {
-            rest = without_checksum(rest).ok_or_else(damaged)?;
-        }
-        let mut number = || rest.try_get_u64_le().map_err(|_| damaged());
-        let (version, floor) = (number()?, CheckpointId(number()?));
-        let owner = checked.then(number).transpose()?.map(OwnerTag);
-        let mut deltas = DeltaRuns::NONE;
-        if [PREFIX_3, PREFIX_4].contains(&prefix) {
-            (deltas, rest) = take_deltas(rest).ok_or_else(damaged)?;
-        }
-        let mut pending = Vec::new();
-        if prefix == PREFIX_4 {
-            (pending, rest) = take_pending(rest).ok_or_else(damaged)?;
-        }
-        let mut references = rest
-            .chunks(SEGMENT_REF_BYTES)
-            .map(|bytes| SegmentRef::from_bytes(bytes).map_err(|_| damaged()));
-        let segment = references.next().transpose()?;
-        let replaced = references.next().transpose()?;
-        let state = CommitId {
-            version,
-            floor,
-            deltas,
-            owner,
-            segment,
-            replaced,
-        };
-        let id = Self { state, pending };
-        let has_deltas = prefix != PREFIX_3 || !deltas.is_empty();
-        if references.next().is_some() || !has_deltas || !id.is_in_order() {
-            return Err(damaged());
-        }
-        Ok(id)
+        let encoded = text.strip_prefix(PREFIX).ok_or_else(|| refused(text))?;
+        decoded(encoded).ok_or_else(|| damaged(text))
     }
 }
 
-/// Reads the number of delta runs and `created` of each; `None` if they cannot be right.
-fn take_deltas(bytes: &[u8]) -> Option<(DeltaRuns, &[u8])> {
-    let (number, rest) = bytes.split_first()?;
-    let (created, rest) = rest.split_at_checked(usize::from(*number) * 8)?;
+/// Reads an id behind its prefix; `None` if it is damaged.
+fn decoded(encoded: &str) -> Option<VersionId> {
+    let bytes = URL_SAFE_NO_PAD.decode(encoded).ok()?;
+    let mut rest = without_checksum(&bytes)?;
+    let mut number = || rest.try_get_u64_le().ok();
+    let (version, floor) = (number()?, CheckpointId(number()?));
+    let owner = OwnerTag(number()?);
+    let first = rest.try_get_u8().ok()?;
+    let (deltas, mut rest) = take_deltas(usize::from(first & !PARKED), rest)?;
+    let mut pending = Vec::new();
+    if first & PARKED != 0 {
+        (pending, rest) = take_pending(rest)?;
+    }
+    let references = rest.chunks(SEGMENT_REF_BYTES);
+    let mut references = references.map(|bytes| SegmentRef::from_bytes(bytes).ok());
+    let mut reference = || references.next().map_or(Some(None), |found| found.map(Some));
+    let state = CommitId {
+        version,
+        floor,
+        deltas,
+        owner,
+        segment: reference()?,
+        replaced: reference()?,
+    };
+    let id = VersionId { state, pending };
+    (reference()?.is_none() && id.is_in_order()).then_some(id)
+}
+
+/// Reads `created` of so many delta runs; `None` if they cannot be right.
+fn take_deltas(number: usize, bytes: &[u8]) -> Option<(DeltaRuns, &[u8])> {
+    let (created, rest) = bytes.split_at_checked(number * 8)?;
     let (created, _) = created.as_chunks::<8>();
     let created = created.iter().map(|bytes| u64::from_le_bytes(*bytes));
     let deltas = DeltaRuns::of(created.map(CheckpointId)).ok()?;
@@ -262,6 +238,96 @@ fn take_pending(bytes: &[u8]) -> Option<(Vec<Pending>, &[u8])> {
 fn without_checksum(bytes: &[u8]) -> Option<&[u8]> {
     let (bytes, checksum) = bytes.split_last_chunk::<4>()?;
     (crc32c::crc32c(bytes) == u32::from_le_bytes(*checksum)).then_some(bytes)
+}
+
+/// Id of a version whose rows are still in stores of other partitions: those of an older number of
+/// partitions. The next commit of the store has them itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ViewId {
+    /// The batch whose state the other stores have.
+    pub batch: u64,
+    /// The number of their partitions.
+    pub from: u32,
+    /// The number of partitions of this version.
+    pub to: u32,
+    /// The name of its store, and of the others.
+    pub store: String,
+    /// Ids of the other stores, by partition.
+    pub parents: BTreeMap<u32, String>,
+}
+
+impl fmt::Display for ViewId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (batch, from, to, store) = (self.batch, self.from, self.to, &self.store);
+        let mut text = format!("{VIEW_PREFIX}{batch}:{from}:{to}:{store}");
+        for (partition, id) in &self.parents {
+            text.push_str(&format!(":{partition}:{id}"));
+        }
+        write!(f, "{text}:{:08x}", crc32c::crc32c(text.as_bytes()))
+    }
+}
+
+/// Reads the id of a view; `None` if it is damaged.
+fn view(text: &str) -> Option<ViewId> {
+    let (body, checksum) = text.rsplit_once(':')?;
+    let is_intact = checksum == format!("{:08x}", crc32c::crc32c(body.as_bytes()));
+    let mut parts = body.strip_prefix(VIEW_PREFIX)?.split(':');
+    let (batch, from) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let (to, store) = (parts.next()?.parse().ok()?, parts.next()?.to_owned());
+    let mut parents = BTreeMap::new();
+    while let Some(partition) = parts.next() {
+        parents.insert(partition.parse().ok()?, parts.next()?.to_owned());
+    }
+    let found = ViewId {
+        batch,
+        from,
+        to,
+        store,
+        parents,
+    };
+    is_intact.then_some(found)
+}
+
+/// Any id of a store of Holdfast.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum StoreId {
+    /// A version with state of its own, or one that is parked.
+    Version(VersionId),
+    /// A version whose rows are in other stores.
+    View(ViewId),
+}
+
+impl StoreId {
+    /// How ids of Holdfast begin, in every version. Spark's own providers have UUIDs.
+    pub const PREFIX: &'static str = "hf";
+
+    /// How ids of views begin.
+    pub const VIEW_PREFIX: &'static str = VIEW_PREFIX;
+
+    /// The ids whose segments a store of this partition needs: its own, or those of a view.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Newer` and `Unsupported` as for `from_str`.
+    pub fn needed(partition: u32, text: &str) -> Result<Vec<(u32, VersionId)>> {
+        match text.parse()? {
+            Self::Version(id) => Ok(vec![(partition, id)]),
+            Self::View(view) => {
+                let parents = view.parents.iter();
+                parents.map(|(parent, id)| Ok((*parent, id.parse()?))).collect()
+            }
+        }
+    }
+}
+
+impl FromStr for StoreId {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        if text.starts_with(VIEW_PREFIX) {
+            return view(text).map(Self::View).ok_or_else(|| damaged(text));
+        }
+        text.parse().map(Self::Version)
+    }
 }
 
 #[cfg(test)]

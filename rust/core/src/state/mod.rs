@@ -16,7 +16,7 @@ mod runs;
 mod store;
 mod tables;
 
-pub use commit_id::{CommitId, MAX_PENDING, Pending, VersionId};
+pub use commit_id::{CommitId, MAX_PENDING, Pending, StoreId, VersionId, ViewId};
 pub use content::changes::{Changes, FamilyOfInterest, find_own, for_each_change, read_changes};
 pub use content::families::{FIRST_FAMILY, Families, KeyLayout};
 pub use content::family::{Family, FamilyOptions};

@@ -291,7 +291,7 @@ pub fn change_id(rng: &mut Rng, text: &str) -> String {
     let crc = crc32c::crc32c(&bytes).to_le_bytes();
     bytes.extend_from_slice(&crc);
     let prefix = if rng.one_in(4) {
-        ["hf1-", "hf2-", "hf3-", "hf4-", "hf5-"][rng.below(5)]
+        ["hf1-", "hf2-", "hfv1-"][rng.below(3)]
     } else {
         prefix
     };

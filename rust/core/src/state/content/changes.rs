@@ -142,32 +142,9 @@ fn runs_of_session(storage: &dyn Storage, changelog: &SegmentHead) -> Result<Vec
 }
 
 /// The id of `owner` at `version` among the ids of all stores of the partition; `None` without one.
-///
-/// # Errors
-/// `NotFound` or `Corrupt` if an id of an older build names no owner, and its segment, which does,
-/// is gone or damaged.
-pub fn find_own(
-    storage: &dyn Storage,
-    owner: &Owner,
-    version: u64,
-    ids: &[CommitId],
-) -> Result<Option<CommitId>> {
-    let mut empty = None;
-    for id in ids.iter().filter(|id| id.version == version) {
-        let own = match (id.owner, id.segment) {
-            (Some(tag), _) => tag == owner.tag(),
-            (None, Some(reference)) => read_any_head(storage, &reference)?.owner == *owner,
-            (None, None) => {
-                // It has no owner, and stands for an empty store.
-                empty = Some(*id);
-                false
-            }
-        };
-        if own {
-            return Ok(Some(*id));
-        }
-    }
-    Ok(empty)
+pub fn find_own(owner: &Owner, version: u64, ids: &[CommitId]) -> Option<CommitId> {
+    let mut own = ids.iter().filter(|id| id.owner == owner.tag());
+    own.find(|id| id.version == version).copied()
 }
 
 /// Calls `act` for every change of one family in a changelog, the last one of each key. The first

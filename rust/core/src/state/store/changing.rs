@@ -157,7 +157,7 @@ impl StateStore {
         let session = self.session.as_ref();
         let journal = session.and_then(|session| session.journal.as_ref());
         let journal = journal.filter(|journal| journal.tells_more_than(changes.as_ref()));
-        let mut next = if changed || journal.is_some() || spilled.is_some() {
+        let next = if changed || journal.is_some() || spilled.is_some() {
             let changes = changes.map_or_else(ChangeWriter::default, |changes| changes.entries);
             let tables = if self.memory.has_target() {
                 self.families.table_keys()
@@ -222,8 +222,6 @@ impl StateStore {
         // The commit stands. If it exceeds the limit, the next session fails.
         let _ = self.count_memory();
         self.memory.end_session();
-        // An older build may have written the id that this commit builds on.
-        next.id.owner = Some(self.owner.tag());
         self.pending_since = None;
         let id = next.id;
         let long = next.is_long();

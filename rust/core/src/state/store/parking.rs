@@ -52,7 +52,7 @@ impl SharedStore {
         folder.writer()?;
         let (owner, budget) = self.owner_and_budget();
         let wrong = |why: String| Error::invalid_input(format!("{owner}: {why}"));
-        let empty = VersionId::from(Position::empty(0).id);
+        let empty = VersionId::from(Position::empty(owner.tag(), 0).id);
         let base = id.unwrap_or(&empty);
         if base.state.version != version {
             return Err(wrong(format!(
@@ -60,7 +60,7 @@ impl SharedStore {
                 base.state.version
             )));
         }
-        if base.state.owner.is_some_and(|tag| tag != owner.tag()) {
+        if base.state.owner != owner.tag() {
             return Err(wrong(format!(
                 "version {version} was asked for with the id of another store"
             )));
@@ -88,7 +88,7 @@ impl SharedStore {
                 "{owner}: version {commit} cannot wait for the input of version {version}"
             )));
         }
-        let base = VersionId::from(Position::empty(version - 1).id);
+        let base = VersionId::from(Position::empty(owner.tag(), version - 1).id);
         Ok(Parking {
             created: commit,
             ..Parking::new(folder, owner, budget, base)
@@ -177,7 +177,6 @@ impl Parking {
         let version = self.version();
         let state = CommitId {
             version,
-            owner: Some(self.owner.tag()),
             ..self.base.state
         };
         let mut pending = std::mem::take(&mut self.base.pending);

@@ -3,7 +3,7 @@
 
 use crate::error::Result;
 use crate::format::{SegmentHead, SegmentKind};
-use crate::ids::{CheckpointId, SegmentRef};
+use crate::ids::{CheckpointId, OwnerTag, SegmentRef};
 use crate::state::commit_id::CommitId;
 use crate::state::content::merge_task::MergedRun;
 use crate::state::delta_runs::DeltaRuns;
@@ -36,13 +36,13 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    pub fn empty(version: u64) -> Self {
+    pub fn empty(owner: OwnerTag, version: u64) -> Self {
         let created = CheckpointId(version);
         let id = CommitId {
             version,
             floor: created,
             deltas: DeltaRuns::NONE,
-            owner: None,
+            owner,
             segment: None,
             replaced: None,
         };
@@ -132,7 +132,7 @@ impl Position {
     pub fn unchanged(&self) -> Self {
         let version = self.id.version + 1;
         let id = match (self.lineage.last(), self.changelogs()) {
-            (None, _) => return Self::empty(version),
+            (None, _) => return Self::empty(self.id.owner, version),
             // The last run, which may be installed since, leads to the whole state.
             (Some(newest), []) => CommitId {
                 version,

@@ -158,7 +158,7 @@ impl StateStore {
         self.need_no_session(version)?;
         self.residency.is_used = true;
         let wanted = match id {
-            None if version == 0 => Position::empty(0).id,
+            None if version == 0 => self.empty(0).id,
             None => {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
@@ -170,7 +170,7 @@ impl StateStore {
                     ),
                 ));
             }
-            Some(id) if id.owner.is_some_and(|owner| owner != self.owner.tag()) => {
+            Some(id) if id.owner != self.owner.tag() => {
                 return Err(Error::invalid_input(format!(
                     "{}: version {version} was asked for with the id of another store",
                     self.owner
@@ -216,8 +216,8 @@ impl StateStore {
         self.residency.is_used = true;
         self.pending_since = None;
         let last = version.saturating_sub(1);
-        let wanted = id.copied().unwrap_or(Position::empty(last).id);
-        let is_of_another = wanted.owner.is_some_and(|owner| owner != self.owner.tag());
+        let wanted = id.copied().unwrap_or(self.empty(last).id);
+        let is_of_another = wanted.owner != self.owner.tag();
         if is_of_another || wanted.version > last {
             return Err(Error::invalid_input(format!(
                 "{}: checkpoint {version} cannot begin with version {} of {}",
@@ -271,7 +271,7 @@ impl StateStore {
         self.need_no_session(version)?;
         self.forget_content();
         self.pending_since = None;
-        self.standing = Standing::at(Position::empty(version));
+        self.standing = Standing::at(self.empty(version));
         Ok(())
     }
 
@@ -411,10 +411,15 @@ impl StateStore {
         self.scans.close(scan);
     }
 
+    /// The position of this store without content.
+    fn empty(&self, version: u64) -> Position {
+        Position::empty(self.owner.tag(), version)
+    }
+
     /// The position of a store with the content of `id` after `replay`.
     fn position(&self, storage: &dyn Storage, id: &CommitId) -> Result<Position> {
         let Some(reference) = id.segment else {
-            return Ok(Position::empty(id.version));
+            return Ok(self.empty(id.version));
         };
         let head = read_head(storage, &reference, &self.owner)?;
         // The lineage may name a damaged run, which `replay` did not read. The position counts as
@@ -504,7 +509,7 @@ impl StateStore {
         let position = match wanted.segment {
             None => Position {
                 id: wanted,
-                ..Position::empty(wanted.version)
+                ..self.empty(wanted.version)
             },
             Some(reference) => {
                 let memory = Some(&self.memory).filter(|memory| memory.has_target() && !distrusts);

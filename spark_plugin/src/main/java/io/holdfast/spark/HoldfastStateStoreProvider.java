@@ -208,8 +208,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
       return given.getOrElse(() -> null);
     }
     String found = given.getOrElse(() -> ownId(version));
-    long[] pending =
-        found == null || ViewId.is(found) ? new long[0] : Native.pendingVersions(found);
+    long[] pending = found == null ? new long[0] : Native.pendingVersions(found);
     if (pending.length > 0) {
       LOG.warn(
           "The state of {} lacks rows since batch {}: the partition is parked, and rows of {}"

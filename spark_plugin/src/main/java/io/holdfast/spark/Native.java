@@ -258,7 +258,20 @@ public final class Native {
 
   public static native void closeParking(long parking);
 
-  /** The versions whose input the version with this id waits for, oldest first. */
+  /** How ids of stores of Holdfast begin. */
+  public static native String idPrefix();
+
+  /** How ids of views begin. */
+  public static native String viewPrefix();
+
+  /** Batch, old and new number of partitions and store of a view, then partitions and ids. */
+  public static native String[] readView(String id);
+
+  /** Inverse of {@link #readView}; {@code parents} are partitions and ids in turn. */
+  public static native String viewId(
+      long batch, int from, int to, String store, String[] parents);
+
+  /** The versions whose input the version with this id waits for, oldest first; none for a view. */
   public static native long[] pendingVersions(String id);
 
   /** The reference of the last piece of one of these inputs. */

@@ -5,6 +5,7 @@ import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.UnsupportedStateException;
 import io.holdfast.spark.sparklog.CommitLog;
+import io.holdfast.spark.sparklog.PlanEntry;
 import io.holdfast.spark.sparklog.SparkFile;
 import java.io.IOException;
 import java.io.InputStream;
@@ -13,8 +14,6 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.function.Function;
 import java.util.function.Predicate;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.Path;
@@ -28,15 +27,6 @@ import org.slf4j.LoggerFactory;
  */
 public final class CheckpointGuard {
   private static final Logger LOG = LoggerFactory.getLogger(CheckpointGuard.class);
-
-  private static final Pattern RECORDED_PROVIDER =
-      Pattern.compile(
-          Pattern.quote("\"" + HoldfastConf.PROVIDER_KEY + "\"") + "\\s*:\\s*\"([^\"]+)\"");
-
-  private static final Pattern RECORDED_MOVE =
-      Pattern.compile(Pattern.quote("\"" + HoldfastConf.MOVE_KEY + "\"") + "\\s*:\\s*\"([^\"]+)\"");
-
-  private static final String UNREADABLE = "?";
 
   private static final String ADOPT = "adopt";
 
@@ -98,9 +88,9 @@ public final class CheckpointGuard {
   public static Standing standing(
       Predicate<Path> exists, Function<Path, FSDataInputStream> open, Path path) {
     Path checkpoint = SparkFile.of(path).checkpoint();
-    String text = read(open, path);
-    String provider = recordedProvider(text);
-    String pending = pendingMove(exists, text, path);
+    PlanEntry plan = read(open, path);
+    String provider = plan.setting(HoldfastConf.PROVIDER_KEY);
+    String pending = pendingMove(exists, plan, path);
     if (pending == null && provider.equals(HoldfastConf.PROVIDER_CLASS)) {
       return Standing.HOLDFASTS;
     }
@@ -112,9 +102,9 @@ public final class CheckpointGuard {
   }
 
   /** The command that planned a batch, if the batch is not committed; else null. */
-  private static String pendingMove(Predicate<Path> exists, String text, Path path) {
-    Matcher move = RECORDED_MOVE.matcher(text);
-    return move.find() && !exists.test(committed(path)) ? move.group(1) : null;
+  private static String pendingMove(Predicate<Path> exists, PlanEntry plan, Path path) {
+    String move = plan.setting(HoldfastConf.MOVE_KEY);
+    return !move.isEmpty() && !exists.test(committed(path)) ? move : null;
   }
 
   private static Path committed(Path plan) {
@@ -134,8 +124,8 @@ public final class CheckpointGuard {
     if (!exists.test(new Path(checkpoint, "state"))) {
       return;
     }
-    String text = read(open, path);
-    String move = pendingMove(exists, text, path);
+    PlanEntry plan = read(open, path);
+    String move = pendingMove(exists, plan, path);
     if (move != null) {
       throw new UnsupportedStateException(
           String.format(
@@ -143,8 +133,9 @@ public final class CheckpointGuard {
                   + " %2$s --yes' again, and then start the query. Nothing was changed.",
               move, checkpoint, committed(path)));
     }
-    String provider = recordedProvider(text);
-    if (provider.equals(HoldfastConf.PROVIDER_CLASS) || provider.equals(UNREADABLE)) {
+    String provider = plan.setting(HoldfastConf.PROVIDER_KEY);
+    // Spark reports an entry that is cut.
+    if (provider.equals(HoldfastConf.PROVIDER_CLASS) || !plan.isWhole()) {
       return;
     }
     if (provider.isEmpty()) {
@@ -211,24 +202,11 @@ public final class CheckpointGuard {
     return batch < 0 ? "none" : Long.toString(batch);
   }
 
-  private static String read(Function<Path, FSDataInputStream> open, Path path) {
+  private static PlanEntry read(Function<Path, FSDataInputStream> open, Path path) {
     try (InputStream in = open.apply(path)) {
-      return new String(in.readAllBytes(), StandardCharsets.UTF_8);
+      return PlanEntry.of(new String(in.readAllBytes(), StandardCharsets.UTF_8));
     } catch (IOException e) {
       throw new HoldfastException("Cannot read " + path, e);
     }
-  }
-
-  /** Empty if none is recorded; {@link #UNREADABLE} if the text is no entry of the offset log. */
-  private static String recordedProvider(String text) {
-    Matcher matcher = RECORDED_PROVIDER.matcher(text);
-    if (matcher.find()) {
-      return matcher.group(1);
-    }
-    // Lines: version, metadata (none in the oldest entries), offsets. Spark reports a cut file.
-    String[] lines = text.split("\n", -1);
-    String metadata = lines.length < 3 ? UNREADABLE : lines[1].trim();
-    boolean whole = metadata.isEmpty() || (metadata.startsWith("{") && metadata.endsWith("}"));
-    return whole ? "" : UNREADABLE;
   }
 }

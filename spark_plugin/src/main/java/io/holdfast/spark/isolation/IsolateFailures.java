@@ -3,6 +3,7 @@ package io.holdfast.spark.isolation;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.Native;
 import io.holdfast.spark.rpc.DriverRequest.GuardKey;
+import io.holdfast.spark.sparklog.CommitLog;
 import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Proxy;
@@ -38,9 +39,6 @@ import scala.jdk.javaapi.CollectionConverters;
  */
 public final class IsolateFailures {
   private static final Logger LOG = LoggerFactory.getLogger(IsolateFailures.class);
-
-  /** How ids of parked versions begin. A healthy batch reads no more of its ids. */
-  private static final String PARKED = "hf4-";
 
   private final DecisionService decisions;
   private final SparkContext spark;
@@ -234,7 +232,7 @@ public final class IsolateFailures {
     TreeMap<Long, Map<Integer, String>> idsByBatch = new TreeMap<>();
     for (int partition = 0; partition < state.numPartitions(); partition++) {
       String[] ids = ParkTask.idsOf(state, partition);
-      if (ids != null && ids[0].startsWith(PARKED)) {
+      if (ids != null && CommitLog.isHoldfasts(ids[0])) {
         for (long version : Native.pendingVersions(ids[0])) {
           idsByBatch.computeIfAbsent(version - 1, key -> new TreeMap<>()).put(partition, ids[0]);
         }

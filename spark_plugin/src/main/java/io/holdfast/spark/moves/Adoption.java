@@ -3,7 +3,9 @@ package io.holdfast.spark.moves;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.UnsupportedStateException;
+import io.holdfast.spark.sparklog.Batch;
 import io.holdfast.spark.sparklog.CommitLog;
+import io.holdfast.spark.sparklog.PlanEntry;
 import java.io.IOException;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
@@ -83,14 +85,13 @@ public final class Adoption {
   /** Returns true if the batch behind a committed one is that of an adoption. */
   private static boolean isAdoption(
       Path checkpoint, long planned, Batch newest, Configuration conf) throws IOException {
-    String plan = Batch.text(Batch.entry(checkpoint, "offsets", planned), conf);
-    return Batch.same(plan, newest.planned(StateCopy.changes(COMMAND, HoldfastConf.PROVIDER_CLASS)));
+    String next = newest.planned(StateCopy.changes(COMMAND, HoldfastConf.PROVIDER_CLASS));
+    return Batch.plan(checkpoint, planned, conf).says(PlanEntry.of(next));
   }
 
   private static String provider(Path checkpoint, long planned, Configuration conf)
       throws IOException {
-    String plan = Batch.text(Batch.entry(checkpoint, "offsets", planned), conf);
-    return new Batch(planned, plan, "").conf().path(HoldfastConf.PROVIDER_KEY).asText();
+    return Batch.plan(checkpoint, planned, conf).setting(HoldfastConf.PROVIDER_KEY);
   }
 
   private static void refuseUnlessAdopted(Path checkpoint, Configuration conf) throws IOException {

@@ -3,7 +3,9 @@ package io.holdfast.spark.moves;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import io.holdfast.spark.HoldfastCheckpointFileManager;
+import io.holdfast.spark.sparklog.Batch;
 import io.holdfast.spark.sparklog.CommitLog;
+import io.holdfast.spark.sparklog.PlanEntry;
 import io.holdfast.spark.storage.AtomicStream;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
@@ -113,7 +115,9 @@ public abstract class Move {
   public final boolean plan() throws IOException {
     String planned = newest.planned(changes);
     Path entry = Batch.entry(checkpoint, "offsets", number());
-    boolean own = create(entry, planned) || Batch.same(Batch.text(entry, hadoopConf()), planned);
+    boolean own =
+        create(entry, planned)
+            || Batch.plan(checkpoint, number(), hadoopConf()).says(PlanEntry.of(planned));
     // Spark may have deleted an entry of this number, behind which the query has gone on.
     if (own && CommitLog.newestBatch(entry.getParent(), hadoopConf()) == number()) {
       return true;

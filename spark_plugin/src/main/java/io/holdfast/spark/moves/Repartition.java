@@ -7,6 +7,7 @@ import io.holdfast.spark.HoldfastPlugin;
 import io.holdfast.spark.UnsupportedStateException;
 import io.holdfast.spark.merged.SegmentFolder;
 import io.holdfast.spark.minor.OpensStores;
+import io.holdfast.spark.sparklog.Batch;
 import io.holdfast.spark.sparklog.ViewId;
 import java.io.FileNotFoundException;
 import java.io.IOException;

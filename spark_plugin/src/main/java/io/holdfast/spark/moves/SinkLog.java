@@ -2,6 +2,7 @@ package io.holdfast.spark.moves;
 
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.UnsupportedStateException;
+import io.holdfast.spark.sparklog.Batch;
 import io.holdfast.spark.sparklog.CommitLog;
 import io.holdfast.spark.sparklog.SparkFile;
 import java.io.FileNotFoundException;
@@ -163,8 +164,7 @@ public final class SinkLog {
 
   private boolean isMove(long batch) throws IOException {
     try {
-      String plan = Batch.text(Batch.entry(checkpoint, "offsets", batch), conf);
-      return new Batch(batch, plan, "").conf().has(HoldfastConf.MOVE_KEY);
+      return Batch.plan(checkpoint, batch, conf).conf().has(HoldfastConf.MOVE_KEY);
     } catch (FileNotFoundException deleted) {
       return false;
     }

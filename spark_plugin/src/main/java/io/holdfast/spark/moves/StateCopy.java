@@ -3,6 +3,7 @@ package io.holdfast.spark.moves;
 import com.fasterxml.jackson.databind.JsonNode;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.UnsupportedStateException;
+import io.holdfast.spark.sparklog.Batch;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.util.ArrayList;

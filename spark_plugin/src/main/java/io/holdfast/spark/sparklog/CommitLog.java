@@ -2,7 +2,9 @@ package io.holdfast.spark.sparklog;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.holdfast.spark.HoldfastException;
+import io.holdfast.spark.Native;
 import io.holdfast.spark.sparklog.SparkFile.Kind;
 import java.io.FileNotFoundException;
 import java.io.IOException;
@@ -19,9 +21,12 @@ import org.apache.hadoop.fs.Path;
 
 /** Spark's commit log, {@code <checkpoint>/commits/N}: the atomic root of every checkpoint. */
 public final class CommitLog {
-  /** Prefixes of ids of this version and of older ones; see rust/core/FORMAT.md. */
-  private static final List<String> ID_PREFIXES =
-      List.of(ViewId.PREFIX, "hf4-", "hf3-", "hf2-", "hf1-");
+  private static final String PREFIX = Native.idPrefix();
+
+  /** In an entry, a map from operator to partitions to ids of their stores. */
+  static final String IDS = "stateUniqueIds";
+
+  private static final ObjectMapper JSON = new ObjectMapper();
 
   private CommitLog() {}
 
@@ -93,6 +98,11 @@ public final class CommitLog {
     }
   }
 
+  /** Returns true if an id is one of Holdfast. Spark's own providers have UUIDs. */
+  public static boolean isHoldfasts(String id) {
+    return id.startsWith(PREFIX);
+  }
+
   /** The ids of stores with the segments that these ids need. */
   public static List<StoreId> needed(List<StoreId> ids) {
     return ids.stream().flatMap(StoreId::needed).distinct().toList();
@@ -117,22 +127,16 @@ public final class CommitLog {
   /**
    * Holdfast's ids in an entry.
    *
-   * @param entry the entry's bytes: a version line, then JSON with {@code stateUniqueIds}, a map
-   *     from operator to partitions to ids of their stores
+   * @param entry the entry's bytes
    */
   public static List<StoreId> holdfastIds(byte[] entry) throws IOException {
-    String text = new String(entry, StandardCharsets.UTF_8);
     List<StoreId> ids = new ArrayList<>();
-    int json = text.indexOf('\n');
-    if (json < 0 || text.substring(json).isBlank()) {
-      return ids;
-    }
-    JsonNode operators = new ObjectMapper().readTree(text.substring(json)).path("stateUniqueIds");
+    JsonNode operators = content(new String(entry, StandardCharsets.UTF_8)).path(IDS);
     for (Map.Entry<String, JsonNode> operator : operators.properties()) {
       int partition = 0;
       for (JsonNode stores : operator.getValue()) {
         for (JsonNode id : stores) {
-          if (ID_PREFIXES.stream().anyMatch(id.asText()::startsWith)) {
+          if (isHoldfasts(id.asText())) {
             ids.add(new StoreId(operator.getKey(), operator.getKey() + "/" + partition, id.asText()));
           }
         }
@@ -140,5 +144,14 @@ public final class CommitLog {
       }
     }
     return ids;
+  }
+
+  /** The content of an entry behind its line with a version; empty without any. */
+  static ObjectNode content(String entry) throws IOException {
+    int json = entry.indexOf('\n');
+    if (json < 0 || entry.substring(json).isBlank()) {
+      return JSON.createObjectNode();
+    }
+    return JSON.readValue(entry.substring(json), ObjectNode.class);
   }
 }

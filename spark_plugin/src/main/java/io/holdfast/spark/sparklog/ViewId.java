@@ -1,10 +1,9 @@
 package io.holdfast.spark.sparklog;
 
-import io.holdfast.spark.DamagedStateException;
-import java.nio.charset.StandardCharsets;
+import io.holdfast.spark.Native;
 import java.util.Map;
 import java.util.TreeMap;
-import java.util.zip.CRC32;
+import java.util.stream.Stream;
 
 /**
  * Id of a version whose rows are still in stores of other partitions: those of an older number of
@@ -19,7 +18,7 @@ import java.util.zip.CRC32;
  */
 public record ViewId(
     long batch, int from, int to, String store, Map<Integer, String> parents) {
-  public static final String PREFIX = "hfv1-";
+  private static final String PREFIX = Native.viewPrefix();
 
   /** Returns true if an id names a view. */
   public static boolean is(String id) {
@@ -29,20 +28,12 @@ public record ViewId(
   /**
    * Reads an id.
    *
-   * @throws DamagedStateException if it is none, or damaged
+   * @throws io.holdfast.spark.DamagedStateException if it is damaged
    */
   public static ViewId parse(String id) {
-    String[] parts = id.substring(PREFIX.length()).split(":");
-    String body = id.substring(0, Math.max(0, id.lastIndexOf(':')));
-    if (parts.length < 7 || !parts[parts.length - 1].equals(checksum(body))) {
-      throw new DamagedStateException(
-          String.format(
-              "State store checkpoint id \"%s\" is damaged: the commit log of this checkpoint is not"
-                  + " as it was written",
-              id));
-    }
+    String[] parts = Native.readView(id);
     Map<Integer, String> parents = new TreeMap<>();
-    for (int part = 4; part < parts.length - 1; part += 2) {
+    for (int part = 4; part < parts.length; part += 2) {
       parents.put(Integer.valueOf(parts[part]), parts[part + 1]);
     }
     return new ViewId(
@@ -55,16 +46,10 @@ public record ViewId(
 
   /** The id. */
   public String text() {
-    StringBuilder text = new StringBuilder(PREFIX);
-    text.append(batch).append(':').append(from).append(':').append(to);
-    text.append(':').append(store);
-    parents.forEach((partition, id) -> text.append(':').append(partition).append(':').append(id));
-    return text + ":" + checksum(text.toString());
-  }
-
-  private static String checksum(String text) {
-    CRC32 checksum = new CRC32();
-    checksum.update(text.getBytes(StandardCharsets.UTF_8));
-    return String.format("%08x", checksum.getValue());
+    String[] pairs =
+        parents.entrySet().stream()
+            .flatMap(parent -> Stream.of(parent.getKey().toString(), parent.getValue()))
+            .toArray(String[]::new);
+    return Native.viewId(batch, from, to, store, pairs);
   }
 }

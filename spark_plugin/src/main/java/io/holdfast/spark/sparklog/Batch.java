@@ -1,4 +1,4 @@
-package io.holdfast.spark.moves;
+package io.holdfast.spark.sparklog;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -7,7 +7,6 @@ import io.holdfast.spark.DamagedStateException;
 import java.io.IOException;
 import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
@@ -20,41 +19,43 @@ import org.apache.hadoop.fs.Path;
  * @param commit its entry of the commit log
  */
 public record Batch(long number, String offsets, String commit) {
+  public static final String PARTITIONS_KEY = "spark.sql.shuffle.partitions";
+
   private static final ObjectMapper JSON = new ObjectMapper();
-  private static final String IDS = "stateUniqueIds";
 
-  static final String PARTITIONS_KEY = "spark.sql.shuffle.partitions";
-
-  /** Lines of the offset log: version, facts about the whole batch, then one for each source. */
-  private static final int FACTS = 1;
-
-  static Batch read(Path checkpoint, long number, Configuration conf) throws IOException {
+  public static Batch read(Path checkpoint, long number, Configuration conf) throws IOException {
     return new Batch(
         number,
         text(entry(checkpoint, "offsets", number), conf),
         text(entry(checkpoint, "commits", number), conf));
   }
 
-  static Path entry(Path checkpoint, String log, long number) {
+  public static Path entry(Path checkpoint, String log, long number) {
     return new Path(new Path(checkpoint, log), Long.toString(number));
   }
 
-  static String text(Path file, Configuration conf) throws IOException {
+  public static String text(Path file, Configuration conf) throws IOException {
     try (InputStream in = file.getFileSystem(conf).open(file)) {
       return new String(in.readAllBytes(), StandardCharsets.UTF_8);
     }
   }
 
+  /** The plan of a batch, committed or not. */
+  public static PlanEntry plan(Path checkpoint, long number, Configuration conf)
+      throws IOException {
+    return PlanEntry.of(text(entry(checkpoint, "offsets", number), conf));
+  }
+
   /** Its settings. */
-  JsonNode conf() throws IOException {
-    return facts(offsets.split("\n", -1)).path("conf");
+  public JsonNode conf() {
+    return PlanEntry.of(offsets).conf();
   }
 
   /**
    * The number of partitions of its state, but for operators that have one always. Spark's
    * descriptions of operators may have an older number.
    */
-  int partitions() throws IOException {
+  public int partitions() {
     int partitions = conf().path(PARTITIONS_KEY).asInt();
     if (partitions < 1) {
       throw new DamagedStateException(
@@ -66,27 +67,13 @@ public record Batch(long number, String offsets, String commit) {
   }
 
   /** By operator and partition, the ids of its stores; nothing if it has checkpoint format 1. */
-  JsonNode ids() throws IOException {
-    return committed().path(IDS);
+  public JsonNode ids() throws IOException {
+    return CommitLog.content(commit).path(CommitLog.IDS);
   }
 
   /** Returns the entry of the offset log of the batch behind it, which has other settings. */
-  String planned(Map<String, String> changes) throws IOException {
-    String[] lines = offsets.split("\n", -1);
-    ObjectNode facts = facts(lines);
-    ObjectNode conf = (ObjectNode) facts.get("conf");
-    changes.forEach(conf::put);
-    lines[FACTS] = JSON.writeValueAsString(facts);
-    return String.join("\n", lines);
-  }
-
-  /** Returns true if two entries of the offset log say the same. */
-  static boolean same(String one, String other) throws IOException {
-    String[] lines = one.split("\n", -1);
-    String[] others = other.split("\n", -1);
-    boolean same = facts(lines).equals(facts(others));
-    others[FACTS] = lines[FACTS];
-    return same && Arrays.equals(lines, others);
+  public String planned(Map<String, String> changes) {
+    return PlanEntry.of(offsets).next(changes);
   }
 
   /**
@@ -95,11 +82,11 @@ public record Batch(long number, String offsets, String commit) {
    * @param format the checkpoint format
    * @param ids those of its state, by operator and partition
    */
-  String committed(String format, Map<Long, List<List<String>>> ids) throws IOException {
-    ObjectNode content = committed();
-    content.remove(IDS);
+  public String committed(String format, Map<Long, List<List<String>>> ids) throws IOException {
+    ObjectNode content = CommitLog.content(commit);
+    content.remove(CommitLog.IDS);
     if (format.equals("2")) {
-      content.set(IDS, JSON.valueToTree(ids));
+      content.set(CommitLog.IDS, JSON.valueToTree(ids));
     }
     String version = commit.substring(0, commit.indexOf('\n'));
     // Later versions have ids, or none.
@@ -107,13 +94,5 @@ public record Batch(long number, String offsets, String commit) {
       version = "v" + format;
     }
     return version + "\n" + JSON.writeValueAsString(content);
-  }
-
-  private ObjectNode committed() throws IOException {
-    return (ObjectNode) JSON.readTree(commit.substring(commit.indexOf('\n')));
-  }
-
-  private static ObjectNode facts(String[] lines) throws IOException {
-    return (ObjectNode) JSON.readTree(lines[FACTS]);
   }
 }

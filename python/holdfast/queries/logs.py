@@ -1,0 +1,151 @@
+"""Spark's logs of a streaming query: ``offsets/N`` plans batch N, and ``commits/N`` ends it.
+
+Spark's classes are ``OffsetSeqLog`` and ``CommitLog``. Java reads them in
+``io.holdfast.spark.sparklog``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from holdfast._core import CorruptSegmentError
+from holdfast._options import STORE
+from holdfast.files.paths import AnyPath
+
+OFFSETS_FOLDER: Final = "offsets"
+COMMITS_FOLDER: Final = "commits"
+
+PROVIDER_KEY: Final = f"{STORE}.providerClass"
+PARTITIONS_KEY: Final = "spark.sql.shuffle.partitions"
+#: The command that planned a batch, in the settings of the batch, where Spark ignores it.
+MOVE_KEY: Final = f"{STORE}.holdfast.move"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An entry of the offset log.
+
+    Attributes
+    ----------
+    text : str
+        The whole entry.
+    conf : Mapping of str to str
+        Settings of the batch; empty if a very old Spark noted none.
+    planned_ms : int or None
+        When the batch was planned, in milliseconds since 1970; None if the entry does not say.
+    sources : Mapping of str to str
+        Where the batch ends in each source, by the name of the folder of the source.
+    """
+
+    text: str
+    conf: Mapping[str, str]
+    planned_ms: int | None
+    sources: Mapping[str, str]
+
+    @property
+    def provider(self) -> str | None:
+        """The class that has the state; None if a very old Spark noted none."""
+        return self.conf.get(PROVIDER_KEY)
+
+
+@dataclass(frozen=True)
+class Commit:
+    """An entry of the commit log.
+
+    Attributes
+    ----------
+    text : str
+        The whole entry.
+    ids : list of (int, int, str), or None
+        Operator, partition and id of each store; None with checkpoint format 1, which has no ids.
+    """
+
+    text: str
+    ids: list[tuple[int, int, str]] | None
+
+
+def logged_batches(log: AnyPath) -> list[int]:
+    """Return the batches of a log of Spark, ascending."""
+    if not log.is_dir():
+        return []
+    # Other names belong to files that are being written.
+    return sorted(int(file.name) for file in log.iterdir() if file.name.isdecimal())
+
+
+def committed_batches(folder: AnyPath) -> list[int]:
+    """Return the batches in the commit log of a query, ascending."""
+    return logged_batches(folder / COMMITS_FOLDER)
+
+
+def entry_of(folder: AnyPath, batch: int) -> AnyPath:
+    """Return the entry of a batch in the commit log of a query."""
+    return folder / COMMITS_FOLDER / str(batch)
+
+
+def read_plan(folder: AnyPath, batch: int) -> Plan:
+    """Read the plan of a batch.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is none.
+    CorruptSegmentError
+        If it is damaged: a machine that crashed may have left it empty.
+    """
+    return _read(folder / OFFSETS_FOLDER / str(batch), _plan)
+
+
+def read_commit(folder: AnyPath, batch: int) -> Commit:
+    """Read the entry of a batch in the commit log.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is none.
+    CorruptSegmentError
+        If it is damaged.
+    """
+    return _read(entry_of(folder, batch), _commit)
+
+
+def _read(file: AnyPath, parse: Callable[[str], T]) -> T:
+    text = file.read_text(errors="replace")
+    try:
+        return parse(text)
+    except (AttributeError, LookupError, TypeError, ValueError):
+        raise CorruptSegmentError(f"{file} is damaged: put it back from a copy") from None
+
+
+def _plan(text: str) -> Plan:
+    # The lines are a version, facts about the whole batch, then one for each source.
+    version, facts, *lines = text.splitlines()
+    found: dict[str, Any] = json.loads(facts or "{}")
+    if version == "v1":
+        sources = {str(source): offset for source, offset in enumerate(lines)}
+    elif version == "v2":
+        named = (line.partition(":") for line in lines)
+        sources = {source: offset for source, _, offset in named}
+    else:
+        raise ValueError(version)
+    conf = found.get("conf") or {}
+    return Plan(text, dict(conf), found.get("batchTimestampMs") or None, sources)
+
+
+def _commit(text: str) -> Commit:
+    operators = json.loads(text.partition("\n")[2] or "{}").get("stateUniqueIds")
+    if operators is None:
+        return Commit(text, None)
+    ids = [
+        (int(operator), partition, id)
+        for operator, partitions in operators.items()
+        for partition, stores in enumerate(partitions)
+        for id in stores
+    ]
+    if not all(isinstance(id, str) for _, _, id in ids):
+        raise TypeError("an id of a store is no text")
+    return Commit(text, ids)

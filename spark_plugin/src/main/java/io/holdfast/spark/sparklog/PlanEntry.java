@@ -1,0 +1,67 @@
+package io.holdfast.spark.sparklog;
+
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.JsonNodeFactory;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.Arrays;
+import java.util.Map;
+
+/**
+ * An entry of Spark's offset log, {@code <checkpoint>/offsets/N}: the plan of a batch.
+ *
+ * @param lines a version, facts about the whole batch as JSON, then one for each source
+ */
+public record PlanEntry(String[] lines) {
+  private static final ObjectMapper JSON = new ObjectMapper();
+  private static final int FACTS = 1;
+
+  /** An entry as it was written. */
+  public static PlanEntry of(String text) {
+    return new PlanEntry(text.split("\n", -1));
+  }
+
+  /** Settings of the batch; none if a very old Spark noted none, or if the entry is damaged. */
+  public JsonNode conf() {
+    return facts().path("conf");
+  }
+
+  /** A setting of the batch; empty if the entry has none. */
+  public String setting(String key) {
+    return conf().path(key).asText();
+  }
+
+  /** Returns true if the entry is neither cut nor damaged. */
+  public boolean isWhole() {
+    return lines.length > FACTS + 1 && (lines[FACTS].isBlank() || !facts().isEmpty());
+  }
+
+  /** The entry of the next batch, with the same offsets and other settings. */
+  String next(Map<String, String> changes) {
+    ObjectNode facts = facts();
+    ObjectNode conf = (ObjectNode) facts.get("conf");
+    changes.forEach(conf::put);
+    String[] next = lines.clone();
+    next[FACTS] = facts.toString();
+    return String.join("\n", next);
+  }
+
+  /** Returns true if two entries say the same. */
+  public boolean says(PlanEntry other) {
+    String[] same = other.lines.clone();
+    same[FACTS] = lines[FACTS];
+    return facts().equals(other.facts()) && Arrays.equals(lines, same);
+  }
+
+  private ObjectNode facts() {
+    try {
+      if (lines.length > FACTS && JSON.readTree(lines[FACTS]) instanceof ObjectNode facts) {
+        return facts;
+      }
+    } catch (JsonProcessingException damaged) {
+      // It is as if it said nothing.
+    }
+    return JsonNodeFactory.instance.objectNode();
+  }
+}
