@@ -380,6 +380,6 @@ def test_the_record_of_version_1_stays_readable() -> None:
 
 
 def test_a_record_of_a_newer_version_begins_anew() -> None:
-    record = {IDLE_PROPERTY: json.dumps({"version": 3, "times": "?"})}
+    record = {IDLE_PROPERTY: json.dumps({"version": 2, "times": "?"})}
     metadata = CheckpointMetadata(9, 9, "checkpoint", 0, b"", [], properties=record)
     assert IdleTime.at(metadata, 10**6, 1000) == IdleTime(1000)

@@ -260,7 +260,7 @@ def test_texts_of_timers_in_checkpoints() -> None:
     columns = '{"key":[["time","timestamp[us, tz=UTC]"],["key","int64"]],"value":[["set","bool"]]}'
     columns = columns[:-1] + ',"time":"processing"}'
     text = FrozenTable("t", columns, "c", (), 3, 1767225600000000).text
-    fixture = f'{{"version":2,"commit":"c","keys":3,{columns[1:-1]},"due":1767225600000000}}'
+    fixture = f'{{"version":1,"commit":"c","keys":3,{columns[1:-1]},"due":1767225600000000}}'
     assert text == fixture.encode()
     assert saved_columns(memoryview(text)) == columns
     assert saved_due(memoryview(text)) == 1767225600000000

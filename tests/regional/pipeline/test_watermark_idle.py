@@ -163,10 +163,9 @@ def test_a_region_without_rows_is_retired_although_its_watermark_goes_on(
 
 
 def test_records_of_regions_that_ran_without_rows() -> None:
-    """Records of both versions, as checkpoints have them."""
     idle = IdleTime(1000, ms=1300, marks=((4, 100), (25, 1300)))
     plain = {"version": 1, "ms": 1300, "marks": [[4, 100], [25, 1300]]}
-    rested = {**plain, "version": 2, "rested": {"riga": 3}}
+    rested = {**plain, "rested": {"riga": 3}}
     for record, regions in ((plain, {}), (rested, {"riga": 3})):
         one = IdleTime(idle.retire_ms, idle.ms, idle.marks, regions)
         assert json.loads(one.record(31)[IDLE_PROPERTY]) == record

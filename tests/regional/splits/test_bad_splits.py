@@ -308,7 +308,6 @@ def test_show_lists_what_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_skipped_splits_are_in_the_snapshot() -> None:
     split = FileSplit(path="a", file_bytes=90, modified_ns=7, groups=(1, 2), size=40, parts=3)
     assignment = Assignment(skipped=[Skipped(split, "no", (90, 7)), Skipped(split, "gone", None)])
-    assert json.loads(assignment.encode())["version"] == 2
     again = Assignment.decode(assignment.encode())
     assert [(one.reason, one.found) for one in again.skipped] == [("no", (90, 7)), ("gone", None)]
 

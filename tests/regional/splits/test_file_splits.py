@@ -401,8 +401,8 @@ def test_version_1_of_the_snapshot_stays_readable() -> None:
     ]
     assert (assignment.seen, assignment.newest_ns) == ({"a/b.parquet": 5, "c.parquet": 7}, 7)
     assert assignment.encode() == VERSION_1
-    with pytest.raises(holdfast.NewerFormatError, match="up to version 2, found 3"):
-        Assignment.decode(VERSION_1.replace(b'"version":1', b'"version":3'))
+    with pytest.raises(holdfast.NewerFormatError, match="up to version 1, found 2"):
+        Assignment.decode(VERSION_1.replace(b'"version":1', b'"version":2'))
 
 
 def test_a_fallback_snapshot_leaves_the_live_state_alone() -> None:  # R32

@@ -355,9 +355,9 @@ def test_values_of_checkpoints_stay_readable(world: World) -> None:
     registry.value("v", b"", ttl="1 hour", ttl_by="watermark").value = b"ab"
     (by_watermark,) = registry.freeze(lambda name, refs: [])
     assert isinstance(by_watermark, SavedState)
-    second = b'{"version":2,"set":1767225600000000,"value":{"$":["bytes","YWI="]},"by":"watermark"}'
+    second = b'{"version":1,"set":1767225600000000,"value":{"$":["bytes","YWI="]},"by":"watermark"}'
     assert bytes(by_watermark.data) == second
-    newer = fixture.replace(b'"version":1', b'"version":3')
+    newer = fixture.replace(b'"version":1', b'"version":2')
     saved = replace(saved, data=memoryview(newer))
     for declare in (value_of, lambda registry: registry.value("v")):
         with pytest.raises(StateError, match="written by a newer Holdfast"):

@@ -13,9 +13,8 @@ from holdfast._core import CheckpointMetadata, RegionEntry
 IDLE_PROPERTY: Final = "idle"
 WATERMARK_PROPERTY: Final = "watermark_idle"
 
-#: Version of a record with regions that ran without rows, and of one that has none.
-VERSION: Final = 2
-FIRST_VERSION: Final = 1
+#: Version of the record.
+VERSION: Final = 1
 
 #: So many checkpoints without rows of a region come before it is retired, however late they are.
 LEAST_CHECKPOINTS: Final = 8
@@ -64,7 +63,7 @@ class IdleTime:
         if latest is None or known is None:
             return cls(retire_ms)
         record = json.loads(known)
-        if record["version"] not in (FIRST_VERSION, VERSION):
+        if record["version"] > VERSION:
             return cls(retire_ms)
         marks = tuple((id, ms) for id, ms in record["marks"])
         idle = cls(retire_ms, record["ms"], marks, record.get("rested", {}))
@@ -94,9 +93,9 @@ class IdleTime:
         marks = [(id, ms) for id, ms in self.marks if id >= self.idle_since]
         if not marks or self.ms - marks[-1][1] >= self.longest_step_ms:
             marks.append((checkpoint, self.ms))
-        content: dict[str, object] = {"version": FIRST_VERSION, "ms": self.ms, "marks": marks}
+        content: dict[str, object] = {"version": VERSION, "ms": self.ms, "marks": marks}
         if self.rested:
-            content |= {"version": VERSION, "rested": self.rested}
+            content["rested"] = self.rested
         return {of: json.dumps(content)}
 
 

@@ -15,8 +15,7 @@ from holdfast.regions.splits.file_split import BadSplit, FileSplit
 #: Name of the source among the operators of a checkpoint; no operator can be named so.
 SOURCE_OPERATOR: Final = "#source"
 
-#: States that skip a split or know the footer of a file have this version; others have 1.
-VERSION: Final = 2
+VERSION: Final = 1
 
 # A split whose regions failed this often is handed out alone: if it is to blame, no other split
 # waits for it, and the cause of the failure names it.
@@ -198,12 +197,10 @@ class Assignment:
 
         Splits of regions are not in it: they are in the regions' states and in-flight data.
         """
-        newer = self.skipped or any(waiting.split.footer for waiting in self.pool)
         content = {
-            "version": VERSION if newer else 1,
+            "version": VERSION,
             "newest_ns": self.newest_ns,
-            # Added later: without it, no more is forgotten than the time of the newest allows.
-            **({"forgotten_ns": self.forgotten_ns} if self.forgotten_ns else {}),
+            "forgotten_ns": self.forgotten_ns,
             "seen": self.seen,
             "pool": [
                 {**waiting.split.to_json(), "failures": waiting.failures, "region": waiting.region}
@@ -240,7 +237,7 @@ class Assignment:
             pool=pool,
             seen=content["seen"],
             newest_ns=content["newest_ns"],
-            forgotten_ns=content.get("forgotten_ns", 0),
+            forgotten_ns=content["forgotten_ns"],
             skipped=skipped,
         )
 

@@ -90,9 +90,9 @@ class ExpiringValue(ValueState[T]):
         begins = self._set_us is None and encoded != encode_value(self._default)
         if encoded != self._encoded or begins:
             self._encoded, self._set_us = encoded, self._now_us
-        record = {"version": 1, "set": self._set_us, "value": plain(content)}
+        record = {"version": EXPIRING_VERSION, "set": self._set_us, "value": plain(content)}
         if self._by_watermark:
-            record |= {"version": EXPIRING_VERSION, "by": "watermark"}
+            record["by"] = "watermark"
         return json.dumps(record, separators=(",", ":"), allow_nan=False).encode(), EXPIRING
 
     @property

@@ -22,8 +22,8 @@ BYTES: Final = "|V1"
 #: Data type of a value with a time to live: a JSON text that has the value, and when it was set.
 EXPIRING: Final = "|S2"
 
-#: Newest version of this text: one whose time counts by the watermark.
-EXPIRING_VERSION: Final = 2
+#: Version of this text.
+EXPIRING_VERSION: Final = 1
 
 _MARK: Final = "$"
 
@@ -83,7 +83,7 @@ def decode_value(saved: SavedState) -> Any:
         return bytes(saved.data)
     if saved.dtype == EXPIRING:
         record = json.loads(bytes(saved.data))
-        if record["version"] not in (1, EXPIRING_VERSION):
+        if record["version"] > EXPIRING_VERSION:
             raise StateError(
                 f"state {saved.name!r} of version {record['version']} was written by a newer "
                 "Holdfast: upgrade Holdfast to read it"

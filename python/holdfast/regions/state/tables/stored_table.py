@@ -9,16 +9,10 @@ from typing import Any, Final, Literal, TypeAlias
 from holdfast._core import RegionEntry, SegmentRef
 from holdfast.regions.base.saved import StateError
 
-#: Newest version of the encodings of rows, and of the text that a checkpoint has of a table.
-VERSION: Final = 3
+#: Version of the encodings of rows, and of the text that a checkpoint has of a table.
+VERSION: Final = 1
 
-#: Version of a table whose rows expire, or of timers in processing time.
-TIME_VERSION: Final = 2
-
-#: Version of a table that has nothing to do with time.
-FIRST_VERSION: Final = 1
-
-#: Parts of the text that say how a table was declared; all but the first two need a later version.
+#: Parts of the text that say how a table was declared.
 _DECLARED: Final = ("key", "value", "ttl", "time", "of")
 
 Of: TypeAlias = Literal["table", "map", "list"]
@@ -56,12 +50,7 @@ class FrozenTable:
     def text(self) -> bytes:
         """The description of the table in a checkpoint, beside its segments."""
         columns = json.loads(self.columns)
-        version = FIRST_VERSION
-        if "of" in columns:
-            version = VERSION
-        elif not columns.keys() <= {"key", "value"}:
-            version = TIME_VERSION
-        content = {"version": version, "commit": self.commit, "keys": self.keys, **columns}
+        content = {"version": VERSION, "commit": self.commit, "keys": self.keys, **columns}
         if self.due_us is not None:
             content["due"] = self.due_us
         return json.dumps(content, separators=(",", ":")).encode()
@@ -111,7 +100,7 @@ def saved_key(data: memoryview) -> list[list[str]]:
 
 def _saved(data: memoryview) -> Any:
     saved = json.loads(bytes(data))
-    if saved["version"] not in (FIRST_VERSION, TIME_VERSION, VERSION):
+    if saved["version"] > VERSION:
         raise StateError(
             f"a table of version {saved['version']} was written by a newer Holdfast, this one "
             f"reads versions up to {VERSION}: upgrade Holdfast to read it"
