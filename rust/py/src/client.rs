@@ -9,7 +9,8 @@ use pyo3::prelude::*;
 
 use crate::arguments::{DEFAULT_MAX_FILE_BYTES, writer_options};
 use crate::errors::to_py;
-use crate::segment_store::{Place, SegmentStore};
+use crate::place::Place;
+use crate::segment_store::SegmentStore;
 use crate::shared::Shared;
 
 /// A snapshot manager in another process of the same user, reached through a Unix socket.

@@ -83,7 +83,9 @@ impl From<VersionId> for CommitId {
             version: id.state.version,
             r#ref: id.state.segment.map(SegmentRef),
             replaced: id.state.replaced.map(SegmentRef),
-            pending: pending.map(|one| (one.version, SegmentRef(one.segment))).collect(),
+            pending: pending
+                .map(|one| (one.version, SegmentRef(one.segment)))
+                .collect(),
         }
     }
 }

@@ -15,6 +15,7 @@ mod manager_message;
 mod modes;
 mod orphans;
 mod parts;
+mod place;
 mod segment_store;
 mod segments;
 mod shared;

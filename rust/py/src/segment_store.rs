@@ -12,7 +12,7 @@ use pyo3::types::PyBytes;
 use crate::arguments::{SEGMENT_KINDS, one_of};
 use crate::buffer::Payload;
 use crate::errors::to_py;
-use crate::shared::Shared;
+use crate::place::Place;
 use crate::table::TableSession;
 use crate::values::{Owner, SegmentRef, core_refs};
 
@@ -21,26 +21,6 @@ use crate::values::{Owner, SegmentRef, core_refs};
 /// All methods may be called from several threads; the GIL is released around work and I/O.
 #[pyclass(frozen, subclass, module = "holdfast._core")]
 pub(crate) struct SegmentStore(pub(crate) Place);
-
-#[derive(Clone)]
-pub(crate) enum Place {
-    Here(Arc<Shared<SnapshotManager>>),
-    BehindSocket(Arc<Shared<Client>>),
-}
-
-impl Place {
-    /// Calls the manager here, or the client of the one behind the socket.
-    pub(crate) fn call<T>(
-        &self,
-        here: impl FnOnce(&SnapshotManager) -> Result<T, Error>,
-        behind_socket: impl FnOnce(&Client) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        match self {
-            Self::Here(manager) => here(&*manager.open()?),
-            Self::BehindSocket(client) => behind_socket(&*client.open()?),
-        }
-    }
-}
 
 impl SegmentStore {
     /// Like `call`, with the GIL released.

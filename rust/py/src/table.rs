@@ -17,7 +17,7 @@ use pyo3::types::{PyBytes, PyTuple};
 
 use crate::buffer::Payload;
 use crate::errors::to_py;
-use crate::segment_store::Place;
+use crate::place::Place;
 use crate::values::{Owner, SegmentRef};
 
 /// Bound on the entries that one call of a scan copies.

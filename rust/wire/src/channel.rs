@@ -16,8 +16,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-use super::payload::{check_payload_bytes, memory_file, read_passed};
-use super::protocol::PayloadMessage;
+use super::payload::{PayloadMessage, announce, check_payload_bytes, memory_file, read_passed};
 use super::{MAX_INLINE_BYTES, MAX_MESSAGE_BYTES};
 
 const LENGTH_BYTES: usize = 4;
@@ -182,14 +181,6 @@ impl Outgoing {
             bytes.extend_from_slice(payload);
         }
         Ok(Self { bytes, passed })
-    }
-}
-
-/// How a payload is sent.
-pub(super) fn announce(payload: &[u8]) -> PayloadMessage {
-    PayloadMessage {
-        bytes: payload.len() as u64,
-        by_descriptor: payload.len() > MAX_INLINE_BYTES,
     }
 }
 

@@ -12,13 +12,15 @@ use rustix::process::geteuid;
 
 use super::MAX_MESSAGE_BYTES;
 use super::address::Address;
-use super::channel::{Channel, Outgoing, announce, broken};
+use super::channel::{Channel, Outgoing, broken};
 use super::failure::Fate;
+use super::payload::announce;
 use super::protocol::{
     Answer, AppendCall, Call, Hello, ReadCall, Request, Response, SegmentsCall, StageCall,
-    check_version, ref_bytes,
+    check_version,
 };
 use super::table::{OpenTableMessage, TableAnswerMessage, TableMessage};
+use super::values::ref_bytes;
 
 /// A manager in another process of the same user, through one connection. Several threads may use
 /// it. Their requests wait for each other.

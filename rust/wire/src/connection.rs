@@ -9,14 +9,12 @@ use holdfast_core::state::VersionId;
 use holdfast_core::{CheckpointId, Error, ErrorKind, Result, SegmentRef};
 
 use super::budget::{Budget, Share};
-use super::channel::{Channel, Frame, Outgoing, announce};
+use super::channel::{Channel, Frame, Outgoing};
 use super::failure::{FailureMessage, Fate};
-use super::payload::check_payload_bytes;
-use super::protocol::{
-    Answer, AppendCall, Call, Hello, KeptMessage, ReadCall, Request, Response, kind_from,
-    owner_from, refs_from,
-};
+use super::payload::{announce, check_payload_bytes};
+use super::protocol::{Answer, AppendCall, Call, Hello, KeptMessage, ReadCall, Request, Response};
 use super::table::{OpenTableMessage, TableAnswerMessage, TableCommitMessage};
+use super::values::{kind_from, owner_from, refs_from};
 use super::{MAX_HELLO_BYTES, MAX_MESSAGE_BYTES, PROTOCOL_VERSION};
 
 /// Bound on the wait for the first message of a client.

@@ -21,6 +21,7 @@ mod manager_message;
 mod payload;
 mod protocol;
 mod table;
+mod values;
 
 pub use address::Address;
 pub use client::Client;

@@ -7,7 +7,8 @@ use holdfast_core::{CheckpointId, Error, Owner, Result, SegmentRef};
 use prost::{Enumeration, Message};
 
 use super::PROTOCOL_VERSION;
-use super::protocol::{check_version, owner_from, ref_bytes, refs_from};
+use super::protocol::check_version;
+use super::values::{owner_from, ref_bytes, refs_from};
 
 /// The event that a message is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]

@@ -5,12 +5,30 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use holdfast_core::{Error, ErrorKind, Result};
+use prost::Message;
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::MAX_PAYLOAD_BYTES;
+use super::{MAX_INLINE_BYTES, MAX_PAYLOAD_BYTES};
 
 /// Bytes read at once: the page cache of the copied part is touched while it is warm.
 const CHUNK_BYTES: usize = 1 << 20;
+
+/// Announces a payload: in the bytes that follow, or in the descriptor that came with the message.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(super) struct PayloadMessage {
+    #[prost(uint64, tag = "1")]
+    pub bytes: u64,
+    #[prost(bool, tag = "2")]
+    pub by_descriptor: bool,
+}
+
+/// How a payload is sent.
+pub(super) fn announce(payload: &[u8]) -> PayloadMessage {
+    PayloadMessage {
+        bytes: payload.len() as u64,
+        by_descriptor: payload.len() > MAX_INLINE_BYTES,
+    }
+}
 
 /// A file in memory with these bytes, for another process to read.
 pub(super) fn memory_file(bytes: &[u8]) -> Result<File> {

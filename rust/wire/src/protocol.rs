@@ -1,12 +1,13 @@
 //! Requests and answers of both ends: tagged fields, so that a later version can add some.
 
-use holdfast_core::format::{Compression, SegmentKind};
+use holdfast_core::format::Compression;
 use holdfast_core::segment::WriterOptions;
-use holdfast_core::{Error, Owner, Result, SegmentRef};
+use holdfast_core::{Error, Owner, Result};
 use prost::{Message, Oneof};
 
 use super::PROTOCOL_VERSION;
 use super::failure::FailureMessage;
+use super::payload::PayloadMessage;
 use super::table::{OpenTableMessage, TableAnswerMessage, TableCommitMessage, TableMessage};
 
 /// First field of the first message: "HFWP" as a little-endian number.
@@ -175,15 +176,6 @@ pub(super) struct StageCall {
     pub target: String,
 }
 
-/// Announces a payload: in the bytes that follow, or in the descriptor that came with the message.
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub(super) struct PayloadMessage {
-    #[prost(uint64, tag = "1")]
-    pub bytes: u64,
-    #[prost(bool, tag = "2")]
-    pub by_descriptor: bool,
-}
-
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Response {
     #[prost(oneof = "Answer", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
@@ -218,23 +210,4 @@ pub(super) enum Answer {
 pub(super) struct KeptMessage {
     #[prost(bool, repeated, tag = "1")]
     pub kept: Vec<bool>,
-}
-
-pub(super) fn owner_from(found: Option<Owner>) -> Result<Owner> {
-    found.ok_or_else(|| Error::invalid_input("a request without an owner"))
-}
-
-pub(super) fn kind_from(tag: u32) -> Result<SegmentKind> {
-    u8::try_from(tag)
-        .ok()
-        .and_then(SegmentKind::from_tag)
-        .ok_or_else(|| Error::invalid_input(format!("segment kind: expected 1 to 4, found {tag}")))
-}
-
-pub(super) fn ref_bytes(refs: &[SegmentRef]) -> Vec<Vec<u8>> {
-    refs.iter().map(|r| r.to_bytes().to_vec()).collect()
-}
-
-pub(super) fn refs_from(refs: &[Vec<u8>]) -> Result<Vec<SegmentRef>> {
-    refs.iter().map(|r| SegmentRef::from_bytes(r)).collect()
 }

@@ -5,8 +5,8 @@ use holdfast_core::state::{KeyRange, VersionId};
 use holdfast_core::{Error, Owner, Result};
 use prost::Message;
 
-use super::channel::announce;
-use super::protocol::{PayloadMessage, ref_bytes, refs_from};
+use super::payload::{PayloadMessage, announce};
+use super::values::{ref_bytes, refs_from};
 
 /// Opens a table for an attempt.
 #[derive(Clone, PartialEq, Message)]

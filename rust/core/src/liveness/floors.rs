@@ -2,8 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::listed::ListedKind;
-use super::rule::Evidence;
+use super::rule::{Evidence, ListedKind};
 use crate::ids::{CheckpointId, Owner, OwnerTag};
 use crate::state::{DeltaRuns, VersionId};
 

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use super::rule::{Evidence, is_live};
+use super::rule::{Evidence, ListedKind, is_live};
 use super::space::{ClosedFile, wasteful};
-use crate::format::SegmentKind;
 use crate::ids::{CheckpointId, FileId, Owner, Term};
 
 /// Facts about a file, from its index or from the checkpoints that refer to it.
@@ -34,27 +33,6 @@ pub struct ListedSegment {
     pub len: u64,
     /// Only the part that the rule needs.
     pub kind: ListedKind,
-}
-
-/// The kind of a segment, for the rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ListedKind {
-    /// A run.
-    Run,
-    /// Input that a parked version waits for, or waited for.
-    PendingInput,
-    /// Anything else, or unknown.
-    Other,
-}
-
-impl From<SegmentKind> for ListedKind {
-    fn from(kind: SegmentKind) -> Self {
-        match kind {
-            SegmentKind::Run => Self::Run,
-            SegmentKind::InFlight => Self::PendingInput,
-            SegmentKind::Changelog | SegmentKind::BaseImage | SegmentKind::Snapshot => Self::Other,
-        }
-    }
 }
 
 /// Space of closed files, and the files that waste it.

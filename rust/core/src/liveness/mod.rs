@@ -34,9 +34,9 @@ pub use facts::{Fallbacks, FileFacts, SegmentFacts};
 pub use floors::Floors;
 pub(crate) use ledger::segment_ref;
 pub use ledger::{Actions, Ledger, Occasion};
-pub use listed::{ClosedSpace, ListedFile, ListedKind, ListedSegment, SortedOut, sort_out};
+pub use listed::{ClosedSpace, ListedFile, ListedSegment, SortedOut, sort_out};
 pub use restored::{PostponedCheckpoints, RestoredCheckpoint};
-pub use rule::Evidence;
+pub use rule::{Evidence, ListedKind};
 pub use view::{Retained, View};
 
 #[cfg(test)]

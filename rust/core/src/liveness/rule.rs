@@ -3,8 +3,29 @@
 use std::collections::BTreeSet;
 
 use super::facts::SegmentFacts;
-use super::listed::ListedKind;
+use crate::format::SegmentKind;
 use crate::ids::{CheckpointId, Owner};
+
+/// The kind of a segment, for the rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListedKind {
+    /// A run.
+    Run,
+    /// Input that a parked version waits for, or waited for.
+    PendingInput,
+    /// Anything else, or unknown.
+    Other,
+}
+
+impl From<SegmentKind> for ListedKind {
+    fn from(kind: SegmentKind) -> Self {
+        match kind {
+            SegmentKind::Run => Self::Run,
+            SegmentKind::InFlight => Self::PendingInput,
+            SegmentKind::Changelog | SegmentKind::BaseImage | SegmentKind::Snapshot => Self::Other,
+        }
+    }
+}
 
 /// Facts about checkpoints, as the rule needs them to judge a segment.
 pub trait Evidence {

@@ -9,6 +9,8 @@ mod registry;
 mod restore;
 mod snapshot_manager;
 mod status;
+mod table;
+mod table_calls;
 mod table_copies;
 mod table_work;
 mod tables;
@@ -18,5 +20,5 @@ pub use crate::liveness::{Fallbacks, PostponedCheckpoints, RestoredCheckpoint, R
 pub use registry::EarlierManagers;
 pub use snapshot_manager::{ManagerOptions, SnapshotManager};
 pub use status::{FileStatus, ManagerStats, SegmentStatus};
+pub use table_calls::{TableAnswer, TableCall, TableCommit};
 pub use table_copies::{ChooseRows, read_table};
-pub use tables::{TableAnswer, TableCall, TableCommit};

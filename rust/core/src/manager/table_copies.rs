@@ -1,7 +1,8 @@
 //! Tables of another folder as tables here, in bounded memory: each as it is, or several divided anew.
 
 use super::snapshot_manager::SnapshotManager;
-use super::tables::{LAYOUT, TableCommit};
+use super::table_calls::TableCommit;
+use super::tables::LAYOUT;
 use crate::error::{Error, Result};
 use crate::format::{NewSegment, SegmentKind};
 use crate::ids::{CheckpointId, Owner, SegmentRef};

@@ -8,24 +8,12 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::tables::Table;
+use super::table::{Merge, Table};
 use super::upkeep::Upkeep;
-use crate::state::{Hydrated, MergeTask, MergedRun};
+use crate::state::{Hydrated, MergeTask};
 
 /// The wait for a session that hydrates itself.
 const PAUSE_MS: u64 = 5;
-
-/// The merge of a table beside its attempts.
-#[derive(Debug, Default)]
-pub(super) enum Merge {
-    /// There is none.
-    #[default]
-    None,
-    /// It waits or goes on.
-    Running,
-    /// Its run is durable and held. The next commit with changes builds on it.
-    Done(MergedRun),
-}
 
 /// The work on the tables of a manager.
 #[derive(Debug)]

@@ -196,7 +196,11 @@ fn decoded(encoded: &str) -> Option<VersionId> {
     }
     let references = rest.chunks(SEGMENT_REF_BYTES);
     let mut references = references.map(|bytes| SegmentRef::from_bytes(bytes).ok());
-    let mut reference = || references.next().map_or(Some(None), |found| found.map(Some));
+    let mut reference = || {
+        references
+            .next()
+            .map_or(Some(None), |found| found.map(Some))
+    };
     let state = CommitId {
         version,
         floor,
@@ -313,7 +317,9 @@ impl StoreId {
             Self::Version(id) => Ok(vec![(partition, id)]),
             Self::View(view) => {
                 let parents = view.parents.iter();
-                parents.map(|(parent, id)| Ok((*parent, id.parse()?))).collect()
+                parents
+                    .map(|(parent, id)| Ok((*parent, id.parse()?)))
+                    .collect()
             }
         }
     }

@@ -22,7 +22,8 @@ use holdfast_core::{CheckpointId, Error, ErrorKind, Owner, Result, SegmentRef};
 use parking_lot::Mutex;
 use prost::Message;
 
-use super::protocol::{Answer, AppendCall, Call, PayloadMessage, Request, Response};
+use super::payload::PayloadMessage;
+use super::protocol::{Answer, AppendCall, Call, Request, Response};
 use super::*;
 
 const ID: CheckpointId = CheckpointId(1);

@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 use proptest::prelude::*;
 
 use super::*;
-use crate::channel::{Channel, Outgoing, announce};
-use crate::payload::memory_file;
+use crate::channel::{Channel, Outgoing};
+use crate::payload::{announce, memory_file};
 use crate::protocol::{ReadCall, SegmentsCall};
 
 #[test]
