@@ -19,7 +19,7 @@ import pytest
 from support import environment, program
 from support.markdown import with_tables
 from support.spark.fault_queries import Rows, aggregated, feed, joined
-from support.spark.fault_report import DOCUMENT, FOUND, PARTS, TITLES, cell, tables
+from support.spark.fault_report import DOCUMENT, FOUND, PARTS, TITLES, cell, of_files, tables
 from support.spark.file_faults import LOGS
 from support.spark.old_s3 import OldS3
 from support.spark.process_faults import (
@@ -56,6 +56,23 @@ def test_a_cell_has_the_worst_first() -> None:
     assert cell([{"outcome": outcome} for outcome in outcomes]) == (
         "**wrong rows** 1, error 1, goes on 2"
     )
+
+
+def test_providers_with_the_same_cells_have_one_row() -> None:
+    ends = {"default": "right", "rocksdb": "right", "rocksdb-changelog": "right"}
+
+    def rows(of_holdfast: str) -> list[str]:
+        found = [
+            {"part": "files", "kind": "entry", "fault": "missing", "provider": one, "outcome": end}
+            for one, end in (ends | {"holdfast": of_holdfast}).items()
+        ]
+        return [*of_files(found, "files", ["entry"])][2:]
+
+    assert rows("right") == ["| entry | every provider | goes on 1 |"]
+    assert rows("error") == [
+        "| entry | Spark's providers | goes on 1 |",
+        "| entry | Holdfast | error 1 |",
+    ]
 
 
 def with_input(number: int) -> Rows:

@@ -90,19 +90,37 @@ def chosen(found: Found, **values: str) -> Found:
     return [one for one in found if values.items() <= one.items()]
 
 
+def alike(rows: Iterable[tuple[str, Sequence[str]]]) -> dict[tuple[str, ...], list[str]]:
+    """Return the names of rows by their cells."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for name, cells in rows:
+        names.setdefault(tuple(cells), []).append(name)
+    return names
+
+
 def of_files(found: Found, part: str, kinds: Iterable[str]) -> Iterator[str]:
-    """The table of a part with faults of files: a line for each kind and provider."""
+    """The table of a part with faults of files: a line for each kind, and its providers."""
     of_part = chosen(found, part=part)
     faults = list(dict.fromkeys(one["fault"] for one in of_part))
     rows = []
     for kind in kinds:
-        for provider, title in TITLES.items():
-            of_kind = chosen(of_part, kind=kind, provider=provider)
-            name = kind.rpartition(": ")[2]
-            cells = [cell(chosen(of_kind, fault=fault)) for fault in faults]
-            if of_kind:
-                rows.append([f"`.{name}`" if ": " in kind else name, title, *cells])
+        name = kind.rpartition(": ")[2]
+        of_providers = [
+            (title, [cell(chosen(of_kind, fault=fault)) for fault in faults])
+            for provider, title in TITLES.items()
+            if (of_kind := chosen(of_part, kind=kind, provider=provider))
+        ]
+        for cells, titles in alike(of_providers).items():
+            rows.append([f"`.{name}`" if ": " in kind else name, named(titles), *cells])
     yield from table(["file", "provider", *faults], rows)
+
+
+def named(titles: Sequence[str]) -> str:
+    """Name some providers."""
+    *of_spark, _ = TITLES.values()
+    if titles == of_spark:
+        return "Spark's providers"
+    return "every provider" if len(titles) == len(TITLES) else ", ".join(titles)
 
 
 def of_processes(found: Found, parts: Iterable[str], *, power: bool = False) -> Iterator[str]:
@@ -116,10 +134,12 @@ def of_processes(found: Found, parts: Iterable[str], *, power: bool = False) -> 
     rows = []
     for kind in dict.fromkeys(one["kind"] for one in of_part):
         of_kind = chosen(of_part, kind=kind)
-        faults = dict.fromkeys(one["fault"] for one in of_kind)
-        for fault in faults:
-            cells = [cell(chosen(of_kind, fault=fault, provider=provider)) for provider in TITLES]
-            rows.append([kind, fault, *cells])
+        of_faults = [
+            (fault, [cell(chosen(of_kind, fault=fault, provider=one)) for one in TITLES])
+            for fault in dict.fromkeys(one["fault"] for one in of_kind)
+        ]
+        for cells, faults in alike(of_faults).items():
+            rows.append([kind, ", ".join(faults), *cells])
     yield from table(["fault", "when", *TITLES.values()], rows)
 
 

@@ -1,4 +1,4 @@
-//! A model of commits of a checkpoint that two applications use, which docs/internals/commit-model.md
+//! A model of commits of a checkpoint that two applications use, which docs/internals/commits.md
 //! describes: executors append and seal, drivers make durable, publish and reclaim, and an executor that was
 //! taken for gone goes on. Stateright visits every history within the bounds of a [`Model`].
 //!
