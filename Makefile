@@ -107,7 +107,7 @@ compatibility: $(VENV)/installed  ## the tables of docs/compatibility.md, from w
 	PYTHONPATH=tests $(BIN)/python -m support.spark.compatibility
 
 .PHONY: reference
-reference: $(VENV)/installed  ## the tables of docs/reference, and the plots of docs/benchmarks from their tables
+reference: $(VENV)/installed  ## the tables of docs/reference, and the plots of the tables in benches/figures
 	PYTHONPATH=tests $(BIN)/python -m support.reference
 	$(BIN)/python benches/plots.py
 

@@ -1,13 +1,14 @@
-"""Plots of the tables in docs/benchmarks: ``make reference``, or ``python benches/plots.py``.
+"""Plots of the tables in benches/figures: ``make reference``, or ``python benches/plots.py``.
 
-They are made from what the pages say, so they show no figure that the pages do not have.
+They are made from the tables, so they show no figure that the tables do not have.
 """
 
 from __future__ import annotations
 
+import csv
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 # The benchmarks and the examples share a harness.
@@ -18,43 +19,21 @@ from matplotlib.figure import Figure
 
 from harness.figures import Spread
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
-FOLDER = DOCS / "plots"
+FIGURES = Path(__file__).parent / "figures"
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "plots"
 
 _SPREAD = re.compile(r"([\d.]+) \(([\d.]+)\.\.([\d.]+)\)")
 
-Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+
+def tables() -> Mapping[str, str]:
+    """Return the text of each table by its name."""
+    return {path.stem: path.read_text() for path in sorted(FIGURES.glob("*.csv"))}
 
 
-def pages() -> str:
-    """Return the text of all pages about benchmarks."""
-    found = [DOCS / "benchmarks.md", *sorted((DOCS / "benchmarks").glob("*.md"))]
-    return "\n".join(page.read_text() for page in found)
-
-
-def tables(text: str) -> Iterator[Table]:
-    """Yield the tables of a document: the cells of the head, and those of each row."""
-    rows: list[list[str]] = []
-    for line in [*text.splitlines(), ""]:
-        if line.startswith("|"):
-            rows.append([cell.strip().replace("`", "") for cell in line.strip("|").split("|")])
-        elif rows:
-            yield rows[0], rows[2:]
-            rows = []
-
-
-def table(text: str, *head: str) -> Table:
-    """Return the table whose head begins so.
-
-    Raises
-    ------
-    ValueError
-        If there is none, or more than one.
-    """
-    found = [one for one in tables(text) if tuple(one[0][: len(head)]) == head]
-    if len(found) != 1:
-        raise ValueError(f"{len(found)} tables begin with {' | '.join(head)}, expected one")
-    return found[0]
+def rows(text: str) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """Return the cells of the head of a table, and those of each row."""
+    head, *found = csv.reader(text.splitlines())
+    return head, found
 
 
 def spread(cell: str) -> Spread | None:
@@ -66,22 +45,22 @@ def spread(cell: str) -> Spread | None:
     return Spread(median=median, low=low, high=high)
 
 
-def plots(text: str) -> Mapping[str, Figure]:
-    """Return the plots of the pages by the names of their files."""
+def plots(texts: Mapping[str, str]) -> Mapping[str, Figure]:
+    """Return the plots of the tables by the names of their files."""
     return {
-        "batch-times-changelog.svg": _batch_times(text, "of RocksDB with changelog"),
-        "batch-times-default.svg": _batch_times(text, "of Spark's default"),
-        "restores.svg": _restores(text),
-        "memory.svg": _memory(text),
+        "batch-times-changelog.svg": _batch_times(texts, "of RocksDB with changelog"),
+        "batch-times-default.svg": _batch_times(texts, "of Spark's default"),
+        "restores.svg": _restores(texts["restores"]),
+        "memory.svg": _memory(texts["memory"]),
     }
 
 
-def _batch_times(text: str, base: str) -> Figure:
-    head, rows = table(text, "batch time of", "rounds")
+def _batch_times(texts: Mapping[str, str], base: str) -> Figure:
+    head, cases = rows(texts["batch-times"])
     column = head.index(base)
     found = [
         Row(name=row[0], colour="tab:blue", spread=ratio)
-        for row in rows
+        for row in cases
         if (ratio := spread(row[column])) is not None
     ]
     title = f"batch time with Holdfast, {base} (1 is as long): median and range over rounds"
@@ -91,14 +70,14 @@ def _batch_times(text: str, base: str) -> Figure:
 
 
 def _restores(text: str) -> Figure:
-    head, rows = table(text, "keys", "first key")
+    head, sizes = rows(text)
     lines = [
         Line(
-            name="Holdfast" if column == 1 else head[column],
+            name=head[column].removeprefix("first key, ms, "),
             colour=colour,
             points=[
                 Point(x=_millions(row[0]), spread=found)
-                for row in rows
+                for row in sizes
                 if (found := spread(row[column])) is not None
             ],
         )
@@ -121,7 +100,7 @@ def _millions(cell: str) -> float:
 
 
 def _memory(text: str) -> Figure:
-    head, rows = table(text, "after batch", "50")
+    head, providers = rows(text)
     batches = [float(cell.replace(",", "")) for cell in head[1:]]
     colours = ("tab:blue", "tab:green", "tab:orange")
     lines = [
@@ -134,7 +113,7 @@ def _memory(text: str) -> Figure:
                 if cell
             ],
         )
-        for row, colour in zip(rows, colours, strict=True)
+        for row, colour in zip(providers, colours, strict=True)
     ]
     return _of_lines("memory beyond the heap, MiB", lines, of="batches")
 
@@ -142,7 +121,7 @@ def _memory(text: str) -> Figure:
 def main() -> None:
     """Write all plots."""
     FOLDER.mkdir(exist_ok=True)
-    for name, picture in plots(pages()).items():
+    for name, picture in plots(tables()).items():
         (FOLDER / name).write_text(svg_text(picture), encoding="utf-8")
 
 
