@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -17,7 +16,6 @@ from holdfast.regions.splits import FileSplit, SplitReader
 from support.regional.hooks import Hooks
 from support.regional.split_files import (
     check_places,
-    gateway,
     open_pipeline,
     output_of,
     pool_of,
@@ -325,36 +323,3 @@ def test_rows_of_a_changed_file_that_wait_in_a_region_are_kept(
         query.run_available()
         query.finish()
     assert read_ids(tmp_path) == [*ids, *range(2000, 2040)]
-
-
-def test_a_version_that_does_not_know_how_a_file_was_divided_goes_on_with_the_rest(
-    tmp_path: Path,
-) -> None:
-    """A pool of version 1: of a file that changed, it is not known whether part was read."""
-    ids = list(write_ids(tmp_path / "in", 1))
-    enumerator = holdfast.FileSplits(tmp_path / "in", "id long", split_bytes=1).enumerator()
-    assert enumerator.has_work()
-    status = os.stat(file_of(tmp_path, 1))
-    split = FileSplit(
-        path="0001.parquet",
-        file_bytes=status.st_size,
-        modified_ns=status.st_mtime_ns,
-        groups=(3, 4),
-        size=10,
-    )
-    old = (
-        b'{"version":1,"newest_ns":7,"seen":{"0001.parquet":7},"pool":[{"path":"0001.parquet",'
-        b'"file_bytes":%d,"modified_ns":%d,"groups":[3,4],"size":10,"failures":0,"region":""}]}'
-        % (status.st_size, status.st_mtime_ns)
-    )
-    enumerator.reset(old)
-    sent: list[FileSplit] = []
-    enumerator.start(gateway(lambda region, event: sent.append(FileSplit.decode(event))))
-    enumerator.begin_batch(1)
-    assert sent == [split]
-    enumerator.reset(old)
-    file_of(tmp_path, 1).touch()
-    sent.clear()
-    enumerator.begin_batch(2)
-    assert sent == [split], "the region that reads it fails and says why"
-    assert ids

@@ -243,15 +243,14 @@ def test_files_that_are_skipped_for_their_age_are_named_once(
     assert read_ids(tmp_path) == sorted(ids)
 
 
-def test_what_an_older_version_took_for_the_newest_hides_what_comes_from_now_on_no_more(
+def test_a_newest_file_from_the_future_hides_no_file_that_comes_from_now_on(
     tmp_path: Path,
 ) -> None:
     # The enumerator's clock has whole milliseconds.
     now_ns, age_ns = now_ms() * 10**6, 7 * DAY * 10**9
-    # It forgot all names that it took for a week older than the newest, which are all.
-    old = json.dumps(
-        {"version": 1, "newest_ns": now_ns + 1000 * DAY * 10**9, "seen": {"x": 1}, "pool": []}
-    )
+    # As after a clock that was set back.
+    future = {"newest_ns": now_ns + 1000 * DAY * 10**9, "forgotten_ns": 0}
+    old = json.dumps({"version": 1, **future, "seen": {"x": 1}, "pool": []})
     write_ids(tmp_path / "in", 1)
     date(tmp_path, 1, -1)
     enumerator = splits_of(tmp_path).enumerator()
@@ -381,7 +380,7 @@ def _was_found(query: holdfast.LocalQuery, value: int) -> bool:
 
 SPLIT = {"path": "a", "file_bytes": 90, "modified_ns": 7, "groups": None, "size": 40}
 VERSION_1 = (
-    b'{"version":1,"newest_ns":7,"seen":{"a/b.parquet":5,"c.parquet":7},"pool":['
+    b'{"version":1,"newest_ns":7,"forgotten_ns":0,"seen":{"a/b.parquet":5,"c.parquet":7},"pool":['
     b'{"path":"c.parquet","file_bytes":90,"modified_ns":7,"groups":[2,3],"size":40,'
     b'"failures":2,"region":"r1"},'
     b'{"path":"a/b.parquet","file_bytes":10,"modified_ns":5,"groups":null,"size":10,'

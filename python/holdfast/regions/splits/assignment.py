@@ -176,10 +176,10 @@ class Assignment:
         return forgotten
 
     def bound_by(self, now_ns: int, max_file_age_ns: int) -> None:
-        """Correct the state of an older version, which took times in the future as they were.
+        """Correct times in the future, as after a clock that was set back.
 
-        It may have forgotten names of files that were too old by such a time. Files that are
-        modified from now on are new all the same.
+        Names of files that are too old by such a time may be forgotten. Files that are modified
+        from now on are new all the same.
         """
         if self.newest_ns > now_ns:
             too_old_ns = min(self.newest_ns - max_file_age_ns, now_ns)

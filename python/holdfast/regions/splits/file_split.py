@@ -27,7 +27,7 @@ class FileSplit:
     size : int
         Bytes to read, roughly.
     parts : int, optional
-        Number of splits of the file; None: it was not divided, or by an older version.
+        Number of splits of the file; None: it was not divided.
     footer : str, default ""
         Digest of the footer of a file that was divided: the same one means the same content.
 
