@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from support import TESTS
 from support.spark import spark_suites
 from support.spark.suite_results import (
     COLUMNS,
     TestResult,
-    as_table,
+    as_text,
     counts,
-    from_table,
+    from_text,
     problems,
     read,
 )
@@ -92,14 +93,23 @@ def test_figures_are_those_of_a_suite_without_what_spark_ignores() -> None:
         "passed without a store": 1,
         "excepted": 1,
     }
-    assert from_table(as_table(rows)) == rows
+    assert from_text(as_text(rows)) == rows
 
 
 def test_every_suite_has_figures_and_they_match_the_list() -> None:
-    rows = from_table(spark_suites.RECORD.read_text())
+    rows = from_text(spark_suites.RECORD.read_text())
     listed = spark_suites.exceptions()
     assert sorted(rows) == sorted(spark_suites.suites())
     for suite, (tests, on_holdfast, without, excepted) in rows.items():
         assert excepted == len(listed.get(suite, {})), suite
         assert tests == on_holdfast + without + excepted, suite
-    assert spark_suites.recorded(rows) == spark_suites.RECORD.read_text()
+    assert as_text(rows) == spark_suites.RECORD.read_text()
+
+
+def test_the_page_on_tests_has_the_sums() -> None:
+    rows = from_text(spark_suites.RECORD.read_text())
+    tests, on_holdfast, without, excepted = map(sum, zip(*rows.values(), strict=True))
+    page = " ".join((TESTS / "README.md").read_text().split())
+    assert f"Of {tests:,} tests {on_holdfast:,} pass on Holdfast" in page
+    assert f"{without} pass without a store" in page
+    assert f"{excepted} are excepted" in page

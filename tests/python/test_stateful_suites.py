@@ -45,8 +45,8 @@ def test_a_suite_is_one_of_state_by_what_it_or_its_parts_or_its_superclass_names
     assert stateful(classes) == {"OpensStoresSuite", "PartsSuite", "InheritsSuite", "CountsSuite"}
 
 
-def test_the_reason_of_every_suite_in_a_row_is_read() -> None:
-    text = "| why | suites |\n|---|---|\n| no store | `ASuite`, `BSuite` |\n| `CSuite` | 2 |\n"
+def test_the_reason_of_every_suite_is_read() -> None:
+    text = '[[suites]]\nwhy = "no store"\nnames = ["ASuite", "BSuite"]\n'
     assert left_out(text) == {"ASuite": "no store", "BSuite": "no store"}
 
 

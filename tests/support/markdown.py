@@ -6,13 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
-def table(
-    head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers_from: int | None = None
-) -> Iterator[str]:
-    """Lines of a table, of which the columns from one on hold numbers."""
-    left = len(head) if numbers_from is None else numbers_from
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Lines of a table."""
     yield _row(head)
-    yield f"|{'---|' * left}{'---:|' * (len(head) - left)}"
+    yield f"|{'---|' * len(head)}"
     yield from map(_row, rows)
 
 

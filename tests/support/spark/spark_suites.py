@@ -26,16 +26,15 @@ from typing import Any
 
 import holdfast
 from support import TESTS
-from support.markdown import with_tables
 from support.spark import stateful_suites
 from support.spark.java_side import QUICK_START, jars, tool
 from support.spark.suite_results import (
     OWN,
     ROCKSDB,
     TestResult,
-    as_table,
+    as_text,
     counts,
-    from_table,
+    from_text,
     problems,
     read,
 )
@@ -44,7 +43,8 @@ SOURCES = TESTS / "spark_suites"
 WORK = TESTS.parent / "build" / "spark-suites"
 PACKAGE = "io.holdfast.spark.suites"
 SPARK = "4.2"
-RECORD = SOURCES / "README.md"
+RECORD = SOURCES / "figures.tsv"
+LEFT_OUT = SOURCES / "left-out.toml"
 _SUITE = re.compile(r"^class (\w+Suite)\b", re.MULTILINE)
 _SUITE_LIMIT_S = 1800
 #: Spark's own provider with the same checkpoint format.
@@ -235,14 +235,9 @@ def run(
     return read(report, seen)
 
 
-def recorded(rows: dict[str, tuple[int, ...]]) -> str:
-    """The page with these rows in its table of figures."""
-    return with_tables(RECORD.read_text(), {"figures": as_table(rows).splitlines()})
-
-
 def unlike_record(rows: dict[str, tuple[int, ...]]) -> list[str]:
-    """An error for each suite whose figures are not those of the page."""
-    known = from_table(RECORD.read_text())
+    """An error for each suite whose figures are not those on record."""
+    known = from_text(RECORD.read_text())
     return [
         f"{suite}: {row}, but {RECORD.name} has {known.get(suite)}; --record writes it"
         for suite, row in rows.items()
@@ -251,12 +246,12 @@ def unlike_record(rows: dict[str, tuple[int, ...]]) -> list[str]:
 
 
 def left_out() -> dict[str, str]:
-    """Why the page leaves suites out, by suite."""
-    return stateful_suites.left_out(RECORD.read_text())
+    """Why suites are not run, by suite."""
+    return stateful_suites.left_out(LEFT_OUT.read_text())
 
 
 def unaccounted(tests: Path) -> list[str]:
-    """An error for each suite of the jar that has to do with state, and is in neither table."""
+    """An error for each suite of the jar that has to do with state, and is in neither list."""
     found = stateful_suites.stateful(stateful_suites.read(tests))
     return stateful_suites.unaccounted(found, run=suites(), left=left_out())
 
@@ -287,9 +282,9 @@ def main() -> int:
     wrong = problems(results, listed, own=own, may_pass=passing_at_times())
     rows = counts(results, listed)
     if given.record and not given.isolated and not wrong:
-        RECORD.write_text(recorded(from_table(RECORD.read_text()) | rows))
+        RECORD.write_text(as_text(from_text(RECORD.read_text()) | rows))
     if not given.rocksdb:
-        print(as_table(rows), end="")
+        print(as_text(rows), end="")
     if not given.rocksdb and not given.isolated:
         wrong += unlike_record(rows)
     if not given.suites and not given.rocksdb:

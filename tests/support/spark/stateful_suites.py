@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+import tomllib
 import zipfile
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from support.markdown import cells_of
 from support.spark.class_files import ClassFile, parse
 
 #: What a suite names that opens stores, has an operator with state, or reads state.
@@ -63,12 +63,9 @@ def read(jar: Path) -> list[ClassFile]:
 
 
 def left_out(text: str) -> dict[str, str]:
-    """The reason by suite, in a text with a table of reasons and suites."""
-    found: dict[str, str] = {}
-    for cells in cells_of(text):
-        if len(cells) == 2 and cells[1].startswith("`"):
-            found |= dict.fromkeys(re.findall(r"`(\w+)`", cells[1]), cells[0])
-    return found
+    """The reason by suite, in a TOML document with suites by reason."""
+    suites = tomllib.loads(text)["suites"]
+    return {name: part["why"] for part in suites for name in part["names"]}
 
 
 def unaccounted(found: set[str], run: Iterable[str], left: Mapping[str, str]) -> list[str]:

@@ -7,8 +7,6 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.markdown import cells_of, table
-
 #: What `StoresSeen` calls the provider that a test must have used, if it used one.
 OWN = "Holdfast"
 #: What it calls Spark's own.
@@ -111,6 +109,7 @@ def problems(
 
 #: Of a row: tests that ran, passed with and without a store, and are listed.
 COLUMNS = ("tests", "passed on Holdfast", "passed without a store", "excepted")
+_SUM = "all"
 
 
 def counts(
@@ -134,18 +133,14 @@ def counts(
     return found
 
 
-def as_table(rows: Mapping[str, tuple[int, ...]]) -> str:
-    """The figures by suite and their sum, as a table of Markdown."""
+def as_text(rows: Mapping[str, tuple[int, ...]]) -> str:
+    """The figures by suite and their sum, with tabs between columns."""
     total = tuple(map(sum, zip(*rows.values(), strict=True))) or (0,) * len(COLUMNS)
-    cells = [(f"`{suite}`", *map(str, row)) for suite, row in sorted(rows.items())]
-    lines = table(("suite", *COLUMNS), [*cells, ("all", *map(str, total))], numbers_from=1)
-    return "".join(f"{line}\n" for line in lines)
+    lines = [("suite", *COLUMNS), *((suite, *row) for suite, row in sorted(rows.items()))]
+    return "".join("\t".join(map(str, line)) + "\n" for line in [*lines, (_SUM, *total)])
 
 
-def from_table(text: str) -> dict[str, tuple[int, ...]]:
-    """The figures by suite in a text with a table that `as_table` made."""
-    rows = {}
-    for cells in cells_of(text):
-        if cells[0].startswith("`") and len(cells) == 1 + len(COLUMNS):
-            rows[cells[0].strip("`")] = tuple(map(int, cells[1:]))
-    return rows
+def from_text(text: str) -> dict[str, tuple[int, ...]]:
+    """The figures by suite in a text that `as_text` made."""
+    rows = [line.split("\t") for line in text.splitlines()[1:]]
+    return {suite: tuple(map(int, row)) for suite, *row in rows if suite != _SUM}
