@@ -104,15 +104,17 @@ def operator_cell(case: str, tests: dict[str, str], notes: Notes) -> str:
 
 
 def operators(results: Results) -> Iterator[str]:
-    """Every case of the matrix by minor."""
+    """The cases of the matrix by minor; those with equal results share a row."""
     notes = Notes()
     found = by_minor(results)
-    rows = [
-        [f"`{case}`"]
-        + [operator_cell(case, files.get(OPERATORS_FILE, {}), notes) for files in found.values()]
-        for case in CASES
-    ]
-    yield from table(["case", *versions(results)], rows)
+    cases: dict[tuple[str, ...], list[str]] = {}
+    for case in CASES:
+        cells = (
+            operator_cell(case, files.get(OPERATORS_FILE, {}), notes) for files in found.values()
+        )
+        cases.setdefault(tuple(cells), []).append(f"`{case}`")
+    rows = [[", ".join(names), *cells] for cells, names in cases.items()]
+    yield from table(["cases", *versions(results)], rows)
     yield ""
     yield from notes.lines()
 
