@@ -31,7 +31,6 @@ include_patterns = [
     "SECURITY.md",
     "rust/core/FORMAT.md",
     "tests/README.md",
-    "tests/spark_suites/README.md",
 ]
 
 extensions = [

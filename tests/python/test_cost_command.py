@@ -270,7 +270,7 @@ def test_the_arithmetic_is_that_of_the_page(
     status, lines, err = run(capsys, "cost", file)
     assert status == 0
     assert cost.PRICE_SOURCE in err
-    page = (ROOT / "docs" / "cost.md").read_text()
+    page = (ROOT / "docs" / "file-systems.md").read_text()
     (block,) = re.findall(
         r"^```text\n\$ holdfast cost progress.jsonl\n(.*?)^```", page, re.M | re.S
     )

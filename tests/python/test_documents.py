@@ -137,13 +137,24 @@ def test_paths_are_read_from_every_cell_of_a_table() -> None:
     assert paths_in_tables(text) == ["one", "two", "three"]
 
 
+def entries_of_the_sidebar(index: str) -> Iterator[str]:
+    """Yield the pages that the first page of the site puts into the sidebar, without endings."""
+    for tree in re.findall(r"^```\{toctree\}\n(.*?)^```$", index, re.MULTILINE | re.DOTALL):
+        for line in tree.splitlines():
+            if line and not line.startswith(":"):
+                yield line.partition("<")[2].rstrip(">") or line
+
+
 def test_the_first_page_of_the_site_leads_to_every_page() -> None:
     index = ROOT / "docs" / "index.md"
-    links = [link.partition("#")[0] for link in _LINK.findall(index.read_text())]
-    linked = {(index.parent / link).resolve() for link in links}
+    text = index.read_text()
+    links = [link.partition("#")[0] for link in _LINK.findall(_FENCED.sub("", text))]
+    listed = {index.parent / f"{page}.md" for page in entries_of_the_sidebar(text)}
+    linked = {(index.parent / link).resolve() for link in links if link.endswith(".md")}
     pages = {page for page in documents() if index.parent in page.parents}
     assert len(pages) > 20
-    assert pages - linked == {index}
+    assert pages - {page.resolve() for page in listed} == {index}
+    assert linked - {page.resolve() for page in listed} == set()
 
 
 def test_the_readme_can_be_read_in_one_sitting() -> None:

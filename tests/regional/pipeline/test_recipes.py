@@ -18,7 +18,7 @@ import pytest
 import holdfast as hf
 from support.regional.hooks import Hooked, Hooks
 from support.regional.pipelines import output_of
-from support.regional.recipes import PAGES, page, programs
+from support.regional.recipes import PAGE, programs
 from support.regional.timed import BEGIN, Row, on_time, run_troubled
 from support.spark.readme import blocks
 
@@ -28,14 +28,13 @@ Given = list[dict[str, Any]]
 Result = list[tuple[Any, ...]]
 
 
-@pytest.mark.parametrize("name", PAGES)
 def test_the_programs_print_what_the_page_shows(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    shown = [block.text for block in blocks(page(name)) if block.language == "text"]
+    shown = [block.text for block in blocks(PAGE) if block.language == "text"]
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        programs(name)
+        programs()
     assert printed.getvalue() == "".join(shown)
 
 
@@ -146,17 +145,16 @@ def given(rows: Sequence[Row], make: Callable[..., dict[str, Any]]) -> Given:
 
 @pytest.mark.parametrize("seed", [2, 3])
 @pytest.mark.parametrize(
-    ("name", "operator", "rows", "result", "make", "expected"),
+    ("operator", "rows", "result", "make", "expected"),
     [
-        ("recipes", "Windows", "READINGS", "MEANS", partial(reading, devices=2), windows),
-        ("recipes", "Sessions", "READINGS", "SESSIONS", reading, sessions),
-        ("recipes", "Deduplicated", "MESSAGES", "MESSAGES", message, without_duplicates),
-        ("recipes-joins", "Paid", "EVENTS", "PAIRS", event, pairs),
-        ("recipes-joins", "Scored", "PAYMENTS", "SCORED", payment, scored),
+        ("Windows", "READINGS", "MEANS", partial(reading, devices=2), windows),
+        ("Sessions", "READINGS", "SESSIONS", reading, sessions),
+        ("Deduplicated", "MESSAGES", "MESSAGES", message, without_duplicates),
+        ("Paid", "EVENTS", "PAIRS", event, pairs),
+        ("Scored", "PAYMENTS", "SCORED", payment, scored),
     ],
 )
 def test_a_recipe_has_the_rows_of_plain_python_while_regions_fail(
-    name: str,
     operator: str,
     rows: str,
     result: str,
@@ -168,7 +166,7 @@ def test_a_recipe_has_the_rows_of_plain_python_while_regions_fail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    names = programs(name)
+    names = programs()
     pipeline = hf.regional(region_by="region").apply(
         Rows(hooks, make, names[rows]), schema=names[rows]
     )

@@ -50,7 +50,7 @@ def test_a_query_runs_on_executors_that_get_the_jars_from_the_driver(
         (folder / "input" / f"{number}.txt").write_text("\n".join(words))
     (folder / "counts.py").write_text(COUNTS)
     address = "spark://master:7077"
-    submit = block(DOCS / "clusters.md", "spark-submit --master spark://").text
+    submit = block(DOCS / "installation.md", "spark-submit --master spark://").text
     assert address in submit
     with Reader(folder, Path(sys.prefix)) as reader:
         for command, _ in block(DOCS / "installation.md", "$ mkdir -p cluster/jars").commands():

@@ -90,7 +90,7 @@ def test_a_query_is_submitted_as_the_documentation_says(
     (folder / "counts.py").write_text(COUNTS)
     checkpoint = f"/{tmp_path.name}/checkpoint"
     address = "spark://master:7077"
-    submit = block(DOCS / "clusters.md", "spark-submit --master spark://").text
+    submit = block(DOCS / "installation.md", "spark-submit --master spark://").text
     assert address in submit
     more = " ".join(f"--conf {key}={value}" for key, value in yarn.settings.items())
     submit = submit.replace(address, f"yarn --deploy-mode {mode} {more}")

@@ -55,7 +55,7 @@ def by_recipe(
 ) -> Callable[[str, str, str], DataFrame]:
     """Run an operator of the recipes, by the names of its rows and of those that it puts out."""
     monkeypatch.chdir(tmp_path)
-    names = programs("recipes")
+    names = programs()
 
     def run(operator: str, given: str, result: str) -> DataFrame:
         query = (

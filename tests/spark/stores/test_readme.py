@@ -80,7 +80,7 @@ IN_ORDER = {
         Step("not run", "ok   SIGKILL came in the middle", _DEMO_OUTPUT),
         Step("not run", "id  batch  outcome   failed regions", _DEMO_OUTPUT),
     ),
-    "docs/stores/settings.md": (
+    "docs/reference/settings.md": (
         Step("terminal", "$ holdfast conf > holdfast.conf", varies="(?<= )/.*/site-packages"),
     ),
     "docs/installation.md": (
@@ -95,8 +95,6 @@ IN_ORDER = {
         Step("saved", "from pyspark.sql import SparkSession\n\nimport holdfast", "check.py"),
         Step("terminal", "$ SPARK_CONF_DIR=$PWD/cluster/conf spark-submit"),
         Step("not run", "spark.archives", "needs a cluster"),
-    ),
-    "docs/clusters.md": (
         Step("not run", "spark-submit --master spark://", "test_standalone.py runs a cluster"),
         Step("not run", "export SPARK_CONF_DIR", "test_connect.py starts a server"),
         Step("not run", "FROM apache/spark", "needs a container engine"),
@@ -118,7 +116,7 @@ IN_ORDER = {
         Step("pasted", "from datetime import datetime, timedelta", everywhere=True),
         Step("printed", "2 [1, 2]", everywhere=True),
     ),
-    "docs/regional/test-an-operator.md": (
+    "docs/regional/operators.md": (
         Step("pasted", "import pyarrow as pa\n\nimport holdfast", everywhere=True),
         Step("printed", "2 {'site': ['bern', 'riga'],", everywhere=True),
         Step("saved", "import numpy as np\n", "running_mean.py", everywhere=True),
@@ -130,37 +128,31 @@ IN_ORDER = {
         Step("program", "import json\nfrom pathlib", "models.py", everywhere=True),
         Step("printed", "2 [('bern', 10.0, 1),", everywhere=True),
     ),
-    "docs/regional/delta.md": (
+    "docs/regional/delta-and-kafka.md": (
         Step("installation", "pip install deltalake"),
         Step("pasted", "from deltalake import DeltaTable\n", everywhere=True),
         Step("printed", "100000", everywhere=True),
         Step("pasted", "from deltalake import CommitProperties", everywhere=True),
         Step("pasted", "query = pipeline.foreach_batch(append_once)", everywhere=True),
         Step("printed", "100000", everywhere=True),
+        Step("not run", ".write_kafka(", "needs Kafka with TLS"),
     ),
-    "docs/regional/kafka.md": (Step("not run", ".write_kafka(", "needs Kafka with TLS"),),
     "docs/regional/own-sink.md": (
         Step("pasted", "import json\nimport os\nimport shutil", everywhere=True),
         Step("printed", "100000 5", everywhere=True),
     ),
-    "docs/regional/side-outputs.md": (
+    "docs/regional/sinks.md": (
         Step("pasted", "class Alarms(holdfast.Operator):", everywhere=True),
         Step("printed", "plausible 99", everywhere=True),
     ),
-    "docs/regional/ending-regions.md": (
+    "docs/regional/sources.md": (
+        Step("pasted", "source = holdfast.FileSplits(", everywhere=True),
         Step("pasted", "import time\nfrom datetime import timedelta", everywhere=True),
         Step("printed", "bob", everywhere=True),
     ),
-    "docs/regional/file-splits.md": (
-        Step("pasted", "source = holdfast.FileSplits(", everywhere=True),
-    ),
-    "docs/regional/storage.md": (
-        Step("not run", '.write_parquet("s3a://reports', "needs a cluster with HDFS and S3"),
-    ),
-    "docs/regional/failures.md": (
-        Step("not run", "id  batch  outcome   failed regions", _DEMO_OUTPUT),
-    ),
-    "docs/regional/watch.md": (
+    "docs/monitoring.md": (
+        Step("not run", "export SPARK_DAEMON_CLASSPATH", "test_ui_tab.py runs a server with it"),
+        Step("not run", "spark.metrics.conf", "test_metrics.py scrapes a session that has these"),
         # The size of metadata varies, because it has paths. A slow task writes two files. In the
         # history the times and the run vary.
         Step(
@@ -173,7 +165,7 @@ IN_ORDER = {
         Step("pasted", "class Checked(Deviation):", everywhere=True),
         Step("printed", "{'hot_readings': ", everywhere=True),
     ),
-    "docs/regional/savepoints.md": (
+    "docs/changes.md": (
         Step("pasted", 'query = pipeline.write_parquet("deviations")', everywhere=True),
     ),
     "docs/tutorials/transform-with-state.md": (
@@ -190,11 +182,8 @@ IN_ORDER = {
         Step("pasted", 'Path("signs").mkdir()\n', everywhere=True),
         Step("printed", "cellar is silent since minute 605", everywhere=True),
     ),
-    "docs/monitoring.md": (
-        Step("not run", "export SPARK_DAEMON_CLASSPATH", "test_ui_tab.py runs a server with it"),
-        Step("not run", "spark.metrics.conf", "test_metrics.py scrapes a session that has these"),
-    ),
-    "docs/cost.md": (
+    "docs/file-systems.md": (
+        Step("not run", '.write_parquet("s3a://reports', "needs a cluster with HDFS and S3"),
         Step("not run", "$ holdfast cost progress.jsonl", "test_cost_command.py compares it"),
         Step("not run", 'with open("progress.jsonl"', "goes on with a query of the reader"),
     ),
@@ -225,14 +214,12 @@ ON_THEIR_OWN = {
         Step("printed", "3 a 12:00 12:14 3"),
         Step("pasted", "MESSAGES = pa.schema("),
         Step("printed", "2 bern 1 12:00"),
-    ),
-    "docs/regional/recipes-joins.md": (
         Step("pasted", "from datetime import datetime, timedelta"),
         Step("printed", "2 ann 12:00 12:05"),
         Step("pasted", "PAYMENTS = pa.schema("),
         Step("printed", "['ann', 9.0, 0, 0.0, 1.0]"),
     ),
-    "docs/regional/quarantine.md": (
+    "docs/regional/failures.md": (
         Step("program", "import sys\n\nimport pyarrow as pa", "totals.py"),
         Step("printed", "2 [('bern', 1.0), "),
         Step("terminal", "$ holdfast quarantine", varies=r"\d{4}-\d\d-\d\dT[\d:]+Z"),

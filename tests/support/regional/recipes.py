@@ -1,25 +1,19 @@
-"""The programs of the recipes, as the documents show them."""
+"""The programs of the recipes, as the document shows them."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from support import TESTS
 from support.spark.readme import blocks
 
-DOCUMENTS = TESTS.parent / "docs" / "regional"
-PAGES = ("recipes", "recipes-joins")
+PAGE = TESTS.parent / "docs" / "regional" / "recipes.md"
 
 
-def page(name: str) -> Path:
-    return DOCUMENTS / f"{name}.md"
-
-
-def programs(name: str) -> dict[str, Any]:
-    """Run the programs of a page in the current folder; return what they define."""
-    names: dict[str, Any] = {"__name__": name}
-    for block in blocks(page(name)):
+def programs() -> dict[str, Any]:
+    """Run the programs of the page in the current folder; return what they define."""
+    names: dict[str, Any] = {"__name__": "recipes"}
+    for block in blocks(PAGE):
         if block.language == "python":
             exec(block.text, names)  # noqa: S102
     return names

@@ -1,9 +1,9 @@
 """A regional pipeline on Spark whose rows go to a Delta table. Run as a program.
 
-The function is that of ``docs/regional/delta.md``, word for word. With ``--kill POINT`` the job
-kills its own process group, JVM included, around the call for batch ``--at``: when the function was
-``called``, in the ``middle`` of its write, when it ``returned`` and that is not noted yet, or when
-it was ``noted``. Every call is a line of ``calls.jsonl``.
+The function is that of ``docs/regional/delta-and-kafka.md``, word for word. With ``--kill POINT``
+the job kills its own process group, JVM included, around the call for batch ``--at``: when the
+function was ``called``, in the ``middle`` of its write, when it ``returned`` and that is not noted
+yet, or when it was ``noted``. Every call is a line of ``calls.jsonl``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from support.spark.regional_input import regional_source
 
 POINTS = ("called", "middle", "returned", "noted")
 REGIONS = [f"r{number:02}" for number in range(4)]
-DOCUMENT = TESTS.parent / "docs" / "regional" / "delta.md"
+DOCUMENT = TESTS.parent / "docs" / "regional" / "delta-and-kafka.md"
 
 
 def recipe(table: Path) -> dict[str, Any]:

@@ -86,7 +86,7 @@ class DeltaSink(ParquetSink):
         except ValueError as error:
             raise ValueError(
                 f"write_delta: {error}. For a table elsewhere use foreach_batch with deltalake and "
-                "storage_options, as in docs/regional/delta.md"
+                "storage_options, as in docs/regional/delta-and-kafka.md"
             ) from None
         super().__init__(folder, **options)
 
