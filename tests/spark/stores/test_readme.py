@@ -57,8 +57,6 @@ class Step:
     everywhere: bool = False
 
 
-_DEMO_OUTPUT = "shows a run of `make demo`, with times and counts of one machine"
-
 #: The blocks of the documents that are read in this order, in one folder and one Python session.
 IN_ORDER = {
     "README.md": (
@@ -76,9 +74,6 @@ IN_ORDER = {
             "printed", "id  batch  outcome  failed", varies=r"(?<=[\d-]) \S+ \S+$", everywhere=True
         ),
         Step("not run", "make demo\n", "takes minutes"),
-        Step("not run", "query    provider       batches", _DEMO_OUTPUT),
-        Step("not run", "ok   SIGKILL came in the middle", _DEMO_OUTPUT),
-        Step("not run", "id  batch  outcome   failed regions", _DEMO_OUTPUT),
     ),
     "docs/reference/settings.md": (
         Step("terminal", "$ holdfast conf > holdfast.conf", varies="(?<= )/.*/site-packages"),

@@ -136,7 +136,7 @@ def subject_cell(begins: list[str], files: dict[str, dict[str, str]], notes: Not
     if not outcomes:
         return NOT_RUN
     passed, failed = outcomes.count(PASSED), outcomes.count(FAILED)
-    said = [f"{passed} passed"] if passed else []
+    said = [str(passed)] if passed else []
     said += [f"{FAILS}: {failed}"] if failed else []
     said += sorted({notes.mark(why) for why in outcomes if why not in (PASSED, FAILED)})
     return ", ".join(said)
