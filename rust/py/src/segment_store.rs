@@ -1,7 +1,5 @@
 //! Writing and reading segments through a manager in this process or in another one.
 
-use std::sync::Arc;
-
 use holdfast_core::format::NewSegment;
 use holdfast_core::manager::SnapshotManager;
 use holdfast_core::{CheckpointId, Error};
