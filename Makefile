@@ -150,7 +150,7 @@ soak-regional: $(VENV)/installed  ## 300 batches of a regional pipeline with ran
 	PYTHONPATH=tests:examples $(BIN)/python -m support.spark.regional_soak $(SOAK_ARGS)
 
 .PHONY: lint
-lint: $(VENV)/installed  ## formatting, clippy, rustdoc, ruff, mypy, stubs, documentation; a warning is an error
+lint: $(VENV)/installed  ## formatting, clippy, rustdoc, ruff, mypy, stubs, circles of files, documentation; a warning is an error
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --features holdfast-jni/conformance,holdfast-py/testing --locked -- \
 	    -D warnings -A clippy::disallowed-methods  # tests may call what libraries may not
@@ -160,6 +160,7 @@ lint: $(VENV)/installed  ## formatting, clippy, rustdoc, ruff, mypy, stubs, docu
 	$(BIN)/ruff format --check $(LINTED_PYTHON)
 	$(BIN)/mypy $(CHECKED_PYTHON)
 	$(BIN)/stubtest holdfast._core
+	PYTHONPATH=tests $(BIN)/python -m support.structure
 	$(MAKE) --no-print-directory docs
 
 # Draws the pictures of the site, which need no network then.
