@@ -223,7 +223,12 @@ def test_another_output_is_refused(
 
 
 @pytest.mark.parametrize(
-    "point", ["before-plan", "before-entry", pytest.param("after-entry", marks=pytest.mark.full)]
+    "point",
+    [
+        pytest.param("before-plan", marks=pytest.mark.full),
+        "before-entry",
+        pytest.param("after-entry", marks=pytest.mark.full),
+    ],
 )
 def test_the_same_command_finishes_one_that_was_killed(
     point: str, world: World, spark: SparkSession, tmp_path: Path

@@ -1,4 +1,4 @@
-// The kernels of `device_chunks.cu`, compiled for the host: a block's threads are threads, and its
+// The kernels of `chunks.cu`, compiled for the host: a block's threads are threads, and its
 // blocks follow one another.
 
 #include <barrier>
@@ -32,7 +32,7 @@ static void atomicAdd(unsigned long long* at, unsigned long long value) {
 #define __shared__ static
 #define __launch_bounds__(...)
 
-#include "device_chunks.cu"
+#include "chunks.cu"
 
 template <typename Kernel> static void run(unsigned int blocks, Kernel kernel) {
     const auto barrier = std::make_unique<std::barrier<>>(THREADS);
