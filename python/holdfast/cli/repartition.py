@@ -15,11 +15,9 @@ from holdfast.cli.output import report
 from holdfast.cli.output.tables import Table
 from holdfast.files.paths import AnyPath, absolute
 from holdfast.queries import move_logs
-from holdfast.queries.logs import MOVE_KEY
+from holdfast.queries.logs import MOVE_KEY, PARTITIONS_KEY
 from holdfast.queries.move_logs import Logs
 from holdfast.queries.parked import parked_partitions
-
-PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 #: Old partitions that a new one may have to read.
 PARENTS_MAX: Final = 16
@@ -53,7 +51,7 @@ def _run(arguments: argparse.Namespace) -> None:
     if wanted < 1:
         raise ValueError(f"--partitions {wanted}: expected a positive number")
     logs = move_logs.read(folder)
-    old = int(logs.newest.conf[PARTITIONS])
+    old = int(logs.newest.conf[PARTITIONS_KEY])
     _require_free(folder, logs, wanted)
     number = logs.newest.number + 1
     output = publishing.given_output(arguments)
@@ -124,7 +122,7 @@ def _require_free(folder: AnyPath, logs: Logs, wanted: int) -> None:
     """Refuse a query in the middle of a batch, and one with parked partitions."""
     logs.require_holdfast()
     command = f"repartition --partitions {wanted}"
-    logs.require_next({PARTITIONS: str(wanted), MOVE_KEY: command})
+    logs.require_next({PARTITIONS_KEY: str(wanted), MOVE_KEY: command})
     # Queries that began on an older Spark have none.
     if logs.newest.conf.get(_STRICT) != "true":
         raise OSError(

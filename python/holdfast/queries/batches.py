@@ -14,7 +14,13 @@ from typing import Any, Final
 
 from holdfast.files.paths import AnyPath, listed, listed_with_status
 from holdfast.queries.folder import PROVIDER, read_query_checkpoint
-from holdfast.queries.logs import committed_batches, logged_batches, read_plan
+from holdfast.queries.logs import (
+    COMMITS_FOLDER,
+    OFFSETS_FOLDER,
+    committed_batches,
+    logged_batches,
+    read_plan,
+)
 from holdfast.queries.state import StateOfQuery
 
 #: Kinds of objects: an entry of Spark's logs; files of a state store, by their suffix, with the
@@ -83,7 +89,7 @@ def of_checkpoint(folder: AnyPath) -> Batches:
         )
     query = read_query_checkpoint(folder)
     count = len(committed)
-    logs = [folder / "offsets", folder / "commits", *listed(folder / "sources")]
+    logs = [folder / OFFSETS_FOLDER, folder / COMMITS_FOLDER, *listed(folder / "sources")]
     entries = sum(len({*committed}.intersection(_numbers(log))) for log in logs)
     if query.provider == PROVIDER:
         objects, size = _merged(folder, committed)

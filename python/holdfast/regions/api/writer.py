@@ -16,6 +16,7 @@ from holdfast._checks import optional_int, require_bool, require_int
 from holdfast._sessions import require_classic_session
 from holdfast.files import modes
 from holdfast.files.paths import any_folder, local_folder, require_nameable
+from holdfast.queries.logs import OFFSETS_FOLDER
 from holdfast.regions.api.chain import Chain, ChosenOutput
 from holdfast.regions.api.options import PipelineOptions
 from holdfast.regions.checkpoint.begin_from import Restore, begin_from, finish_claim
@@ -467,7 +468,7 @@ def _require_own_folder(folders: CheckpointFolders) -> None:
     root = folders.root
     if root.exists() and not root.is_dir():
         raise NotADirectoryError(f"the checkpoint folder {root} is a file: name a folder")
-    if folders.metadata.is_file() or (root / "offsets").is_dir():
+    if folders.metadata.is_file() or (root / OFFSETS_FOLDER).is_dir():
         raise FileExistsError(
             f"{root} is the checkpoint folder of an ordinary streaming query: give the regional "
             "pipeline a folder of its own"

@@ -10,6 +10,7 @@ from typing import Final
 from holdfast._core import CheckpointMetadata, CorruptSegmentError, NewerFormatError
 from holdfast.files.paths import AnyPath, listed
 from holdfast.files.reached import HadoopPath
+from holdfast.queries.logs import COMMITS_FOLDER
 from holdfast.regions.files.lease import FolderLease
 from holdfast.regions.files.lock import Hold
 
@@ -88,7 +89,7 @@ class CheckpointFolders:
 
     def commit_of(self, batch_id: int) -> AnyPath:
         """Return Spark's record that a batch is done."""
-        return self.stream / "commits" / str(batch_id)
+        return self.stream / COMMITS_FOLDER / str(batch_id)
 
     def output(self, name: str) -> AnyPath:
         """Return the folder of rows on their way to a function, see ``foreach_batch``.
