@@ -24,7 +24,7 @@ def test_examples(numbers, text):
 
 
 def drawn(folder: Path, *options: str, other: str = "", hash_seed: str = "0") -> str:
-    """What a test draws in a process of its own, with the settings of tests/conftest.py."""
+    """Returns what a test draws in a process of its own, with the settings of tests/conftest.py."""
     (folder / "drawn").unlink(missing_ok=True)
     (folder / "test_examples.py").write_text(TEST)
     (folder / "other.py").write_text("NUMBERS = " + str([*range(1_000_000, 1_000_900)]))
@@ -47,7 +47,7 @@ def test_examples_are_the_same_in_each_run_and_others_in_the_full_one(tmp_path: 
 
 
 def commands(*arguments: str) -> str:
-    """What `make` would run."""
+    """Returns the commands that `make` would run."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     made = subprocess.run(
         ["make", "--dry-run", *arguments], cwd=ROOT, env=env, capture_output=True, text=True

@@ -57,5 +57,5 @@ VALUES: dict[str, tuple[Any, pa.DataType, Any]] = {
     "by_bytes": ([(b"\xff", 1)], pa.map_(pa.binary(), pa.int8()), [{"key": "/w==", "value": 1}]),
     "nothing": ({}, pa.struct([]), {}),
 }
-#: What Parquet does not have: there it is JSON.
+#: Parquet does not have these: there they are JSON.
 NOT_IN_PARQUET = {"interval", "nothing"}

@@ -49,7 +49,7 @@ class Batch:
 
     @property
     def has_views(self) -> bool:
-        """Whether rows of it are still in stores of an older number of partitions."""
+        """Rows of it are still in stores of an older number of partitions."""
         return any(CommitId.is_view(id) for _, _, id in self.commit.ids or ())
 
 

@@ -248,7 +248,7 @@ def test_a_newest_file_from_the_future_hides_no_file_that_comes_from_now_on(
 ) -> None:
     # The enumerator's clock has whole milliseconds.
     now_ns, age_ns = now_ms() * 10**6, 7 * DAY * 10**9
-    # As after a clock that was set back.
+    # A clock that was set back leaves this.
     future = {"newest_ns": now_ns + 1000 * DAY * 10**9, "forgotten_ns": 0}
     old = json.dumps({"version": 1, **future, "seen": {"x": 1}, "pool": []})
     write_ids(tmp_path / "in", 1)

@@ -1,1 +1,1 @@
-"""What commands print: tables, documents, rows and progress."""
+"""The output of commands: tables, documents, rows and progress."""

@@ -12,7 +12,7 @@ use super::frames::positions;
 
 /// Seconds for which each kind of bytes is forged; without it a fixed number of cases.
 const SECONDS: &str = "HOLDFAST_FUZZ_SECONDS";
-/// What the first seed comes from; without it each run forges the same.
+/// The first seed comes from this variable; without it each run forges the same.
 const FIRST: &str = "HOLDFAST_FUZZ_FIRST";
 /// The one case to run again.
 const SEED: &str = "HOLDFAST_FUZZ_SEED";
