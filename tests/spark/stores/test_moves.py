@@ -527,6 +527,17 @@ def test_errors_of_java_are_errors_of_the_command(
         call("none")
 
 
+def test_an_entry_that_is_empty_or_cut_says_nothing(spark: SparkSession) -> None:
+    entry = attrgetter("io.holdfast.spark.sparklog.PlanEntry")(spark._jvm).of
+    whole = 'v1\n{"conf":{"a":"b"}}\n{"logOffset":1}'
+    assert entry(whole).says(entry(whole))
+    assert (entry(whole).setting("a"), entry(whole).isWhole()) == ("b", True)
+    for text in ("", "v1", "v1\n", 'v1\n{"conf":{"a"', 'v1\n{"conf":{"a"\n-'):
+        assert not entry(text).says(entry(whole)), text
+        assert not entry(whole).says(entry(text)), text
+        assert (entry(text).setting("a"), entry(text).isWhole()) == ("", False), text
+
+
 def test_a_session_that_does_not_start_is_an_error_of_the_command(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -5,7 +5,8 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.util.Arrays;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
 
 /**
@@ -49,9 +50,16 @@ public record PlanEntry(String[] lines) {
 
   /** Returns true if two entries say the same. */
   public boolean says(PlanEntry other) {
-    String[] same = other.lines.clone();
-    same[FACTS] = lines[FACTS];
-    return facts().equals(other.facts()) && Arrays.equals(lines, same);
+    return facts().equals(other.facts()) && others().equals(other.others());
+  }
+
+  /** All lines but that of the facts. A machine that crashed may leave an entry empty. */
+  private List<String> others() {
+    List<String> others = new ArrayList<>(List.of(lines));
+    if (others.size() > FACTS) {
+      others.remove(FACTS);
+    }
+    return others;
   }
 
   private ObjectNode facts() {
