@@ -75,8 +75,8 @@ def write(rows: pa.Table, form: str) -> None:
         write_parquet(rows, sys.stdout.buffer)
     else:
         for batch in rows.to_batches():
-            for row in pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema)):
-                print(_json(_value(row)))
+            for row in zip(*map(_values, batch.columns), strict=True):
+                print(_json(dict(zip(rows.schema.names, row, strict=True))))
 
 
 def write_parquet(rows: pa.Table, to: BinaryIO) -> None:
@@ -88,7 +88,7 @@ def write_parquet(rows: pa.Table, to: BinaryIO) -> None:
         try:
             pq.write_table(rows.select([number]).slice(0, 0), pa.BufferOutputStream())
         except pa.ArrowNotImplementedError:
-            texts = [None if one.as_py() is None else _json(_value(one)) for one in rows[number]]
+            texts = [None if one is None else _json(one) for one in _values(rows[number])]
             rows = rows.set_column(number, field.name, pa.array(texts, pa.string()))
     pq.write_table(rows, to)
 
@@ -138,6 +138,17 @@ def _with_text(kind: DataType) -> DataType:
 
 def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
+
+
+def _values(column: Any) -> list[Any]:
+    """Return a column of Arrow as values of JSON; most columns need no look at each value."""
+    import pyarrow.types as pat
+
+    kind = column.type
+    if pat.is_integer(kind) or pat.is_boolean(kind) or pat.is_string(kind) or pat.is_null(kind):
+        found: list[Any] = column.to_pylist()
+        return found
+    return [_value(one) for one in column]
 
 
 def _value(scalar: Any) -> Any:
