@@ -7,6 +7,7 @@ and every row of every region in every checkpoint exactly once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
 
 from holdfast import SnapshotManager
-from holdfast.regions.coordinator import CoordinatorOptions, Staleness, idle, machine
+from holdfast.regions.coordinator import CoordinatorOptions, Staleness, idle
+from holdfast.regions.coordinator.options import Bounds
 from holdfast.regions.files.folders import CheckpointFolders
 from support.regional.coordinator_world import Rates, World, memory_folder, names
 
@@ -175,19 +177,17 @@ def the_manager_keeps_what_is_needed(
     seed: int,
     resting_told: int,
 ) -> None:
+    bounds = Bounds(resting_told=resting_told, resting_for_an_answer=1)
     with (
-        pytest.MonkeyPatch.context() as patched,
         memory_folder() as folder,
         SnapshotManager(
             CheckpointFolders(folder).segments, max_file_bytes=2_000, max_space_amplification=None
         ) as manager,
     ):
-        patched.setattr(machine, "RESTING_TOLD", resting_told)
-        patched.setattr(machine, "RESTING_FOR_AN_ANSWER", 1)
         world = World(
             regions=list(names(count)),
             batches=batches,
-            options=options,
+            options=replace(options, bounds=bounds),
             rates=rates,
             seed=seed,
             folder=folder,
@@ -197,7 +197,7 @@ def the_manager_keeps_what_is_needed(
         # A restart tells everything again, but for what was refused; this time nothing is lost.
         world.rates = Rates()
         world.crashed()
-        patched.undo()
+        world.options = options
         world.boot()
         world.host.close()
         needed = {ref for m in world.disk.values() for _, _, ref in m.segments("p")}
@@ -213,7 +213,7 @@ WITH_MANAGER: dict[str, Any] = {
     "options": OPTIONS,
     "rates": RATES,
     "seed": st.integers(0, 2**32),
-    "resting_told": st.sampled_from([0, 1, machine.RESTING_TOLD]),
+    "resting_told": st.sampled_from([0, 1, Bounds().resting_told]),
 }
 
 

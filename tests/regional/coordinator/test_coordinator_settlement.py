@@ -33,6 +33,7 @@ from holdfast.regions.coordinator import (
     TasksEnded,
     Trigger,
 )
+from holdfast.regions.coordinator.options import Bounds
 from support.regional.coordinator_job import TOPOLOGY, WITH_SOURCE, Job, of, one, ref, rows
 
 MANY = CoordinatorOptions(max_consecutive_failures=99, tolerable_failed_checkpoints=99)
@@ -198,14 +199,10 @@ def test_managers_hear_of_every_owner_with_an_older_origin() -> None:  # R44, R7
     assert origins(message) == {2, 3, 4}
 
 
-def test_managers_hear_less_often_if_very_many_owners_have_an_older_origin(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # R43
-    machine = "holdfast.regions.coordinator.machine"
-    monkeypatch.setattr(f"{machine}.RESTING_TOLD", 2)
-    monkeypatch.setattr(f"{machine}.RESTING_FOR_AN_ANSWER", 2)
-    monkeypatch.setattr(f"{machine}.BYTES_FOR_A_RESTING", 1 << 60)
-    job = Job(dataclasses.replace(MANY, num_retained=2))
+def test_managers_hear_less_often_if_very_many_owners_have_an_older_origin() -> None:  # R43
+    bounds = Bounds(resting_told=2, resting_for_an_answer=2, bytes_for_a_resting=1 << 60)
+    options = dataclasses.replace(MANY, num_retained=2, bounds=bounds)
+    job = Job(options)
     job.batch(healthy="abcdef")
     told = [of(NotifyManagers, job.batch(healthy="a")) for _ in range(6)]
     assert [len(messages) for messages in told] == [0, 0, 1, 0, 0, 1]
@@ -213,7 +210,9 @@ def test_managers_hear_less_often_if_very_many_owners_have_an_older_origin(
     assert (message.checkpoint, message.decided) == (8, 8)
     assert message.retained.keys() == {7, 8}
     # Each answer refers to a segment that counts as one region.
-    monkeypatch.setattr(f"{machine}.BYTES_FOR_A_RESTING", ref().length)
+    bounds = dataclasses.replace(bounds, bytes_for_a_resting=ref().length)
+    job = Job(dataclasses.replace(options, bounds=bounds))
+    job.batch(healthy="abcdef")
     told = [of(NotifyManagers, job.batch(healthy="a")) for _ in range(4)]
     assert [len(messages) for messages in told] == [0, 1, 0, 1]
     # A refused answer is named in no other message.

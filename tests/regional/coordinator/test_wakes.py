@@ -7,7 +7,6 @@ import random
 import pytest
 
 from holdfast._core import RegionEntry
-from holdfast.regions.coordinator import wakes
 from holdfast.regions.coordinator.wakes import Wakes
 
 
@@ -17,8 +16,7 @@ def due_of(entry: RegionEntry) -> int | None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_regions_are_woken_that_are_due_first(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wakes, "WOKEN_AT_ONCE", 4)
+def test_regions_are_woken_that_are_due_first(seed: int) -> None:
     chosen = random.Random(seed)  # noqa: S311
     names = [f"r{number:02}" for number in range(12)]
 
@@ -26,7 +24,7 @@ def test_regions_are_woken_that_are_due_first(seed: int, monkeypatch: pytest.Mon
         return {name: RegionEntry(name, origin=chosen.randrange(30)) for name in regions}
 
     known = entries(names[:8])
-    found = Wakes(due_of, known.items())
+    found = Wakes(due_of, known.items(), at_once=4)
     for now_ms in range(0, 40, 2):
         without = frozenset(chosen.sample(names, 3))
         due = sorted(

@@ -19,6 +19,7 @@ from holdfast.regions.coordinator import (
 )
 from holdfast.regions.coordinator.attempt import PendingAttempt
 from holdfast.regions.driver.coordinator_host import _Hosted
+from holdfast.regions.driver.outbox import Outbox
 from holdfast.regions.task.region_run import RegionRun
 from support.regional.event_histories import STEPS, History
 from support.regional.seeds import new_seeds
@@ -77,24 +78,24 @@ def event_lost_on_fallback(patch: Patch) -> None:
 
 def event_behind_the_rows_it_came_before(patch: Patch) -> None:
     """Events of a region that fell back come behind all rows that it owes."""
-    waiting = _Hosted.waiting
+    waiting = Outbox.waiting
 
-    def late(self: _Hosted) -> Any:
+    def late(self: Outbox) -> Any:
         found = waiting(self).items()
         return {region: tuple((10**9, event) for _, event in events) for region, events in found}
 
-    patch(_Hosted, "waiting", late)
+    patch(Outbox, "waiting", late)
 
 
 def event_in_front_of_rows_that_are_owed(patch: Patch) -> None:
     """Events come in front of all rows that a region owes."""
-    waiting = _Hosted.waiting
+    waiting = Outbox.waiting
 
-    def early(self: _Hosted) -> Any:
+    def early(self: Outbox) -> Any:
         found = waiting(self).items()
         return {region: tuple((0, event) for _, event in events) for region, events in found}
 
-    patch(_Hosted, "waiting", early)
+    patch(Outbox, "waiting", early)
 
 
 def snapshot_after_the_barrier(patch: Patch) -> None:

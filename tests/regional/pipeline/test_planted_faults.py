@@ -270,7 +270,7 @@ def quarantine_for_ever(patch: Patch) -> None:
 
     def without_replay(self: CheckpointCoordinator, *given: Any, **more: Any) -> None:
         init(self, *given, **more)
-        self._replay = frozenset()
+        self._quarantine = replace(self._quarantine, replay=frozenset())
 
     patch(CheckpointCoordinator, "__init__", without_replay)
 
@@ -281,7 +281,7 @@ def quarantine_attempted_for_ever(patch: Patch) -> None:
 
     def again(self: CheckpointCoordinator, *given: Any) -> list[Action]:
         actions = completed(self, *given)
-        self._replay = self._quarantined
+        self._quarantine = replace(self._quarantine, replay=self._quarantine.regions)
         return actions
 
     patch(CheckpointCoordinator, "_completed", again)

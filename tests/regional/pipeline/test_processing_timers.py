@@ -17,7 +17,6 @@ import holdfast as hf
 from holdfast._core import RegionEntry
 from holdfast.regions.base.quarantine import in_quarantine
 from holdfast.regions.base.saved import StateError
-from holdfast.regions.coordinator import wakes
 from holdfast.regions.state.registry import StateRegistry
 from holdfast.regions.state.segments import write_operator
 from holdfast.regions.state.tables.stored_table import (
@@ -164,28 +163,9 @@ def test_timers_fire_once_in_the_first_batch_after_their_time(
     assert len(output_of(tmp_path / "out")) == sum(len(one.fired) for one in model.values()) + left
 
 
-def test_regions_whose_timers_are_due_first_run_first(
-    tmp_path: Path, hooks: Hooks, clock: QuickClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(wakes, "WOKEN_AT_ONCE", 1)
-    stopped = StoppedClock(clock, STEP)
-    with pipeline(tmp_path, hooks).open_local(tmp_path / "ckpt") as query:
-        for number, region in enumerate(["riga", "bern", "oslo"]):
-            stopped.ms += 1
-            query.run_batch(partitions([(region, number)]))
-        stopped.step(3)
-        for number in range(3):
-            query.run_batch(partitions([]))
-            assert {row[0] for row in output_of(tmp_path / "out")} == {
-                *["riga", "bern", "oslo"][: number + 1]
-            }
-
-
 def test_timers_of_a_region_in_quarantine_wait_until_it_is_repaired(
-    tmp_path: Path, hooks: Hooks, clock: QuickClock, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, hooks: Hooks, clock: QuickClock
 ) -> None:
-    # A region that is set aside takes no other one's turn.
-    monkeypatch.setattr(wakes, "WOKEN_AT_ONCE", 1)
     stopped = StoppedClock(clock, STEP)
     options: dict[str, Any] = {"on_stuck": "quarantine", "quarantine_after": 1}
     with pipeline(tmp_path, hooks).open_local(tmp_path / "ckpt", **options) as query:

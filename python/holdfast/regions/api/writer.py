@@ -452,6 +452,9 @@ class RegionalWriter:
             operators=tuple(dict.fromkeys((*coordinators, *instances))),
             coordinators=coordinators,
             fingerprint=layout.fingerprint,
+            watermark_idle_ms=next(
+                (ms for stage in plan.stages if (ms := stage.watermark_idle_ms) is not None), None
+            ),
         )
         return plan, topology
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Collection, Sequence
-from typing import Final
 
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.base.quarantine import in_quarantine
@@ -56,19 +55,11 @@ from holdfast.regions.coordinator.idle import WATERMARK_PROPERTY, IdleTime
 from holdfast.regions.coordinator.limits import Limits
 from holdfast.regions.coordinator.operator_coordinator import MAX_EVENTS_BYTES
 from holdfast.regions.coordinator.options import CoordinatorOptions, Topology
+from holdfast.regions.coordinator.quarantine import Quarantine
 from holdfast.regions.coordinator.regions import Regions
 from holdfast.regions.coordinator.retention import Retention
 from holdfast.regions.coordinator.settlement import Unsettled
 from holdfast.regions.coordinator.wakes import DueOf, Wakes
-
-#: Managers hear of every checkpoint if no more regions have an older state. A message names all of
-#: these, so if there are more, it waits until enough was written to be worth it (R43).
-RESTING_TOLD: Final = 2_000
-
-#: Each answer since the last message makes up for so many of these regions, and so does each piece
-#: of so many bytes that an answer refers to.
-RESTING_FOR_AN_ANSWER: Final = 10
-BYTES_FOR_A_RESTING: Final = 1_024
 
 
 class CheckpointCoordinator:
@@ -93,8 +84,6 @@ class CheckpointCoordinator:
         They run in the next checkpoint, which must be global (R78).
     due_of : callable, optional
         Returns when the first timer of a region is due, if operators may have timers.
-    watermark_idle_ms : int or None, default None
-        Milliseconds without rows after which the watermark of a region goes on; None: never.
 
     Raises
     ------
@@ -121,7 +110,6 @@ class CheckpointCoordinator:
         last_id: int = 0,
         changed: Collection[str] = (),
         due_of: DueOf | None = None,
-        watermark_idle_ms: int | None = None,
     ) -> None:
         self._limits = Limits(options=options)
         known = {metadata.id: metadata for metadata in retained}
@@ -134,15 +122,9 @@ class CheckpointCoordinator:
             )
         self._options = options
         self._topology = topology
-        self._retention = Retention(
-            topology.pipeline, options.num_retained, options.dropped_together
-        )
-        self._given_up: tuple[int, ...] = ()
-        for id, metadata in sorted(known.items()):
-            if restored is not None and id <= restored.id:
-                self._retention.add(metadata)
-            else:
-                self._given_up += (id,)
+        self._retention = Retention(topology.pipeline, options)
+        if restored is not None:
+            self._retention.restore(restored.id, known)
         self.latest = restored
         self.entries = Regions(restored)
         # The regions as the next checkpoint has them if nothing happens until then.
@@ -153,31 +135,25 @@ class CheckpointCoordinator:
             maxlen=options.history_length
         )
         self._last_id = max(last_id, *known, 0)
-        self._changed = frozenset(changed)
-        self._layout_changed = restored is not None and (
-            bool(changed) or restored.topology != topology.fingerprint
-        )
-        entries = self._known.notable.items()
-        held = frozenset(name for name, entry in entries if in_quarantine(entry))
-        # Each start runs the regions in quarantine once: the program may be repaired (R29).
-        self._quarantined = self._replay = held if options.quarantines else frozenset()
+        # Regions to run in the first checkpoint of a layout; None if it has completed.
+        self._new_layout: frozenset[str] | None = None
+        if restored is not None and (changed or restored.topology != topology.fingerprint):
+            self._new_layout = frozenset(changed)
+        notable = self._known.notable
+        self._quarantine = Quarantine.at_start(notable) if options.quarantines else Quarantine()
         # A restart does not know which notices arrived, so it asks the regions again (R62).
-        self._must_ack = {name for name, e in entries if e.finished and not e.fallbacks}
-        self._watermark_idle_ms = watermark_idle_ms
-        self._wakes = Wakes(due_of, self._known.items())
+        self._must_ack = {name for name, e in notable.items() if e.finished and not e.fallbacks}
+        self._wakes = Wakes(due_of, self._known.items(), at_once=options.bounds.woken_at_once)
         # Failed regions of the latest checkpoint whose operators' coordinators have not heard yet.
         self._restarting: tuple[str, ...] = ()
-        self._pending: PendingAttempt | None = None
-        # The weight of checkpoints of which the managers were not told, because a message is large.
-        self._untold = 0
-        # The notices of the latest checkpoint, while the driver drops metadata.
-        self._unsettled: Unsettled | None = None
-        self._error: str | None = None
+        # The attempt that is under way, the notices of the latest checkpoint while the driver drops
+        # metadata, or the end of the query.
+        self._at: PendingAttempt | Unsettled | FailQuery | None = None
 
     @property
     def pending(self) -> int | None:
         """The id of the attempt that is under way."""
-        return None if self._pending is None else self._pending.id
+        return self._at.id if isinstance(self._at, PendingAttempt) else None
 
     @property
     def undelivered(self) -> frozenset[str]:
@@ -192,12 +168,12 @@ class CheckpointCoordinator:
     @property
     def quarantined(self) -> frozenset[str]:
         """The regions in quarantine (R27)."""
-        return self._quarantined
+        return self._quarantine.regions
 
     @property
     def resting(self) -> frozenset[str]:
         """The regions in quarantine that the next attempt does not run (R29)."""
-        return self._quarantined - self._replay
+        return self._quarantine.resting
 
     @property
     def _known(self) -> Regions:
@@ -211,9 +187,7 @@ class CheckpointCoordinator:
         ValueError
             If it is not in quarantine.
         """
-        if region not in self._quarantined:
-            raise ValueError(f"region {region!r} is not in quarantine")
-        self._replay |= {region}
+        self._quarantine = self._quarantine.with_replay(region)
 
     def handle(self, event: Event) -> list[Action]:
         """Take in an event, and return the actions that follow, in their order.
@@ -236,8 +210,8 @@ class CheckpointCoordinator:
                 return self._notice_delivered(event)
             case MetadataDropped():
                 return self._metadata_dropped(event)
-        attempt = self._pending
-        if attempt is None or attempt.id != event.attempt:
+        attempt = self._at
+        if not isinstance(attempt, PendingAttempt) or attempt.id != event.attempt:
             return []
         match event:
             case RegionStarted():
@@ -307,12 +281,13 @@ class CheckpointCoordinator:
         return self._begin(event)
 
     def _require_idle(self) -> None:
-        if self._error is not None:
-            raise RuntimeError(f"the query failed: {self._error}")
-        if self._pending is not None:
-            raise RuntimeError(f"checkpoint attempt {self._pending.id} is under way")
-        if self._unsettled is not None:
-            raise RuntimeError("metadata is being dropped: expected MetadataDropped")
+        match self._at:
+            case FailQuery(error=error):
+                raise RuntimeError(f"the query failed: {error}")
+            case PendingAttempt(id=id):
+                raise RuntimeError(f"checkpoint attempt {id} is under way")
+            case Unsettled():
+                raise RuntimeError("metadata is being dropped: expected MetadataDropped")
 
     def _begin(self, event: Trigger) -> list[Action]:
         """Open an attempt: operator coordinators first, then the tasks (R1)."""
@@ -320,20 +295,19 @@ class CheckpointCoordinator:
         self._last_id += 1
         now_ms, retire_ms = event.now_ms, self._options.retire_idle_ms
         idle = None if retire_ms is None else IdleTime.at(self.latest, now_ms, retire_ms)
-        idle_ms, of = self._watermark_idle_ms, WATERMARK_PROPERTY
+        idle_ms, of = self._topology.watermark_idle_ms, WATERMARK_PROPERTY
         resting = None if idle_ms is None else IdleTime.at(self.latest, now_ms, idle_ms, of)
-        attempt = self._pending = planning.open_attempt(
+        attempt = self._at = planning.open_attempt(
             self._last_id,
             event,
             base=self._known,
-            must_run=self._must_ack | self._changed,
-            quarantined=self._quarantined,
-            replay=self._replay,
+            must_run=self._must_ack | (self._new_layout or frozenset()),
+            quarantine=self._quarantine,
             limits=self._limits,
-            layout_changed=self._layout_changed,
+            layout_changed=self._new_layout is not None,
             idle=idle,
             watermark_idle=resting,
-            due=self._wakes.at(now_ms, without=self._quarantined - self._replay),
+            due=self._wakes.at(now_ms, without=self._quarantine.resting),
             options=self._options,
             topology=self._topology,
         )
@@ -500,9 +474,7 @@ class CheckpointCoordinator:
         failed = attempt.failed().keys()
         fallbacks = {region: entries[region].origin for region in failed if entries[region].failed}
         outcome: Outcome = "regional" if fallbacks else "global"
-        self._pending = None
-        self._layout_changed = False
-        self._changed = frozenset()
+        self._at = self._new_layout = None
         self._limits.completed(metadata)
         self._retention.add(metadata)
         self._must_ack = {
@@ -516,10 +488,7 @@ class CheckpointCoordinator:
         self._wakes.completed(attempt.regions, self._base)
         healthy = frozenset(attempt.regions.keys() - failed)
         if self._options.quarantines:
-            answered = attempt.regions.keys() & entries.keys()
-            held = {region for region in answered if in_quarantine(entries[region])}
-            self._quarantined = self._quarantined - attempt.regions.keys() | held
-            self._replay = frozenset()
+            self._quarantine = self._quarantine.following(attempt.regions, entries)
         self._restarting = tuple(fallbacks)
         ended = Ended(attempt=attempt.id, outcome=outcome, retired=attempt.retired())
         regions = self._running()
@@ -538,25 +507,27 @@ class CheckpointCoordinator:
     def _after_publication(self, unsettled: Unsettled, committed: frozenset[str]) -> list[Action]:
         """Commit output, then drop metadata. All of it may be repeated after a restart (R74)."""
         actions: list[Action] = [CommitSinks(attempt=unsettled.checkpoint, regions=committed)]
-        if self._given_up:  # A restart must not find them.
-            actions.append(DropMetadata(ids=self._given_up))
-            self._given_up = ()
+        if given_up := self._retention.given_up:  # A restart must not find them.
+            actions.append(DropMetadata(ids=given_up))
+            self._retention.given_up = ()
         if subsumed := self._retention.subsumed():
-            self._unsettled = unsettled
+            self._at = unsettled
             return [*actions, DropMetadata(ids=subsumed, required=False)]
         return [*actions, *self._settle(unsettled)]
 
     def _metadata_dropped(self, event: MetadataDropped) -> list[Action]:
-        unsettled, self._unsettled = self._unsettled, None
-        if unsettled is None:
+        unsettled = self._at
+        if not isinstance(unsettled, Unsettled):
             return []
+        self._at = None
         self._retention.let_go(event.ids)
         return self._settle(unsettled)
 
     def _settle(self, unsettled: Unsettled) -> list[Action]:
         # No other message names the segments of refused answers.
-        if tell := self._must_tell() or bool(unsettled.released):
-            self._untold = 0
+        tell = self._retention.must_tell(unsettled.checkpoint, self.entries)
+        if tell := tell or bool(unsettled.released):
+            self._retention.untold = 0
         return list(
             settlement.after_drop(
                 unsettled,
@@ -567,24 +538,13 @@ class CheckpointCoordinator:
             )
         )
 
-    def _must_tell(self) -> bool:
-        """Count what the latest checkpoint wrote; True if managers are to hear of it (R43)."""
-        id = 0 if self.latest is None else self.latest.id
-        fresh = [entry for entry in self.entries.changed.values() if entry.origin == id]
-        resting = len(self.entries) - len(fresh)
-        if resting <= RESTING_TOLD:
-            return True
-        written = sum(ref.length for entry in fresh for _, _, ref in entry.refs())
-        self._untold += len(fresh) * RESTING_FOR_AN_ANSWER + written // BYTES_FOR_A_RESTING
-        return self._untold >= resting
-
     # --- the other end --------------------------------------------------------------------------
 
     def _abort(self, attempt: PendingAttempt, rejection: Rejection) -> list[Action]:
         """End the attempt without a checkpoint."""
-        self._pending = None
-        self._replay -= attempt.failed().keys()
-        self._untold = 0
+        self._at = None
+        self._quarantine = self._quarantine.without_replay(attempt.failed())
+        self._retention.untold = 0
         cause = str(rejection)
         self.history.append(HistoryRecord.of(attempt, "aborted", cause))
         operators = self._topology.coordinators
@@ -597,7 +557,7 @@ class CheckpointCoordinator:
             options=self._options,
         )
         if isinstance(following, FailQuery):
-            self._error = following.error
+            self._at = following
         return [
             *settlement.after_abort(attempt.id, self._retention, operators),
             *(self._reset_coordinators() if attempt.phase is not Phase.SNAPSHOT else ()),

@@ -33,6 +33,29 @@ class Staleness:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """Sizes from which on the coordinator saves work. No user sets them.
+
+    Attributes
+    ----------
+    woken_at_once : int, default 1,000
+        Regions that run without rows in one attempt, so that no batch takes long for that.
+    resting_told : int, default 2,000
+        Managers hear of every checkpoint if no more regions have an older state. A message names
+        all of these, so if there are more, it waits until enough was written to be worth it (R43).
+    resting_for_an_answer : int, default 10
+        Each answer since the last message makes up for so many of these regions.
+    bytes_for_a_resting : int, default 1,024
+        So does each piece of so many bytes that an answer refers to, for one region.
+    """
+
+    woken_at_once: int = 1_000
+    resting_told: int = 2_000
+    resting_for_an_answer: int = 10
+    bytes_for_a_resting: int = 1_024
+
+
+@dataclass(frozen=True, kw_only=True)
 class CoordinatorOptions:
     """Settings of the `CheckpointCoordinator`; the defaults are those of the semantics (J).
 
@@ -68,6 +91,8 @@ class CoordinatorOptions:
         Milliseconds without rows after which a region is retired (R66); None: never.
     history_length : int, default 100
         Ended attempts that `CheckpointCoordinator.history` remembers, at least 1.
+    bounds : Bounds
+        Sizes from which on the coordinator saves work.
     """
 
     regional: bool = True
@@ -84,6 +109,7 @@ class CoordinatorOptions:
     restart_finished: bool = False
     retire_idle_ms: int | None = None
     history_length: int = 100
+    bounds: Bounds = field(default_factory=Bounds)
 
     def __post_init__(self) -> None:
         ratio = self.max_failure_ratio
@@ -136,6 +162,8 @@ class Topology:
     fingerprint : bytes
         Differs from that of a restored checkpoint when the layout changed (R14): operators,
         their order, the region function. Regions come from the data, so their number is no layout.
+    watermark_idle_ms : int or None, default None
+        Milliseconds without rows after which the watermark of a region goes on (R69); None: never.
 
     Raises
     ------
@@ -147,6 +175,7 @@ class Topology:
     operators: tuple[str, ...]
     coordinators: Mapping[str, bool]
     fingerprint: bytes
+    watermark_idle_ms: int | None = None
 
     def __post_init__(self) -> None:
         if len(set(self.operators)) != len(self.operators):

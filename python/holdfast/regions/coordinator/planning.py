@@ -15,8 +15,8 @@ from holdfast.regions.coordinator.events import Trigger
 from holdfast.regions.coordinator.idle import RETIRED_AT_ONCE, IdleTime
 from holdfast.regions.coordinator.limits import Limits
 from holdfast.regions.coordinator.options import CoordinatorOptions, Topology
+from holdfast.regions.coordinator.quarantine import Quarantine
 from holdfast.regions.coordinator.regions import Regions
-from holdfast.regions.coordinator.wakes import WOKEN_AT_ONCE
 
 
 def open_attempt(
@@ -25,8 +25,7 @@ def open_attempt(
     *,
     base: Regions,
     must_run: Collection[str],
-    quarantined: frozenset[str],
-    replay: frozenset[str],
+    quarantine: Quarantine,
     limits: Limits,
     layout_changed: bool,
     idle: IdleTime | None,
@@ -44,8 +43,6 @@ def open_attempt(
     must_run : collection of str
         Finished regions that have not heard of their last commit (R62), and those whose state is
         declared in another form (R78).
-    quarantined, replay : frozenset of str
-        Regions in quarantine, and those of them that get another attempt (R29).
     layout_changed : bool
         No checkpoint has completed in the pipeline's layout yet (R14), or with the state that its
         operators declare (R78).
@@ -71,10 +68,11 @@ def open_attempt(
         and (options.restart_finished or not entry.finished)
     )
     retiring = dict(islice(candidates, RETIRED_AT_ONCE)) if since else {}
-    stored = quarantined - replay - frozenset(must_run)
+    stored = quarantine.resting - frozenset(must_run)
     woken: Mapping[str, int] = {}
     if event.kind == "checkpoint":
-        woken = _woken(base, due, watermark_idle, without=retiring.keys() | stored)
+        bound = options.bounds.woken_at_once
+        woken = _woken(base, due, watermark_idle, bound, without=retiring.keys() | stored)
     asked = base.notable.keys() | base.keys() & must_run | woken.keys()
     may_owe = base if end_of_data else sorted(asked)
     return PendingAttempt(
@@ -106,7 +104,7 @@ def open_attempt(
             )
         },
         quarantined=stored,
-        excused=quarantined - frozenset(must_run),
+        excused=quarantine.regions - frozenset(must_run),
         last_try=limits.last_try and not layout_changed,
     )
 
@@ -115,6 +113,7 @@ def _woken(
     base: Regions,
     due: Collection[str],
     watermark_idle: IdleTime | None,
+    at_once: int,
     *,
     without: AbstractSet[str],
 ) -> Mapping[str, int]:
@@ -130,7 +129,7 @@ def _woken(
         if entry.origin <= since
         and not (entry.finished or entry.in_flight_bytes or region in without)
     )
-    for origin, region in heapq.nsmallest(WOKEN_AT_ONCE, resting):
+    for origin, region in heapq.nsmallest(at_once, resting):
         woken[region] = watermark_idle.idle_ms(origin)
     return woken
 

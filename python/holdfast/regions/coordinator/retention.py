@@ -7,25 +7,36 @@ from dataclasses import dataclass, field
 
 from holdfast._core import CheckpointMetadata, Owner
 from holdfast.regions.base.owners import IN_FLIGHT_OPERATOR
+from holdfast.regions.coordinator.options import CoordinatorOptions
+from holdfast.regions.coordinator.regions import Regions
 
 
 @dataclass
 class Retention:
     """The retained checkpoints, oldest first, and the view of them that managers get.
 
-    Parameters
+    Attributes
     ----------
-    num_retained : int
-        How many checkpoints stay that are no savepoints.
-    dropped_together : int
-        How many older ones go at once; fewer stay until there are as many.
+    given_up : tuple of int
+        Checkpoints newer than the restored one, until they are dropped: the user went back.
+    untold : int
+        The weight of checkpoints of which the managers were not told, because a message is large.
     """
 
     pipeline: str
-    num_retained: int
-    dropped_together: int
+    options: CoordinatorOptions
+    given_up: tuple[int, ...] = ()
+    untold: int = 0
     _kept: dict[int, CheckpointMetadata] = field(default_factory=dict)
     _moved: dict[int, Mapping[Owner, int]] = field(default_factory=dict)
+
+    def restore(self, restored: int, retained: Mapping[int, CheckpointMetadata]) -> None:
+        """Take in the checkpoints whose metadata was found, by id."""
+        for id, metadata in sorted(retained.items()):
+            if id <= restored:
+                self.add(metadata)
+            else:
+                self.given_up += (id,)
 
     def add(self, metadata: CheckpointMetadata) -> None:
         """Take in a checkpoint that is newer than all others."""
@@ -37,8 +48,8 @@ class Retention:
         Savepoints stay for ever. The latest checkpoint stays because at least one does.
         """
         ordinary = [id for id, metadata in self._kept.items() if metadata.kind != "savepoint"]
-        too_old = tuple(ordinary[: -self.num_retained])
-        return too_old if len(too_old) >= self.dropped_together else ()
+        too_old = tuple(ordinary[: -self.options.num_retained])
+        return too_old if len(too_old) >= self.options.dropped_together else ()
 
     def let_go(self, ids: Iterable[int]) -> None:
         """Let go of checkpoints whose metadata is gone: no restart finds them any more."""
@@ -50,6 +61,18 @@ class Retention:
     def checkpoints(self) -> tuple[CheckpointMetadata, ...]:
         """The retained checkpoints, oldest first."""
         return tuple(self._kept.values())
+
+    def must_tell(self, latest: int, entries: Regions) -> bool:
+        """Count what the latest checkpoint wrote; True if managers are to hear of it (R43)."""
+        bounds = self.options.bounds
+        fresh = [entry for entry in entries.changed.values() if entry.origin == latest]
+        resting = len(entries) - len(fresh)
+        if resting <= bounds.resting_told:
+            return True
+        written = sum(ref.length for entry in fresh for _, _, ref in entry.refs())
+        self.untold += len(fresh) * bounds.resting_for_an_answer
+        self.untold += written // bounds.bytes_for_a_resting
+        return self.untold >= resting
 
     def view(self) -> dict[int, Mapping[Owner, int]]:
         """Return the owners of every retained checkpoint whose origin is not its id."""

@@ -5,12 +5,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from holdfast._core import RegionEntry
-
-#: Regions that run without rows in one attempt, so that no batch takes long for that.
-WOKEN_AT_ONCE: Final = 1_000
 
 DueOf: TypeAlias = "Callable[[RegionEntry], int | None]"
 """Returns when the first timer of a region is due, in microseconds since 1970."""
@@ -25,10 +22,15 @@ class Wakes:
         None if no operator has timers.
     entries : iterable of (str, RegionEntry)
         Regions of the latest checkpoint.
+    at_once : int
+        Regions that run without rows in one attempt.
     """
 
-    def __init__(self, due_of: DueOf | None, entries: Iterable[tuple[str, RegionEntry]]) -> None:
+    def __init__(
+        self, due_of: DueOf | None, entries: Iterable[tuple[str, RegionEntry]], *, at_once: int
+    ) -> None:
         self._due_of = due_of
+        self._at_once = at_once
         self._due_us: dict[str, int] = {}
         # A heap of these, and of times that were replaced.
         self._first: list[tuple[int, str]] = []
@@ -39,14 +41,14 @@ class Wakes:
     def at(self, now_ms: int, *, without: Collection[str]) -> frozenset[str]:
         """Return regions to run at a time, those first that are due first; some may not run."""
         due: dict[str, int] = {}
-        most = WOKEN_AT_ONCE + len(without)
+        most = self._at_once + len(without)
         while self._first and self._first[0][0] <= now_ms * 1000 and len(due) < most:
             us, region = heapq.heappop(self._first)
             if self._due_us.get(region) == us:
                 due[region] = us
         for region, us in due.items():
             heapq.heappush(self._first, (us, region))
-        return frozenset(islice((region for region in due if region not in without), WOKEN_AT_ONCE))
+        return frozenset(islice((region for region in due if region not in without), self._at_once))
 
     def completed(self, answered: Iterable[str], entries: Mapping[str, RegionEntry]) -> None:
         """Take over regions that answered, as they are in a new checkpoint."""
@@ -61,6 +63,6 @@ class Wakes:
         elif self._due_us.get(region) != due_us:
             self._due_us[region] = due_us
             heapq.heappush(self._first, (due_us, region))
-            if len(self._first) > 2 * len(self._due_us) + WOKEN_AT_ONCE:
+            if len(self._first) > 2 * len(self._due_us) + self._at_once:
                 self._first = [(us, region) for region, us in self._due_us.items()]
                 heapq.heapify(self._first)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import closing
 from typing import Final, assert_never
 
@@ -13,13 +13,9 @@ from holdfast.regions.base.clock import Clock
 from holdfast.regions.base.errors import (
     OperatorFailedError,
     RegionalQueryError,
-    SinkFailedError,
     StoppedError,
 )
 from holdfast.regions.base.problem import in_words
-from holdfast.regions.base.quarantine import in_quarantine
-from holdfast.regions.base.sparing_log import SparingLog
-from holdfast.regions.checkpoint.history import HistoryLog
 from holdfast.regions.coordinator import (
     INITIAL_BATCH,
     Acked,
@@ -51,18 +47,16 @@ from holdfast.regions.coordinator import (
     Start,
     Trigger,
 )
-from holdfast.regions.coordinator.evaluation import names
+from holdfast.regions.driver.attempt_log import AttemptLog
 from holdfast.regions.driver.attempt_tasks import run_tasks
 from holdfast.regions.driver.attempt_watch import AttemptWatch
 from holdfast.regions.driver.cleanup import CleanUp
 from holdfast.regions.driver.coordinator_host import CoordinatorHost
-from holdfast.regions.driver.metrics import MetricsLog
-from holdfast.regions.driver.problem_log import ProblemLog
+from holdfast.regions.driver.owned_output import OwnedOutput
 from holdfast.regions.driver.task_runner import TaskRunner
 from holdfast.regions.files.folders import CheckpointFolders
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, EndedAttempt
 from holdfast.regions.sinks import CheckpointId
-from holdfast.regions.sinks.publisher import Publishes
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -74,8 +68,6 @@ class Attempts:
     ----------
     machine : CheckpointCoordinator
         Decides; nothing was started yet.
-    may_publish : callable or None
-        Raises an exception if output may not be published or thrown away any more.
     properties : mapping of str to str
         Properties for the metadata of every checkpoint.
     on_retire : bool
@@ -89,12 +81,10 @@ class Attempts:
         run: str,
         folders: CheckpointFolders,
         runner: TaskRunner,
-        publisher: Publishes,
-        may_publish: Callable[[], None] | None,
+        output: OwnedOutput,
         host: CoordinatorHost,
         clock: Clock,
-        history: HistoryLog,
-        metrics: MetricsLog,
+        log: AttemptLog,
         properties: Mapping[str, str],
         on_retire: bool,
     ) -> None:
@@ -102,19 +92,14 @@ class Attempts:
         self._run = run
         self._folders = folders
         self._runner = runner
-        self._publisher = publisher
-        self._require_owned = may_publish or (lambda: None)
-        self._warnings = SparingLog(LOG)
+        self._output = output
         self._host = host
         self._clock = clock
-        self._history = history
-        self._metrics = metrics
-        self._noted = 0
+        self._log = log
         self._properties = properties
         self._on_retire = on_retire
         # Ends of attempts that operators have not heard of; the next order tells them.
         self._ended: list[EndedAttempt] = []
-        self._problems = ProblemLog()
         self._clean_up = CleanUp(folders)
         self._failed = False
         self._recovering = False
@@ -177,7 +162,7 @@ class Attempts:
             again = self._perform(self.machine.handle(trigger), source, trigger.now_ms)
             if not isinstance(again, Retry):
                 return again
-            self._problems.show(self.machine.history[-1].id)
+            self._log.problems.show(self.machine.history[-1].id)
             LOG.info("batch %d is attempted again in %d ms", batch_id, again.pause_ms)
             if not self._clock.pause(again.pause_ms):
                 raise StoppedError(batch_id, again.reason)
@@ -198,22 +183,10 @@ class Attempts:
             while todo:
                 todo.extend(self._execute(todo.popleft(), source, at_ms))
         finally:
-            self._note_ended()
+            # Also attempts that have ended if an action after their end failed.
+            self._log.note(self.machine, skipped_splits=self._host.skipped_splits())
         self._failed = False
         return self._again
-
-    def _note_ended(self) -> None:
-        """Keep attempts that have ended, even if an action after their end failed."""
-        for record in self.machine.history:
-            if record.id > self._noted:
-                self._noted = record.id
-                self._history.note(record)
-                self._metrics.ended(record)
-                entries = self.machine.entries
-                self._metrics.held([entries[region] for region in self.machine.quarantined])
-                sums = {**self._metrics.sums(), "skippedSplits": self._host.skipped_splits()}
-                self._runner.show_metrics(sums)
-                self._runner.show_attempt(record)
 
     def _execute(self, action: Action, source: object | None, at_ms: int) -> Iterable[Action]:
         """Carry out one action; returns the actions that follow from the coordinator's answer."""
@@ -246,7 +219,7 @@ class Attempts:
                 self._host.notify(action)
             case CommitSinks():
                 self._commit(action)
-                self._sweep(action.attempt + 1)
+                self._output.sweep(action.attempt + 1)
             case Ended():
                 self._note_end(action)
             case Retry() | GiveUp():
@@ -268,55 +241,17 @@ class Attempts:
         return Published(attempt=action.attempt, now_ms=self._clock.now_ms())
 
     def _commit(self, action: CommitSinks) -> None:
-        """Publish the staged output of the latest checkpoint; at a start, the part that is left."""
-        entries = self.machine.entries
-        regions = [region for region in sorted(action.regions) if region in entries]
-        staged = [one for region in regions for one in entries[region].staged]
-        checkpoint = CheckpointId.of(self.latest)
-        self._require_owned()
-        try:
-            if self._recovering:
-                self._publisher.recover(checkpoint, staged)
-            else:
-                self._publisher.commit(checkpoint, staged)
-        except SinkFailedError as error:
-            concerned = [region for region in regions if entries[region].staged]
-            raise error.of_regions(concerned) from error.__cause__
-
-    def _sweep(self, before_attempt: int) -> None:
-        """Throw away output that no reader sees; every later sweep tries again."""
-        self._require_owned()
-        try:
-            self._publisher.sweep(before_attempt)
-        except Exception as error:
-            self._warnings.warn(
-                "sweep",
-                "output that no reader sees cannot be removed yet, and the next checkpoint tries "
-                f"again: {in_words(error)}",
-            )
+        checkpoint, entries = CheckpointId.of(self.latest), self.machine.entries
+        self._output.commit(checkpoint, action.regions, entries, recovering=self._recovering)
 
     def _note_end(self, action: Ended) -> None:
         self._host.ended(action.attempt)
         # Only a published attempt is sure to have a latest checkpoint.
         fallbacks = dict(self.latest.failed) if action.outcome == "regional" else {}
-        failed = self.machine.history[-1].failed if action.outcome != "aborted" else ()
-        if failed:
-            self._problems.show(action.attempt)
-        for one in failed:
-            if in_quarantine(entry := self.machine.entries[one.region]):
-                LOG.warning(
-                    "region %r is in quarantine, with the state of checkpoint %d: it fell back %d "
-                    "times in a row. Its rows are stored until it is repaired: %s",
-                    one.region,
-                    entry.origin,
-                    entry.fallbacks,
-                    one.cause,
-                )
-        if action.retired:
-            count, some = len(action.retired), names(action.retired)
-            LOG.info("checkpoint %d drops %d idle regions: %s", action.attempt, count, some)
         self._ended.append(EndedAttempt(action.attempt, action.outcome, fallbacks))
         if action.outcome != "aborted":
+            failed = self.machine.history[-1].failed
+            self._log.completed(action, failed, self.machine.entries)
             # Its output is committed. Its operators hear of it with the next batch (R64).
             self.note_delivered(since=action.attempt)
 
@@ -348,7 +283,7 @@ class Attempts:
                     for ack in event.acks if isinstance(event, AckedTogether) else (event,):
                         self._host.acked(ack.region, ack.attempt)
                 elif isinstance(event, Declined) and event.problem is not None:
-                    self._problems.note(event.region, event.problem)
+                    self._log.problems.note(event.region, event.problem)
                 if self.machine.pending != action.attempt:
                     break
         return found
@@ -370,9 +305,9 @@ class Attempts:
             events=self._host.take_events(),
         )
         self._ended.clear()
-        self._problems.begin()
+        self._log.problems.begin()
         retained = [metadata.id for metadata in self.machine.retained]
-        watch = AttemptWatch(action, retained, self._metrics)
+        watch = AttemptWatch(action, retained, self._log.metrics)
         return run_tasks(
             self._runner, action, order, source, watch, self._clock, on_retire=self._on_retire
         )

@@ -15,12 +15,9 @@ from holdfast.regions.base.problem import in_words
 from holdfast.regions.coordinator import (
     AskFallback,
     CheckpointInfo,
-    CoordinatorEvents,
     CoordinatorSnapshot,
     CoordinatorSnapshotFailed,
-    Deliver,
     Event,
-    EventGate,
     FallbackSnapshot,
     FallbackSnapshotFailed,
     NotifyCoordinator,
@@ -30,11 +27,11 @@ from holdfast.regions.coordinator import (
     SnapshotCoordinators,
 )
 from holdfast.regions.coordinator.operator_coordinator import (
-    MAX_EVENTS_BYTES,
     EventGateway,
     OperatorCoordinator,
     require_event,
 )
+from holdfast.regions.driver.outbox import Outbox, Waiting
 from holdfast.regions.protocol.orders import RegionEvent
 from holdfast.regions.splits import SplitEnumerator
 from holdfast.regions.task.operators import Operator
@@ -127,7 +124,7 @@ class CoordinatorHost:
         """
         events: dict[str, list[RegionEvent]] = {}
         for name, hosted in self._hosted.items():
-            for region, waiting in hosted.waiting().items():
+            for region, waiting in hosted.outbox.waiting().items():
                 events.setdefault(region, []).extend(
                     RegionEvent(attempt, name, event) for attempt, event in waiting
                 )
@@ -137,12 +134,12 @@ class CoordinatorHost:
     def acked(self, region: str, attempt: int) -> None:
         """Note that a region has taken its snapshot."""
         for hosted in self._hosted.values():
-            hosted.acked(region, attempt)
+            hosted.outbox.acked(region, attempt)
 
     def ended(self, attempt: int) -> None:
         """Note that an attempt is over."""
         for hosted in self._hosted.values():
-            hosted.ended(attempt)
+            hosted.outbox.ended(attempt)
 
     def close(self) -> None:
         """Close the coordinators; may be repeated."""
@@ -154,11 +151,9 @@ class CoordinatorHost:
 _serving: Final = weakref.WeakValueDictionary[int, OperatorCoordinator]()
 _serving_lock: Final = threading.Lock()
 
-_Waiting = dict[str, tuple[tuple[int, bytes], ...]]
-
 
 class _Hosted:
-    """One coordinator, its thread, and the gate of its events."""
+    """One coordinator, its thread, and its events to regions."""
 
     def __init__(
         self,
@@ -187,19 +182,10 @@ class _Hosted:
         self._name = name
         self._operator = operator
         self._thread = _CallingThread(f"holdfast-{name}", timeout_s)
-        self._gate = EventGate()
-        # Events that passed the gate since the last snapshot; and those before that no region's
-        # contributed state reflects.
-        self._outbox: list[Deliver] = []
-        self._waiting: _Waiting = {}
-        self._sent_bytes = 0
-        self._regions: frozenset[str] = frozenset()
+        self.outbox = Outbox(knows_regions=operator is not None)
         # Held while the coordinator's state and its events have to agree. Threads of the
-        # coordinator take it, too. Taken before the other lock, which is held briefly.
+        # coordinator take it, too.
         self._step = threading.RLock()
-        self._lock = threading.Lock()
-        self._given_up = -1
-        self._closed = False
         # The latest checkpoint. A coordinator that raised goes back to it.
         self._latest = ResetCoordinator(operator=name, snapshot=None)
         self._completed: NotifyCoordinator | None = None
@@ -213,7 +199,7 @@ class _Hosted:
             host._send(region, event)
 
         def regions() -> frozenset[str]:
-            return frozenset() if (host := hosted()) is None else host._regions
+            return frozenset() if (host := hosted()) is None else host.outbox.regions
 
         gateway = EventGateway(send, self._step, regions)
         try:
@@ -236,8 +222,7 @@ class _Hosted:
         except Exception as e:
             LOG.warning("the coordinator of %r failed", self._name, exc_info=True)
             self._failed = True
-            with self._lock:
-                self._given_up = attempt
+            self.outbox.give_up(attempt)
             return CoordinatorSnapshotFailed(
                 attempt=attempt, operator=self._name, cause=in_words(e)
             )
@@ -253,7 +238,7 @@ class _Hosted:
         with self._step:
             called(self.coordinator.begin_batch, attempt)
 
-    def _checkpoint(self, attempt: int) -> tuple[bytes, _Waiting]:
+    def _checkpoint(self, attempt: int) -> tuple[bytes, Waiting]:
         """Take the snapshot and close the gate, as one step of the coordinator (R31).
 
         The coordinator's thread does both. If the driver's thread closed the gate, other threads of
@@ -261,19 +246,7 @@ class _Hosted:
         """
         with self._step:
             data = self._in_bytes(self.coordinator.checkpoint(attempt), "checkpoint")
-            with self._lock:
-                # An attempt that timed out has ended, and would never open the gate again.
-                if attempt > self._given_up:
-                    self._gate.close(attempt)
-                for sent in self._outbox:
-                    if self._operator is not None and sent.region not in self._regions:
-                        # It was sent while the last batch of the region ran.
-                        LOG.warning("an event to region %r is dropped: its data ended", sent.region)
-                        continue
-                    before = self._waiting.get(sent.region, ())
-                    self._waiting[sent.region] = (*before, (attempt, sent.event))
-                self._outbox.clear()
-                return data, dict(self._waiting)
+            return data, self.outbox.snapshot(attempt)
 
     def fallback(self, action: AskFallback) -> Event:
         attempt, name = action.attempt, self._name
@@ -318,10 +291,7 @@ class _Hosted:
     def _reset(self) -> None:
         """Drop events that did not arrive and go back, as one step: events sent in it are new."""
         with self._step:
-            with self._lock:
-                self._outbox.clear()
-                self._gate.reset_all()
-                self._take_over(self._latest.events, self._latest.regions)
+            self.outbox.reset(self._latest.events, self._latest.regions)
             called(self.coordinator.reset, self._latest.snapshot)
 
     def settle(self, action: SettleEvents) -> None:
@@ -331,16 +301,8 @@ class _Hosted:
             events=action.events,
             regions=action.regions,
         )
-        with self._lock:
-            self._take_over(action.events, action.regions)
+        self.outbox.settle(action.events, action.regions)
         self._hand_over(action.events.received)
-
-    def _take_over(self, events: CoordinatorEvents, regions: frozenset[str]) -> None:
-        self._waiting = dict(events.waiting)
-        self._regions = regions
-        waiting = [event for of_one in self._waiting.values() for _, event in of_one]
-        fresh = [deliver.event for deliver in (*self._outbox, *self._gate.held)]
-        self._sent_bytes = sum(map(len, (*waiting, *fresh)))
 
     def _hand_over(self, received: Sequence[tuple[str, bytes]]) -> None:
         """Call the coordinator with events of regions; if it fails, before the next snapshot."""
@@ -368,9 +330,7 @@ class _Hosted:
     def _reset_region(self, region: str, origin: int) -> None:
         with self._step:
             if self.coordinator.takes_back_events:
-                with self._lock:
-                    self._outbox = [one for one in self._outbox if one.region != region]
-                    self._gate.reset(region)
+                self.outbox.take_back(region)
             called(self.coordinator.region_reset, region, origin)
 
     def notify(self, action: NotifyCoordinator) -> None:
@@ -391,24 +351,9 @@ class _Hosted:
         except Exception:
             LOG.warning("the coordinator of %r failed to take a notice", self._name, exc_info=True)
 
-    # --- events to regions ----------------------------------------------------------------------
-
-    def waiting(self) -> _Waiting:
-        with self._lock:
-            return dict(self._waiting)
-
-    def acked(self, region: str, attempt: int) -> None:
-        with self._lock:
-            self._outbox += self._gate.acked(region, attempt)
-
-    def ended(self, attempt: int) -> None:
-        with self._lock:
-            self._outbox += self._gate.ended(attempt)
-
     def close(self) -> None:
-        if self._closed:
+        if not self.outbox.close():
             return
-        self._closed = True
         try:
             close = self.coordinator.close
             self._thread.call(called, close, named=close)
@@ -428,22 +373,7 @@ class _Hosted:
             raise TypeError(
                 f"{to} cannot be sent: {self._operator.__name__} does not define on_event(event)"
             )
-        with self._lock:
-            if self._closed:
-                raise RuntimeError(f"{to} cannot be sent: the pipeline has ended")
-            if self._operator is not None and region not in self._regions:
-                raise ValueError(
-                    f"{to} cannot be sent: there is no such region in the latest checkpoint, or "
-                    "its data has ended; gateway.regions has those that there are"
-                )
-            if self._sent_bytes + len(event) > MAX_EVENTS_BYTES:
-                raise RuntimeError(
-                    f"{to} cannot be sent: {self._sent_bytes} bytes of events wait for regions, "
-                    f"and {MAX_EVENTS_BYTES} may; send fewer in a batch, or references to data "
-                    "that regions read from a file system"
-                )
-            self._sent_bytes += len(event)
-            self._outbox += self._gate.send(region, event)
+        self.outbox.send(region, event, to)
 
 
 def _named(region: str, operator: str) -> str:

@@ -150,11 +150,10 @@ class MetricsLog:
         self._under_way = self._nothing()
         self._last = self._nothing()
         self._of_regions: dict[str, list[OperatorFigures]] = {}
-        self._last_attempt: int | None = None
+        self._last_record: HistoryRecord | None = None
         self._failed: dict[str, int] = {}
         self._failures = 0
         self._attempts = {"global": 0, "regional": 0, "aborted": 0}
-        self._attempt_ms = 0
         self._in_flight_rows = 0
         self._quarantined = (0, 0)
 
@@ -185,9 +184,8 @@ class MetricsLog:
         with self._lock:
             self._last, self._under_way = self._under_way, self._nothing()
             _add_later(self._total, self._last)
-            self._last_attempt = record.id
+            self._last_record = record
             self._attempts[record.outcome] += 1
-            self._attempt_ms = max(0, record.ms)
             self._failures += len(record.failed) + record.unnamed
             for failed in record.failed:
                 if self._know(failed.region):
@@ -207,7 +205,7 @@ class MetricsLog:
                 "checkpointsGlobal": self._attempts["global"],
                 "checkpointsRegional": self._attempts["regional"],
                 "attemptsAborted": self._attempts["aborted"],
-                "attemptMs": self._attempt_ms,
+                "attemptMs": 0 if self._last_record is None else max(0, self._last_record.ms),
                 "failures": self._failures,
                 "inFlightRows": self._in_flight_rows,
                 "quarantinedRegions": self._quarantined[0],
@@ -246,7 +244,7 @@ class MetricsLog:
                 attempts=dict(self._attempts),
                 failures=self._failures,
                 operators=self._named(so_far),
-                last_attempt=self._last_attempt,
+                last_attempt=None if self._last_record is None else self._last_record.id,
                 last_operators=self._named(self._last),
                 regions={
                     region: RegionMetrics(

@@ -24,9 +24,11 @@ from holdfast.regions.coordinator import (
     Topology,
 )
 from holdfast.regions.coordinator.idle import is_retired
+from holdfast.regions.driver.attempt_log import AttemptLog
 from holdfast.regions.driver.attempts import Attempts, finished_regions
 from holdfast.regions.driver.coordinator_host import CoordinatorHost
 from holdfast.regions.driver.metrics import MetricsLog, PipelineMetrics
+from holdfast.regions.driver.owned_output import OwnedOutput
 from holdfast.regions.driver.task_runner import TaskRunner
 from holdfast.regions.files.folders import (
     IDENTITY_PROPERTY,
@@ -62,11 +64,9 @@ class PipelineDriver:
         self._options = options
         self.folders = folders
         self._runner = runner
-        self._publisher = publisher
-        self._may_publish = may_publish
+        self._output = OwnedOutput(publisher, may_publish)
         self._host = host
-        self._history = history
-        self._metrics = MetricsLog([stage.name for stage in plan.stages])
+        self._log = AttemptLog(history, MetricsLog([stage.name for stage in plan.stages]), runner)
         self._clock = clock or Clock()
         self._started: Attempts | None = None
         self._properties: dict[str, str] = {
@@ -123,22 +123,16 @@ class PipelineDriver:
             last_id=max(latest.id if latest is not None else 0, self.folders.read_last_attempt()),
             changed=changed,
             due_of=first_due if any(stage.on_timers for stage in self._plan.stages) else None,
-            watermark_idle_ms=next(
-                (ms for stage in self._plan.stages if (ms := stage.watermark_idle_ms) is not None),
-                None,
-            ),
         )
         self._started = Attempts(
             machine,
             run=self._plan.run,
             folders=self.folders,
             runner=self._runner,
-            publisher=self._publisher,
-            may_publish=self._may_publish,
+            output=self._output,
             host=self._host,
             clock=self._clock,
-            history=self._history,
-            metrics=self._metrics,
+            log=self._log,
             properties=self._properties,
             on_retire=any(stage.on_retire for stage in self._plan.stages),
         )
@@ -156,11 +150,11 @@ class PipelineDriver:
 
     def history(self, *, last: int | None = None) -> Sequence[HistoryRecord]:
         """Return the attempts that are kept, of all runs, oldest first."""
-        return self._history.records(last=last)
+        return self._log.history.records(last=last)
 
     def metrics(self) -> PipelineMetrics:
         """Return the figures of operators since this start of the pipeline."""
-        return self._metrics.snapshot(self.latest, skipped_splits=self._host.skipped_splits())
+        return self._log.metrics.snapshot(self.latest, skipped_splits=self._host.skipped_splits())
 
     def run_batch(self, batch_id: int | None, source: object, *, global_only: bool = False) -> None:
         """Run one batch to a completed checkpoint, in as many attempts as it takes.

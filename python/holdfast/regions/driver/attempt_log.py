@@ -1,0 +1,60 @@
+"""Records how attempts ended: in the history, in figures and in the log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from holdfast._core import RegionEntry
+from holdfast.regions.base.quarantine import in_quarantine
+from holdfast.regions.checkpoint.history import HistoryLog
+from holdfast.regions.coordinator import CheckpointCoordinator, Ended, FailedRegion
+from holdfast.regions.coordinator.evaluation import names
+from holdfast.regions.driver.metrics import MetricsLog
+from holdfast.regions.driver.problem_log import ProblemLog
+from holdfast.regions.driver.task_runner import TaskRunner
+
+LOG: Final = logging.getLogger(__name__)
+
+
+class AttemptLog:
+    """The records of one run of a pipeline."""
+
+    def __init__(self, history: HistoryLog, metrics: MetricsLog, runner: TaskRunner) -> None:
+        self.history = history
+        self.metrics = metrics
+        self.problems = ProblemLog()
+        self._runner = runner
+        self._noted = 0
+
+    def note(self, machine: CheckpointCoordinator, *, skipped_splits: int) -> None:
+        """Keep attempts that have ended."""
+        for record in machine.history:
+            if record.id > self._noted:
+                self._noted = record.id
+                self.history.note(record)
+                self.metrics.ended(record)
+                self.metrics.held([machine.entries[region] for region in machine.quarantined])
+                self._runner.show_metrics({**self.metrics.sums(), "skippedSplits": skipped_splits})
+                self._runner.show_attempt(record)
+
+    def completed(
+        self, ended: Ended, failed: tuple[FailedRegion, ...], entries: Mapping[str, RegionEntry]
+    ) -> None:
+        """Log the regions that failed in a checkpoint, and those that it drops."""
+        if failed:
+            self.problems.show(ended.attempt)
+        for one in failed:
+            if in_quarantine(entry := entries[one.region]):
+                LOG.warning(
+                    "region %r is in quarantine, with the state of checkpoint %d: it fell back %d "
+                    "times in a row. Its rows are stored until it is repaired: %s",
+                    one.region,
+                    entry.origin,
+                    entry.fallbacks,
+                    one.cause,
+                )
+        if ended.retired:
+            count, some = len(ended.retired), names(ended.retired)
+            LOG.info("checkpoint %d drops %d idle regions: %s", ended.attempt, count, some)
