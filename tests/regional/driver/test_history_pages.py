@@ -234,7 +234,8 @@ def test_what_cannot_be_written_stays_in_memory_and_is_written_later(
         log.note(record(id))
     assert ids(log) == [*range(5, 1_005)]
     warnings = [one.getMessage() for one in caplog.records]
-    assert sum("the history is not written" in text for text in warnings) == 1
+    # One a minute, however long that takes.
+    assert 0 < sum("the history is not written" in text for text in warnings) < 20
     blocked.unlink()
     log.note(record(1_005))
     assert [one.id for one in read_history(blocked).records] == [*range(6, 1_006)]

@@ -118,7 +118,7 @@ def one_too_few_retained(patch: Patch) -> None:
     def early(self: Retention) -> tuple[int, ...]:
         gone = subsumed(self)
         rest = sorted(self._kept.keys() - set(gone))
-        return (*gone, rest[0]) if len(rest) == self.num_retained > 1 else gone
+        return (*gone, rest[0]) if len(rest) == self.options.num_retained > 1 else gone
 
     patch(Retention, "subsumed", early)
 
