@@ -59,19 +59,30 @@ pub(crate) struct RunEncoder {
     last_key: Vec<u8>,
     /// Length of the prefixes that tell the tables apart.
     prefix_bytes: usize,
-    group: GroupMessage,
-    group_index_bytes: usize,
-    group_start: u64,
-    /// Hashes of the keys of the group.
-    hashes: Vec<u64>,
+    group: OpenGroup,
     /// It gets a filter, however small it is.
     has_filter: bool,
-    /// Groups that wait for the end of their section.
-    section: Vec<u8>,
-    /// The entries of the directory for these groups.
-    in_section: Range<usize>,
+    section: OpenSection,
     directory: DirectoryMessage,
     totals: Totals,
+}
+
+/// The group that is being filled.
+#[derive(Default)]
+struct OpenGroup {
+    message: GroupMessage,
+    index_bytes: usize,
+    start: u64,
+    /// Hashes of its keys.
+    hashes: Vec<u64>,
+}
+
+/// Groups that wait for the end of their section.
+#[derive(Default)]
+struct OpenSection {
+    frames: Vec<u8>,
+    /// The entries of the directory for these groups.
+    entries: Range<usize>,
 }
 
 impl fmt::Debug for RunEncoder {
@@ -144,7 +155,7 @@ impl RunEncoder {
         }
         std::mem::swap(&mut self.key, &mut self.last_key);
         put_entry(&mut self.block, prefix, key, value);
-        self.hashes.push(xxh3_64(&self.last_key));
+        self.group.hashes.push(xxh3_64(&self.last_key));
         self.totals.entries += 1;
         self.count_behind(prefix);
         Ok(())
@@ -204,9 +215,9 @@ impl RunEncoder {
         let is_small =
             self.directory.groups.is_empty() && self.totals.payload_bytes <= UNFILTERED_BYTES;
         if is_small && !self.has_filter {
-            self.hashes.clear();
+            self.group.hashes.clear();
         }
-        if !self.group.blocks.is_empty() {
+        if !self.group.message.blocks.is_empty() {
             self.close_group()?;
         }
         self.close_section();
@@ -237,8 +248,8 @@ impl RunEncoder {
 
     fn close_block(&mut self) -> Result<()> {
         let start = self.out.len();
-        if self.group.blocks.is_empty() {
-            self.group_start = self.stored_bytes();
+        if self.group.message.blocks.is_empty() {
+            self.group.start = self.stored_bytes();
         }
         put_block(
             &mut self.out,
@@ -252,39 +263,48 @@ impl RunEncoder {
             stored_bytes: stored.len() as u64,
             hash: xxh3_64(stored),
         };
-        self.group_index_bytes += block.encoded_len();
-        self.group.blocks.push(block);
+        self.group.index_bytes += block.encoded_len();
+        self.group.message.blocks.push(block);
         self.totals.payload_bytes += self.block.len() as u64;
         if self.block.capacity() > 2 * BLOCK_BYTES {
             // Gives back the memory of one large entry.
             self.block = Vec::new();
         }
         self.block.clear();
-        if self.hashes.len() >= GROUP_KEYS || self.group_index_bytes >= GROUP_INDEX_BYTES {
+        if self.group.hashes.len() >= GROUP_KEYS || self.group.index_bytes >= GROUP_INDEX_BYTES {
             self.close_group()?;
         }
         Ok(())
     }
 
     fn close_group(&mut self) -> Result<()> {
-        let mut group = std::mem::take(&mut self.group);
-        group.filter = filter_of(std::mem::take(&mut self.hashes));
-        self.group_index_bytes = 0;
-        let start = self.section.len();
-        let body = group.encode_to_vec();
-        put_block(&mut self.section, FrameKind::Group, self.compression, &body)?;
-        let stored = self.section.get(start..).unwrap_or_default();
-        let separator = group.blocks.into_iter().next().map(|block| block.separator);
+        let OpenGroup {
+            mut message,
+            start: entries_offset,
+            hashes,
+            ..
+        } = std::mem::take(&mut self.group);
+        message.filter = filter_of(hashes);
+        let frames = &mut self.section.frames;
+        let start = frames.len();
+        let body = message.encode_to_vec();
+        put_block(frames, FrameKind::Group, self.compression, &body)?;
+        let stored = frames.get(start..).unwrap_or_default();
+        let separator = message
+            .blocks
+            .into_iter()
+            .next()
+            .map(|block| block.separator);
         self.directory.groups.push(GroupEntry {
             separator: separator.unwrap_or_default(),
-            entries_offset: self.group_start,
+            entries_offset,
             // Within its section, until the section is written.
             offset: start as u64,
             stored_bytes: stored.len() as u64,
             hash: xxh3_64(stored),
         });
-        self.in_section.end += 1;
-        if self.section.len() >= SECTION_BYTES {
+        self.section.entries.end += 1;
+        if self.section.frames.len() >= SECTION_BYTES {
             self.close_section();
         }
         Ok(())
@@ -292,11 +312,12 @@ impl RunEncoder {
 
     fn close_section(&mut self) {
         let base = self.stored_bytes();
-        let groups = self.directory.groups.get_mut(self.in_section.clone());
+        let entries = &mut self.section.entries;
+        let groups = self.directory.groups.get_mut(entries.clone());
         for group in groups.unwrap_or_default() {
             group.offset += base;
         }
-        self.in_section = self.in_section.end..self.in_section.end;
-        self.out.append(&mut self.section);
+        entries.start = entries.end;
+        self.out.append(&mut self.section.frames);
     }
 }
