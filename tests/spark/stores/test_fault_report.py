@@ -54,7 +54,7 @@ def test_no_fault_but_those_of_sparks_own_files_gave_holdfast_wrong_rows() -> No
 def test_a_cell_has_the_worst_first() -> None:
     outcomes = ["right", "wrong", "right", "error"]
     assert cell([{"outcome": outcome} for outcome in outcomes]) == (
-        "**wrong rows** 1, error 1, goes on 2"
+        "**wrong rows** 1, error 1, continues 2"
     )
 
 
@@ -68,9 +68,9 @@ def test_providers_with_the_same_cells_have_one_row() -> None:
         ]
         return [*of_files(found, "files", ["entry"])][2:]
 
-    assert rows("right") == ["| entry | every provider | goes on 1 |"]
+    assert rows("right") == ["| entry | every provider | continues 1 |"]
     assert rows("error") == [
-        "| entry | Spark's providers | goes on 1 |",
+        "| entry | Spark's providers | continues 1 |",
         "| entry | Holdfast | error 1 |",
     ]
 

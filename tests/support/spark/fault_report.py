@@ -49,7 +49,7 @@ SAID = {
     "error": "error",
     "restart": "stops",
     "refused": "one stops",
-    "right": "goes on",
+    "right": "continues",
 }
 #: Seconds for one part, provider and query.
 TIMEOUT_S = 3600
