@@ -120,7 +120,7 @@ def value_in_table(text: str) -> float:
 def numbers_of_the_code() -> Iterator[tuple[str, str, str, str]]:
     """Yield what the internals say of constants: page, value, name and file."""
     for page in sorted((ROOT / "docs" / "internals").iterdir()):
-        row = r"^\| [^|]+ \| ([^|]+) \| `([A-Z_]+)` in `([^`]+)` \|$"
+        row = r"^\| [^|]+ \| ([^|]+) \| `([A-Za-z_]+)` in `([^`]+)` \|$"
         for value, name, path in re.findall(row, page.read_text(), re.MULTILINE):
             yield page.name, value, name, path
 
