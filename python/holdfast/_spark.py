@@ -41,7 +41,7 @@ OF_QUERIES: Final = {
 }
 
 
-@takes_options(left_alone=False)
+@takes_options
 def spark_conf(*, spark: str | None = None, **options: Unpack[StoreOptions]) -> dict[str, str]:
     """Return the Spark settings of Holdfast, for ``spark-defaults.conf`` or ``--conf``.
 
@@ -88,7 +88,7 @@ def spark_conf(*, spark: str | None = None, **options: Unpack[StoreOptions]) -> 
     }
 
 
-@takes_options(left_alone=True)
+@takes_options
 def configure(
     builder: SparkSession.Builder, **options: Unpack[StoreOptions]
 ) -> SparkSession.Builder:

@@ -17,7 +17,8 @@ from holdfast_build.crates import host
 from holdfast_build.minors import MINORS, OLDEST_RELEASE, SOURCES, class_path, form, source_folders
 from holdfast_build.tools import ROOT, BuildError, find_cargo, run, say, version
 
-NATIVE = ROOT / "python" / "holdfast" / "_native"
+PACKAGE = ROOT / "python" / "holdfast"
+NATIVE = PACKAGE / "_native"
 
 SCALA = "2.13"
 JAVA_RELEASE = 17
@@ -196,6 +197,7 @@ def class_entries(minor: str) -> dict[str, bytes]:
         f"spark.minors={','.join(MINORS)}\n"
         f"spark.oldest={OLDEST_RELEASE}\n"
     ).encode()
+    entries["holdfast-settings.json"] = (PACKAGE / "settings.json").read_bytes()
     entries["META-INF/LICENSE"] = (ROOT / "LICENSE").read_bytes()
     return entries
 

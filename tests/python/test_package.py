@@ -132,13 +132,9 @@ def test_conf_prints_only_settings_on_stdout() -> None:
         "--adopt",
         "--isolate-failures",
         *("--isolation-max-ratio", "0.5"),
-        *("--isolation-max-batches", "7"),
         *("--isolation-max-bytes", "1m"),
         *("--isolation-rerun", "at-least-once"),
-        *("--isolation-attempts", "5"),
-        *("--isolation-end", "log"),
         *("--rebalance", "off"),
-        *("--rebalance-max-moves", "8"),
     )
     done = run_cli("conf", *options)
     assert done.returncode == 0
@@ -153,13 +149,9 @@ def test_conf_prints_only_settings_on_stdout() -> None:
         adopt=True,
         isolate_failures=True,
         isolation_max_ratio=0.5,
-        isolation_max_batches=7,
         isolation_max_bytes=1 << 20,
         isolation_rerun="at-least-once",
-        isolation_attempts=5,
-        isolation_end="log",
         rebalance="off",
-        rebalance_max_moves=8,
     )
     assert "append" in done.stderr
 

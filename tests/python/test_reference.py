@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import fields
 from datetime import timedelta
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
@@ -37,7 +38,14 @@ def test_the_tables_of_settings_are_what_the_code_declares() -> None:
 def test_every_option_has_a_meaning_and_says_what_it_may_be() -> None:
     names = [field.name for field in fields(PipelineOptions)]
     assert names == [*options.ALLOWED] == [*settings.meanings(PipelineOptions)]
-    assert OPTIONS.keys() == StoreOptions.__annotations__.keys()
+    hints = get_type_hints(StoreOptions)
+    assert [*OPTIONS] == [*hints]
+    for name, option in OPTIONS.items():
+        names, bare = get_args(get_args(hints[name])[0]), {*get_args(hints[name])}
+        assert option.type != "name" or names == tuple(option.names), name
+        assert option.type != "flag" or bare == {bool, NoneType}, name
+        assert option.type != "share" or bare == {float, NoneType}, name
+        assert option.type != "size" or bare == {int, str, NoneType}, name
     assert {*OPTIONS, "spark"} == settings.meanings(holdfast.spark_conf).keys()
     assert settings.meanings(RegionalWriter.start).keys() >= {"checkpoint", "trigger"}
 
@@ -84,29 +92,37 @@ def test_the_bounds_of_an_option_are_those_that_are_declared(option: str) -> Non
         assert getattr(PipelineOptions(**{option: value}), option) is None
 
 
-@pytest.mark.parametrize("option", ["max_file_bytes", "max_memory_bytes", "target_memory_bytes"])
-def test_the_bounds_of_a_size_of_stores_are_those_that_are_declared(option: str) -> None:
-    allowed, key = OPTIONS[option].allowed, OPTIONS[option].key
-    most = [] if allowed.most is None else [allowed.most]
-    for size in (allowed.least, *most):
-        given: dict[str, Any] = {option: size}
-        assert holdfast.spark_conf(**given)[key] == str(size)
-    for size in (allowed.least - 1, *(size + 1 for size in most)):
+@pytest.mark.parametrize(
+    ("option", "least", "most"),
+    [
+        ("max_file_bytes", "4k", "1t"),
+        ("max_memory_bytes", "1m", None),
+        ("target_memory_bytes", "1m", None),
+    ],
+)
+def test_a_size_of_stores_has_the_bounds_that_its_error_names(
+    option: str, least: str, most: str | None
+) -> None:
+    declared = OPTIONS[option]
+    bounds = f"from {least}" + (f" to {most}" if most else "")
+    assert declared.expected.endswith(f", {bounds}")
+    ends = {least: declared.least} | ({most: declared.most} if most else {})
+    for text, size in ends.items():
+        for value in (text, size):
+            given: dict[str, Any] = {option: value}
+            assert holdfast.spark_conf(**given)[declared.key] == str(size)
+    for size in (declared.least - 1, declared.most + 1):
         given = {option: size}
-        with pytest.raises(ValueError, match=f"^{option}=.* is not allowed"):
+        with pytest.raises(ValueError, match=f"^{option}={size} is not allowed: .*{bounds}$"):
             holdfast.spark_conf(**given)
 
 
 def test_bounds_and_defaults_are_written_for_people() -> None:
     assert settings.bounds(options.ALLOWED["max_failure_ratio"]) == "above 0, at most 1"
-    assert settings.bounds(options.ALLOWED["history_days"]) == "1 to 3,650"
-    assert settings.bounds(options.ALLOWED["task_grace"]) == "0 or more"
+    assert settings.bounds(options.ALLOWED["name"]) == "1 to 1 KiB"
+    assert settings.bounds(options.ALLOWED["global_timeout"]) == "0 or more"
+    assert settings.bounds(options.ALLOWED["quarantine_after"]) == "1 or more, or `None`"
     assert settings.bounds(options.ALLOWED["verify_state"]) == "`True`, `False`"
-    assert settings.bounds(OPTIONS["max_file_bytes"].allowed) == "4 KiB to 1 TiB"
-    assert settings.bounds(OPTIONS["compression"].allowed) == "`lz4` or `none`"
-    assert settings.bounds(OPTIONS["max_memory_bytes"].allowed) == "1 MiB or more, or `None`"
-    target = settings.bounds(OPTIONS["target_memory_bytes"].allowed)
-    assert target == '`"auto"`, 0, or 1 MiB or more'
     shown = [
         settings.default(value, unit)
         for value, unit in [

@@ -126,8 +126,8 @@ def parser() -> argparse.ArgumentParser:
 
     held = commands.add_parser(
         "quarantine",
-        help="print the regions of a pipeline that are in quarantine (on_stuck), or the rows that "
-        "they owe, or move such rows to dead letters",
+        help="print the regions of a pipeline that are in quarantine (quarantine_after), or the "
+        "rows that they owe, or move such rows to dead letters",
     )
     quarantine.add_arguments(held)
     held.set_defaults(run=quarantine.print_regions)
@@ -190,16 +190,15 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_option(command: argparse.ArgumentParser, flag: str, option: Option) -> None:
-    said = " ".join(option.meaning.split()).partition(". ")[0].replace("`", "")
+    said = option.meaning.partition(". ")[0].replace("`", "")
     said = f"{said[0].lower()}{said[1:].removesuffix('.')}".replace("%", "%%")
-    if option.allowed.kind == "flag":
+    if option.type == "flag":
         # One that is on has a twin that switches it off.
         action = argparse.BooleanOptionalAction if option.default else "store_true"
         command.add_argument(flag, action=action, default=option.default, help=said)
     else:
-        metavar = "SIZE" if option.allowed.unit == "bytes" else None
-        numbers = {"batches": int, "failures": int, "partitions": int, "share": float}
-        kind = numbers.get(option.allowed.unit, str)
+        metavar = "SIZE" if option.type == "size" else None
+        kind = float if option.type == "share" else str
         said += " (default: %(default)s)"
         command.add_argument(flag, type=kind, default=option.default, metavar=metavar, help=said)
 

@@ -1,4 +1,4 @@
-"""Settings of isolation: which queries, how often a partition is tried, how much is parked."""
+"""Bounds of isolation: which queries, how often a partition is tried, how much is parked."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from support.spark.isolation_runs import found, log, markers, undisturbed
 from support.spark.queries import STATE
 
 pytestmark = pytest.mark.timeout(900)
-
-OWN = f"--conf={STATE}holdfast."
 
 
 def tried(folder: Path) -> list[int]:
@@ -32,7 +30,7 @@ def test_a_query_that_used_up_its_input_ends_with_an_error_while_rows_are_parked
 ) -> None:
     folder = tmp_path / "parked"
     # Without new input no batch runs, so the rows wait for the last phase.
-    is_ = found(folder, "--end", "fail", "bad!:0-6", "good!:6-6", "good:6-7")
+    is_ = found(folder, "bad!:0-6", "good!:6-6", "good:6-7")
     said = log(folder)
     assert re.search(
         r"rows are parked in \S+: partition \d of operator 0 since batch 2 \(.*CAST_INVALID_INPUT.*"
@@ -48,7 +46,7 @@ def test_a_query_of_one_batch_ends_with_an_error_while_rows_are_parked(
 ) -> None:
     folder = tmp_path / "parked"
     phases = ("bad:0-1", "bad:1-2", "bad!:2-3", "bad!:3-4", "good:4-5")
-    is_ = found(folder, "--once", "--end", "fail", *phases)
+    is_ = found(folder, "--once", *phases)
     assert re.search(r"The query ends, and rows are parked in .*: partition \d", log(folder))
     whole = [range(batch, batch + 1) for batch in range(5)]
     assert is_ == undisturbed(spark, tmp_path / "whole", whole, "counts")
@@ -67,16 +65,16 @@ def test_queries_of_one_application_isolate_or_do_not(spark: SparkSession, tmp_p
 @pytest.mark.full
 def test_a_partition_is_tried_after_1_2_and_4_batches_and_not_in_between(tmp_path: Path) -> None:
     folder = tmp_path / "parked"
-    # Then no partition is divided by keys.
-    found(folder, f"{OWN}isolationAttempts=1", "bad:0-12")
+    # A task has one failure to spare. Then no partition is divided by keys.
+    found(folder, "--master", "local[2,2]", "bad:0-12")
     assert tried(folder) == [2, 3, 5, 9]
     assert (folder / "failed.txt").read_text() == "4"
 
 
 @pytest.mark.full
-def test_a_partition_is_parked_after_as_many_failures_as_the_setting_says(tmp_path: Path) -> None:
+def test_a_partition_is_parked_while_its_task_has_an_attempt_left(tmp_path: Path) -> None:
     folder = tmp_path / "parked"
-    found(folder, f"{OWN}isolationAttempts=1", "bad:0-4")
+    found(folder, "--master", "local[2,2]", "bad:0-4")
     assert "is parked in batch 2 after 1 failures" in log(folder)
     assert (folder / "failed.txt").read_text() == "2"
 
@@ -85,7 +83,7 @@ def test_a_query_fails_that_would_park_more_bytes_than_it_may(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     folder = tmp_path / "parked"
-    limited = f"{OWN}isolationMaxBytes=300"
+    limited = f"--conf={STATE}holdfast.isolationMaxBytes=300"
     found(folder, limited, "bad!:0-6")
     assert re.search(
         r"is not parked: its parked input would be larger than isolation_max_bytes \(300 bytes\)\."

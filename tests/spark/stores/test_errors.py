@@ -329,13 +329,9 @@ def test_state_beyond_the_memory_bound_fails_the_task_and_commits_nothing(
         ("sparkFiles", "off", "Found 'off'"),
         ("isolateFailures", "on", "Found 'on'"),
         ("isolationMaxRatio", "0", "Found '0'"),
-        ("isolationMaxBatches", "1001", "Found '1001'"),
         ("isolationMaxBytes", "0", "Found '0'"),
         ("isolationRerun", "twice", "Found 'twice'"),
-        ("isolationAttempts", "0", "Found '0'"),
-        ("isolationEnd", "ignore", "Found 'ignore'"),
         ("rebalance", "on", "Found 'on'"),
-        ("rebalanceMaxMoves", "0", "Found '0'"),
     ],
 )
 def test_a_wrong_setting_is_refused_when_the_query_starts(

@@ -12,43 +12,27 @@ from holdfast import _spark
 from holdfast._options import OPTIONS
 from support.markdown import cells_of
 from support.reference import monitoring, settings
-from support.spark.java_fields import field_of, java_class
 
 pytestmark = pytest.mark.spark
 
-CONF = "io.holdfast.spark.HoldfastConf"
 
-
-def declared(spark: SparkSession) -> dict[str, str]:
-    """Defaults of the plugin's settings, by key."""
-    constants = java_class(spark, f"{CONF}$Setting").getEnumConstants()
-    return {
-        field_of(spark, f"{CONF}$Setting", "key", one): field_of(
-            spark, f"{CONF}$Setting", "defaultValue", one
-        )
-        for one in constants
-    }
-
-
-def test_the_plugin_has_the_settings_of_the_package_with_the_same_defaults(
-    spark: SparkSession,
-) -> None:
-    written = holdfast.spark_conf()
-    assert declared(spark) == {one.key: written[one.key] for one in OPTIONS.values()}
+def test_the_plugin_has_the_declarations_of_the_package(spark: SparkSession) -> None:
+    jvm: Any = spark._jvm
+    assert jvm.io.holdfast.spark.HoldfastConf.keys() == ", ".join(
+        option.key for option in OPTIONS.values()
+    )
 
 
 def test_the_plugin_takes_whatever_the_package_allows(spark: SparkSession) -> None:
     jvm: Any = spark._jvm
     for name, option in OPTIONS.items():
-        allowed = option.allowed
-        values: list[Any] = [*option.names]
-        if allowed.unit:
-            least = 1e-9 if allowed.above else allowed.least
-            values = [least, allowed.most or (1 << 63) - 1]
-        elif allowed.kind == "flag":
-            values = [True, False]
-        assert values
-        for value in values:
+        more: dict[str, list[Any]] = {
+            "flag": [True, False],
+            "share": [1e-9, 1],
+            "size": [option.least, option.most],
+            "name": [],
+        }
+        for value in [*option.names, *more[option.type]]:
             given: dict[str, Any] = {name: value}
             jvm.io.holdfast.spark.HoldfastConf(holdfast.spark_conf(**given))
 

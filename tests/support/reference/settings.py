@@ -101,16 +101,13 @@ def bounds(allowed: Allowed) -> str:
 def of_stores() -> Iterator[str]:
     """Options of `configure`, and the keys of Spark that they set."""
     said = meanings(holdfast.spark_conf)
-    written = holdfast.spark_conf()
     yield from table(
-        ["option", "key", "default", "unit", "bounds of the option", "meaning"],
+        ["option and key", "default", "allowed", "meaning"],
         [
             [
-                f"`{name}`",
-                f"`{option.key}`",
-                f"{default(option.default, option.allowed.unit)} (`{written[option.key]}`)",
-                option.allowed.unit,
-                bounds(option.allowed),
+                f"`{name}` `{option.key.rpartition('.')[2]}`",
+                f"`{option.default}`",
+                option.expected,
                 said[name],
             ]
             for name, option in OPTIONS.items()

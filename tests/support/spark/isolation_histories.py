@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import holdfast
+from support.spark.isolation import ENDS_PARKED
 from support.spark.queries import STATE, builder, settings, source, write_batch
 
 BATCHES = 5
@@ -144,7 +145,6 @@ class History:
     partitions: int
     keys: tuple[str, ...]
     failing: range
-    attempts: int
     actions: list[Action]
     stops: list[str]
     threads: bool
@@ -166,7 +166,6 @@ class History:
             partitions=draw.choice([1, 2, 3, 4]),
             keys=tuple(str(draw.randrange(12)) for _ in range(draw.choice([1, 1, 2]))),
             failing=range(begin, draw.randrange(begin, BATCHES) + 1),
-            attempts=draw.choice([1, 2, 3]),
             actions=[
                 Action(
                     name=f"{number}",
@@ -266,7 +265,7 @@ class History:
         try:
             started.awaitTermination()
         except StreamingQueryException as error:
-            return str(error)
+            return None if ENDS_PARKED in str(error) else str(error)
         finally:
             spark.catalog.clearCache()
         return None
@@ -293,7 +292,7 @@ def undisturbed(spark: SparkSession, folder: Path, data: Data) -> Rows:
 def chosen(number: int, *actions: tuple[str, bool], stops: Sequence[str] = ()) -> History:
     """A history of counts on four partitions, with a key that fails in two batches."""
     history = History.draw(number)
-    history.data, history.partitions, history.attempts = Data("counts", 0), 4, 2
+    history.data, history.partitions = Data("counts", 0), 4
     history.keys, history.failing, history.stops = ("3",), range(1, 3), list(stops)
     history.actions = [
         Action(str(place), read, fails, passes=False) for place, (read, fails) in enumerate(actions)
@@ -329,7 +328,6 @@ def main() -> None:
     spark = holdfast.configure(
         builder("local[3,4]", root / "warehouse").config(map=QUICK),
         isolate_failures=True,
-        isolation_end="log",
         isolation_max_ratio=0.7,
     ).getOrCreate()
     spark.sparkContext.setLogLevel(args.log)
@@ -339,11 +337,7 @@ def main() -> None:
     drawn = {str(seed): History.draw(seed) for seed in seeds}
     for name, history in (CHOSEN if args.chosen else drawn).items():
         folder = root / name.replace(" ", "-")
-        values = {
-            "spark.sql.shuffle.partitions": str(history.partitions),
-            STATE + "holdfast.isolationAttempts": str(history.attempts),
-        }
-        with settings(spark, values):
+        with settings(spark, {"spark.sql.shuffle.partitions": str(history.partitions)}):
             if history.data not in known:
                 whole = root / f"whole-{len(known)}"
                 known[history.data] = undisturbed(spark, whole, history.data)

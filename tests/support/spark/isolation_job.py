@@ -61,8 +61,6 @@ def main() -> None:
     parser.add_argument("--query", default="counts")
     parser.add_argument("--rerun", default="fail")
     parser.add_argument("--ratio", type=float, default=0.75, help="partitions that may be parked")
-    parser.add_argument("--batches", type=int, default=100, help="batches that may be parked")
-    parser.add_argument("--end", default="log", help="what parked rows mean in the end")
     parser.add_argument("--once", action="store_true", help="each phase is one batch")
     parser.add_argument("--checkpoint", help="default: the folder's own")
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
@@ -84,8 +82,6 @@ def main() -> None:
         isolate_failures=True,
         isolation_rerun=args.rerun,
         isolation_max_ratio=args.ratio,
-        isolation_max_batches=args.batches,
-        isolation_end=args.end,
     ).getOrCreate()
     spark.sparkContext.setLogLevel(args.log)
 
@@ -120,6 +116,7 @@ def main() -> None:
                 sink=args.sink,
                 checkpoint=checkpoint,
                 once=args.once,
+                may_park=not kind.endswith("!"),
                 after=after,
             )
             progress += [json.loads(one.json) for one in query.recentProgress]

@@ -47,6 +47,12 @@ final class Rebalancer extends SparkListener {
   /** How long a batch waits for the answer of an executor. */
   private static final long ANSWER_S = 5;
 
+  /**
+   * Partitions that move between two batches. The next batch opens each at its new place, so more
+   * would make that batch slow.
+   */
+  private static final int MOVES_MAX = 64;
+
   /** A local property of the threads of a query: its run. */
   private static final String RUN_KEY = "spark.jobGroup.id";
 
@@ -110,16 +116,15 @@ final class Rebalancer extends SparkListener {
 
   /** A query plans a batch, on the calling thread. */
   void planning(Path checkpoint, Configuration conf) {
-    int most = HoldfastConf.maxMoves(conf::get);
     String run = spark.getLocalProperty(RUN_KEY);
     // A function of the user may have set another group.
     boolean known = run != null && run.matches("[0-9a-f-]{36}");
-    if (most == 0 || !known || !executorsComeAndGo()) {
+    if (!known || !HoldfastConf.rebalances(conf) || !executorsComeAndGo()) {
       return;
     }
     String state = new Path(checkpoint, "state").toString();
     try {
-      rebalance(UUID.fromString(run), state, SegmentFolder.of(state, conf).name, most);
+      rebalance(UUID.fromString(run), state, SegmentFolder.of(state, conf).name);
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
     } catch (Exception e) {
@@ -135,7 +140,7 @@ final class Rebalancer extends SparkListener {
         && spark.conf().getTimeAsMs(WAIT_KEY + ".process", wait) > 0;
   }
 
-  private void rebalance(UUID id, String state, String dir, int most) throws Exception {
+  private void rebalance(UUID id, String state, String dir) throws Exception {
     Run run =
         runs.compute(dir, (key, old) -> old != null && old.id.equals(id) ? old : new Run(id));
     Map<String, String> hostOf = activeExecutors();
@@ -152,7 +157,7 @@ final class Rebalancer extends SparkListener {
     run.noteUnused(parts.keySet());
     Set<String> usable = new HashSet<>(executors);
     usable.removeAll(run.unused);
-    run.moves = Balance.moves(parts.keySet(), usable, most);
+    run.moves = Balance.moves(parts.keySet(), usable, MOVES_MAX);
     for (Balance.Move move : run.moves) {
       Balance.Part part = move.part();
       List<StateStoreProviderId> stores = parts.get(part);

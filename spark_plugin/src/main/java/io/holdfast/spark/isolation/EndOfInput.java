@@ -17,8 +17,6 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecutionConte
 import org.apache.spark.sql.execution.streaming.runtime.MultiBatchExecutor;
 import org.apache.spark.sql.execution.streaming.runtime.SingleBatchExecutor;
 import org.apache.spark.sql.execution.streaming.runtime.TriggerExecutor;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 import scala.Function1;
 
 /**
@@ -27,7 +25,6 @@ import scala.Function1;
  */
 public final class EndOfInput extends MultiBatchExecutor {
   private static final long serialVersionUID = 1L;
-  private static final Logger LOG = LoggerFactory.getLogger(EndOfInput.class);
 
   /** True if the query ends after one batch. */
   private final boolean once;
@@ -72,20 +69,14 @@ public final class EndOfInput extends MultiBatchExecutor {
     } catch (IOException e) {
       throw new HoldfastException("Cannot read what is parked in " + checkpoint, e);
     }
-    if (parked.isEmpty()) {
-      return;
+    if (!parked.isEmpty()) {
+      throw new HoldfastException(
+          String.format(
+              "The query ends, and rows are parked in %1$s: %2$s. Repair the program and start"
+                  + " the query again: the rows come with its next batch, which needs new input."
+                  + " `holdfast parked %1$s` shows them.",
+              checkpoint, parked));
     }
-    String message =
-        String.format(
-            "The query ends, and rows are parked in %1$s: %2$s. Repair the program and start"
-                + " the query again: the rows come with its next batch, which needs new input."
-                + " `holdfast parked %1$s` shows them. With isolation_end='log' the query ends"
-                + " without this error.",
-            checkpoint, parked);
-    if (HoldfastConf.isolationEndFails(conf.getPropsWithPrefix(""))) {
-      throw new HoldfastException(message);
-    }
-    LOG.error(message);
   }
 
   /** The parked partitions; empty without any. */
