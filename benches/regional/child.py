@@ -222,7 +222,9 @@ def failing(turns: Turns) -> None:
     turns.add("undisturbed", lambda variant: _regional(variant, Deviations()))
     turns.add("holdfast", lambda variant: _regional(variant, operator, **_FOR_EVER))
     turns.run()
-    turns.refused("global only", lambda variant: _regional(variant, operator, regional=False))
+    turns.refused(
+        "global only", lambda variant: _regional(variant, operator, max_consecutive_failures=0)
+    )
 
 
 def quarantine(turns: Turns) -> None:
@@ -231,7 +233,7 @@ def quarantine(turns: Turns) -> None:
     turns.add("undisturbed", lambda variant: _regional(variant, Deviations()))
     turns.add(
         "holdfast",
-        lambda variant: _regional(variant, operator, on_stuck="quarantine", quarantine_after=1),
+        lambda variant: _regional(variant, operator, quarantine_after=1),
     )
     turns.run()
 

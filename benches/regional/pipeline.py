@@ -73,7 +73,7 @@ CASES = (
         targets=(Target(metric=PER_ROW, at_most=1 / 0.98, to="undisturbed"),),
         notes=(
             "holdfast: one region raises at its first row in every batch, and its rows are stored; "
-            "limits on failures in a row\nare lifted. global only: the same with regional=False: "
+            "limits on failures in a row\nare lifted. global only: with max_consecutive_failures=0 "
             "the query fails and not one row is published."
         ),
     ),

@@ -477,7 +477,9 @@ def test_what_regions_share_is_checked_and_converted_like_the_rest(
         return pipeline.write_parquet(tmp_path / "out")
 
     def open_local(declare: Declare) -> hf.LocalQuery:
-        query: hf.LocalQuery = shared(declare).open_local(tmp_path / "ckpt", regional=False)
+        query: hf.LocalQuery = shared(declare).open_local(
+            tmp_path / "ckpt", max_consecutive_failures=0
+        )
         return query
 
     before, after = kinds

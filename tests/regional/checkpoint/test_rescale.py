@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 
 import holdfast as hf
 from holdfast._core import CheckpointMetadata, InFlight, RegionEntry
+from holdfast.regions.api.options import PipelineOptions
 from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.checkpoint.layout import LAYOUT_PROPERTY, Layout, StageLayout
 from holdfast.regions.checkpoint.rerouting import Rerouting
@@ -82,7 +85,7 @@ def keeping(path: Path, parallelism: int, output: str, **options: Any) -> hf.Loc
         hf.regional(region_by=options.pop("region_by", "region"))
         .apply(operator, schema=SEEN, name="keep", parallelism=parallelism, route_by=route)
         .write_parquet(path / output)
-        .open_local(path / options.pop("checkpoint", "ckpt"), regional=False, **options)
+        .open_local(path / options.pop("checkpoint", "ckpt"), max_consecutive_failures=0, **options)
     )
 
 
@@ -185,7 +188,9 @@ def test_an_operator_that_is_gone_would_lose_its_state(tmp_path: Path) -> None:
     for options in ({"checkpoint": "ckpt"}, {"checkpoint": "next", "restore": origin}):
         folder = tmp_path / str(options.pop("checkpoint"))
         with pytest.raises(hf.LayoutChangedError, match="state of operator 'keep'"):
-            pipeline.write_parquet(tmp_path / "new").open_local(folder, regional=False, **options)
+            pipeline.write_parquet(tmp_path / "new").open_local(
+                folder, max_consecutive_failures=0, **options
+            )
 
 
 class Recounting(Troubled):
@@ -378,14 +383,14 @@ def instance_of(key: int, parallelism: int) -> int:
 
 
 def run_over_a_rescale(
-    path: Path, before: tuple[int, int], after: tuple[int, int], *, each: int, **options: Any
+    path: Path, before: tuple[int, int], after: tuple[int, int], *, each: int
 ) -> list[str]:
     """Run with rows that wait inside, go on in another layout, and check all that comes out.
 
     Returns the channels in which rows waited when the layout changed.
     """
     batches = [rows_of(number, REGIONS, each=each) for number in range(3)]
-    overtaking = {"aligned_timeout": timedelta(0), **options}
+    overtaking = {"aligned_timeout": timedelta(0)}
     with two_stages(path, before, "ckpt", **overtaking) as query:
         query.run_batch(partitions_of(batches[0], 1))
         channels, old = waiting(query), query.latest
@@ -395,7 +400,7 @@ def run_over_a_rescale(
         assert rows_owed(query.latest) == rows_owed(old)
         # Rows go on waiting, over a restart.
         query.run_batch(partitions_of(batches[1], 1))
-    with two_stages(path, after, "next", **options) as query:
+    with two_stages(path, after, "next") as query:
         query.run_batch(partitions_of(batches[2], 1))
         assert waiting(query) == {}
         for region in REGIONS:
@@ -438,10 +443,16 @@ SIZES = st.tuples(st.integers(1, 5), st.integers(1, 5))
 @given(SIZES, SIZES, st.integers(1, 5))
 @settings(max_examples=15, deadline=None)
 def test_in_any_two_layouts_the_output_is_that_of_an_undisturbed_run(
-    before: tuple[int, int], after: tuple[int, int], channel_batches: int
+    before: tuple[int, int], after: tuple[int, int], capacity_batches: int
 ) -> None:
-    with TemporaryDirectory() as folder:
-        run_over_a_rescale(Path(folder), before, after, each=25, channel_batches=channel_batches)
+    tasks = PipelineOptions.tasks
+    changed = patch.object(
+        PipelineOptions,
+        "tasks",
+        lambda self, **given: replace(tasks(self, **given), capacity_batches=capacity_batches),
+    )
+    with TemporaryDirectory() as folder, changed:
+        run_over_a_rescale(Path(folder), before, after, each=25)
 
 
 def rows_with_key(first: int, count: int) -> pa.RecordBatch:

@@ -129,7 +129,7 @@ def test_ids_go_on_behind_attempts_that_left_nothing_else(
     tmp_path: Path, hooks: Hooks
 ) -> None:  # R2
     rows = batches(3)
-    with open_pipeline(tmp_path, hooks=hooks, regional=False) as query:
+    with open_pipeline(tmp_path, hooks=hooks, max_consecutive_failures=0) as query:
         run(query, rows[:1])
         hooks.fail_for("r01", range(1000, 2000))
         with pytest.raises(hf.RegionalQueryError, match="r01 is in trouble"):

@@ -65,7 +65,7 @@ def test_where_no_checkpoint_is_intact_a_copy_helps_or_new_folders(
     tmp_path: Path, has_copy: bool
 ) -> None:
     rows = batches(4)
-    with open_pipeline(tmp_path, regional=False) as query:
+    with open_pipeline(tmp_path, max_consecutive_failures=0) as query:
         run(query, rows[:3])
         shutil.copytree(tmp_path / "ckpt" / "segments", tmp_path / "copy")
         for file in (tmp_path / "ckpt" / "segments").iterdir():

@@ -351,7 +351,6 @@ def test_an_acknowledgement_of_an_older_state_is_a_decline() -> None:  # R16
 
 
 OFF = [
-    (CoordinatorOptions(regional=False, tolerable_failed_checkpoints=9), TOPOLOGY, "checkpoint"),
     (
         CoordinatorOptions(max_consecutive_failures=0, tolerable_failed_checkpoints=9),
         TOPOLOGY,

@@ -170,7 +170,9 @@ def test_pauses_between_attempts_grow_until_a_global_checkpoint() -> None:  # R2
 def test_what_must_succeed_is_repeated_until_a_bound_in_time(
     what: str, regional: bool
 ) -> None:  # R24, R25
-    job = Job(options(global_timeout_ms=120_000, regional=regional), WITH_SOURCE)
+    job = Job(
+        options(global_timeout_ms=120_000, max_consecutive_failures=2 * regional), WITH_SOURCE
+    )
     job.batch(healthy="abc")
 
     def attempt() -> list[Action]:

@@ -80,7 +80,7 @@ def test_what_parallel_instances_flush_reaches_the_next_stage_before_that_flushe
         .apply(Holding(), schema=ROWS, name="hold", parallelism=3, route_by="key")
         .apply(Summed(hooks), schema=COUNTED, name="sum")
         .write_parquet(tmp_path / "out")
-        .open_local(tmp_path / "ckpt", channel_batches=1)
+        .open_local(tmp_path / "ckpt")
     )
     with query:
         run(query, batches)
@@ -141,7 +141,7 @@ def test_rows_that_wait_between_operators_come_before_the_flush(
 def test_a_pipeline_that_is_not_regional_ends_like_any_other(tmp_path: Path, hooks: Hooks) -> None:
     batches = batches_of(2)
     hooks.on_flush = fail_times(1, "r02")
-    with pipeline(tmp_path, hooks, regional=False) as query:
+    with pipeline(tmp_path, hooks, max_consecutive_failures=0) as query:
         run(query, batches)
         query.end_of_data()
         assert finished(query) == REGIONS

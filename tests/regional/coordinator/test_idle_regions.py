@@ -348,7 +348,7 @@ def test_shared_state_is_refused(tmp_path: Path) -> None:
         region_safe = False
 
     with pytest.raises(ValueError, match="or start without retire_idle"):
-        pipeline(tmp_path, Unsafe(), regional=False)
+        pipeline(tmp_path, Unsafe(), max_consecutive_failures=0)
 
 
 def test_a_few_checkpoints_are_remembered_however_many_there_were() -> None:

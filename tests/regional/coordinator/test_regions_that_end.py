@@ -181,7 +181,7 @@ class Shared(hf.Operator):
 def test_a_region_with_union_state_does_not_end_alone(tmp_path: Path) -> None:
     writer = hf.regional(region_by="region").apply(Shared(), schema=ROWS)
     query = writer.write_parquet(tmp_path / "out").open_local(
-        tmp_path / "ckpt", regional=False, global_timeout=timedelta(0)
+        tmp_path / "ckpt", max_consecutive_failures=0, global_timeout=timedelta(0)
     )
     with query, pytest.raises(hf.RegionalQueryError, match="has union state: regions with such"):
         run(query, batches_of(1))

@@ -307,7 +307,7 @@ def test_an_aborted_attempt_is_in_the_totals_and_in_no_checkpoint(
             raise RuntimeError("once")
 
     with pipeline(
-        tmp_path, Counting(hooks), regional=False, tolerable_failed_checkpoints=1
+        tmp_path, Counting(hooks), max_consecutive_failures=0, tolerable_failed_checkpoints=1
     ) as query:
         hooks.on_rows = fail_once
         run(query, 0)

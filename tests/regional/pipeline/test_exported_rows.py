@@ -44,7 +44,7 @@ def stuck(tmp_path: Path) -> str:
     )
     folder = tmp_path / "ckpt"
     good = GIVEN.set_column(0, "region", pa.array(["chur", "chur"]))
-    options = {"on_stuck": "quarantine", "quarantine_after": 1}
+    options = {"quarantine_after": 1}
     with chain.write_parquet(tmp_path / "out").open_local(folder, **options) as query:
         for number in range(2):
             parts = [table.to_batches() for table in (GIVEN, good)]

@@ -308,7 +308,7 @@ def test_operators_that_do_not_declare_region_safe_are_refused(tmp_path: Path) -
     with pytest.raises(ValueError, match="region_safe"):
         pipeline(tmp_path, Unsafe())
     batches = [rows_of(0, REGIONS)]
-    with pipeline(tmp_path, Unsafe(), regional=False) as query:
+    with pipeline(tmp_path, Unsafe(), max_consecutive_failures=0) as query:
         run(query, batches)
     assert output_of(tmp_path / "out") == expected(batches)
 
@@ -419,7 +419,7 @@ def test_state_that_regions_share_is_refused_in_a_region_safe_operator(
         run(query, [rows_of(0, REGIONS)])
     Sharing.region_safe = False
     batches = [rows_of(0, REGIONS)]
-    with pipeline(tmp_path, Sharing(), regional=False) as query:
+    with pipeline(tmp_path, Sharing(), max_consecutive_failures=0) as query:
         run(query, batches)
     assert output_of(tmp_path / "out") == expected(batches)
 

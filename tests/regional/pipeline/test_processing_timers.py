@@ -167,7 +167,7 @@ def test_timers_of_a_region_in_quarantine_wait_until_it_is_repaired(
     tmp_path: Path, hooks: Hooks, clock: QuickClock
 ) -> None:
     stopped = StoppedClock(clock, STEP)
-    options: dict[str, Any] = {"on_stuck": "quarantine", "quarantine_after": 1}
+    options: dict[str, Any] = {"quarantine_after": 1}
     with pipeline(tmp_path, hooks).open_local(tmp_path / "ckpt", **options) as query:
         query.run_batch(partitions([("riga", 1), ("bern", 2)]))
         stopped.step(0.1)

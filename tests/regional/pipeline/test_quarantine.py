@@ -336,19 +336,19 @@ def test_a_source_with_a_coordinator_is_refused(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     chain = hf.regional(splits_of(tmp_path)).apply(Placed(), schema=PLACED)
     writer = chain.write_parquet(tmp_path / "out")
-    with pytest.raises(ValueError, match="'quarantine' is not allowed with FileSplits, which has"):
-        writer.open_local(tmp_path / "ckpt", on_stuck="quarantine")
-    with pytest.raises(ValueError, match="on_stuck='wait' is not allowed: expected 'fail' or"):
-        writer.open_local(tmp_path / "ckpt", on_stuck="wait")
+    with pytest.raises(ValueError, match="quarantine_after=1 is not allowed with FileSplits"):
+        writer.open_local(tmp_path / "ckpt", quarantine_after=1)
     assert not (tmp_path / "ckpt").exists()
 
 
-def test_with_on_stuck_fail_it_is_a_region_that_owes_rows(tmp_path: Path, hooks: Hooks) -> None:
+def test_without_quarantine_after_it_is_a_region_that_owes_rows(
+    tmp_path: Path, hooks: Hooks
+) -> None:
     batches = [rows_of(number, REGIONS) for number in range(4)]
     hooks.fail_for(STUCK, EVER)
     with pipeline(tmp_path, Troubled(hooks)) as query:
         run(query, batches[:3])
     hooks.calm()
-    with pipeline(tmp_path, Troubled(hooks), on_stuck="fail") as query:
+    with pipeline(tmp_path, Troubled(hooks), quarantine_after=None) as query:
         run(query, batches[3:], first=3)
     assert output_of(tmp_path / "out") == expected(batches)

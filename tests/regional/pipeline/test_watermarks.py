@@ -182,7 +182,6 @@ def test_the_watermark_never_goes_back_whatever_a_start_changes(
     options: dict[str, Any] = {
         "max_consecutive_failures": 99,
         "max_failure_ratio": 1.0,
-        "on_stuck": "quarantine",
         "quarantine_after": 2,
     }
 

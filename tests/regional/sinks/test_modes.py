@@ -39,7 +39,7 @@ def test_a_pipeline_and_what_is_made_of_it_follow_the_umask(
     modes.follow(umask)
     made = tmp_path / "made"
     made.mkdir()
-    with open_pipeline(made / "new", history_days=1) as query:
+    with open_pipeline(made / "new") as query:
         run(query, batches(2))
     origin = hf.restore(made / "new" / "ckpt")
     with open_pipeline(made, checkpoint="a/branch", output="b/out", restore=origin) as query:

@@ -39,7 +39,7 @@ def sharing(path: Path, checkpoint: str = "ckpt", **options: Any) -> hf.LocalQue
         hf.regional(region_by="region")
         .apply(options.pop("operator", Sharing()), schema=OPENED, name="share")
         .write_parquet(path / "out")
-        .open_local(path / checkpoint, regional=False, **options)
+        .open_local(path / checkpoint, max_consecutive_failures=0, **options)
     )
 
 

@@ -198,7 +198,7 @@ def test_a_region_in_quarantine_owes_its_rows_until_it_is_repaired(
 
     def run() -> holdfast.RegionalQuery:
         operator = Failing(tmp_path / "repaired", 2)
-        query = start(spark, tmp_path, operator, on_stuck="quarantine", quarantine_after=1)
+        query = start(spark, tmp_path, operator, quarantine_after=1)
         query.awaitTermination()
         return query
 
@@ -221,7 +221,7 @@ def test_a_region_in_quarantine_owes_its_rows_until_it_is_repaired(
 def test_rows_of_an_expression_go_to_dead_letters(spark: SparkSession, tmp_path: Path) -> None:
     batches = written(tmp_path, 2)
     operator = Failing(tmp_path / "repaired", 2)
-    start(spark, tmp_path, operator, on_stuck="quarantine", quarantine_after=1).awaitTermination()
+    start(spark, tmp_path, operator, quarantine_after=1).awaitTermination()
     command = ["quarantine", str(tmp_path / "ckpt"), "skip", "--region", "r02"]
     command += ["--dead-letter", str(tmp_path / "letters"), "--yes"]
     for where, status in (("id = 2", 0), ("nothing = 2", 2)):
@@ -235,7 +235,7 @@ def test_rows_of_an_expression_go_to_dead_letters(spark: SparkSession, tmp_path:
     assert "nothing" in done.stderr
     (letters,) = (tmp_path / "letters").iterdir()
     assert pq.read_table(letters)["id"].to_pylist() == [2]
-    start(spark, tmp_path, operator, on_stuck="quarantine").awaitTermination()
+    start(spark, tmp_path, operator, quarantine_after=3).awaitTermination()
     assert output_of(tmp_path / "out") == expected(
         [[row for row in rows if row[1] != 2] for rows in batches]
     )

@@ -106,7 +106,6 @@ def test_a_worker_that_is_stopped_is_ended_and_its_rows_are_stored(
         tmp_path,
         Stopping(tmp_path, [1002]),
         region_timeout=timedelta(seconds=6),
-        task_grace=timedelta(),
         # On a busy machine, others may be late as well.
         max_failure_ratio=0.9,
         max_consecutive_failures=10,

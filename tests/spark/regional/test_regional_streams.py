@@ -203,7 +203,7 @@ def test_a_chain_with_parallel_instances_keeps_every_row_and_each_keys_order(
         .apply(CountByKey(), schema=KEYED, name="by-key", parallelism=3, route_by="key")
         .apply(CountAll(tmp_path / "mark"), schema=COUNTED, name="all")
         .write_parquet(tmp_path / "out")
-        .start(tmp_path / "ckpt", trigger={"availableNow": True}, channel_batches=1)
+        .start(tmp_path / "ckpt", trigger={"availableNow": True})
     )
     query.awaitTermination()
     assert [row.outcome for row in query.history()].count("regional") == 1

@@ -218,7 +218,7 @@ class Oracle:
         return not (content.count or content.in_flight or content.retired)
 
     def first_decline_aborts(self) -> bool:
-        return not self.options.regional or self.options.max_consecutive_failures == 0
+        return self.options.max_consecutive_failures == 0
 
     def failed(self, told: Told) -> set[str]:
         return {region for region in self.involved(told) if self._failed(told, region)}

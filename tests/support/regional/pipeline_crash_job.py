@@ -265,7 +265,7 @@ def run_quarantine(folder: Path) -> None:
     pipeline = hf.regional(region_by="region")
     operator = Stuck(folder / "repaired")
     counted = pipeline.apply(operator, schema=COUNTED, name="count")
-    with opened(counted, folder, on_stuck="quarantine", quarantine_after=1) as query:
+    with opened(counted, folder, quarantine_after=1) as query:
         for number, rows in enumerate(BATCHES):
             query.run_batch(partitions_of(rows, 2), batch_id=number)
         query.finish()

@@ -146,7 +146,7 @@ class Gate:
 def quarantining(path: Path, operator: Operator, **options: Any) -> LocalQuery:
     """A pipeline in a folder, whose stuck regions go into quarantine."""
     chain = regional(region_by="region").apply(operator, schema=COUNTED, name="count")
-    given = {"on_stuck": "quarantine", **options}
+    given = {"quarantine_after": 3, **options}
     return chain.write_parquet(path / "out").open_local(path / "ckpt", **given)
 
 

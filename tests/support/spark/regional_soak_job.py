@@ -141,7 +141,6 @@ def main() -> None:
             # Half of the regions are in the task that loses its worker.
             max_failure_ratio=0.5,
             max_consecutive_failures=4,
-            on_stuck="quarantine",
             quarantine_after=QUARANTINE_AFTER,
             tolerable_failed_checkpoints=20,
             max_file_bytes=16 * 1024,

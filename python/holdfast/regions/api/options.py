@@ -15,10 +15,9 @@ from holdfast._checks import (
     require_duration,
     whole_number,
 )
-from holdfast._options import DEFAULT_MAX_FILE_BYTES
 from holdfast.files import modes
 from holdfast.regions.coordinator import CoordinatorOptions, Staleness
-from holdfast.regions.protocol.orders import DEFAULT_CAPACITY_BATCHES, DEFAULT_THREADS, TaskOptions
+from holdfast.regions.protocol.orders import DEFAULT_THREADS, TaskOptions
 
 DEFAULT_NAME = "pipeline"
 
@@ -28,23 +27,18 @@ _MAX_NAME_BYTES = 1024
 #: By option. Values are checked against it, and the reference of settings shows it.
 ALLOWED: Final[Mapping[str, Allowed]] = {
     "name": Allowed("other", unit="bytes", least=1, most=_MAX_NAME_BYTES),
-    "regional": Allowed("flag"),
     "max_failure_ratio": Allowed("other", unit="share", above=True, most=1),
     "max_consecutive_failures": Allowed("integer", unit="checkpoints"),
     "max_region_staleness": Allowed(
         "other", unit="checkpoints, time", note="1 or more, 1 ms or more"
     ),
     "region_timeout": Allowed("time", above=True),
-    "task_grace": Allowed("time"),
     "aligned_timeout": Allowed("time", optional=True, note="less than `region_timeout`"),
-    "max_in_flight_bytes": Allowed("integer", unit="bytes"),
-    "on_stuck": Allowed("other", note='`"fail"`, `"quarantine"`'),
-    "quarantine_after": Allowed("integer", unit="checkpoints", least=1),
+    "quarantine_after": Allowed("integer", unit="checkpoints", least=1, optional=True),
     "max_quarantined_bytes": Allowed("integer", unit="bytes"),
     "num_retained": Allowed("integer", unit="checkpoints", least=1),
     "tolerable_failed_checkpoints": Allowed("integer", unit="attempts"),
     "global_timeout": Allowed("time"),
-    "history_days": Allowed("integer", unit="days", least=1, most=3650),
     "max_file_bytes": Allowed("integer", unit="bytes", least=1),
     "bounded": Allowed("flag"),
     "verify_state": Allowed("flag"),
@@ -52,7 +46,6 @@ ALLOWED: Final[Mapping[str, Allowed]] = {
     "on_rows_after_finish": Allowed("other", note='`"fail"`, `"restart"`'),
     "retire_idle": Allowed("time", optional=True, above=True),
     "region_threads": Allowed("integer", unit="regions", least=1),
-    "channel_batches": Allowed("integer", unit="batches", least=1),
 }
 
 
@@ -64,32 +57,23 @@ class PipelineOptions:
     ----------
     name : str, default "pipeline"
         Name of the pipeline in messages, and of its state; the same after a restart.
-    regional : bool, default True
-        True lets a checkpoint complete without some regions. Needs operators that all declare
-        ``region_safe``.
     max_failure_ratio : float, default 0.3
         Share of the regions with rows in a batch that may fail in its checkpoint; one always may,
         all never. Regions that are lost with one task count as one failure.
     max_consecutive_failures : int, default 2
-        Regional checkpoints in a row after which one must be global; 0: never regional.
+        Regional checkpoints in a row after which one must be global. With 0 every checkpoint needs
+        every region. Above 0 all operators have to declare ``region_safe``.
     max_region_staleness : tuple of (int, timedelta), default (10, 10 minutes)
         Fallbacks of one region in a row, and time since the first, after which it is restarted
         and, if that does not help, ends the pipeline.
     region_timeout : timedelta, default 10 minutes
         Time after which a region without an answer counts as failed.
-    task_grace : timedelta, default 5 s
-        Further time for a task that is silent because an operator stopped its whole process. Then
-        the task is ended, and another one stores the rows of its regions.
     aligned_timeout : timedelta, optional
         Time after which the barrier of a batch overtakes rows that still wait: they become
         in-flight data, and the batch ends without them. By default it never does.
-    max_in_flight_bytes : int, default 256 MiB
-        Bound on in-flight data of a region.
-    on_stuck : {"fail", "quarantine"}, default "fail"
-        Treatment of a region that keeps failing: it ends the pipeline with an error, or goes into
-        quarantine. Then its rows are stored, and the pipeline runs without it.
-    quarantine_after : int, default 3
-        Fallbacks of one region in a row after which it is in quarantine.
+    quarantine_after : int, optional
+        Fallbacks of one region in a row after which it is in quarantine: its rows are stored, and
+        the pipeline runs without it. By default a region that keeps failing ends the pipeline.
     max_quarantined_bytes : int, default 1 GiB
         Bytes of the rows that all regions in quarantine owe together. More end the pipeline.
     num_retained : int, default 3
@@ -102,8 +86,6 @@ class PipelineOptions:
         Time for which attempts that need every region are repeated, whatever fails in them: at the
         end of data, when the pipeline stops, for a savepoint, and if regions depend on each
         other. Then the pipeline ends; if only a savepoint failed, it goes on.
-    history_days : int, default 7
-        Days for which the checkpoint folder keeps the history of attempts, 1 to 3,650.
     max_file_bytes : int, default 32 MiB
         Size at which a merged file is sealed.
     bounded : bool, default False
@@ -130,8 +112,6 @@ class PipelineOptions:
         The most regions of one task that make progress at the same time. One, unless that takes
         long: Python computes in one thread at a time, and threads that wait for each other cost
         more than they bring.
-    channel_batches : int, default 4
-        Batches that wait between two operators of a region.
 
     Raises
     ------
@@ -140,29 +120,23 @@ class PipelineOptions:
     """
 
     name: str = DEFAULT_NAME
-    regional: bool = True
     max_failure_ratio: float = 0.3
     max_consecutive_failures: int = 2
     max_region_staleness: tuple[int, timedelta] = (10, timedelta(minutes=10))
     region_timeout: timedelta = timedelta(minutes=10)
-    task_grace: timedelta = timedelta(seconds=5)
     aligned_timeout: timedelta | None = None
-    max_in_flight_bytes: int = 256 * 1024 * 1024
-    on_stuck: Literal["fail", "quarantine"] = "fail"
-    quarantine_after: int = 3
+    quarantine_after: int | None = None
     max_quarantined_bytes: int = 1024 * 1024 * 1024
     num_retained: int = 3
     tolerable_failed_checkpoints: int = 0
     global_timeout: timedelta = timedelta(minutes=2)
-    history_days: int = 7
-    max_file_bytes: int = DEFAULT_MAX_FILE_BYTES
+    max_file_bytes: int = 32 * 1024 * 1024
     bounded: bool = False
     verify_state: bool = True
     drop_undeclared_state: bool = False
     on_rows_after_finish: Literal["fail", "restart"] = "fail"
     retire_idle: timedelta | None = None
     region_threads: int = DEFAULT_THREADS
-    channel_batches: int = DEFAULT_CAPACITY_BATCHES
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not 1 <= len(self.name.encode()) <= _MAX_NAME_BYTES:
@@ -187,8 +161,6 @@ class PipelineOptions:
                     "a number of checkpoints and a timedelta, as in (10, timedelta(minutes=10))"
                 )
                 raise not_allowed("max_region_staleness", other, expected)
-        if self.on_stuck not in ("fail", "quarantine"):
-            raise not_allowed("on_stuck", self.on_stuck, "'fail' or 'quarantine'")
         if self.on_rows_after_finish not in ("fail", "restart"):
             raise not_allowed(
                 "on_rows_after_finish", self.on_rows_after_finish, "'fail' or 'restart'"
@@ -218,12 +190,10 @@ class PipelineOptions:
         """Return the coordinator's settings; so many older checkpoints go at once."""
         fallbacks, age = self.max_region_staleness
         return CoordinatorOptions(
-            regional=self.regional,
             max_failure_ratio=self.max_failure_ratio,
             max_consecutive_failures=self.max_consecutive_failures,
             max_region_staleness=Staleness(checkpoints=fallbacks, age_ms=_ms(age)),
-            max_in_flight_bytes=self.max_in_flight_bytes,
-            quarantine_after=self.quarantine_after if self.on_stuck == "quarantine" else None,
+            quarantine_after=self.quarantine_after,
             max_quarantined_bytes=self.max_quarantined_bytes,
             num_retained=self.num_retained,
             dropped_together=dropped_together,
@@ -238,9 +208,6 @@ class PipelineOptions:
         return TaskOptions(
             aligned_timeout_ms=None if self.aligned_timeout is None else _ms(self.aligned_timeout),
             region_timeout_ms=_ms(self.region_timeout),
-            task_grace_ms=_ms(self.task_grace),
-            max_in_flight_bytes=self.max_in_flight_bytes,
-            capacity_batches=self.channel_batches,
             threads=self.region_threads,
             gather_ms=gather_ms,
             gpu=gpu,

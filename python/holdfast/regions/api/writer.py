@@ -236,13 +236,14 @@ class RegionalWriter:
             modes.follow(hadoop_umask(session))
             for chosen in self._outputs:
                 chosen.destination.require_place()
-            if settings.regional and (found := planned_exchanges(source)):
+            if settings.max_consecutive_failures and (found := planned_exchanges(source)):
                 warnings.warn(
                     f"rows of different regions meet in {found[0].description}, so the pipeline "
-                    "runs with regional=False: no checkpoint completes without every region",
+                    "runs with max_consecutive_failures=0: no checkpoint completes without every "
+                    "region",
                     stacklevel=2,
                 )
-                settings = replace(settings, regional=False)
+                settings = replace(settings, max_consecutive_failures=0)
             folders = CheckpointFolders(any_folder(checkpoint))
             require_nameable(folders.root, session.sparkContext._jvm)
 
@@ -268,7 +269,7 @@ class RegionalWriter:
                 driver,
                 folders,
                 trigger or {},
-                regional=settings.regional,
+                regional=settings.max_consecutive_failures > 0,
                 bounded=settings.bounded,
                 max_file_bytes=settings.max_file_bytes,
                 opened=opened,
@@ -335,7 +336,7 @@ class RegionalWriter:
         )
         runner = runner_of(plan)
         opened.callback(runner.close)
-        history = HistoryLog(folders, run=plan.run, days=settings.history_days)
+        history = HistoryLog(folders, run=plan.run)
         opened.callback(history.close)
         published = PublishedRecord(folders)
         opened.callback(published.close)
@@ -416,12 +417,12 @@ class RegionalWriter:
     ) -> tuple[PipelinePlan, Topology]:
         operators = self._chain.operators
         unsafe = [stage.name for stage in operators if not stage.given.region_safe]
-        if settings.regional and unsafe:
+        if settings.max_consecutive_failures and unsafe:
             raise ValueError(
                 f"operators {', '.join(unsafe)} do not declare region_safe: set "
                 "`region_safe = True` on the class if its state depends on nothing but the rows of "
-                "its region, or start with regional=False, which lets no checkpoint complete "
-                "without every region"
+                "its region, or start with max_consecutive_failures=0, which lets no checkpoint "
+                "complete without every region"
             )
         if settings.retire_idle is not None and unsafe:
             raise ValueError(
@@ -432,11 +433,12 @@ class RegionalWriter:
         if not operators:
             raise ValueError("the pipeline has no operator: call apply(...) first")
         coordinators = host.supports_fallback()
-        if settings.on_stuck == "quarantine" and coordinators:
+        if settings.quarantine_after is not None and coordinators:
             named = ("FileSplits" if one == SOURCE_OPERATOR else repr(one) for one in coordinators)
             raise ValueError(
-                f"on_stuck='quarantine' is not allowed with {' and '.join(named)}, which has a "
-                "coordinator: its events cannot wait for a region in quarantine"
+                f"quarantine_after={settings.quarantine_after} is not allowed with "
+                f"{' and '.join(named)}, which has a coordinator: its events cannot wait for a "
+                "region in quarantine"
             )
         for chosen in self._outputs:
             chosen.destination.require_fit(chosen.schema)

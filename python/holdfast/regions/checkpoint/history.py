@@ -48,6 +48,8 @@ MAX_RECENT: Final = 1_000
 MAX_FAILED: Final = 100
 MAX_TEXT: Final = 500
 
+#: Days for which attempts are kept: enough to look back at a failure of the last weekend.
+KEPT_DAYS: Final = 7
 DAY_MS: Final = 24 * 60 * 60 * 1000
 
 #: Fields of a line, in their order, with their types.
@@ -87,7 +89,12 @@ class HistoryLog:
     """
 
     def __init__(
-        self, folders: CheckpointFolders, *, run: str, days: int, clock: Clock | None = None
+        self,
+        folders: CheckpointFolders,
+        *,
+        run: str,
+        days: int = KEPT_DAYS,
+        clock: Clock | None = None,
     ) -> None:
         self._folder = folders.history
         self._run = run

@@ -53,6 +53,7 @@ from holdfast.regions.coordinator.history import (
 )
 from holdfast.regions.coordinator.machine import CheckpointCoordinator as CheckpointCoordinator
 from holdfast.regions.coordinator.options import (
+    MAX_IN_FLIGHT_BYTES as MAX_IN_FLIGHT_BYTES,
     CoordinatorOptions as CoordinatorOptions,
     Staleness as Staleness,
     Topology as Topology,

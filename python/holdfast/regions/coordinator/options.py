@@ -7,9 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from numbers import Real
+from typing import Final
 
 from holdfast._checks import not_allowed, require_int
 from holdfast.regions.base.owners import IN_FLIGHT_OPERATOR
+
+#: In-flight data of one region: enough for minutes of a region that is slow or fails, and little
+#: enough to read again at a restart.
+MAX_IN_FLIGHT_BYTES: Final = 256 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,12 +68,11 @@ class CoordinatorOptions:
 
     Attributes
     ----------
-    regional : bool, default True
-        False: the first decline aborts (R8).
     max_failure_ratio : float, default 0.3
         Above 0 and at most 1. Regions of one lost task count once (R12).
     max_consecutive_failures : int, default 2
-        Regional checkpoints in a row after which one must be global (R21). 0: never regional.
+        Regional checkpoints in a row after which one must be global (R21). 0: never regional, and
+        the first decline aborts (R8).
     max_in_flight_bytes : int, default 256 MiB
         In-flight data beyond which a region that keeps failing counts as stale (R58).
     quarantine_after : int, optional
@@ -95,11 +99,10 @@ class CoordinatorOptions:
         Sizes from which on the coordinator saves work.
     """
 
-    regional: bool = True
     max_failure_ratio: float = 0.3
     max_consecutive_failures: int = 2
     max_region_staleness: Staleness = field(default_factory=Staleness)
-    max_in_flight_bytes: int = 256 << 20
+    max_in_flight_bytes: int = MAX_IN_FLIGHT_BYTES
     quarantine_after: int | None = None
     max_quarantined_bytes: int = 1 << 30
     num_retained: int = 3
@@ -118,7 +121,7 @@ class CoordinatorOptions:
             raise not_allowed(
                 "max_failure_ratio",
                 ratio,
-                "a number above 0 and at most 1 (regional=False lets no region fail)",
+                "a number above 0 and at most 1 (max_consecutive_failures=0 lets no region fail)",
             )
         require_int("max_consecutive_failures", self.max_consecutive_failures, at_least=0)
         require_int("max_in_flight_bytes", self.max_in_flight_bytes, at_least=0)
@@ -134,7 +137,7 @@ class CoordinatorOptions:
     @property
     def may_fall_back(self) -> bool:
         """True if a checkpoint may be regional (R8, R23)."""
-        return self.regional and self.max_consecutive_failures > 0
+        return self.max_consecutive_failures > 0
 
     @property
     def quarantines(self) -> bool:

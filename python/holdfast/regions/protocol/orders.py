@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from holdfast.regions.coordinator import Outcome
+from holdfast.regions.coordinator import MAX_IN_FLIGHT_BYTES, Outcome
 from holdfast.regions.protocol.template import OperatorTemplate
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from holdfast.regions.splits import SplitReader
 
 
-DEFAULT_CAPACITY_BATCHES: Final = 4
 DEFAULT_THREADS: Final = 4
 DEFAULT_SLICE_ROWS: Final = 16_384
 
@@ -130,8 +129,14 @@ class TaskOptions:
     ----------
     aligned_timeout_ms, region_timeout_ms : int
         Milliseconds after the start of a task (R51).
+    task_grace_ms : int
+        Further time for a task that is silent because an operator stopped its whole process. An
+        answer is on its way for less. Then another task stores the rows of its regions.
     max_in_flight_bytes : int
         In-flight data of a region beyond which its barrier overtakes nothing (R58).
+    capacity_batches : int
+        Batches that wait between two operators of a region. More only hold memory: one thread
+        computes a region.
     slice_rows : int
         Rows of the largest batch an operator is given: a barrier waits for the batch at hand.
     gather_ms : int
@@ -146,8 +151,8 @@ class TaskOptions:
     aligned_timeout_ms: int | None = None
     region_timeout_ms: int = 600_000
     task_grace_ms: int = 5_000
-    max_in_flight_bytes: int = 256 * 1024 * 1024
-    capacity_batches: int = DEFAULT_CAPACITY_BATCHES
+    max_in_flight_bytes: int = MAX_IN_FLIGHT_BYTES
+    capacity_batches: int = 4
     slice_rows: int = DEFAULT_SLICE_ROWS
     threads: int = DEFAULT_THREADS
     gather_ms: int = 0

@@ -333,7 +333,7 @@ class LocalQuery:
         return self._driver.latest
 
     def history(self, *, last: int | None = None) -> Sequence[HistoryRecord]:
-        """Return the attempts of the last ``history_days``, see `RegionalQuery.history`."""
+        """Return the attempts of the last seven days, see `RegionalQuery.history`."""
         return self._driver.history(last=last)
 
     def _repr_html_(self) -> str:

@@ -146,7 +146,7 @@ class OperatorInstance(AtWork):
                 raise StateError(
                     f"{self.where} declares region_safe and has {' and '.join(sorted(shared))} "
                     "state, which regions have to agree on: take region_safe away, and start with "
-                    "regional=False"
+                    "max_consecutive_failures=0"
                 )
         except BaseException:
             self._let_go()

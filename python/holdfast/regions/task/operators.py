@@ -235,7 +235,8 @@ class Operator(CheckpointListener):
         region consumed, the events between them, and `OperatorContext.processing_time`: not on
         other regions, not on the wall clock, not on how often snapshots are taken. Only then may a
         checkpoint combine states of different age (FLIP-600, safety predicate). Pipelines with an
-        operator that does not say so run with ``regional=False``.
+        operator that does not say so run with
+        ``max_consecutive_failures=0``.
     row_independent : bool
         The author's word that an exception of `process` is the fault of single rows: the same rows
         fail each time, whatever other rows come with them. If all operators say so and the pipeline

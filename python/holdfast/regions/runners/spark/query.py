@@ -179,7 +179,7 @@ class RegionalQuery:
         }
 
     def history(self, *, last: int | None = None) -> Sequence[HistoryRecord]:
-        """Return the attempts that ended in the last ``history_days``, oldest first.
+        """Return the attempts that ended in the last seven days, oldest first.
 
         Attempts of earlier runs of the pipeline in this checkpoint folder are among them; ``run``
         tells the runs apart. Times are those of the driver's clock. An attempt that a crash ended
@@ -212,7 +212,7 @@ class RegionalQuery:
     def quarantine(self) -> Quarantine:
         """Return the regions in quarantine: why and since when, their rows, and their release.
 
-        Regions go there with the option ``on_stuck="quarantine"``.
+        Regions go there with the option ``quarantine_after``.
         """
         return Quarantine(self._driver)
 
