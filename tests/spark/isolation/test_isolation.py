@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from support.spark.isolation import QUERIES, TRIED, partition_of, written
 from support.spark.isolation_runs import found, job, kill, log, undisturbed, wait_for
+from support.spark.queries import STATE
 
 #: Queries in which the driver is killed.
 NEVER_END = ("never_shuffled", "never_done")
@@ -115,9 +116,12 @@ def test_a_query_fails_that_would_park_more_partitions_than_it_may(tmp_path: Pat
     assert "1 partitions are parked, the limit is 1" in log(tmp_path / "parked")
 
 
+@pytest.mark.full
+@pytest.mark.timeout(900)
 def test_a_query_fails_that_would_park_more_batches_than_it_may(tmp_path: Path) -> None:
-    found(tmp_path / "parked", "--batches", "1", "bad!:0-6")
-    assert "the rows of 1 batches are parked, which is the limit" in log(tmp_path / "parked")
+    # With two attempts no partition is divided by keys, so each batch parks rows.
+    found(tmp_path / "parked", "--master", "local[2,2]", "bad!:0-104", seconds=800)
+    assert "the rows of 100 batches are parked, which is the limit" in log(tmp_path / "parked")
 
 
 def test_a_batch_whose_sink_was_not_reached_may_park_when_it_runs_again(
@@ -125,7 +129,8 @@ def test_a_batch_whose_sink_was_not_reached_may_park_when_it_runs_again(
 ) -> None:
     folder = tmp_path / "parked"
     sink = ("--query", "distinct", "--sink", "v2")
-    found(folder, *sink, "--batches", "1", "bad!:0-6")
+    # Enough for the rows of one batch.
+    found(folder, *sink, f"--conf={STATE}holdfast.isolationMaxBytes=600", "bad!:0-6")
     assert json.loads((folder / "checkpoint" / "isolation" / "2").read_text())["sealed"]
     assert not json.loads((folder / "checkpoint" / "isolation" / "3").read_text())["sealed"]
     is_ = found(folder, *sink, "bad:6-6", "good:6-7")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from datetime import timedelta
 from typing import Any
@@ -146,18 +146,17 @@ def of_pipelines() -> Iterator[str]:
     """Options of `start` and `open_local`."""
     said = meanings(PipelineOptions)
     defaults = {field.name: field.default for field in fields(PipelineOptions)}
-    allowed: Mapping[str, Allowed] = options.ALLOWED
     yield from table(
-        ["option", "default", "unit", "bounds", "meaning"],
+        ["option", "default", "allowed", "meaning"],
         [
             [
                 f"`{option}`",
-                default(defaults[option], allowed[option].unit),
-                "`timedelta`" if allowed[option].kind == "time" else allowed[option].unit,
-                bounds(allowed[option]),
-                meaning,
+                default(defaults[option], allowed.unit),
+                ", ".join(filter(None, [unit, bounds(allowed)])),
+                said[option],
             ]
-            for option, meaning in said.items()
+            for option, allowed in options.ALLOWED.items()
+            for unit in ["`timedelta`" if allowed.kind == "time" else allowed.unit]
         ],
     )
 

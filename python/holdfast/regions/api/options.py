@@ -70,48 +70,45 @@ class PipelineOptions:
         Time after which a region without an answer counts as failed.
     aligned_timeout : timedelta, optional
         Time after which the barrier of a batch overtakes rows that still wait: they become
-        in-flight data, and the batch ends without them. By default it never does.
+        in-flight data, and the batch ends without them.
     quarantine_after : int, optional
         Fallbacks of one region in a row after which it is in quarantine: its rows are stored, and
         the pipeline runs without it. By default a region that keeps failing ends the pipeline.
     max_quarantined_bytes : int, default 1 GiB
-        Bytes of the rows that all regions in quarantine owe together. More end the pipeline.
+        Rows that all regions in quarantine owe together. More end the pipeline.
     num_retained : int, default 3
-        Completed checkpoints that are kept. On an object store up to three more: they go four at a
-        time, which costs one request.
+        Completed checkpoints that are kept. On an object store up to three more, because they are
+        deleted four at a time.
     tolerable_failed_checkpoints : int, default 0
-        Aborted attempts in a row that do not end the pipeline. Between attempts there is a
-        pause, which grows from 0.1 s to 10 s.
+        Aborted attempts in a row that do not end the pipeline. The pause between attempts grows
+        from 0.1 s to 10 s.
     global_timeout : timedelta, default 2 minutes
-        Time for which attempts that need every region are repeated, whatever fails in them: at the
-        end of data, when the pipeline stops, for a savepoint, and if regions depend on each
-        other. Then the pipeline ends; if only a savepoint failed, it goes on.
+        Time for which attempts that need every region are repeated: at the end of data, at a stop,
+        for a savepoint, and if regions depend on each other. Then the pipeline ends, unless only a
+        savepoint failed.
     max_file_bytes : int, default 32 MiB
         Size at which a merged file is sealed.
     bounded : bool, default False
         The source has an end. When a query with the trigger ``availableNow`` has read everything,
-        data has ended: operators flush (``on_end_of_data``), sinks commit what was flushed, and a
-        last global checkpoint holds every region as finished. A query that fails
-        before, or is stopped, has not come to the end of data. Not for ``open_local``, which has
-        ``LocalQuery.end_of_data``.
+        operators flush (``on_end_of_data``), sinks commit, and a last global checkpoint holds every
+        region as finished. Not for ``open_local``, which has ``LocalQuery.end_of_data``.
     verify_state : bool, default True
-        True reads all files that the restored checkpoint needs at the start, so that damage is
-        found before the first batch. False only checks that the files are there; damage makes its
-        region fail when the region is next run.
+        Read all files that the restored checkpoint needs at the start, so that damage is found
+        before the first batch. False only checks that the files are there; a damaged region fails
+        when it runs.
     drop_undeclared_state : bool, default False
-        Drop state of the checkpoint that no operator declares any more, from the next checkpoint
-        on. Otherwise the start refuses it.
+        Drop state of the checkpoint that no operator declares any more. Otherwise the start refuses
+        it.
     on_rows_after_finish : {"fail", "restart"}, default "fail"
-        Treatment of rows that come for a region whose data has ended: they end the query with an
-        error, or begin the region anew, without state.
+        Rows that come for a region whose data has ended end the query with an error, or begin the
+        region anew, without state.
     retire_idle : timedelta, optional
         Time without rows after which a region is dropped with its state, in a global checkpoint. It
-        begins without state if rows come again. `Operator.on_retire` returns its last rows. By
-        default regions stay. Needs operators that all declare ``region_safe``.
+        begins without state if rows come again. `Operator.on_retire` returns its last rows. Needs
+        operators that all declare ``region_safe``.
     region_threads : int, default 4
-        The most regions of one task that make progress at the same time. One, unless that takes
-        long: Python computes in one thread at a time, and threads that wait for each other cost
-        more than they bring.
+        Regions of one task that make progress at the same time, at most. A task uses one thread
+        unless that takes long: Python computes in one thread at a time.
 
     Raises
     ------

@@ -178,10 +178,9 @@ class RegionalWriter:
         Parameters
         ----------
         checkpoint : str or Path
-            Folder of the checkpoints. A `Path` is one of a file system that is mounted on driver
-            and executors. A string is the URI of a folder on one that Spark reaches, such as
-            ``hdfs:`` or ``s3a:``, or without a scheme a path of Spark's default file system
-            (``fs.defaultFS``), which on one machine is the mounted one.
+            Folder of the checkpoints. A `Path` is on a file system that is mounted on driver and
+            executors. A string is a URI that Spark reaches, such as ``hdfs:`` or ``s3a:``, or a
+            path of Spark's default file system (``fs.defaultFS``).
         restore : Restore, optional
             Begin a new checkpoint folder from a savepoint or another folder, see
             `holdfast.restore`.
