@@ -25,7 +25,6 @@ RARELY = st.sampled_from([0.0, 0.0, 0.01, 0.05])
 
 OPTIONS = st.builds(
     CoordinatorOptions,
-    regional=st.sampled_from([True] * 9 + [False]),
     max_failure_ratio=st.sampled_from([0.1, 0.29, 0.3, 0.5, 0.9, 1.0]),
     max_consecutive_failures=st.sampled_from([0, 1, 2, 2, 3, 100]),
     max_region_staleness=st.builds(

@@ -62,11 +62,12 @@ def hooks() -> Hooks:
 
 
 def pipeline(path: Path, operator: hf.Operator, **options: Any) -> hf.LocalQuery:
+    given = {"max_consecutive_failures": 10, **options}
     return (
         hf.regional(region_by="region")
         .apply(operator, schema=COUNTED, name="count")
         .write_parquet(path / "out")
-        .open_local(path / "ckpt", max_consecutive_failures=10, **options)
+        .open_local(path / "ckpt", **given)
     )
 
 

@@ -382,7 +382,7 @@ def history(seed: int, *, quarantine: bool = False) -> None:
             regions=list(names(6)),
             batches=6,
             options=CoordinatorOptions(
-                regional=seed % 5 > 0,
+                max_consecutive_failures=2 if seed % 5 else 0,
                 max_failure_ratio=0.9,
                 max_region_staleness=Staleness(checkpoints=5),
                 num_retained=2,

@@ -192,7 +192,7 @@ def test_a_trigger_that_is_none_is_refused(trigger: dict[str, Any]) -> None:
 def test_an_option_that_is_misspelt_is_refused_with_what_may_be_meant(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="no option 'max_failure_ration': did you mean 'max_fail"):
         writer(tmp_path).open_local(tmp_path / "ckpt", max_failure_ration=0.5)
-    with pytest.raises(TypeError, match="no option 'colour': expected name, regional"):
+    with pytest.raises(TypeError, match="no option 'colour': expected name, max_failure_ratio"):
         writer(tmp_path).open_local(tmp_path / "ckpt", colour="red")
     assert not (tmp_path / "ckpt").exists()
 

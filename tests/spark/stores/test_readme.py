@@ -253,7 +253,7 @@ ON_THEIR_OWN = {
         Step("terminal", "$ holdfast leave checkpoints/clicks"),
     ),
     "docs/stores/isolation.md": (
-        Step("program", "from pathlib import Path\n\nimport pyarrow as pa", "orders.py"),
+        Step("program", "from contextlib import suppress\nfrom pathlib import Path", "orders.py"),
         Step("printed", "batch 0: [(1, 1),"),
         Step(
             "terminal",
