@@ -116,14 +116,6 @@ def test_a_query_fails_that_would_park_more_partitions_than_it_may(tmp_path: Pat
     assert "1 partitions are parked, the limit is 1" in log(tmp_path / "parked")
 
 
-@pytest.mark.full
-@pytest.mark.timeout(900)
-def test_a_query_fails_that_would_park_more_batches_than_it_may(tmp_path: Path) -> None:
-    # With two attempts no partition is divided by keys, so each batch parks rows.
-    found(tmp_path / "parked", "--master", "local[2,2]", "bad!:0-104", seconds=800)
-    assert "the rows of 100 batches are parked, which is the limit" in log(tmp_path / "parked")
-
-
 def test_a_batch_whose_sink_was_not_reached_may_park_when_it_runs_again(
     spark: SparkSession, tmp_path: Path
 ) -> None:
