@@ -93,8 +93,8 @@ def test_every_path_that_a_table_names_is_there(name: str) -> None:
 
 
 def constant(name: str) -> bool:
-    """Whether a table means a constant of the code, and no path."""
-    return re.fullmatch(r"[A-Z][A-Z_]+", name) is not None
+    """Whether a table means a constant or a field of the code, and no path."""
+    return re.fullmatch(r"[A-Z][A-Z_]+|[a-z]+(_[a-z]+)+", name) is not None
 
 
 def value_in_code(name: str, path: str) -> float:
