@@ -36,6 +36,8 @@ ORDER = (
     "regions/state",
     "regions/protocol",
     "regions/task",
+    "regions/task/region",
+    "regions/task/partition",
     "regions/checkpoint",
     "regions/driver",
     "regions/runners",

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import holdfast as hf
-from holdfast.regions.task import suspects
-from holdfast.regions.task.output_at_work import OutputAtWork
-from holdfast.regions.task.suspects import RUNS_MAX, Suspects
+from holdfast.regions.protocol.orders import TaskOptions
+from holdfast.regions.sinks import ParquetSink
+from holdfast.regions.task.suspects import Suspects
 from support.regional.hooks import Hooks
 from support.regional.pipelines import (
     COUNTED,
@@ -30,6 +30,7 @@ from support.regional.pipelines import (
 
 REGIONS = [f"r{number:02}" for number in range(3)]
 BAD = {0, 1002, 1011, 1040}
+RUNS_MAX = TaskOptions().bad_row_runs
 
 
 class Independent(Troubled):
@@ -57,7 +58,9 @@ class Passing(hf.Operator):
         yield batch.slice(batch.num_rows // 2)
 
 
-def opened(path: Path, *operators: hf.Operator, **options: Any) -> hf.LocalQuery:
+def opened(
+    path: Path, *operators: hf.Operator, sink: hf.TwoPhaseSink | None = None, **options: Any
+) -> hf.LocalQuery:
     pipeline = hf.regional(region_by="region")
     for number, operator in enumerate(operators):
         last = number == len(operators) - 1
@@ -67,7 +70,7 @@ def opened(path: Path, *operators: hf.Operator, **options: Any) -> hf.LocalQuery
     with_letters = pipeline.side("bad", schema=letters).write_parquet(path / "bad")
     return (
         with_letters.on_bad_row("bad")
-        .write_parquet(path / "out")
+        .write_to(sink or ParquetSink(path / "out"))
         .open_local(path / "ckpt", **options)
     )
 
@@ -148,22 +151,33 @@ def test_a_region_of_which_every_row_fails_falls_back(tmp_path: Path, hooks: Hoo
     assert output_of(tmp_path / "out") == expected(batches)
 
 
-def test_an_error_of_a_sink_is_the_fault_of_no_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Full(ParquetSink):
+    """Has no space left for rows of a region, as long as a file is there."""
+
+    def __init__(self, path: Path, mark: Path) -> None:
+        super().__init__(path, per_region=True)
+        object.__setattr__(self, "mark", mark)
+
+    def writer(self, region: str, attempt: int, schema: pa.Schema) -> Any:
+        stage = super().writer(region, attempt, schema)
+        if region == "r00" and self.mark.exists():
+            stage.write = self.refuse
+        return stage
+
+    @staticmethod
+    def refuse(rows: pa.RecordBatch) -> None:
+        raise OSError("no space left")
+
+
+def test_an_error_of_a_sink_is_the_fault_of_no_row(tmp_path: Path) -> None:
     batches = [rows_of(0, REGIONS, each=20)]
-    write = OutputAtWork.write
-
-    def full(self: OutputAtWork, rows: pa.RecordBatch) -> None:
-        if rows.column("region")[0].as_py() == "r00":
-            raise OSError("no space left")
-        write(self, rows)
-
-    with opened(tmp_path, Passing(), RunningCountAlone()) as query:
-        with monkeypatch.context() as patches:
-            patches.setattr(OutputAtWork, "write", full)
-            run(query, batches)
-            assert query.latest.failed == {"r00": 1}
+    mark = tmp_path / "mark"
+    mark.touch()
+    sink = Full(tmp_path / "out", mark)
+    with opened(tmp_path, Passing(), RunningCountAlone(), sink=sink) as query:
+        run(query, batches)
+        assert query.latest.failed == {"r00": 1}
+        mark.unlink()
         query.finish()
     assert output_of(tmp_path / "out") == expected(batches)
     assert not letters_of(tmp_path)
@@ -188,7 +202,7 @@ def test_without_on_bad_row_or_the_word_of_all_operators_a_region_falls_back(
 def test_each_run_halves_the_rows_in_question() -> None:
     for rows in (1, 2, 1000, 16_384):
         for bad in {0, rows // 3, rows - 1}:
-            found, runs, begin = Suspects(), 0, 0
+            found, runs, begin = Suspects(RUNS_MAX), 0, 0
             while bad not in found.bad:
                 begin = 0
                 while begin < rows:
@@ -201,8 +215,7 @@ def test_each_run_halves_the_rows_in_question() -> None:
             assert runs <= (rows - 1).bit_length() + 1
 
 
-def test_the_bound_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suspects, "RUNS_MAX", 2)
-    found = Suspects()
+def test_the_bound_ends_the_search() -> None:
+    found = Suspects(2)
     assert found.failed(0, 4, "bad")
     assert not found.failed(0, 2, "bad")

@@ -20,7 +20,7 @@ from holdfast.regions.coordinator import (
 from holdfast.regions.coordinator.attempt import PendingAttempt
 from holdfast.regions.driver.coordinator_host import _Hosted
 from holdfast.regions.driver.outbox import Outbox
-from holdfast.regions.task.region_run import RegionRun
+from holdfast.regions.task.instance import OperatorInstance
 from support.regional.event_histories import STEPS, History
 from support.regional.seeds import new_seeds
 
@@ -56,8 +56,8 @@ def test_every_event_comes_once_in_very_many_histories() -> None:
 
 def event_delivered_twice(patch: Patch) -> None:
     """A region takes an event twice."""
-    instances = RegionRun._instances_of
-    patch(RegionRun, "_instances_of", lambda self, name: [*instances(self, name)] * 2)
+    take = OperatorInstance.on_event
+    patch(OperatorInstance, "on_event", lambda *of: (take(*of), take(*of)))
 
 
 def event_kept_for_healthy_regions(patch: Patch) -> None:
@@ -135,8 +135,6 @@ def what_regions_sent_comes_twice(patch: Patch) -> None:
 
 def what_failed_regions_sent_counts(patch: Patch) -> None:
     """An instance keeps what it sent in attempts before."""
-    from holdfast.regions.task.instance import OperatorInstance
-
     patch(OperatorInstance, "begin", lambda self, lease: setattr(self, "_lease", lease))
 
 

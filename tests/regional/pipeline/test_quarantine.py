@@ -16,8 +16,8 @@ import pytest
 import holdfast as hf
 from holdfast.cli.main import main
 from holdfast.regions.base.quarantine import in_quarantine
-from holdfast.regions.task import quarantined_rows
-from holdfast.regions.task.quarantined_rows import LARGE_BYTES, PIECES, merged_from
+from holdfast.regions.protocol.orders import TaskOptions
+from holdfast.regions.task.region.quarantined_rows import LARGE_BYTES, merged_from
 from support.regional.hooks import Hooked, Hooks
 from support.regional.pipelines import (
     COUNTED,
@@ -31,6 +31,7 @@ from support.regional.pipelines import (
     run_batches,
 )
 from support.regional.split_files import PLACED, Placed, splits_of
+from support.regional.tuned import tune_tasks
 
 REGIONS = [f"r{number:02}" for number in range(6)]
 STUCK = "r00"
@@ -179,7 +180,7 @@ def test_its_pieces_stay_few(
     tmp_path: Path, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # R28
     few = 8
-    monkeypatch.setattr(quarantined_rows, "PIECES", few)
+    tune_tasks(monkeypatch.setattr, quarantine_pieces=few)
     batches = [rows_of(number, [STUCK, "r01"]) for number in range(3 * few)]
     hooks.fail_for(STUCK, EVER)
     most = 0
@@ -196,16 +197,17 @@ def test_its_pieces_stay_few(
 
 @pytest.mark.parametrize("size", [1, 1_000, LARGE_BYTES // 3, LARGE_BYTES - 1, LARGE_BYTES])
 def test_rows_are_written_again_few_times_and_pieces_are_bounded(size: int) -> None:  # R28
+    most = TaskOptions().quarantine_pieces
     pieces: list[int] = []
     written = 0
     batches = 2_000
     for _ in range(batches):
-        first = merged_from(pieces, size)
+        first = merged_from(pieces, size, most)
         merged = sum(pieces[first:]) + size
         pieces[first:] = [merged]
         written += merged
         assert merged < 2 * LARGE_BYTES + size
-    assert len(pieces) <= (PIECES + 1) * (1 + batches * size // (2 * LARGE_BYTES))
+    assert len(pieces) <= (most + 1) * (1 + batches * size // (2 * LARGE_BYTES))
     assert written <= batches * size * batches.bit_length()
 
 

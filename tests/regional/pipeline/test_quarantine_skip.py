@@ -20,7 +20,6 @@ from holdfast.files.skips import read_records
 from holdfast.regions.checkpoint.quarantine import owed_rows, placed_rows
 from holdfast.regions.checkpoint.skips import SkippedRows, skipped_rows
 from holdfast.regions.files.folders import CheckpointFolders
-from holdfast.regions.task import quarantined_rows
 from support import TESTS
 from support.killed_steps import Killed, killed_at, kills
 from support.regional.hooks import Hooks
@@ -33,6 +32,7 @@ from support.regional.pipelines import (
     rows_of,
     run_batches,
 )
+from support.regional.tuned import tune_tasks
 
 REGIONS = ["r00", "r01", "r02"]
 STUCK = "r00"
@@ -146,7 +146,7 @@ def test_nothing_moves_while_the_pipeline_runs(
 def test_a_merged_piece_and_a_savepoint_are_without_moved_rows(
     stuck: Path, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quarantined_rows, "PIECES", 2)
+    tune_tasks(monkeypatch.setattr, quarantine_pieces=2)
     assert skip(stuck, "--rows", "1,4", "--yes") == 0
     left = [id for id in IDS if id not in (IDS[1], IDS[4])]
     more = [rows_of(number, REGIONS, each=3) for number in (4, 5)]

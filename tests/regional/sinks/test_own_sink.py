@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -18,9 +19,10 @@ import holdfast as hf
 from holdfast.regions.protocol.orders import code_of
 from support import environment, program
 from support.regional.hooks import Hooks
-from support.regional.own_sink import SqliteSink, open_pipeline, rows_in
+from support.regional.own_sink import SharingSink, SqliteSink, open_pipeline, rows_in
 from support.regional.own_sink_job import BATCHES as JOB_BATCHES
 from support.regional.pipelines import expected, partitions_of, rows_of
+from support.regional.tuned import tune_tasks
 
 REGIONS = ["r00", "r01", "r02", "r03"]
 BATCHES = [rows_of(number, REGIONS) for number in range(4)]
@@ -97,6 +99,93 @@ def test_what_an_aborted_attempt_staged_is_never_committed_and_goes(
     with open_pipeline(SqliteSink(database), tmp_path / "ckpt", hooks=hooks) as query:
         run(query, 2, first=1)
     assert waiting(database) == [], "the next checkpoint has aborted the attempt"
+    assert rows_in(database) == expected(BATCHES[:2])
+
+
+# --- one file for the regions of a task ----------------------------------------------------------
+
+
+def test_a_sink_that_stages_regions_together_has_every_row_once_also_after_a_fallback(
+    tmp_path: Path, database: Path, hooks: Hooks
+) -> None:  # R84
+    with open_pipeline(SharingSink(database), tmp_path / "ckpt", hooks=hooks) as query:
+        run(query, 1)
+        hooks.fail_for("r02", range(1000, 1030))
+        run(query, 2, first=1)
+        assert query.latest.failed.keys() == {"r02"}
+        both = expected(BATCHES[:2])
+        assert set(both) - set(rows_in(database)) == set(of_region(both, "r02")[-5:])
+        hooks.calm()
+        run(query, 4, first=2)
+    assert rows_in(database) == expected(BATCHES)
+    assert waiting(database) == []
+
+
+class Sharing(SharingSink):
+    """Its answers are others as long as a file is there."""
+
+    def __init__(self, database: Path, mark: Path, answered: Any) -> None:
+        super().__init__(database)
+        self.mark, self.answered = mark, answered
+
+    def stage_together(self, rows: Any, *more: Any) -> Any:
+        found = super().stage_together(rows, *more)
+        return self.answered(found) if self.mark.exists() and "r02" in found else found
+
+    def commit(self, checkpoint: int, staged: Sequence[hf.Staged]) -> None:
+        self.committed = staged
+        super().commit(checkpoint, staged)
+
+
+def no_r02(found: Any) -> Any:
+    return {**found, "r02": ValueError("no r02")}
+
+
+def no_room(found: Any) -> Any:
+    raise OSError("no room")
+
+
+def others(found: Any) -> Any:
+    return {"r99": ValueError("no r99")}
+
+
+def too_few(found: Any) -> Any:
+    return {"r02": found["r02"]}
+
+
+WRONG = r"stage_together\(\) has to return a holdfast.Staged or an error for each region"
+
+
+@pytest.mark.parametrize(
+    ("answered", "failed", "cause"),
+    [
+        (no_r02, {"r02"}, "ValueError: no r02"),
+        (no_room, {"r00", "r02"}, "'Sharing' did not make its output durable: OSError: no room"),
+        (others, {"r00", "r02"}, WRONG),
+        (too_few, {"r00", "r02"}, WRONG),
+    ],
+)
+def test_rows_that_cannot_be_staged_together_take_no_rows_of_other_regions_along(
+    answered: Any,
+    failed: set[str],
+    cause: str,
+    tmp_path: Path,
+    database: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # R84
+    tune_tasks(monkeypatch.setattr, share_wait_ms=600_000)  # however slow the machine is
+    mark = tmp_path / "mark"
+    sink = Sharing(database, mark, answered)
+    with open_pipeline(sink, tmp_path / "ckpt", max_failure_ratio=0.5) as query:
+        run(query, 1)
+        assert len({one.path for one in sink.committed}) < len(sink.committed)
+        mark.touch()
+        run(query, 2, first=1)
+        assert query.latest.failed.keys() == failed
+        assert all(re.search(cause, query.latest.regions[region].cause) for region in failed)
+        assert waiting(database) == [], "the sweep has removed the first files"
+        mark.unlink()
+        query.finish()
     assert rows_in(database) == expected(BATCHES[:2])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,10 @@ from holdfast.regions.base.clock import now_ms
 from holdfast.regions.coordinator import Acked, Declined, Event
 from holdfast.regions.protocol.answers import Answer
 from holdfast.regions.protocol.orders import AttemptOrder, OutputPlan, TaskOptions
-from holdfast.regions.sinks import ParquetSink, parquet_stage
+from holdfast.regions.sinks import ParquetSink
 from holdfast.regions.sinks.output_file import OutputFile
-from holdfast.regions.task import shared_output
-from holdfast.regions.task.region_task import OperatorCache, RegionTask
+from holdfast.regions.task.partition.cache import OperatorCache
+from holdfast.regions.task.partition.region_task import RegionTask
 from support.regional.hooks import Hooks
 from support.regional.pipelines import (
     COUNTED,
@@ -34,6 +34,7 @@ from support.regional.pipelines import (
     partitions_of,
     rows_of,
 )
+from support.regional.tuned import tune_tasks
 
 REGIONS = [f"r{number:02}" for number in range(6)]
 BATCHES = [rows_of(number, REGIONS) for number in range(4)]
@@ -43,7 +44,7 @@ EMPTY = CheckpointMetadata(1, -1, "checkpoint", 0, b"", {}).to_bytes()
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """No acknowledgement waits for too long, however slow the machine is."""
-    monkeypatch.setattr(shared_output, "WAITS_MS", 600_000)
+    tune_tasks(monkeypatch.setattr, share_wait_ms=600_000)
 
 
 def opened(
@@ -100,7 +101,7 @@ def test_a_task_begins_another_file_when_one_is_large_enough(tmp_path: Path) -> 
 def test_a_task_with_very_many_regions_writes_several_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_output, "REGIONS_MAX", 2)
+    tune_tasks(monkeypatch.setattr, share_regions=2)
     with opened(tmp_path) as query:
         run(query, 0, tasks=1)
     found = regions_by_file(tmp_path / "out")
@@ -111,7 +112,7 @@ def test_a_task_with_very_many_regions_writes_several_files(
 def test_a_region_with_many_rows_has_a_file_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet_stage, "ROW_GROUP_BYTES", 2000)
+    tune_tasks(monkeypatch.setattr, share_rows_bytes=2000)
     rows = [*rows_of(0, ["few", "fewer"]), *rows_of(0, ["many"], each=500)]
     with opened(tmp_path) as query:
         query.run_batch(partitions_of(rows, 1, slices=20))
@@ -276,29 +277,41 @@ def persist_no_side(persist: Any) -> Any:
 
 
 def answers_of(
-    path: Path, hooks: Hooks | None = None, *, shares: bool = True, **options: Any
-) -> Iterator[Sequence[Answer]]:
+    path: Path,
+    hooks: Hooks | None = None,
+    *,
+    shares: bool = True,
+    heard: Callable[[Sequence[Answer]], None] = lambda answers: None,
+    **options: Any,
+) -> list[Sequence[Answer]]:
     """Run a task over all regions; returns its answers behind the first, call by call."""
     plan = (
         hf.regional(region_by="region")
         .apply(Troubled(hooks), schema=COUNTED)
         ._chain.plan(
-            "test", [OutputPlan("", COUNTED, ParquetSink(path / "out"))], TaskOptions(**options)
+            "test",
+            [OutputPlan("", COUNTED, ParquetSink(path / "out"))],
+            TaskOptions(**{"share_wait_ms": 600_000, **options}),
         )
     )
     told: list[Sequence[Answer]] = []
+
+    def tell(answers: Sequence[Answer]) -> None:
+        told.append(answers)
+        heard(answers)
+
     task = RegionTask(
         plan,
         AttemptOrder(attempt=2, created_ms=now_ms(), base=EMPTY),
         partition=0,
         store=SnapshotManager(path / "segments"),
-        tell=told.append,
+        tell=tell,
         cache=OperatorCache(),
         shares=shares,
     )
     (batches,) = partitions_of(BATCHES[0], 1, slices=1)
     assert task.run(batches) == len(REGIONS)
-    return iter(told[1:])
+    return told[1:]
 
 
 def files_of(events: Sequence[Event]) -> set[str]:
@@ -318,28 +331,20 @@ def test_a_task_that_runs_again_writes_a_file_for_each_region(tmp_path: Path) ->
     assert len(files_of([answer.event for answer in told])) == len(REGIONS)
 
 
-def test_acknowledgements_do_not_wait_for_a_region_that_hangs(
-    tmp_path: Path, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shared_output, "WAITS_MS", 0)
-    monkeypatch.setattr(shared_output, "WAITS_RATIO", 10**9)
+def test_acknowledgements_do_not_wait_for_a_region_that_hangs(tmp_path: Path, hooks: Hooks) -> None:
     gate = Gate()
+    told: list[str] = []
 
     def hang(region: str, ids: Sequence[int]) -> None:
         if region == "r02":
             gate.pass_through()
 
-    hooks.on_rows = hang
-    told = []
-    real = RegionTask._send
-
-    def send(task: RegionTask, answers: Any, **options: Any) -> None:
-        real(task, answers, **options)
-        told.extend(run.region for run, _ in answers)
+    def heard(answers: Sequence[Answer]) -> None:
+        told.extend(a.event.region for a in answers if isinstance(a.event, Acked))
         if len(told) == len(REGIONS) - 1:
             gate.open()
 
-    monkeypatch.setattr(RegionTask, "_send", send)
-    answers = list(answers_of(tmp_path, hooks))
+    hooks.on_rows = hang
+    answers = answers_of(tmp_path, hooks, heard=heard, share_wait_ms=0, share_ratio=10**9)
     assert told[-1] == "r02"
     assert not any(isinstance(a.event, Declined) for sent in answers for a in sent)

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pytest
 
 import holdfast as hf
-from holdfast.regions.task import threads
 from support.regional.hooks import Hooked, Hooks
 from support.regional.pipelines import ROWS, Gate, Row, partitions_of, rows_of
+from support.regional.tuned import tune_tasks
 
 REGIONS = [f"r{number:02}" for number in range(6)]
 KEPT = contextvars.ContextVar("KEPT", default="nothing")
@@ -178,7 +178,7 @@ def test_a_region_that_hangs_takes_its_thread_with_it(
 def test_more_regions_than_threads_share_them(
     tmp_path: Path, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(threads, "THREADS_MAX", 2)
+    tune_tasks(monkeypatch.setattr, own_threads=2)
     with opened(tmp_path, Calls(hooks)) as query:
         run(query, range(3))
     assert len(each_on_one_thread()) == len(REGIONS)
@@ -188,7 +188,7 @@ def test_more_regions_than_threads_share_them(
 def test_regions_that_share_the_thread_of_one_that_hangs_go_on_without_it(
     tmp_path: Path, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(threads, "THREADS_MAX", 3)
+    tune_tasks(monkeypatch.setattr, own_threads=3)
     gate, hanging = Gate(), threading.Event()
     options: dict[str, Any] = {"max_failure_ratio": 0.9, "max_consecutive_failures": 100}
     with opened(tmp_path, Calls(hooks), region_timeout=timedelta(seconds=3), **options) as query:

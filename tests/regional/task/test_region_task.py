@@ -29,8 +29,8 @@ from holdfast.regions.protocol.orders import (
     TaskOptions,
 )
 from holdfast.regions.sinks import ParquetSink
-from holdfast.regions.task import region_task
-from holdfast.regions.task.region_task import OperatorCache, RegionTask
+from holdfast.regions.task.partition.cache import OperatorCache
+from holdfast.regions.task.partition.region_task import RegionTask
 from support.regional.hooks import Hooks
 from support.regional.pipelines import COUNTED, Troubled, partitions_of, rows_of
 
@@ -216,7 +216,7 @@ def test_operators_hear_of_their_last_checkpoint_only_if_it_has_their_state() ->
     cache.prune("run", CheckpointMetadata(1, -1, "checkpoint", 0, b"", {}))
     for region, instance in kept.items():
         instances: Any = ((instance,),)
-        thread = cache.thread_of(region, failed=False)
+        thread = cache.thread_of(region, failed=False, at_most=4)
         cache.keep(region, RegionEntry(region, origin=5, finished=True), instances, thread)
     # Another worker has run r01 since, so that its instance here was left behind.
     regions = [RegionEntry(region, origin=5, finished=True) for region in kept]
@@ -231,15 +231,14 @@ def test_operators_hear_of_their_last_checkpoint_only_if_it_has_their_state() ->
 
 @pytest.mark.parametrize("looks_at_all", [True, False])
 def test_operators_are_closed_that_fit_no_checkpoint_any_more(
-    looks_at_all: bool, monkeypatch: pytest.MonkeyPatch
+    looks_at_all: bool,
 ) -> None:
-    monkeypatch.setattr(region_task, "ALL_PRUNED", 1_000 if looks_at_all else 0)
-    cache = OperatorCache()
+    cache = OperatorCache(all_pruned=1_000 if looks_at_all else 0)
     kept = {region: Kept() for region in ("r00", "r01", "r02", "r03")}
 
     def keep(region: str, attempt: int) -> None:
         instances: Any = ((kept[region],),)
-        thread = cache.thread_of(region, failed=False)
+        thread = cache.thread_of(region, failed=False, at_most=4)
         cache.keep(region, RegionEntry(region, origin=attempt), instances, thread)
 
     def prune(base: int, *, attempt: int, **origins: int) -> list[str]:
@@ -248,7 +247,7 @@ def test_operators_are_closed_that_fit_no_checkpoint_any_more(
         cache.prune("run", metadata, attempt=attempt)
         for region in kept:
             done = threading.Event()
-            cache.thread_of(region, failed=False).do(done.set)
+            cache.thread_of(region, failed=False, at_most=4).do(done.set)
             done.wait()
         return [region for region, one in kept.items() if one.seen == ["closed"]]
 

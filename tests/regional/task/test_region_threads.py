@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.regions.task.threads import ANSWERS_MAX, GATHER_MS, RegionThread, RegionThreads
+from holdfast.regions.task.partition.turns import ANSWERS_MAX, GATHER_MS, RegionThreads
+from holdfast.regions.task.threads import RegionThread
 
 COUNT = 4
 GATHERING_MS = 50
@@ -20,15 +21,15 @@ PATIENCE_S = 60.0
 class Region:
     """Takes some steps, then has an answer."""
 
-    def __init__(self, step: Callable[[], None], steps: int, *, has_all_rows: bool = False) -> None:
-        self._step = step
+    def __init__(self, work: Callable[[], None], steps: int, *, has_all_rows: bool = False) -> None:
+        self._work = work
         self._left = steps
         self.has_all_rows = has_all_rows
         self.answer: str | None = None
         self.thread = RegionThread()
 
-    def advance(self, now_ms: int) -> bool:
-        self._step()
+    def step(self, now_ms: int) -> bool:
+        self._work()
         self._left -= 1
         if self._left == 0:
             self.answer = "done"

@@ -133,6 +133,8 @@ IN_ORDER = {
     "docs/regional/own-sink.md": (
         Step("pasted", "import json\nimport os\nimport shutil", everywhere=True),
         Step("printed", "100000 5", everywhere=True),
+        Step("pasted", "class SharingSink(SqliteSink):", everywhere=True),
+        Step("printed", "100000 5", everywhere=True),
     ),
     "docs/regional/sinks.md": (
         Step("pasted", "class Alarms(holdfast.Operator):", everywhere=True),

@@ -17,9 +17,9 @@ from deltalake import DeltaTable
 
 import holdfast as hf
 from holdfast.regions.sinks.delta import DeltaSink
-from holdfast.regions.task import shared_output
 from support.regional.hooks import Hooks
 from support.regional.pipelines import COUNTED, Troubled, partitions_of, rows_of
+from support.regional.tuned import tune_tasks
 
 #: In the order of a commit.
 POINTS = ("staged", "second-link", "published", "added", "synced", "swept")
@@ -63,7 +63,7 @@ def dying(owner: Any, name: str, at: int, *, behind: bool = False) -> None:
 
 def main(table: Path, checkpoint: Path, point: str) -> None:
     # One file of each task, however slow the machine is.
-    shared_output.WAITS_MS = 600_000
+    tune_tasks(setattr, share_wait_ms=600_000)
     links = TASKS
     places: dict[str, tuple[Any, str, int, bool]] = {
         "staged": (DeltaSink, "commit", 2, False),

@@ -1,4 +1,4 @@
-"""The sink of docs/regional/own-sink.md, as its readers paste it."""
+"""The sinks of docs/regional/own-sink.md, as its readers paste them."""
 
 from __future__ import annotations
 
@@ -17,21 +17,24 @@ from support.spark.readme import blocks
 
 
 def _documented() -> types.ModuleType:
-    (block,) = (
-        block
+    texts = [
+        block.text
         for block in blocks(TESTS.parent / "docs" / "regional" / "own-sink.md")
-        if "class SqliteSink(" in block.text
-    )
-    classes, query, _ = block.text.partition("\nquery = ")
-    assert query, "behind the classes comes the pipeline"
+        if "Sink(" in block.text
+    ]
+    assert len(texts) == 2
     module = types.ModuleType("documented_sink")
     sys.modules[module.__name__] = module
-    exec(compile(classes, "docs/regional/own-sink.md", "exec"), module.__dict__)  # noqa: S102
+    for text in texts:
+        classes, query, _ = text.partition("\nquery = ")
+        assert query, "behind the classes comes the pipeline"
+        exec(compile(classes, "docs/regional/own-sink.md", "exec"), module.__dict__)  # noqa: S102
     return module
 
 
 documented = _documented()
 SqliteSink: Any = documented.SqliteSink
+SharingSink: Any = documented.SharingSink
 WaitingRows: Any = documented.WaitingRows
 
 

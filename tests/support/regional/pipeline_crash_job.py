@@ -37,7 +37,6 @@ from holdfast.regions.base.quarantine import in_quarantine
 from holdfast.regions.checkpoint.read import checkpoint_ids, read_metadata
 from holdfast.regions.checkpoint.verify import Verification
 from holdfast.regions.coordinator.idle import LEAST_CHECKPOINTS
-from holdfast.regions.task import quarantined_rows
 from support.regional.pipelines import (
     COUNTED,
     Reminded,
@@ -47,6 +46,7 @@ from support.regional.pipelines import (
     rows_of,
 )
 from support.regional.split_files import PLACED, Placed, splits_of, write_ids
+from support.regional.tuned import tune_tasks
 
 REGIONS = ["r00", "r01", "r02"]
 BATCHES = [rows_of(number, REGIONS, each=40) for number in range(4)]
@@ -261,7 +261,7 @@ def run_timers(folder: Path) -> None:
 
 def run_quarantine(folder: Path) -> None:
     """Gives all batches from the start, while a region is in quarantine."""
-    quarantined_rows.PIECES = PIECES  # type: ignore[misc]
+    tune_tasks(setattr, quarantine_pieces=PIECES)
     pipeline = hf.regional(region_by="region")
     operator = Stuck(folder / "repaired")
     counted = pipeline.apply(operator, schema=COUNTED, name="count")

@@ -33,7 +33,7 @@ from holdfast.files.mounted import MountedPath
 from holdfast.regions.checkpoint.quarantine import quarantined_regions
 from holdfast.regions.checkpoint.read import checkpoint_ids, read_metadata
 from holdfast.regions.checkpoint.verify import Verification
-from holdfast.regions.task.quarantined_rows import PIECES
+from holdfast.regions.protocol.orders import TaskOptions
 from support import environment, program
 from support.regional.pipelines import Row, expected, output_of, rows_of
 from support.spark import processes
@@ -266,7 +266,7 @@ class RegionalSoak:
         assert held.region == STUCK
         assert held.rows == self.batches * ROWS_EACH
         pieces = len(latest.regions[STUCK].in_flight)
-        assert pieces <= 2 * PIECES, f"{pieces} pieces pile up"
+        assert pieces <= 2 * TaskOptions().quarantine_pieces, f"{pieces} pieces pile up"
         self._check_rows(without=STUCK)
 
     def _check_rows(self, *, without: str = "") -> None:

@@ -159,6 +159,20 @@ class Problem:
         return cls(**{**fields, "arguments": tuple(fields["arguments"])})
 
 
+@dataclass(frozen=True)
+class Cause:
+    """The reason why a region declines; `problem` is the exception, if there was one."""
+
+    text: str
+    problem: Problem | None = None
+
+    @classmethod
+    def of(cls, error: BaseException, rows: str = "") -> Cause:
+        """Describe an exception where it was caught; `rows` were under way."""
+        problem = Problem.of(error, rows=rows)
+        return cls(problem.text + (f" (with {rows})" if rows else ""), problem)
+
+
 def message_of(error: BaseException) -> str:
     """Return the message of an exception in valid UTF-8, also if its class fails to make one.
 

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 DEFAULT_THREADS: Final = 4
 DEFAULT_SLICE_ROWS: Final = 16_384
+OWN_THREADS: Final = 32
+SHARE_RATIO: Final = 2
+SHARE_WAIT_MS: Final = 1000
+SHARE_REGIONS: Final = 1024
+SHARE_ROWS_BYTES: Final = 32 << 20
 
 
 def code_of(given: object) -> bytes:
@@ -146,6 +151,24 @@ class TaskOptions:
         Rows of a region whose data has ended begin it anew (R64).
     umask : int or None
         Umask of files that tasks make on local disks; None: that of their processes.
+    own_threads : int
+        Up to this number, each region of a process has a thread of its own; more regions share
+        them. Arrow's allocator keeps some MiB for each thread that has written a file.
+    share_ratio, share_wait_ms : int
+        An acknowledgement waits for those of other regions for the time that the task has taken,
+        divided by `share_ratio`, and at least `share_wait_ms`. So a task whose regions take very
+        different times writes few files, and the process of a region that hangs may die without
+        those that answered long before.
+    share_regions : int
+        Regions in a file. The driver takes in those of one file while others are still at work, so
+        that little is left to do behind the last row.
+    share_rows_bytes : int
+        Rows of a region in memory with which it has output of its own.
+    bad_row_runs : int
+        Runs of a region in one attempt that may fail while bad rows are searched (R9). A row that
+        fails among 16,384 takes 15 of them: each one halves the rows in question.
+    quarantine_pieces : int
+        Small pieces of owed rows in quarantine before some of them are merged (R28).
     """
 
     aligned_timeout_ms: int | None = None
@@ -160,6 +183,13 @@ class TaskOptions:
     drop_undeclared_state: bool = False
     restart_finished: bool = False
     umask: int | None = None
+    own_threads: int = OWN_THREADS
+    share_ratio: int = SHARE_RATIO
+    share_wait_ms: int = SHARE_WAIT_MS
+    share_regions: int = SHARE_REGIONS
+    share_rows_bytes: int = SHARE_ROWS_BYTES
+    bad_row_runs: int = 48
+    quarantine_pieces: int = 32
 
 
 @dataclass(frozen=True)

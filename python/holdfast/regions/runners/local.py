@@ -38,7 +38,8 @@ from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, Pipelin
 from holdfast.regions.splits.file_splits import REGION_COLUMN
 from holdfast.regions.task.fitting import batches_of, type_name
 from holdfast.regions.task.own_memory import OwnMemory
-from holdfast.regions.task.region_task import OperatorCache, RegionTask
+from holdfast.regions.task.partition.cache import OperatorCache
+from holdfast.regions.task.partition.region_task import RegionTask
 
 if TYPE_CHECKING:
     from holdfast.regions.splits import SplitEnumerator

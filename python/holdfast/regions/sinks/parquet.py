@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, cast, get_args
 
@@ -30,9 +31,14 @@ from holdfast.regions.sinks.layout import (
     own_target,
     published_attempt,
 )
-from holdfast.regions.sinks.parquet_stage import SUFFIX, ParquetStage
+from holdfast.regions.sinks.parquet_stage import SUFFIX, ParquetStage, require_writable
 from holdfast.regions.sinks.readable import require_readable
-from holdfast.regions.sinks.sink import OutputStore, Stage, TwoPhaseSink, failure_of
+from holdfast.regions.sinks.sink import (
+    OutputStore,
+    Stage,
+    TwoPhaseSink,
+    failure_of,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -142,14 +148,45 @@ class ParquetSink(TwoPhaseSink):
         """
         if attempt < 0:
             raise ValueError(f"attempt={attempt} is not allowed: expected an id from 0")
-        return ParquetStage(
-            self.root, self.compression, regions=[region], attempt=attempt, schema=schema
-        )
+        return self._stage([region], attempt, schema)
 
-    def shared_writer(
-        self, regions: Sequence[str], attempt: int, schema: pa.Schema
-    ) -> ParquetStage:
-        """Begin a file with the output of several regions, which all acknowledge or none."""
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of rows after which a task begins another file; 0 if regions share none."""
+        return 0 if self.per_region else self.target_file_bytes
+
+    def stage_together(
+        self,
+        rows: Mapping[str, Sequence[pa.RecordBatch]],
+        attempt: int,
+        schema: pa.Schema,
+        store: OutputStore | None,
+    ) -> Mapping[str, Staged | BaseException]:
+        """Write a file with the output of several regions, which all acknowledge or none (R84).
+
+        If the rows of each region can be encoded alone, an error is one of all regions.
+        """
+        stage = self._stage(list(rows), attempt, schema)
+        try:
+            for batch in chain.from_iterable(rows.values()):
+                stage.write(batch)
+            whole = cast("Staged", stage.close())
+        except (Exception, SystemExit) as error:
+            errors = {
+                region: failure_of(partial(require_writable, batches))
+                for region, batches in rows.items()
+            }
+            own = {region: wrong for region, wrong in errors.items() if wrong is not None}
+            return own or dict.fromkeys(rows, error)
+        (failure,) = self.persist([stage], store)
+        if failure is not None:
+            raise failure
+        return {
+            region: Staged(whole.path, whole.target, sum(map(len, batches)), whole.bytes)
+            for region, batches in rows.items()
+        }
+
+    def _stage(self, regions: Sequence[str], attempt: int, schema: pa.Schema) -> ParquetStage:
         return ParquetStage(
             self.root, self.compression, regions=regions, attempt=attempt, schema=schema
         )

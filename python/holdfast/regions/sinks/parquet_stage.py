@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Self, cast
@@ -30,23 +29,11 @@ ROW_GROUP_BYTES: Final = 32 << 20
 WRITE_BYTES: Final = 256 * 1024
 
 
-@dataclass(frozen=True)
-class TakenRows:
-    """Rows that a stage has kept in memory."""
-
-    batches: Sequence[pa.RecordBatch]
-    rows: int
-    nbytes: int
-
-
-NO_ROWS: Final = TakenRows((), 0, 0)
-
-
 class ParquetStage(Stage):
-    """Output of regions in one attempt; see `ParquetSink.writer` and `ParquetSink.shared_writer`.
+    """Output of regions in one attempt; see `ParquetSink.writer` and `ParquetSink.stage_together`.
 
-    A stage ends once: by `close`, by `take`, by `discard`, or by a failed `write`. Used as a
-    context manager, it discards rows that were not closed.
+    A stage ends once: by `close`, by `discard`, or by a failed `write`. Used as a context manager,
+    it discards rows that were not closed.
     """
 
     def __init__(
@@ -92,7 +79,12 @@ class ParquetStage(Stage):
             )
         if batch.num_rows == 0:
             return
-        self._gather([batch], batch.nbytes)
+        self._pending.append(batch)
+        self._pending_bytes += batch.nbytes
+        self._rows += batch.num_rows
+        if self._pending_bytes >= ROW_GROUP_BYTES:
+            with self._or_discard():
+                self._write_pending()
 
     def close(self) -> Staged | None:
         """End the file. It is not durable before `ParquetSink.persist`.
@@ -112,39 +104,6 @@ class ParquetStage(Stage):
         self._writer = self._stream = None
         self._ended = True
         return Staged(self._path, self._target, self._rows, size)
-
-    def take(self) -> TakenRows:
-        """End the output and return its rows, for a file with those of other regions.
-
-        Without effect, and without rows, if there are none, or so many that a file has some.
-        """
-        self._require_open()
-        if self._file is not None or not self._pending:
-            return NO_ROWS
-        self._ended = True
-        taken, self._pending = self._pending, []
-        return TakenRows(taken, self._rows, self._pending_bytes)
-
-    def add(self, taken: TakenRows) -> None:
-        """Add the rows of another stage. If that fails, the stage is discarded."""
-        self._require_open()
-        self._gather(taken.batches, taken.nbytes)
-
-    def require_writable(self, taken: TakenRows) -> None:
-        """Check that Parquet has all values of rows, by encoding them into nothing.
-
-        Raises
-        ------
-        pyarrow.ArrowException
-            If it does not.
-        """
-        with (
-            self._explained(),
-            pq.ParquetWriter(
-                pa.MockOutputStream(), self._schema, compression=self._compression
-            ) as nowhere,
-        ):
-            nowhere.write_table(pa.Table.from_batches(taken.batches, self._schema))
 
     @property
     def local_folder(self) -> Path | None:
@@ -192,14 +151,6 @@ class ParquetStage(Stage):
     def _target(self) -> str:
         return target_name(self._regions, self._attempt, suffix=SUFFIX)
 
-    def _gather(self, batches: Sequence[pa.RecordBatch], nbytes: int) -> None:
-        self._pending += batches
-        self._pending_bytes += nbytes
-        self._rows += sum(batch.num_rows for batch in batches)
-        if self._pending_bytes >= ROW_GROUP_BYTES:
-            with self._or_discard():
-                self._write_pending()
-
     def __enter__(self) -> Self:
         return self
 
@@ -246,6 +197,19 @@ class ParquetStage(Stage):
 
     def _explained(self) -> AbstractContextManager[None]:
         return explained(f"cannot stage {self._named} in {self._root}")
+
+
+def require_writable(batches: Sequence[pa.RecordBatch]) -> None:
+    """Check that Parquet has all values of rows, by encoding them into nothing.
+
+    Raises
+    ------
+    pyarrow.ArrowException
+        If it does not.
+    """
+    rows = pa.Table.from_batches(batches)
+    with pq.ParquetWriter(pa.MockOutputStream(), rows.schema) as nowhere:
+        nowhere.write_table(rows)
 
 
 def _columns(schema: pa.Schema) -> str:

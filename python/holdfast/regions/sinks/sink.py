@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 #: Methods of a sink that Holdfast calls.
 SINK_METHODS: Final = (
     "writer",
+    "stage_together",
     "persist",
     "commit",
     "recover",
@@ -97,17 +98,19 @@ class TwoPhaseSink(ABC):
     Derive from it to write a sink of your own, and give it to ``RegionalPipeline.write_to``. Rows
     reach it exactly once if its methods do as described here.
 
-    ============  ========  ==================================================================
-    method        where     when
-    ============  ========  ==================================================================
-    `writer`      worker    when a region has its first output rows in an attempt
-    `persist`     worker    when regions have closed their output, before they acknowledge
-    `commit`      driver    when the metadata of a checkpoint is durable, before the next
-                            attempt begins; not if nothing was staged for it
-    `recover`     driver    in place of `commit`, at a start, for the checkpoint to go on from
-    `sweep`       driver    after each `commit` and `recover`, also if nothing was staged
-    `withdraw`    driver    at a start with ``checkpoint_id=``, before `recover`
-    ============  ========  ==================================================================
+    ================  ========  ==============================================================
+    method            where     when
+    ================  ========  ==============================================================
+    `writer`          worker    when a region has its first output rows in an attempt
+    `persist`         worker    when regions have closed their output, before they acknowledge
+    `stage_together`  worker    in place of both, for several regions; only with `shared_bytes`
+    `commit`          driver    when the metadata of a checkpoint is durable, before the next
+                                attempt begins; not if nothing was staged for it
+    `recover`         driver    in place of `commit`, at a start, for the checkpoint to go on
+                                from
+    `sweep`           driver    after each `commit` and `recover`, also if nothing was staged
+    `withdraw`        driver    at a start with ``checkpoint_id=``, before `recover`
+    ================  ========  ==============================================================
 
     A region has one stage in an attempt. But two tasks of one region and attempt may run at the
     same time, if the first was given up and lives on. So put a nonce into the names of staged
@@ -134,6 +137,14 @@ class TwoPhaseSink(ABC):
     """
 
     can_withdraw: ClassVar[bool] = False
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of rows in memory that a task gives to one call of `stage_together`, about.
+
+        With 0, the default, each region has a `Stage`. A region with many rows has one anyway.
+        """
+        return 0
 
     @property
     @abstractmethod
@@ -168,6 +179,39 @@ class TwoPhaseSink(ABC):
         schema : pyarrow.Schema
             Schema of every batch that will be written.
         """
+
+    def stage_together(
+        self,
+        rows: Mapping[str, Sequence[pa.RecordBatch]],
+        attempt: int,
+        schema: pa.Schema,
+        store: OutputStore | None,
+    ) -> Mapping[str, Staged | BaseException]:
+        """Stage all rows of several regions of a task; they are durable on return.
+
+        Called only with `shared_bytes`, when these regions have taken their snapshots. They
+        acknowledge together: a checkpoint has all of them or none. After an error of one region it
+        is called again for the others, and `sweep` removes what the first call has staged.
+
+        Parameters
+        ----------
+        rows : mapping of str to sequence of pyarrow.RecordBatch
+            The rows of each region, at least one, in the order of the regions' names.
+        store : OutputStore or None
+            See `persist`.
+
+        Returns
+        -------
+        mapping of str to Staged or BaseException
+            For each region its output, as `Stage.close` returns it. Several regions may have the
+            same `path`. If rows of some regions cannot be written, the errors of these regions.
+
+        Raises
+        ------
+        Exception
+            If the rows cannot be stored. All of these regions fail then.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.stage_together")
 
     def persist(
         self, stages: Sequence[Stage], store: OutputStore | None

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from typing import Final
-
-#: Runs of a region in one attempt that may fail. A row that fails among 16,384 takes 15 of them:
-#: each one halves the rows in question.
-RUNS_MAX: Final = 48
 
 
 class Suspects:
@@ -15,9 +10,15 @@ class Suspects:
 
     Each time a batch of several rows fails, its halves are given one by one in the next run. A row
     that fails alone is left out of all later runs.
+
+    Parameters
+    ----------
+    runs_max : int
+        Runs that may fail.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, runs_max: int) -> None:
+        self._runs_max = runs_max
         self._runs = 0
         self._cuts: list[int] = []
         self.bad: dict[int, str] = {}
@@ -34,7 +35,7 @@ class Suspects:
             self.bad[begin] = reason
         for cut in (begin, (begin + end) // 2, end):
             insort(self._cuts, cut)
-        return self._runs < RUNS_MAX
+        return self._runs < self._runs_max
 
     def room(self, begin: int) -> int | None:
         """Return how many rows from `begin` may be given together; None: any number."""

@@ -16,7 +16,8 @@ from holdfast._core import ManagerClient
 from holdfast.regions.protocol.answers import Answer, encode
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, PipelinePlan
 from holdfast.regions.runners.spark.staging import Staging
-from holdfast.regions.task.region_task import OperatorCache, RegionTask
+from holdfast.regions.task.partition.cache import OperatorCache
+from holdfast.regions.task.partition.region_task import RegionTask
 
 # A worker process serves one task after the other, also of several pipelines.
 _CACHES: dict[str, OperatorCache] = {}

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Final
 
 import pyarrow as pa
 
-from holdfast._core import InFlight, SegmentStore
-from holdfast.regions.base.owners import RegionOwners
+from holdfast._core import InFlight
 from holdfast.regions.graph import SOURCE, ChannelData
-from holdfast.regions.state.segments import SegmentReader, read_in_flight, write_in_flight
-
-#: Small pieces that lie side by side before some of them are merged. Their sizes differ by less
-#: than 2^32, so among so many there are always some to merge.
-PIECES: Final = 32
+from holdfast.regions.task.region.region import RegionStore
 
 #: A piece of this size is not merged any more, and a merged one has at most twice as much: a task
 #: has it in memory.
@@ -23,38 +18,33 @@ LARGE_BYTES: Final = 32 << 20
 
 
 def with_rows(
-    owed: Sequence[InFlight],
-    rows: Sequence[pa.RecordBatch],
-    *,
-    store: SegmentStore,
-    stored: SegmentReader,
-    owners: RegionOwners,
-    attempt: int,
-    skipped: Mapping[int, Sequence[tuple[int, int]]],
+    store: RegionStore, owed: Sequence[InFlight], rows: Sequence[pa.RecordBatch], *, pieces: int
 ) -> list[InFlight]:
     """Store rows behind those that a region owes, and return where all of them are.
 
     A row is written again only where its piece becomes at least twice as large, so it is written
-    about as often as the size of all has binary digits. Older pieces stay as they are. `skipped`
-    has rows that a merged piece has no more, see `PipelinePlan`.
+    about as often as the size of all has binary digits. Older pieces stay as they are. A merged
+    piece has no rows that are skipped.
+
+    Parameters
+    ----------
+    pieces : int
+        See `merged_from`.
 
     Raises
     ------
     OSError, ValueError
         If a piece cannot be read or written.
     """
-    first = merged_from([_size(piece) for piece in owed], sum(batch.nbytes for batch in rows))
-    before = [
-        batch
-        for piece in owed[first:]
-        for channel in read_in_flight(stored, owners, piece, skipped=skipped.get(piece.created, ()))
-        for batch in channel.batches
-    ]
+    first = merged_from(
+        [_size(piece) for piece in owed], sum(batch.nbytes for batch in rows), pieces
+    )
+    before = [batch for piece in owed[first:] for batch in store.owed(piece)]
     channel = ChannelData(SOURCE, tuple(_joined([*before, *rows])), "input")
-    return [*owed[:first], write_in_flight(store, owners, attempt, SOURCE, [channel])]
+    return [*owed[:first], store.write(SOURCE, [channel])]
 
 
-def merged_from(sizes: Sequence[int], added: int) -> int:
+def merged_from(sizes: Sequence[int], added: int, pieces: int) -> int:
     """Return the number of the first piece that the next one is merged with.
 
     That is the first one that is not larger than all behind it. So each piece that stays is larger
@@ -66,11 +56,14 @@ def merged_from(sizes: Sequence[int], added: int) -> int:
         Bytes of the pieces, oldest first.
     added : int
         Bytes of the next one.
+    pieces : int
+        Small pieces that lie side by side before some of them are merged. Their sizes differ by
+        less than 2^32, so among 32 there are always some to merge.
     """
     small = len(sizes)
     while small and sizes[small - 1] < LARGE_BYTES:
         small -= 1
-    if len(sizes) - small < PIECES:
+    if len(sizes) - small < pieces:
         return len(sizes)
     first, behind = len(sizes), added
     for number in range(len(sizes) - 1, small - 1, -1):

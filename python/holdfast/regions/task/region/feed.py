@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
 from holdfast._core import InFlight
-from holdfast.regions.base.owners import RegionOwners
+from holdfast.regions.base.problem import Problem
 from holdfast.regions.graph.step_size import StepSize
 from holdfast.regions.protocol.orders import DEFAULT_SLICE_ROWS, RegionEvent
 from holdfast.regions.splits.file_split import FileSplit
-from holdfast.regions.state.segments import SegmentReader, read_in_flight
 from holdfast.regions.task.suspects import Suspects
 
 # Small pieces of a region's rows are gathered, because every batch costs hundreds of microseconds,
@@ -27,6 +26,76 @@ GATHER_PIECES: Final = 1024
 NAMED_SPLITS: Final = 3
 
 
+class _Pieces:
+    """Small pieces of rows that are handed on together."""
+
+    def __init__(self) -> None:
+        self.batches: list[pa.RecordBatch] = []
+        self._rows = 0
+        self._bytes = 0
+
+    def fits(self, batch: pa.RecordBatch, nbytes: int) -> bool:
+        """Return whether a batch may be joined with those that are here."""
+        here = self.batches
+        return not here or (nbytes < GATHER_BYTES and here[0].schema.equals(batch.schema))
+
+    def add(self, batch: pa.RecordBatch, nbytes: int) -> bool:
+        """Take a piece; returns True if that is enough."""
+        self.batches.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += nbytes
+        return (
+            self._rows >= GATHER_ROWS
+            or self._bytes >= GATHER_BYTES
+            or len(self.batches) >= GATHER_PIECES
+        )
+
+    def joined(self) -> list[pa.RecordBatch]:
+        """Return all rows, in one batch if Arrow can do that."""
+        try:
+            return [pa.concat_batches(self.batches)] if len(self.batches) > 1 else self.batches
+        except pa.ArrowException:
+            # Dictionaries that need a wider index together, or that Arrow cannot unite.
+            return self.batches
+
+
+class UnderWay:
+    """Numbers of the rows that the graph was given, and of those that are through it."""
+
+    def __init__(self) -> None:
+        # Origins of the rows of this batch.
+        self.origins: list[tuple[FileSplit, int, int]] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin with the first row."""
+        self.given = self.passed = 0
+        # The same, without rows that were owed.
+        self._taken = self._through = 0
+
+    def give(self, rows: int, *, is_new: bool) -> None:
+        """Note that the graph was given some rows; `is_new`: of this batch."""
+        self.given += rows
+        self._taken += rows if is_new else 0
+
+    def pass_all(self) -> None:
+        """Note that all of them are through."""
+        self.passed, self._through = self.given, self._taken
+
+    def named(self) -> str:
+        """Name the rows that are not through; empty if their origin is unknown."""
+        found: list[str] = []
+        end = 0
+        for split, first, rows in self.origins:
+            begin, end = end, end + rows
+            skipped = max(0, self._through - begin)
+            count = min(end, self._taken) - begin - skipped
+            if count > 0:
+                found.append(split.rows(first + skipped, count))
+        more = len(found) - NAMED_SPLITS
+        return " and ".join(found[:NAMED_SPLITS]) + (f" and {more} more" if more > 0 else "")
+
+
 class RegionFeed:
     """Rows that wait for a region's graph, in the order in which it takes them.
 
@@ -34,12 +103,14 @@ class RegionFeed:
 
     Parameters
     ----------
-    store : SegmentReader
-        Has the rows that the region owes.
+    read : callable
+        Reads rows that the region owes.
+    step_size : StepSize
+        How many rows the graph is given at once.
     keeps_rows : bool
         Keep the rows of the batch until the region has answered; else its source has them still.
-    skipped : mapping of int to sequence of (int, int)
-        Ranges of owed rows that are left out, by the checkpoint that stored the rows.
+    suspects : Suspects or None
+        Finds rows that fail; None if an error is one of the region.
 
     Attributes
     ----------
@@ -49,40 +120,34 @@ class RegionFeed:
         No more rows come in this batch.
     error : Exception or None
         The reason why the source's rows cannot be read.
+    under_way : UnderWay
+        Says which rows the graph has.
+    sent : list of (str, bytes)
+        Events of the source's reader to coordinators, each with the name of its operator.
     """
 
     def __init__(
         self,
-        store: SegmentReader,
-        owners: RegionOwners,
+        read: Callable[[InFlight], Sequence[pa.RecordBatch]],
         step_size: StepSize,
         *,
         keeps_rows: bool,
-        skipped: Mapping[int, Sequence[tuple[int, int]]],
+        suspects: Suspects | None = None,
     ) -> None:
-        self._skipped = skipped
-        self._store = store
-        self._owners = owners
-        self._step_size = step_size
+        self._read = read
+        self.step_size = step_size
         self._keeps_rows = keeps_rows
+        self.suspects = suspects
         self.source_rows: list[pa.RecordBatch] = []
         self.ended = False
         self.error: Exception | None = None
-        self._gathered: list[pa.RecordBatch] = []
-        self._gathered_rows = 0
-        self._gathered_bytes = 0
+        self.sent: list[tuple[str, bytes]] = []
+        self._pieces = _Pieces()
         # Rows of earlier batches that no operator has seen, read or still stored, and events.
         self._owed: deque[pa.RecordBatch | InFlight | RegionEvent] = deque()
         self._events = 0
         self._unfed: deque[pa.RecordBatch] = deque()
-        # Origins of this batch's rows, how many the graph was given, and how many are through.
-        self._origins: list[tuple[FileSplit, int, int]] = []
-        self._taken = 0
-        self._through = 0
-        # The same, with rows that were owed.
-        self._given = 0
-        self._passed = 0
-        self._suspects: Suspects | None = None
+        self.under_way = UnderWay()
 
     # --- in -------------------------------------------------------------------------------------
 
@@ -101,21 +166,13 @@ class RegionFeed:
         Returns
         -------
         bool
-            True if there is something new for `advance`; else more rows are gathered.
+            True if there is something new for `RegionRun.step`; else more rows are gathered.
         """
         if origin is not None:
-            self._origins.append((*origin, batch.num_rows))
-        gathered = self._gathered
-        if gathered and (nbytes >= GATHER_BYTES or not gathered[0].schema.equals(batch.schema)):
+            self.under_way.origins.append((*origin, batch.num_rows))
+        if not self._pieces.fits(batch, nbytes):
             self._hand_on()
-        gathered.append(batch)
-        self._gathered_rows += batch.num_rows
-        self._gathered_bytes += nbytes
-        enough = (
-            self._gathered_rows >= GATHER_ROWS
-            or self._gathered_bytes >= GATHER_BYTES
-            or len(gathered) >= GATHER_PIECES
-        )
+        enough = self._pieces.add(batch, nbytes)
         if enough:
             self._hand_on()
         return enough
@@ -131,7 +188,7 @@ class RegionFeed:
 
     def owe(self, rows: Iterable[pa.RecordBatch | InFlight]) -> None:
         """Take rows that come in front of those of the batch."""
-        self._owed.extend(one for one in rows if not self._is_skipped(one))
+        self._owed.extend(rows)
 
     def owe_event(self, event: RegionEvent) -> None:
         """Take an event that comes behind the rows so far, and in front of those of the batch."""
@@ -139,19 +196,12 @@ class RegionFeed:
         self._events += 1
 
     def _hand_on(self) -> None:
-        gathered = self._gathered
-        if not gathered:
-            return
-        try:
-            batches = [pa.concat_batches(gathered)] if len(gathered) > 1 else gathered.copy()
-        except pa.ArrowException:
-            # Dictionaries that need a wider index together, or that Arrow cannot unite.
-            batches = gathered.copy()
-        gathered.clear()
-        self._gathered_rows = self._gathered_bytes = 0
-        if self._keeps_rows:
-            self.source_rows.extend(batches)
-        self._unfed.extend(batches)
+        pieces, self._pieces = self._pieces, _Pieces()
+        if pieces.batches:
+            batches = pieces.joined()
+            if self._keeps_rows:
+                self.source_rows.extend(batches)
+            self._unfed.extend(batches)
 
     # --- out ------------------------------------------------------------------------------------
 
@@ -186,67 +236,42 @@ class RegionFeed:
         if isinstance(batch, InFlight):
             # Read only now: a region that fails for long owes ever more, and may fail at the first
             # row again.
-            first, *rest = self._read_owed(batch)
+            first, *rest = self._read(batch)
             waiting.extendleft(reversed(rest))
             batch = first
-        rows = self._step_size.rows
-        if self._suspects is not None and (room := self._suspects.room(self._given)) is not None:
+        rows = self.step_size.rows
+        if self.suspects and (room := self.suspects.room(self.under_way.given)) is not None:
             rows = min(rows, room)
         if batch.num_rows > rows:
             waiting.appendleft(batch.slice(rows))
         batch = batch.slice(0, rows)
-        self._taken += batch.num_rows if is_new else 0
-        self._given += batch.num_rows
+        self.under_way.give(batch.num_rows, is_new=is_new)
         return batch
 
     def next_bad(self) -> tuple[pa.RecordBatch, str] | None:
         """Take the row that comes next if it fails, with the reason."""
-        if self._suspects is None or (why := self._suspects.bad.get(self._given)) is None:
+        why = self.suspects.bad.get(self.under_way.given) if self.suspects else None
+        if why is None:
             return None
         row = self.next_rows()
-        self._passed = self._given
+        self.under_way.passed = self.under_way.given
         return row, why
 
-    def begin_anew(self, suspects: Suspects) -> None:
+    def suspect(self, error: Exception) -> bool:
+        """Search the rows that the graph has for those that fail; False if nothing is to find."""
+        begin, end = self.under_way.passed, self.under_way.given
+        return (
+            self.suspects is not None
+            and begin < end
+            and self.suspects.failed(begin, end, Problem.of(error).text)
+        )
+
+    def begin_again(self) -> None:
         """Give all rows once more. `end` was called, and rows that are owed come again."""
-        self._suspects = suspects
         self._owed.clear()
+        self._events = 0
         self._unfed = deque(self.source_rows)
-        self._taken = self._through = self._given = self._passed = 0
-
-    @property
-    def at_work(self) -> tuple[int, int]:
-        """Numbers of the first row that the graph has, and of the one behind the last."""
-        return self._passed, self._given
-
-    def passed(self) -> None:
-        """Note that all rows which the graph was given are through it."""
-        self._through = self._taken
-        self._passed = self._given
-
-    def under_way(self) -> str:
-        """Name the rows that the graph was given and that are not through; empty if unknown."""
-        found: list[str] = []
-        end = 0
-        for split, first, rows in self._origins:
-            begin, end = end, end + rows
-            skipped = max(0, self._through - begin)
-            count = min(end, self._taken) - begin - skipped
-            if count > 0:
-                found.append(split.rows(first + skipped, count))
-        more = len(found) - NAMED_SPLITS
-        return " and ".join(found[:NAMED_SPLITS]) + (f" and {more} more" if more > 0 else "")
-
-    def _is_skipped(self, data: pa.RecordBatch | InFlight) -> bool:
-        """Return whether all rows of a piece are left out."""
-        if not isinstance(data, InFlight):
-            return False
-        return sum(end - begin for begin, end in self._skipped.get(data.created, ())) >= data.rows
-
-    def _read_owed(self, data: InFlight) -> list[pa.RecordBatch]:
-        skipped = self._skipped.get(data.created, ())
-        channels = read_in_flight(self._store, self._owners, data, skipped=skipped)
-        return [batch for channel in channels for batch in channel.batches]
+        self.under_way.begin()
 
     def all_waiting(self) -> list[pa.RecordBatch]:
         """Read rows that are owed, and return them with rows of this batch that were not fed.
@@ -257,6 +282,6 @@ class RegionFeed:
         for data in self._owed:
             if isinstance(data, RegionEvent):
                 raise AssertionError("a barrier overtook an event")
-            owed += self._read_owed(data) if isinstance(data, InFlight) else [data]
+            owed += self._read(data) if isinstance(data, InFlight) else [data]
         self._owed = deque(owed)
         return [*owed, *self._unfed]

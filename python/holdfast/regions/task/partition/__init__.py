@@ -1,0 +1,1 @@
+"""All regions of a partition in an attempt: their task, their turns, and their durable answers."""

@@ -1,0 +1,175 @@
+"""A region in an attempt, as all of its phases know it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast._core import (
+    InFlight,
+    Owner,
+    RegionEntry,
+    SegmentRef,
+    SegmentStore,
+    TableSession,
+)
+from holdfast.regions.base.owners import RegionOwners
+from holdfast.regions.graph import ChannelData
+from holdfast.regions.graph.step_size import StepSize
+from holdfast.regions.protocol.orders import AttemptOrder, PipelinePlan
+from holdfast.regions.state.segments import SegmentReader, read_in_flight, write_in_flight
+from holdfast.regions.task.region.feed import RegionFeed
+from holdfast.regions.task.region.output import RegionOutput
+from holdfast.regions.task.shared_states import SharedStates
+from holdfast.regions.task.suspects import Suspects
+
+
+@dataclass(frozen=True)
+class TaskContext:
+    """All that the regions of a task have in common.
+
+    Parameters
+    ----------
+    begun_ms : int
+        When the task began, by `elapsed_ms`.
+    stored : SegmentReader
+        Reads the segments of the latest checkpoint.
+    shared : SharedStates
+        States for an instance that no checkpoint knows.
+    took_part : frozenset of str
+        Regions whose new state the latest checkpoint has.
+    shares : bool
+        Regions may put their output together.
+    clock : callable
+        Tells seconds, to measure how long an operator works.
+    """
+
+    plan: PipelinePlan
+    order: AttemptOrder
+    store: SegmentStore
+    begun_ms: int
+    stored: SegmentReader
+    shared: SharedStates
+    took_part: frozenset[str]
+    shares: bool
+    xp: Any
+    clock: Callable[[], float] = time.monotonic
+
+
+@dataclass(frozen=True)
+class RegionStore:
+    """Reads the segments of a region's checkpoint, and writes those of an attempt.
+
+    Parameters
+    ----------
+    stored : SegmentReader
+        Reads the segments of the checkpoint.
+    skipped : mapping of int to sequence of (int, int)
+        Ranges of owed rows that are left out, by the checkpoint that stored the rows.
+    """
+
+    store: SegmentStore
+    stored: SegmentReader
+    owners: RegionOwners
+    attempt: int
+    skipped: Mapping[int, Sequence[tuple[int, int]]]
+
+    def open_table(
+        self,
+        operator: str,
+        state: str,
+        keys: Sequence[str],
+        values: Sequence[str],
+        commit: str | None,
+    ) -> TableSession:
+        """Open a table of an operator's instance."""
+        owner = self.owners.state(operator, state)
+        return self.store.open_table(owner, self.attempt, keys=keys, values=values, id=commit)
+
+    def lease(self, operator: str, state: str, refs: Sequence[SegmentRef]) -> Sequence[bool]:
+        """Ask for older segments of a state; returns for each whether it may be used."""
+        return self.store.lease(self.owners.state(operator, state), self.attempt, refs)
+
+    def skips(self, data: InFlight) -> bool:
+        """Return whether all rows of a piece are left out."""
+        return sum(end - begin for begin, end in self.skipped.get(data.created, ())) >= data.rows
+
+    def owed(self, data: InFlight) -> list[pa.RecordBatch]:
+        """Read rows that no operator has seen, without those that are skipped."""
+        skipped = self.skipped.get(data.created, ())
+        channels = read_in_flight(self.stored, self.owners, data, skipped=skipped)
+        return [batch for channel in channels for batch in channel.batches]
+
+    def write(self, channel: str, data: Sequence[ChannelData]) -> InFlight:
+        """Store rows that the region owes from now on."""
+        return write_in_flight(self.store, self.owners, self.attempt, channel, data)
+
+    def segments_of(
+        self, in_flight: Iterable[InFlight]
+    ) -> list[tuple[Owner, Sequence[SegmentRef]]]:
+        """Return the segments of rows that this attempt stored."""
+        refs = [data.ref for data in in_flight if data.ref is not None]
+        return [(self.owners.in_flight(self.attempt), refs)] if refs else []
+
+
+class Region:
+    """A region in an attempt.
+
+    Parameters
+    ----------
+    base : RegionEntry or None
+        Its entry in the latest checkpoint; None for a region that no checkpoint knows.
+    """
+
+    def __init__(self, task: TaskContext, name: str, base: RegionEntry | None) -> None:
+        plan, order = task.plan, task.order
+        self.task = task
+        self.name = name
+        self.base = base
+        self.store = RegionStore(
+            task.store,
+            task.stored,
+            RegionOwners(plan.pipeline, name),
+            order.attempt,
+            plan.skipped.get(name, {}),
+        )
+        timeout_ms = None if order.drain else plan.options.aligned_timeout_ms
+        self.feed = RegionFeed(
+            self.store.owed,
+            StepSize(plan.options.slice_rows, timeout_ms),
+            # Rows of a split are read again from its file.
+            keeps_rows=plan.splits is None,
+            suspects=Suspects(plan.options.bad_row_runs) if plan.finds_bad_rows else None,
+        )
+        self.outputs: dict[str, RegionOutput] = {}
+
+    @property
+    def retiring(self) -> bool:
+        """True if the region puts out its last rows (R66)."""
+        return self.name in self.task.order.retire
+
+    @property
+    def half_of_in_flight_bytes(self) -> int:
+        """Rows in channels and rows that were not fed yet have a bound each."""
+        return self.task.plan.options.max_in_flight_bytes // 2
+
+    def write(self, side: str, rows: pa.RecordBatch) -> None:
+        """Give rows to a side output, or to the main one, whose name is empty."""
+        if side not in self.outputs:
+            plan, attempt = self.task.plan, self.task.order.attempt
+            output = next(output for output in plan.outputs if output.name == side)
+            # The driver may do without the answer of a region that retires, and of no other.
+            shares = self.task.shares and not self.retiring and output.sink.shared_bytes > 0
+            gather_bytes = plan.options.share_rows_bytes if shares else 0
+            self.outputs[side] = RegionOutput(output, self.name, attempt, gather_bytes)
+        self.outputs[side].write(rows)
+
+    def discard_output(self) -> None:
+        """Throw all output away."""
+        outputs, self.outputs = self.outputs, {}
+        for output in outputs.values():
+            output.discard()
