@@ -9,9 +9,8 @@ import pyarrow as pa
 import pytest
 
 import holdfast as hf
-from holdfast.regions.coordinator.operator_coordinator import COORDINATOR_METHODS
-from holdfast.regions.sinks.sink import SINK_METHODS
-from holdfast.regions.task.operators import METHODS, PUT_OUT
+from holdfast.regions.base.callbacks import methods_of
+from holdfast.regions.task.operators import PUT_OUT
 from support.regional.own_sink import SqliteSink
 from support.regional.pipelines import ROWS, partitions_of, rows_of
 
@@ -58,17 +57,8 @@ def changed(kind: type, method: str, body: Any) -> Any:
     return type("Changed", (kind,), {method: body})
 
 
-def test_the_methods_that_are_checked_are_all_that_there_are() -> None:
-    def public(kind: type) -> set[str]:
-        return {name for name in dir(kind) if name[0] != "_" and callable(getattr(kind, name))}
-
-    assert public(hf.Operator) == set(METHODS)
-    assert public(hf.OperatorCoordinator) == set(COORDINATOR_METHODS)
-    assert public(hf.TwoPhaseSink) == set(SINK_METHODS)
-
-
 @pytest.mark.parametrize("body", [yields, waits, yields_and_waits])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", methods_of(hf.Operator))
 def test_methods_of_operators_that_would_not_run_are_refused(method: str, body: Any) -> None:
     operator = changed(Passes, method, body)()
     pipeline = hf.regional(region_by="region")
@@ -80,7 +70,7 @@ def test_methods_of_operators_that_would_not_run_are_refused(method: str, body: 
 
 
 @pytest.mark.parametrize("body", [yields, waits, yields_and_waits])
-@pytest.mark.parametrize("method", COORDINATOR_METHODS)
+@pytest.mark.parametrize("method", methods_of(hf.OperatorCoordinator))
 def test_methods_of_coordinators_that_would_not_run_are_refused(method: str, body: Any) -> None:
     coordinator = changed(Counts, method, body)()
     with pytest.raises(TypeError, match=rf"Changed\.{method}\(\) (is async|has a 'yield')"):
@@ -88,7 +78,7 @@ def test_methods_of_coordinators_that_would_not_run_are_refused(method: str, bod
 
 
 @pytest.mark.parametrize("body", [yields, waits, yields_and_waits])
-@pytest.mark.parametrize("method", SINK_METHODS)
+@pytest.mark.parametrize("method", methods_of(hf.TwoPhaseSink))
 def test_methods_of_sinks_that_would_not_run_are_refused(
     method: str, body: Any, tmp_path: Path
 ) -> None:

@@ -308,7 +308,7 @@ class History:
                 if run.feed.ended and self.random.random() < 0.5:
                     run.expire("expired")
                 elif not run.feed.ended:
-                    run.feed.fail(OSError("cannot be read"))
+                    run.feed.error = OSError("cannot be read")
         answer = run.settled()
         assert run.feed.ended, "an answer has all rows"
         assert not left

@@ -21,7 +21,6 @@ from holdfast.regions.sinks.destination import Destination, FunctionDestination,
 from holdfast.regions.sinks.kafka import KafkaDestination
 from holdfast.regions.sinks.kafka_options import Unsettled, require_settings
 from holdfast.regions.sinks.kafka_records import RecordColumns
-from holdfast.regions.sinks.sink import SINK_METHODS
 
 T = TypeVar("T")
 
@@ -136,7 +135,7 @@ class Written(ABC, Generic[T]):
             raise TypeError(
                 f"write_to() takes an instance of holdfast.TwoPhaseSink, not {type(sink).__name__}"
             )
-        require_methods(sink, SINK_METHODS, yields=("persist",))
+        require_methods(sink, TwoPhaseSink, yields=("persist",))
         return self._written_to(SinkDestination(sink))
 
     def write_kafka(

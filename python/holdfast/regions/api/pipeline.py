@@ -22,14 +22,13 @@ from holdfast.regions.base.schemas import arrow_schema, schema_of_columns
 from holdfast.regions.base.splitting import column_names, require_keys
 from holdfast.regions.coordinator.event_record import record_name
 from holdfast.regions.coordinator.operator_coordinator import (
-    COORDINATOR_METHODS,
     OperatorCoordinator,
 )
 from holdfast.regions.graph.spec import ARROW
 from holdfast.regions.protocol.orders import StagePlan, instance_name
 from holdfast.regions.sinks.destination import Destination
 from holdfast.regions.splits import FileSplits
-from holdfast.regions.task.operators import METHODS, PUT_OUT, Operator
+from holdfast.regions.task.operators import PUT_OUT, Operator
 from holdfast.regions.task.watermark import MAX_DELAY_US, WATERMARK, Watermark
 
 _SIDE_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
@@ -98,9 +97,9 @@ class RegionalPipeline(Written[RegionalWriter]):
                 "coordinator= of apply() takes an instance of holdfast.OperatorCoordinator, not "
                 f"{type(coordinator).__name__}"
             )
-        require_methods(operator, METHODS, yields=PUT_OUT)
+        require_methods(operator, Operator, yields=PUT_OUT)
         if coordinator is not None:
-            require_methods(coordinator, COORDINATOR_METHODS)
+            require_methods(coordinator, OperatorCoordinator)
         before = self._chain.operators
         chosen = name if name is not None else type(operator).__name__
         columns = column_names(route_by, of=f"route_by of operator {chosen!r}")

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import Any
 
 
-def require_methods(given: object, names: Iterable[str], *, yields: Collection[str] = ()) -> None:
-    """Check methods of an object; those in `yields` may be generators.
+def methods_of(kind: type) -> list[str]:
+    """Return the names of the methods of a class that users derive from."""
+    return [name for name in dir(kind) if name[0] != "_" and callable(getattr(kind, name))]
+
+
+def require_methods(given: object, kind: type, *, yields: Collection[str] = ()) -> None:
+    """Check the methods of an object that its base class has; those in `yields` may be generators.
 
     Raises
     ------
     TypeError
         If a call of one would only make a generator or a coroutine.
     """
-    for name in names:
+    for name in methods_of(kind):
         require_function(
             getattr(given, name), f"{type(given).__name__}.{name}", may_yield=name in yields
         )

@@ -15,20 +15,6 @@ MAX_EVENT_BYTES: Final = 1 << 20
 #: Bytes of events in one direction that one checkpoint holds for a coordinator at most.
 MAX_EVENTS_BYTES: Final = 16 << 20
 
-#: All methods that Holdfast calls.
-COORDINATOR_METHODS: Final = (
-    "start",
-    "begin_batch",
-    "handle_event",
-    "checkpoint",
-    "checkpoint_fallback",
-    "reset",
-    "region_reset",
-    "checkpoint_complete",
-    "checkpoint_aborted",
-    "close",
-)
-
 
 def require_event(event: object, what: str) -> None:
     """Check that an event can travel; `what` names it in the error.

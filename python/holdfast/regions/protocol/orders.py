@@ -152,21 +152,18 @@ class TaskOptions:
     umask : int or None
         Umask of files that tasks make on local disks; None: that of their processes.
     own_threads : int
-        Up to this number, each region of a process has a thread of its own; more regions share
-        them. Arrow's allocator keeps some MiB for each thread that has written a file.
+        More regions of a process share threads. Arrow keeps some MiB for each thread that writes.
     share_ratio, share_wait_ms : int
-        An acknowledgement waits for those of other regions for the time that the task has taken,
-        divided by `share_ratio`, and at least `share_wait_ms`. So a task whose regions take very
-        different times writes few files, and the process of a region that hangs may die without
-        those that answered long before.
+        An acknowledgement waits for others for the time that the task has taken, divided by
+        `share_ratio`, and at least `share_wait_ms`: regions that take very different times have few
+        files, and a process that hangs may die without answers of long ago.
     share_regions : int
-        Regions in a file. The driver takes in those of one file while others are still at work, so
-        that little is left to do behind the last row.
+        Regions in a file: the driver takes in some while others are still at work.
     share_rows_bytes : int
         Rows of a region in memory with which it has output of its own.
     bad_row_runs : int
-        Runs of a region in one attempt that may fail while bad rows are searched (R9). A row that
-        fails among 16,384 takes 15 of them: each one halves the rows in question.
+        Runs of a region that may fail while bad rows are searched (R9). A row among 16,384 takes 15
+        of them: each one halves the rows in question.
     quarantine_pieces : int
         Small pieces of owed rows in quarantine before some of them are merged (R28).
     """

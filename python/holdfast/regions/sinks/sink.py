@@ -6,27 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 from holdfast._core import Staged
 from holdfast.regions.base.callbacks import called
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-#: Methods of a sink that Holdfast calls.
-SINK_METHODS: Final = (
-    "writer",
-    "stage_together",
-    "persist",
-    "commit",
-    "recover",
-    "sweep",
-    "published_after",
-    "withdraw",
-    "at",
-    "unpublished",
-)
 
 
 class Stage(ABC):

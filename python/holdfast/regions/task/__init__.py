@@ -1,1 +1,1 @@
-"""Code of workers: the task, its threads, a region in an attempt, instances of operators."""
+"""Code of workers: operators and their instances, and in the folders the regions of a task."""

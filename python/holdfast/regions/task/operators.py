@@ -24,18 +24,6 @@ Batches: TypeAlias = "pa.RecordBatch | pa.Table | Iterable[pa.RecordBatch | pa.T
 #: Methods that put out rows: they may yield them.
 PUT_OUT: Final = ("process", "on_watermark", "on_timers", "on_end_of_data", "on_retire")
 
-#: All methods that Holdfast calls.
-METHODS: Final = (
-    *PUT_OUT,
-    "open",
-    "on_event",
-    "on_checkpoint_completed",
-    "on_regional_checkpoint_completed",
-    "on_checkpoint_fallback",
-    "on_checkpoint_aborted",
-    "close",
-)
-
 
 def _no_events(event: bytes) -> None:
     raise RuntimeError("send_event() is for operators in a pipeline that runs")

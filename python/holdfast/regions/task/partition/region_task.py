@@ -148,7 +148,7 @@ class RegionTask:
                     if sent.operator == SOURCE_OPERATOR:
                         self._read_split(reader, sent.event, run)
             except SplitReadError as e:
-                run.feed.fail(e)
+                run.feed.error = e
 
     def _read_split(self, reader: SplitReader, event: bytes, run: RegionRun) -> None:
         """Give a region the rows of a split, or none of them if it cannot be read and is skipped.

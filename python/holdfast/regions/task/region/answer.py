@@ -114,7 +114,7 @@ def acknowledged(region: Region, instances: Instances, snapshot: RegionSnapshot)
     for stage in () if region.retiring else plan.stages:
         for index in range(stage.parallelism):
             entry = write_operator(
-                store.store,
+                region.task.store,
                 store.owners,
                 attempt,
                 stage.instance_name(index),

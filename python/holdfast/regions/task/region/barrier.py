@@ -131,7 +131,7 @@ class Running(_Open):
         if self._finishing:
             return not feed.waits and not self._graph.holds_rows()
         if feed.waits:
-            return not feed.has_events and self._overtakes(now_ms)
+            return not feed.events and self._overtakes(now_ms)
         return not self._graph.holds_rows() or self._is_late(now_ms)
 
     def _overtakes(self, now_ms: int) -> bool:

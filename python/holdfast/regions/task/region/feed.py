@@ -99,7 +99,7 @@ class UnderWay:
 class RegionFeed:
     """Rows that wait for a region's graph, in the order in which it takes them.
 
-    `add`, `end` and `fail` may be called from another thread than the rest.
+    Another thread may call `add` and `end`, and set `error` before `end`.
 
     Parameters
     ----------
@@ -119,9 +119,11 @@ class RegionFeed:
     ended : bool
         No more rows come in this batch.
     error : Exception or None
-        The reason why the source's rows cannot be read.
+        The reason why the source's rows cannot be read, so that the region fails.
     under_way : UnderWay
         Says which rows the graph has.
+    events : int
+        Events that wait.
     sent : list of (str, bytes)
         Events of the source's reader to coordinators, each with the name of its operator.
     """
@@ -145,7 +147,7 @@ class RegionFeed:
         self._pieces = _Pieces()
         # Rows of earlier batches that no operator has seen, read or still stored, and events.
         self._owed: deque[pa.RecordBatch | InFlight | RegionEvent] = deque()
-        self._events = 0
+        self.events = 0
         self._unfed: deque[pa.RecordBatch] = deque()
         self.under_way = UnderWay()
 
@@ -182,18 +184,11 @@ class RegionFeed:
         self._hand_on()
         self.ended = True
 
-    def fail(self, error: Exception) -> None:
-        """Let the region fail: its source has rows that cannot be read. `end` follows."""
-        self.error = error
-
-    def owe(self, rows: Iterable[pa.RecordBatch | InFlight]) -> None:
-        """Take rows that come in front of those of the batch."""
-        self._owed.extend(rows)
-
-    def owe_event(self, event: RegionEvent) -> None:
-        """Take an event that comes behind the rows so far, and in front of those of the batch."""
-        self._owed.append(event)
-        self._events += 1
+    def owe(self, owed: Iterable[pa.RecordBatch | InFlight | RegionEvent]) -> None:
+        """Take rows and events that come in front of the rows of the batch, in order."""
+        for one in owed:
+            self._owed.append(one)
+            self.events += isinstance(one, RegionEvent)
 
     def _hand_on(self) -> None:
         pieces, self._pieces = self._pieces, _Pieces()
@@ -211,11 +206,6 @@ class RegionFeed:
         return bool(self._owed or self._unfed)
 
     @property
-    def has_events(self) -> bool:
-        """True if there are events."""
-        return self._events > 0
-
-    @property
     def event_is_next(self) -> bool:
         """True if an event comes next, when all rows before it are through the graph."""
         return bool(self._owed) and isinstance(self._owed[0], RegionEvent)
@@ -225,7 +215,7 @@ class RegionFeed:
         event = self._owed.popleft()
         if not isinstance(event, RegionEvent):
             raise AssertionError("no event comes next")
-        self._events -= 1
+        self.events -= 1
         return event
 
     def next_rows(self) -> pa.RecordBatch:
@@ -269,7 +259,7 @@ class RegionFeed:
     def begin_again(self) -> None:
         """Give all rows once more. `end` was called, and rows that are owed come again."""
         self._owed.clear()
-        self._events = 0
+        self.events = 0
         self._unfed = deque(self.source_rows)
         self.under_way.begin()
 

@@ -88,18 +88,18 @@ class Opening(Phase):
         )
         for data in region.base.in_flight if region.base is not None else ():
             while events and events[0].attempt <= data.created:
-                region.feed.owe_event(events.popleft())
+                region.feed.owe([events.popleft()])
             if data.channel == SOURCE:
-                region.feed.owe([] if region.store.skips(data) else [data])
+                left_out = sum(end - begin for begin, end in region.store.skipped(data))
+                region.feed.owe([data] if left_out < data.rows else [])
                 continue
-            for channel in read_in_flight(region.store.stored, region.store.owners, data):
+            for channel in read_in_flight(region.task.stored, region.store.owners, data):
                 # Rows that no operator has seen are fed like new ones, and may be overtaken again.
                 if channel.channel == SOURCE:
                     region.feed.owe(channel.batches)
                 else:
                     seen.append(channel)
-        for event in events:
-            region.feed.owe_event(event)
+        region.feed.owe(events)
         return seen
 
     def _opened(self, cached: Instances | None) -> Instances:

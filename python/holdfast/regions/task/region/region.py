@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,21 +62,15 @@ class TaskContext:
 
 @dataclass(frozen=True)
 class RegionStore:
-    """Reads the segments of a region's checkpoint, and writes those of an attempt.
+    """Reads the segments of a region's checkpoint, and writes those of an attempt."""
 
-    Parameters
-    ----------
-    stored : SegmentReader
-        Reads the segments of the checkpoint.
-    skipped : mapping of int to sequence of (int, int)
-        Ranges of owed rows that are left out, by the checkpoint that stored the rows.
-    """
-
-    store: SegmentStore
-    stored: SegmentReader
+    task: TaskContext
     owners: RegionOwners
-    attempt: int
-    skipped: Mapping[int, Sequence[tuple[int, int]]]
+
+    @property
+    def attempt(self) -> int:
+        """Id of the attempt."""
+        return self.task.order.attempt
 
     def open_table(
         self,
@@ -88,25 +82,25 @@ class RegionStore:
     ) -> TableSession:
         """Open a table of an operator's instance."""
         owner = self.owners.state(operator, state)
-        return self.store.open_table(owner, self.attempt, keys=keys, values=values, id=commit)
+        return self.task.store.open_table(owner, self.attempt, keys=keys, values=values, id=commit)
 
     def lease(self, operator: str, state: str, refs: Sequence[SegmentRef]) -> Sequence[bool]:
         """Ask for older segments of a state; returns for each whether it may be used."""
-        return self.store.lease(self.owners.state(operator, state), self.attempt, refs)
+        return self.task.store.lease(self.owners.state(operator, state), self.attempt, refs)
 
-    def skips(self, data: InFlight) -> bool:
-        """Return whether all rows of a piece are left out."""
-        return sum(end - begin for begin, end in self.skipped.get(data.created, ())) >= data.rows
+    def skipped(self, data: InFlight) -> Sequence[tuple[int, int]]:
+        """Return the ranges of rows of a piece that are left out."""
+        return self.task.plan.skipped.get(self.owners.region, {}).get(data.created, ())
 
     def owed(self, data: InFlight) -> list[pa.RecordBatch]:
-        """Read rows that no operator has seen, without those that are skipped."""
-        skipped = self.skipped.get(data.created, ())
-        channels = read_in_flight(self.stored, self.owners, data, skipped=skipped)
+        """Read rows that no operator has seen, without those that are left out."""
+        skipped = self.skipped(data)
+        channels = read_in_flight(self.task.stored, self.owners, data, skipped=skipped)
         return [batch for channel in channels for batch in channel.batches]
 
     def write(self, channel: str, data: Sequence[ChannelData]) -> InFlight:
         """Store rows that the region owes from now on."""
-        return write_in_flight(self.store, self.owners, self.attempt, channel, data)
+        return write_in_flight(self.task.store, self.owners, self.attempt, channel, data)
 
     def segments_of(
         self, in_flight: Iterable[InFlight]
@@ -130,13 +124,7 @@ class Region:
         self.task = task
         self.name = name
         self.base = base
-        self.store = RegionStore(
-            task.store,
-            task.stored,
-            RegionOwners(plan.pipeline, name),
-            order.attempt,
-            plan.skipped.get(name, {}),
-        )
+        self.store = RegionStore(task, RegionOwners(plan.pipeline, name))
         timeout_ms = None if order.drain else plan.options.aligned_timeout_ms
         self.feed = RegionFeed(
             self.store.owed,
