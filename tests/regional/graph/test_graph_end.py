@@ -1,4 +1,4 @@
-"""The end of data: flushes, ends that count as barriers, finished instances (R54, R60, R61)."""
+"""The end of data: flushes, ends that count as barriers (R54, R61)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from holdfast.regions.graph import Progress, RegionGraph, StageSpec
 from support.regional.graph_cases import (
     Seen,
     by_number,
-    channel_data,
     graph_of,
     in_flight,
     outputs,
@@ -168,47 +167,3 @@ def test_a_newer_barrier_does_not_take_back_an_end() -> None:
     assert graph.barrier(2, 0, 0)
     assert run(graph) is Progress.ENDED
     assert (first.flushed, second.flushed) == (1, 1)
-
-
-# --- restored -----------------------------------------------------------------------------------
-
-
-def test_a_finished_instance_does_not_flush_again_and_its_end_is_behind_its_data() -> None:
-    graph, first, second = chain()
-    graph.restore([channel_data("a.0->b.0", rows(1, 100), kind="output")], finished={("a", 0)})
-    assert graph.room() == 0
-    assert run(graph) is Progress.ENDED
-    assert first.flushed == 0
-    assert (second.seen, second.flushed) == ([1, 100], 1)
-
-
-def test_a_graph_in_which_all_have_finished_has_ended() -> None:
-    graph, first, second = chain()
-    graph.restore([], finished={("a", 0), ("b", 0)})
-    assert graph.step(0) is Progress.ENDED
-    graph.barrier(1, 0, 0)
-    assert snapshot_of(graph).finished == {("a", 0), ("b", 0)}
-    assert (first.flushed, second.flushed) == (0, 0)
-
-
-def test_one_of_two_instances_in_front_may_have_finished() -> None:
-    split, last = [Seen(flush=[rows(100)]), Seen(flush=[rows(101)])], Seen()
-    graph = graph_of(StageSpec("a", split, by_number), StageSpec("b", [last]))
-    graph.restore([channel_data("source->a.1", rows(1))], finished={("a", 0)})
-    assert run(graph) is Progress.ENDED
-    assert (split[0].flushed, split[1].flushed) == (0, 1)
-    assert last.seen == [1, 101]
-
-
-def test_finished_instances_that_do_not_fit_are_refused() -> None:
-    graph, _, _ = chain()
-    with pytest.raises(ValueError, match=r"finished instances \[\('c', 0\)\] are not in"):
-        graph.restore([], finished={("c", 0)})
-    graph, _, _ = chain()
-    with pytest.raises(ValueError, match=r"b.0 is finished, but a.0->b.0 is not"):
-        graph.restore([], finished={("b", 0)})
-    graph, _, _ = chain()
-    with pytest.raises(ValueError, match=r"a.0 is finished, but source->a.0 is not"):
-        graph.restore([channel_data("source->a.0", rows(1))], finished={("a", 0)})
-    with pytest.raises(RuntimeError, match="the graph is lost"):
-        graph.step(0)

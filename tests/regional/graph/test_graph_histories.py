@@ -87,7 +87,7 @@ def check(layout: Layout, events: list[Event]) -> None:
     history = History(layout)
     live(history, events)
     fed = max([history.fed, *(base.fed for base in history.completed)])
-    for base in history.completed:
+    for base in history.unfinished():
         resumed(history, base).finish(base.fed if base.ended else fed)
     history.finish(fed)
 

@@ -199,7 +199,7 @@ class History:
                 self.workers[key].restore(state)
             stored = decode_channels(encode_channels(base.snapshot.in_flight))
             assert stored == base.snapshot.in_flight
-            self.graph.restore(stored, finished=base.snapshot.finished)
+            self.graph.restore(stored)
             if self.ended:
                 self.graph.end()
 
@@ -238,7 +238,11 @@ class History:
 
     def crash(self) -> None:
         self.crashes += 1
-        self._begin(self.completed[-1] if self.completed else None)
+        self._begin(next(reversed(self.unfinished()), None))
+
+    def unfinished(self) -> list[Completed]:
+        """Snapshots to begin with: a region that has finished does not run again (R60)."""
+        return [one for one in self.completed if not one.snapshot.finished]
 
     # --- what must be true -----------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -12,11 +12,9 @@ from holdfast.regions.graph.channel import Channel
 from holdfast.regions.graph.data import (
     SOURCE,
     ChannelData,
-    InstanceKey,
     Output,
     Progress,
     RegionSnapshot,
-    instance_name,
 )
 from holdfast.regions.graph.spec import StageSpec
 from holdfast.regions.graph.wiring import wire
@@ -119,9 +117,7 @@ class RegionGraph:
 
     # --- input -----------------------------------------------------------------------------------
 
-    def restore(
-        self, in_flight: Iterable[ChannelData], *, finished: Collection[InstanceKey] = ()
-    ) -> None:
+    def restore(self, in_flight: Iterable[ChannelData]) -> None:
         """Put in-flight data back, before anything else; new data goes behind it (R55).
 
         Per channel, input comes before output, and otherwise the order given is kept, so the data
@@ -132,17 +128,13 @@ class RegionGraph:
         ----------
         in_flight
             From snapshots of a graph with the same channels; see `redistribute` for others.
-        finished
-            `RegionSnapshot.finished` of the snapshot whose states the operators have now. These
-            instances do not flush again (R60). If there are any, the source had ended before.
 
         Raises
         ------
         RuntimeError
             If the graph was used before.
         ValueError
-            If there is no such channel or instance, if an instance is finished but one in front of
-            it is not, or if there is in-flight data for a finished instance. The graph is lost.
+            If there is no such channel.
         """
         self._require_intact()
         if self._used:
@@ -166,8 +158,6 @@ class RegionGraph:
                     elif batch.num_rows:
                         channels[entry.channel].push(batch)
             self._replaying = self.holds_rows()
-            if finished:
-                self._restore_finished(frozenset(finished))
 
     def room(self) -> int:
         """Return how many batches may be fed now, wherever they are routed.
@@ -378,12 +368,9 @@ class RegionGraph:
         channel.ended = True
         if all(channel.ended for channel in instance.inputs):
             self._emit(instance, instance.operator.end_of_data())
-            self._finish(instance)
-
-    def _finish(self, instance: Instance) -> None:
-        instance.finished = True
-        if instance.outlet is not None:
-            instance.outlet.end()
+            instance.finished = True
+            if instance.outlet is not None:
+                instance.outlet.end()
 
     def _emit(self, instance: Instance, batches: Iterable[pa.RecordBatch]) -> None:
         for batch in batches:
@@ -391,24 +378,6 @@ class RegionGraph:
                 instance.outlet.send(batch)
             elif batch.num_rows:
                 self._outputs.append(Output(batch, instance.key, instance.snapshotted))
-
-    def _restore_finished(self, finished: frozenset[InstanceKey]) -> None:
-        unknown = finished - {instance.key for instance in self._instances}
-        if unknown:
-            raise ValueError(f"finished instances {sorted(unknown)} are not in this graph")
-        self.end()
-        for instance in self._instances:
-            if instance.key not in finished:
-                continue
-            for channel in instance.inputs:
-                if not channel.at_end:
-                    raise ValueError(
-                        f"{instance_name(instance.key)} is finished, but {channel.name} is not: "
-                        "expected no in-flight data there, and everything in front of it to be "
-                        "finished"
-                    )
-                channel.ended = True
-            self._finish(instance)
 
     def _end_attempt(self) -> None:
         self._attempt = None
