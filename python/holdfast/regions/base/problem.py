@@ -31,16 +31,14 @@ _Plain = str | int | float | bool | None
 
 
 class AtWork:
-    """Base class of those objects that run an operator or a sink: frames of their methods name it.
+    """Base class of objects that run an operator or a sink: frames of their methods name it."""
 
-    Attributes
-    ----------
-    operator_name : str
-        Name of the operator, as the pipeline gives it; or of the sink.
-    """
-
-    operator_name: str
     kind_at_work: Literal["operator", "sink"] = "operator"
+
+    @property
+    def operator_name(self) -> str:
+        """Name of the operator, as the pipeline gives it; or of the sink."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)

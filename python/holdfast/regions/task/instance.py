@@ -97,8 +97,6 @@ class OperatorInstance(AtWork):
         times: AttemptTimes,
     ) -> None:
         self.stage = stage
-        self.operator_name = stage.name
-        self.name = stage.instance_name(index)
         self._operator = operator
         self.where = f"operator {stage.name!r} in region {region!r}"
         self._state = StateRegistry(
@@ -109,7 +107,7 @@ class OperatorInstance(AtWork):
             parallelism=stage.parallelism,
             route_by=stage.route_by,
             drop_undeclared=drop_undeclared,
-            open_table=partial(tables, self.name),
+            open_table=partial(tables, stage.instance_name(index)),
             times=times,
         )
         self._lease: LeaseOf = _nothing_granted
@@ -151,6 +149,16 @@ class OperatorInstance(AtWork):
         except BaseException:
             self._let_go()
             raise
+
+    @property
+    def operator_name(self) -> str:
+        """See `AtWork`."""
+        return self.stage.name
+
+    @property
+    def name(self) -> str:
+        """Name under which its state is kept."""
+        return self.stage.instance_name(self._operator_context.instance)
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Run the operator on some rows; yields batches with the stage's schema, none empty."""

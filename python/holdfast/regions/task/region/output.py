@@ -38,13 +38,17 @@ class RegionOutput(AtWork):
 
     def __init__(self, plan: OutputPlan, region: str, attempt: int, gather_bytes: int) -> None:
         self.plan = plan
-        self.operator_name = type(plan.sink).__name__
         self._region = region
         self._attempt = attempt
         self._gather_bytes = gather_bytes
         self.rows: list[pa.RecordBatch] = []
         self.nbytes = 0
         self.stage: Stage | None = None
+
+    @property
+    def operator_name(self) -> str:
+        """See `AtWork`."""
+        return type(self.plan.sink).__name__
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add rows, at least one; see `Stage.write`."""
