@@ -17,6 +17,7 @@ import holdfast as hf
 from holdfast._core import RegionEntry
 from holdfast.regions.base.quarantine import in_quarantine
 from holdfast.regions.base.saved import StateError
+from holdfast.regions.coordinator.options import Bounds
 from holdfast.regions.state.registry import StateRegistry
 from holdfast.regions.state.segments import write_operator
 from holdfast.regions.state.tables.stored_table import (
@@ -32,6 +33,7 @@ from support.regional.pipelines import output_of
 from support.regional.quick_clock import QuickClock, StoppedClock
 from support.regional.seeds import some_and_more
 from support.regional.table_world import OWNERS, World
+from support.regional.tuned import tune_coordinators
 
 ROWS = pa.schema([("region", pa.string()), ("id", pa.int64())])
 REGIONS = ["bern", "oslo", "riga"]
@@ -164,8 +166,10 @@ def test_timers_fire_once_in_the_first_batch_after_their_time(
 
 
 def test_timers_of_a_region_in_quarantine_wait_until_it_is_repaired(
-    tmp_path: Path, hooks: Hooks, clock: QuickClock
+    tmp_path: Path, hooks: Hooks, clock: QuickClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A region that is set aside takes no other one's turn.
+    tune_coordinators(monkeypatch.setattr, bounds=Bounds(woken_at_once=1))
     stopped = StoppedClock(clock, STEP)
     options: dict[str, Any] = {"quarantine_after": 1}
     with pipeline(tmp_path, hooks).open_local(tmp_path / "ckpt", **options) as query:
