@@ -11,6 +11,7 @@ import pytest
 
 from holdfast import Owner, SegmentRef, StateError
 from holdfast._core import Piece
+from holdfast.regions.state.kinds.kind import StateOptions
 from holdfast.regions.state.registry import StateRegistry
 from holdfast.regions.state.segments import read_operator, segments_of, write_operator
 from support.regional.array_checkpoints import OWNERS, SMALL, ArrayCheckpoints, refs_of
@@ -77,7 +78,7 @@ def test_bits_that_compare_equal_or_unequal_to_anything_are_told_apart(
 
 @pytest.mark.parametrize("shape", [(4, 2), (64, 2)])
 def test_an_array_that_was_reshaped_in_place_is_refused(shape: tuple[int, int]) -> None:
-    registry = StateRegistry(np, owner="test", layout=SMALL)
+    registry = StateRegistry(np, owner="test", options=StateOptions(layout=SMALL))
     array = registry.array("sums", shape=shape)
     array.resize(shape[::-1], refcheck=False)
     with pytest.raises(StateError, match=r"state 'sums' of test was declared as .* of shape"):
@@ -86,7 +87,7 @@ def test_an_array_that_was_reshaped_in_place_is_refused(shape: tuple[int, int]) 
 
 def test_every_state_has_segments_of_its_own_or_none(tmp_path: Path, xp: Any) -> None:
     with ArrayCheckpoints(tmp_path, shape=(1,), xp=xp) as world:
-        registry = StateRegistry(xp, layout=SMALL)
+        registry = StateRegistry(xp, options=StateOptions(layout=SMALL))
         large = registry.array("large", shape=(300,), dtype="uint8")
         small = registry.array("small", shape=(8,), dtype="int64")
         text = registry.value("text", "x" * 2000)
@@ -96,7 +97,9 @@ def test_every_state_has_segments_of_its_own_or_none(tmp_path: Path, xp: Any) ->
         assert [state.name for state in entry.states] == ["large", "small", "text"]
         segments = [(owner.store, len(refs)) for owner, refs in segments_of(OWNERS, entry)]
         assert segments == [("large", 2), ("text", 1)]
-        restored = StateRegistry(xp, read_operator(world, OWNERS, entry), layout=SMALL)
+        restored = StateRegistry(
+            xp, read_operator(world, OWNERS, entry), options=StateOptions(layout=SMALL)
+        )
         assert xp.array_equal(restored.array("large", shape=(300,), dtype="uint8"), large)
         assert xp.array_equal(restored.array("small", shape=(8,), dtype="int64"), small)
         assert restored.value("text").value == text.value
@@ -121,7 +124,7 @@ def test_every_segment_is_read_once(tmp_path: Path, xp: Any) -> None:
 
 def test_a_restored_array_changes_nothing_that_others_restore(tmp_path: Path, xp: Any) -> None:
     with ArrayCheckpoints(tmp_path, shape=(10,), xp=xp) as world:
-        registry = StateRegistry(xp, layout=SMALL)
+        registry = StateRegistry(xp, options=StateOptions(layout=SMALL))
         registry.array("sums", shape=(8,))[:] = 1
         frozen = registry.freeze(nothing_granted)
         for _ in range(2):

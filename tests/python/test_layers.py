@@ -33,6 +33,7 @@ ORDER = (
     "regions/splits",
     "regions/state/arrays",
     "regions/state/tables",
+    "regions/state/kinds",
     "regions/state",
     "regions/protocol",
     "regions/task",

@@ -21,6 +21,7 @@ import holdfast as hf
 from holdfast._core import CheckpointMetadata, InFlight, RegionEntry
 from holdfast.regions.api.options import PipelineOptions
 from holdfast.regions.base.owners import RegionOwners
+from holdfast.regions.base.routing import route_by
 from holdfast.regions.checkpoint.layout import LAYOUT_PROPERTY, Layout, StageLayout
 from holdfast.regions.checkpoint.rerouting import Rerouting
 from holdfast.regions.graph import (
@@ -30,9 +31,8 @@ from holdfast.regions.graph import (
     encode_channels,
     redistribute,
 )
-from holdfast.regions.state.routing import route_by
+from holdfast.regions.state.kinds.encoding import decode_value
 from holdfast.regions.state.segments import read_in_flight, read_operator
-from holdfast.regions.state.values import decode_value
 from support.regional.graph_cases import Seen, graph_of, outputs, run, snapshot_of
 from support.regional.hooks import Hooked, Hooks
 from support.regional.pipelines import (

@@ -16,7 +16,8 @@ from pyspark.sql import types
 import holdfast as hf
 from holdfast._core import SnapshotManager
 from holdfast.regions.api.options import ALLOWED, PipelineOptions
-from holdfast.regions.state.registry import StateError, StateRegistry
+from holdfast.regions.base.saved import StateError
+from holdfast.regions.state.registry import StateRegistry
 
 
 class Through(hf.Operator):

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import holdfast as hf
-from holdfast.regions.state.routing import route_by
+from holdfast.regions.base.routing import route_by
 from support.regional.hooks import Hooks
 from support.regional.pipelines import ROWS, Row, Troubled, partitions_of
 

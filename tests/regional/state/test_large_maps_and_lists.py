@@ -16,11 +16,10 @@ import pytest
 import holdfast as hf
 from holdfast._core import read_table
 from holdfast.regions.base.saved import SavedState, StateError
-from holdfast.regions.state import registry as registries
-from holdfast.regions.state.keyed_map import decode_map
-from holdfast.regions.state.large import small_state
+from holdfast.regions.state.kinds.encoding import decode_value
+from holdfast.regions.state.kinds.kind import StateOptions
+from holdfast.regions.state.kinds.restoring import small_state
 from holdfast.regions.state.registry import StateRegistry
-from holdfast.regions.state.values import decode_value, rich
 from support.regional.seeds import new_seeds
 from support.regional.table_world import OWNERS
 from support.regional.table_world import World as Tables
@@ -37,6 +36,11 @@ class World(Tables):
         """Begin another attempt with the states of the checkpoint."""
         self.registry = self.begin()
         return self.registry
+
+    def of_any_size(self) -> StateRegistry:
+        """Begin another attempt: maps and lists of any size are tables."""
+        self.options = StateOptions(document_bytes=0)
+        return self.open()
 
     def go_on(self) -> int:
         """Complete the attempt, and begin another one; return the bytes that it wrote."""
@@ -124,9 +128,8 @@ def test_values_that_change_in_place_are_found(world: World) -> None:
     assert again.list("l").items[3] == [3, "restored"]
 
 
-def test_keys_that_are_equal_are_one_entry(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registries, "DOCUMENT_BYTES", 0)
-    table = world.registry.map("m")
+def test_keys_that_are_equal_are_one_entry(world: World) -> None:
+    table = world.of_any_size().map("m")
     keys = [1, "1", (1, "a"), None, "null", (True, None), "\ud800", ""]
     table.update({key: str(key) for key in keys})
     world.go_on()
@@ -151,11 +154,8 @@ def test_keys_that_are_equal_are_one_entry(world: World, monkeypatch: pytest.Mon
     assert world.go_on() < 1000
 
 
-def test_numbers_of_numpy_name_the_entries_of_equal_keys(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(registries, "DOCUMENT_BYTES", 0)
-    world.registry.map("m").update({1: 1, (2, "a"): 1, 3: [1]})
+def test_numbers_of_numpy_name_the_entries_of_equal_keys(world: World) -> None:
+    world.of_any_size().map("m").update({1: 1, (2, "a"): 1, 3: [1]})
     world.go_on()
     table = world.open().map("m")
     table[np.int64(1)] += 1
@@ -171,11 +171,8 @@ def test_numbers_of_numpy_name_the_entries_of_equal_keys(
     assert dict(world.open().map("m")) == {(2, "a"): 2, 3: [1, 2]}
 
 
-def test_a_value_that_cannot_be_kept_is_named(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(registries, "DOCUMENT_BYTES", 0)
-    table = world.registry.map("m")
+def test_a_value_that_cannot_be_kept_is_named(world: World) -> None:
+    table = world.of_any_size().map("m")
     table["a"] = 1
     world.go_on()
     table["a"] = object()
@@ -183,11 +180,8 @@ def test_a_value_that_cannot_be_kept_is_named(
         world.go_on()
 
 
-def test_another_kind_of_state_is_made_of_a_large_one(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(registries, "DOCUMENT_BYTES", 0)
-    world.registry.map("m").update({"a": 1, "b": 2})
+def test_another_kind_of_state_is_made_of_a_large_one(world: World) -> None:
+    world.of_any_size().map("m").update({"a": 1, "b": 2})
     world.go_on()
     with pytest.raises(StateError, match="the checkpoint has a map there"):
         world.open().list("m")
@@ -204,6 +198,8 @@ ROWS = pa.schema([("region", pa.string()), ("key", pa.int64()), ("what", pa.int6
 FOUND = pa.schema([("region", pa.string()), ("rows", pa.int64()), ("content", pa.string())])
 
 FAILING: set[str] = set()
+
+LARGE = "x" * (64 << 10)
 
 
 def change(sums: Any, log: list[Any], key: int, what: int) -> None:
@@ -222,6 +218,9 @@ def change(sums: Any, log: list[Any], key: int, what: int) -> None:
         lambda: log and log.__setitem__(key % len(log), f"text {what}"),
         lambda: log.insert(key % (len(log) + 1), {"n": what}),
         lambda: log.reverse(),
+        # It makes tables of them.
+        lambda: sums.__setitem__(LARGE, LARGE),
+        lambda: log.append(LARGE),
     ]
     actions[what % len(actions)]()
 
@@ -311,24 +310,21 @@ def run_history(path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_maps_and_lists_are_dict_and_list_whatever_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    monkeypatch.setattr(registries, "DOCUMENT_BYTES", 120)
+def test_maps_and_lists_are_dict_and_list_whatever_fails(tmp_path: Path, seed: int) -> None:
     run_history(tmp_path, seed)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", new_seeds(300))
-def test_maps_and_lists_are_dict_and_list_in_many_histories(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    monkeypatch.setattr(registries, "DOCUMENT_BYTES", 120)
+def test_maps_and_lists_are_dict_and_list_in_many_histories(tmp_path: Path, seed: int) -> None:
     run_history(tmp_path, seed)
 
 
 class ByUser(hf.Operator):
-    """Counts rows by user in a map, and keeps all ids in a list."""
+    """Counts rows by user in a map, and keeps all ids in a list.
+
+    Both are large with all 40 users, and the map also with half of them.
+    """
 
     region_safe = True
 
@@ -338,12 +334,13 @@ class ByUser(hf.Operator):
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
         for row in batch.to_pylist():
-            self.seen[row["key"]] = self.seen.get(row["key"], 0) + 1
-            self.ids.append(row["what"])
-            yield pa.table([["r"], [self.seen[row["key"]]], [str(len(self.ids))]], schema=FOUND)
+            seen, _ = self.seen.get(row["key"], (0, ""))
+            self.seen[row["key"]] = [seen + 1, LARGE[:4000]]
+            self.ids.append(f"{row['what']} {LARGE[:2000]}")
+            yield pa.table([["r"], [seen + 1], [str(len(self.ids))]], schema=FOUND)
 
 
-def test_large_maps_and_lists_are_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_maps_and_lists_are_divided(tmp_path: Path) -> None:
     published: list[int] = []
 
     def opened(number: int, parallelism: int, **options: Any) -> hf.LocalQuery:
@@ -357,8 +354,6 @@ def test_large_maps_and_lists_are_divided(tmp_path: Path, monkeypatch: pytest.Mo
 
     batch = pa.table([["r"] * 40, [*range(40)], [*range(40)]], schema=ROWS)
     for number, parallelism in enumerate((1, 3, 2, 1)):
-        # Some are texts, some are tables.
-        monkeypatch.setattr(registries, "DOCUMENT_BYTES", 0 if number != 2 else 150)
         origin = {"restore": hf.restore(tmp_path / str(number - 1))} if number else {}
         with opened(number, parallelism, **origin) as local:
             local.run_batch([[batch]])
@@ -376,8 +371,7 @@ def test_large_states_of_version_1_are_read() -> None:
         data = json.dumps(text).encode()
         saved = SavedState(name, "table", "", (), memoryview(data))
         owner = OWNERS.state("count", name)
-        small = small_state(saved, partial(read_table, FIXTURE, owner))
-        found[name] = dict(decode_map(small.data, rich)) if name == "m" else decode_value(small)
+        found[name] = decode_value(small_state(saved, partial(read_table, FIXTURE, owner)))
     expected = {"b": [1, b"\0"], (True, "a"): None, 7: 2.5}
     assert list(found["m"].items()) == list(expected.items())
     assert found["l"] == ["x", {"n": 1}]

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import holdfast as hf
+from holdfast.regions.state.kinds.encoding import encode_value
 from holdfast.regions.state.registry import StateRegistry
-from holdfast.regions.state.values import encode_value
 from support.regional.hooks import Hooks
 from support.regional.pipelines import (
     COUNTED,

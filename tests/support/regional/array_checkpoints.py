@@ -17,6 +17,7 @@ from holdfast import Owner, SegmentRef, SnapshotManager
 from holdfast._core import OperatorEntry
 from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.state.arrays.chunks import Layout
+from holdfast.regions.state.kinds.kind import StateOptions
 from holdfast.regions.state.registry import StateRegistry
 from holdfast.regions.state.segments import read_operator, segments_of, write_operator
 
@@ -183,7 +184,8 @@ class ArrayCheckpoints:
 
     def _open_registry(self) -> None:
         saved = read_operator(self, OWNERS, self.retained[-1].entry) if self.retained else ()
-        self.registry = StateRegistry(self._xp, saved, owner="test", layout=self._layout)
+        options = StateOptions(layout=self._layout)
+        self.registry = StateRegistry(self._xp, saved, owner="test", options=options)
         with self._disturbed() if saved else nullcontext():
             self.array = self.registry.array(
                 "state", shape=self._shape, dtype=self._dtype, exact=self._exact

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.regions.state import registry
+from holdfast.regions.state.kinds import array
 from holdfast.regions.task import array_modules
 from support.regional.stand_in_device import StandInDevice, StandInModule
 
@@ -28,12 +28,12 @@ def array_module(name: str, replace: Replace) -> Any:
     if name != "stand-in":
         return importlib.import_module(name)
     module = StandInModule(StandInDevice())
-    found = registry._device_of
+    found = array.device_of
 
     def device_of(xp: Any) -> Any:
         return xp.device if isinstance(xp, StandInModule) else found(xp)
 
-    replace(registry, "_device_of", device_of)
+    replace(array, "device_of", device_of)
     replace(array_modules, "array_module", lambda *, gpu: module if gpu else np)
     replace(array_modules, "missing_gpu", lambda: None)
     return module
@@ -41,7 +41,7 @@ def array_module(name: str, replace: Replace) -> Any:
 
 def device_of(xp: Any) -> Any:
     """The device that states of a module are on."""
-    return registry._device_of(xp)
+    return array.device_of(xp)
 
 
 def on_host(array: Any) -> np.ndarray:

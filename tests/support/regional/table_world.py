@@ -12,6 +12,7 @@ import numpy as np
 from holdfast._core import SnapshotManager
 from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.base.saved import SavedState
+from holdfast.regions.state.kinds.kind import StateOptions
 from holdfast.regions.state.registry import StateRegistry
 from holdfast.regions.state.segments import read_operator, write_operator
 from holdfast.regions.state.tables.times import AttemptTimes
@@ -25,6 +26,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.manager = SnapshotManager(folder)
+        self.options = StateOptions()
         self.attempt = 0
         self.saved: Sequence[SavedState] = ()
 
@@ -43,7 +45,12 @@ class World:
             kept.begin(opened, times)
             return kept
         return StateRegistry(
-            np, self.saved, owner="operator 'count'", open_table=opened, times=times
+            np,
+            self.saved,
+            owner="operator 'count'",
+            open_table=opened,
+            times=times,
+            options=self.options,
         )
 
     def complete(self, registry: StateRegistry) -> None:

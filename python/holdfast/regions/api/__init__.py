@@ -43,11 +43,9 @@ from holdfast.regions.sinks import (
     TwoPhaseSink as TwoPhaseSink,
 )
 from holdfast.regions.splits import FileSplits as FileSplits
-from holdfast.regions.state.keyed_map import MapState as MapState
-from holdfast.regions.state.handles import (
-    ListState as ListState,
-    ValueState as ValueState,
-)
+from holdfast.regions.state.kinds.list import ListState as ListState
+from holdfast.regions.state.kinds.map import MapState as MapState
+from holdfast.regions.state.kinds.value import ValueState as ValueState
 from holdfast.regions.base.saved import StateError as StateError
 from holdfast.regions.task.metrics import (
     Counter as Counter,

@@ -43,7 +43,7 @@ from holdfast.regions.checkpoint.skips import SkippedRows
 from holdfast.regions.checkpoint.stream_log import copy_stream, rewind_stream
 from holdfast.regions.files.folders import PIPELINE_PROPERTY, CheckpointFolders
 from holdfast.regions.graph import ChannelData
-from holdfast.regions.state.large import small_state
+from holdfast.regions.state.kinds.restoring import small_state
 from holdfast.regions.state.segments import (
     read_in_flight,
     read_operator,

@@ -27,9 +27,10 @@ from holdfast.regions.base.saved import SavedState, StateKind
 from holdfast.regions.checkpoint.layout import Layout, StageLayout
 from holdfast.regions.files.folders import PIPELINE_PROPERTY, CheckpointFolders
 from holdfast.regions.protocol.orders import PipelinePlan, StagePlan
-from holdfast.regions.state.arrays.host import ArrayState, Declared, SmallArray
-from holdfast.regions.state.form import ADVICE, StateForm, changed, undeclared
-from holdfast.regions.state.registry import Evolve, StateRegistry
+from holdfast.regions.state.kinds.form import ADVICE, StateForm, changed, undeclared
+from holdfast.regions.state.kinds.kind import Kind, StateOptions
+from holdfast.regions.state.kinds.restoring import Evolve
+from holdfast.regions.state.registry import StateRegistry
 from holdfast.regions.state.segments import read_operator
 from holdfast.regions.task.array_modules import array_module
 from holdfast.regions.task.operators import OperatorContext
@@ -46,9 +47,6 @@ _LOOKED_AT_BYTES: Final = 1024 * 1024
 
 #: Problems that a message names.
 _NAMED: Final = 5
-
-#: Larger arrays are not filled, so most of their pages are never touched.
-_FILLED_BYTES: Final = 1024 * 1024
 
 _Forms: TypeAlias = tuple[tuple[str, StateForm], ...]
 
@@ -215,21 +213,14 @@ class _OnlyDeclared(StateRegistry):
     """
 
     def __init__(self, xp: Any, stage: StagePlan, index: int, found: Iterable[SavedState]) -> None:
-        super().__init__(xp, found, instance=index, parallelism=stage.parallelism)
+        options = StateOptions(only_declared=True)
+        super().__init__(xp, found, instance=index, parallelism=stage.parallelism, options=options)
         self.forms: dict[str, tuple[StateForm, bool]] = {}
 
-    def _take(self, name: str, form: StateForm, evolve: Evolve) -> SavedState | None:
-        self.forms[name] = form, evolve is not None
-        saved = self._saved.get(name)
-        return saved if saved is not None and StateForm.of(saved) == form else None
-
-    def _restored(self, declared: Declared, saved: SavedState | None, fill: Any) -> Any:
-        if saved is not None or declared.nbytes <= _FILLED_BYTES:
-            return super()._restored(declared, saved, fill)
-        return self._xp.zeros(declared.shape, declared.dtype)
-
-    def _tracked(self, declared: Declared, array: Any, *_: Any, **__: Any) -> ArrayState:
-        return SmallArray(declared, array, self._xp)
+    def _take(self, state: Kind, evolve: Evolve) -> SavedState | None:
+        self.forms[state.name] = state.form, evolve is not None
+        saved = self._saved.get(state.name)
+        return saved if saved is not None and StateForm.of(saved) == state.form else None
 
 
 def _declared(

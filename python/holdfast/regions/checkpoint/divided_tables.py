@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from holdfast.regions.base.errors import LayoutChangedError
+from holdfast.regions.base.routing import instances_of
 from holdfast.regions.base.saved import SavedState
 from holdfast.regions.checkpoint.copy import SegmentCopies
 from holdfast.regions.checkpoint.layout import StageLayout
-from holdfast.regions.state.routing import instances_of
 from holdfast.regions.state.tables.columns import Columns
 from holdfast.regions.state.tables.stored_table import FrozenTable, saved_key
 

@@ -8,9 +8,9 @@ from itertools import product
 import pyarrow as pa
 
 from holdfast.regions.base.errors import LayoutChangedError
+from holdfast.regions.base.routing import route_by
 from holdfast.regions.checkpoint.layout import Layout, StageLayout
 from holdfast.regions.graph import SOURCE, InstanceKey, channel_name
-from holdfast.regions.state.routing import route_by
 
 
 class Rerouting:

@@ -25,7 +25,8 @@ from holdfast.regions.coordinator.event_record import SUFFIX
 from holdfast.regions.graph import SOURCE, redistribute
 from holdfast.regions.protocol.orders import PipelinePlan
 from holdfast.regions.splits.assignment import SOURCE_OPERATOR
-from holdfast.regions.state.keyed_map import MAP, divide_map
+from holdfast.regions.state.kinds.encoding import MAP
+from holdfast.regions.state.kinds.map import divide_map
 from holdfast.regions.state.tables.stored_table import FrozenTable
 from holdfast.regions.task.shared_states import joined, list_state, shared_states
 

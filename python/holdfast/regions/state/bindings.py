@@ -15,9 +15,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from holdfast.regions.base.saved import StateError
-from holdfast.regions.state.keyed_map import MapState
-from holdfast.regions.state.tables.table import TableState
-from holdfast.regions.state.tables.timers import TimerState
+from holdfast.regions.state.kinds.kind import Kind
 
 # Bounds of the search: levels, objects, and entries of one list or dict.
 _DEPTH: Final = 4
@@ -41,21 +39,21 @@ class Bindings:
 
     Parameters
     ----------
-    states : mapping of str to object
-        Arrays and handles, by name of the state.
+    states : mapping of str to Kind
+        The states by name.
     unwatched : tuple of type
         Types of objects that refer to all states themselves.
     """
 
     def __init__(
-        self, operator: object, states: Mapping[str, object], *, unwatched: tuple[type, ...]
+        self, operator: object, states: Mapping[str, Kind], *, unwatched: tuple[type, ...]
     ) -> None:
         self._operator = operator
         self._states = states
         self._places: dict[str, list[_Place]] = {}
         for place, value in _reachable(operator, unwatched):
             for name, state in states.items():
-                if _is(value, state):
+                if _is(value, state.handle):
                     self._places.setdefault(name, []).append(place)
 
     def check(self, where: str) -> None:
@@ -72,17 +70,17 @@ class Bindings:
         for name, places in self._places.items():
             state = self._states[name]
             now = [(place, _look(self._operator, place)) for place in places]
-            left = [(place, value) for place, value in now if not _is(value, state)]
-            replaced = [place for place, value in left if self._replaces(value, state)]
+            left = [(place, value) for place, value in now if not _is(value, state.handle)]
+            replaced = [place for place, value in left if self._replaces(value, state.handle)]
             if replaced or len(left) == len(now):
-                raise StateError(_message(where, name, state, (replaced or places)[0]))
+                raise StateError(_message(where, state, (replaced or places)[0]))
 
     def _replaces(self, value: Any, state: Any) -> bool:
         """Say whether something that is no state looks like this one."""
         return (
             type(value) is type(state)
             and getattr(value, "shape", None) == getattr(state, "shape", None)
-            and not any(_is(value, other) for other in self._states.values())
+            and not any(_is(value, other.handle) for other in self._states.values())
         )
 
 
@@ -97,24 +95,13 @@ def _look(operator: object, place: _Place) -> Any:
     return found
 
 
-def _message(where: str, name: str, state: object, at: _Place) -> str:
+def _message(where: str, state: Kind, at: _Place) -> str:
     steps = [f".{key}" if kind == "attribute" else f"[{key!r}]" for kind, key in at]
     place = "self" + "".join(steps)
-    if hasattr(state, "dtype"):
-        what, how = "array", f"with {place}[...] = ..., or with +=, -= and their like"
-    elif isinstance(state, MapState):
-        what, how = "map", f"through {place}[key] = ..."
-    elif isinstance(state, TableState):
-        what, how = "table", f"through {place}.upsert(...)"
-    elif isinstance(state, TimerState):
-        what, how = "timer", f"through {place}.at(...)"
-    elif hasattr(state, "items"):
-        what, how = "list", f"through {place}.append(...) or {place}.items"
-    else:
-        what, how = "value", f"through {place}.value"
     return (
-        f"{where}: {place} was the {what} state {name!r} when open() returned, and is something "
-        f"else now, which no checkpoint would hold; change the state in place, {how}"
+        f"{where}: {place} was the {state.noun} state {state.name!r} when open() returned, and is "
+        "something else now, which no checkpoint would hold; change the state in place, "
+        f"{state.advice.format(place=place)}"
     )
 
 

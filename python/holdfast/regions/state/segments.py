@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from holdfast.regions.state.arrays.host import FrozenArray
-    from holdfast.regions.state.registry import FrozenState
+    from holdfast.regions.state.kinds.kind import FrozenState
 
 # A state of at most this size lies in the metadata itself.
 INLINE_BYTES: Final = 1024

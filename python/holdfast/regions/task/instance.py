@@ -6,7 +6,6 @@ import contextvars
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import chain
@@ -22,7 +21,8 @@ from holdfast.regions.coordinator import CheckpointInfo
 from holdfast.regions.coordinator.operator_coordinator import MAX_EVENTS_BYTES, require_event
 from holdfast.regions.protocol.figures import OperatorFigures, encode
 from holdfast.regions.protocol.orders import EndedAttempt, StagePlan
-from holdfast.regions.state.registry import FrozenState, StateRegistry
+from holdfast.regions.state.kinds.kind import FrozenState
+from holdfast.regions.state.registry import StateRegistry
 from holdfast.regions.state.tables.timers import DueTimers
 from holdfast.regions.state.tables.times import AttemptTimes
 from holdfast.regions.task.fitting import batches_of, fitted, type_name
@@ -190,8 +190,7 @@ class OperatorInstance(AtWork):
     def on_time(self, watermark: datetime | None) -> Iterator[pa.RecordBatch]:
         """Run the operator on its timers that are due, and on the watermark of the region."""
         self._sides.given = None
-        times = self._state.times = replace(self._state.times, watermark=watermark)
-        timers = DueTimers(self._state.timers_of.items(), times)
+        timers = DueTimers(self._state.timers_of.items(), self._state.hear(watermark))
         yield from self._fire(timers)
         if watermark is None:
             return

@@ -12,8 +12,8 @@ from holdfast._core import CheckpointMetadata, OperatorEntry, RegionEntry
 from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.base.saved import SavedState, StateError, StateKind
 from holdfast.regions.protocol.orders import StagePlan
+from holdfast.regions.state.kinds.encoding import JSON
 from holdfast.regions.state.segments import SegmentReader, read_operator
-from holdfast.regions.state.values import JSON
 
 SHARED: Final[frozenset[StateKind]] = frozenset({"union", "broadcast"})
 """Kinds of state that a new region, or a new instance, begins with a copy of."""

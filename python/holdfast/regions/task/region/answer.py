@@ -13,7 +13,7 @@ from holdfast.regions.base.problem import Cause
 from holdfast.regions.base.quarantine import quarantined
 from holdfast.regions.coordinator import Acked, Declined
 from holdfast.regions.graph import SOURCE, ChannelData, RegionSnapshot
-from holdfast.regions.state.registry import FrozenState
+from holdfast.regions.state.kinds.kind import FrozenState
 from holdfast.regions.state.segments import segments_of, write_operator
 from holdfast.regions.task.instance import Instances, close_instances, figures_of
 from holdfast.regions.task.region.output import RegionOutput

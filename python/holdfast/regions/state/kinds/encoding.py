@@ -12,12 +12,14 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from holdfast.regions.base.routing import Key
 from holdfast.regions.base.saved import SavedState, StateError
-from holdfast.regions.state.keyed_map import python_value
 
-# Data types of states that are no arrays: bytes of a JSON text in UTF-8, and bytes as they are.
+# Data types of states that are no arrays: bytes of a JSON text in UTF-8, bytes as they are, and a
+# JSON text that has the pairs of key and value of a map.
 JSON: Final = "|u1"
 BYTES: Final = "|V1"
+MAP: Final = "|S1"
 
 #: Data type of a value with a time to live: a JSON text that has the value, and when it was set.
 EXPIRING: Final = "|S2"
@@ -38,7 +40,12 @@ def encode_value(content: object) -> tuple[bytes, str]:
     """
     if isinstance(content, (bytes, bytearray, memoryview)):
         return bytes(content), BYTES
-    return json.dumps(plain(content), separators=(",", ":"), allow_nan=False).encode(), JSON
+    return json_bytes(plain(content)), JSON
+
+
+def json_bytes(value: object) -> bytes:
+    """Return a JSON text without spaces."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
 
 
 def plain(value: object) -> object:
@@ -71,8 +78,16 @@ _ENCODERS: Final[dict[type, Callable[[Any], object]]] = {
 }
 
 
+def python_value(value: Any) -> Any:
+    """Return a scalar of NumPy as the equal value of Python; any other value as it is."""
+    if type(value).__module__ != "numpy" or getattr(value, "ndim", None) != 0:
+        return value
+    # Times in nanoseconds would become integers.
+    return value if value.dtype.kind in "mM" else value.item()
+
+
 def decode_value(saved: SavedState) -> Any:
-    """Return the content of a state that is no array and no map.
+    """Return the content of a state that is no array and no table.
 
     Raises
     ------
@@ -89,9 +104,17 @@ def decode_value(saved: SavedState) -> Any:
                 "Holdfast: upgrade Holdfast to read it"
             )
         return rich(record["value"])
+    if saved.dtype == MAP:
+        return {key_of(key): rich(value) for key, value in json.loads(bytes(saved.data))}
     if saved.dtype != JSON:
         raise StateError(f"state {saved.name!r} is encoded as {saved.dtype!r}, which is unknown")
     return rich(json.loads(bytes(saved.data)))
+
+
+def key_of(found: Any) -> Key:
+    """Return the key of a map from its JSON text."""
+    key: Key = tuple(found) if isinstance(found, list) else found
+    return key
 
 
 def rich(value: Any) -> Any:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.regions.base.saved import SavedState
-from holdfast.regions.state.keyed_map import MAP
+from holdfast.regions.state.kinds.encoding import MAP
 from holdfast.regions.state.tables.stored_table import saved_columns, saved_of
 
 if TYPE_CHECKING:
@@ -47,9 +47,7 @@ class StateForm:
         """Return words for messages."""
         if self.kind == "array":
             return f"an array of {self.dtype} of shape {self.shape}"
-        if self.kind == "table":
-            return f"a table of {self.dtype}"
-        return f"a {self.kind}"
+        return f"a {self.kind}" + (f" of {self.dtype}" if self.dtype else "")
 
 
 def changed(where: str, *, saved: StateForm, declared: StateForm) -> str:

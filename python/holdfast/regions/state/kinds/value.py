@@ -1,15 +1,26 @@
-"""Handles of small states, which operators change through them."""
+"""Values: small content of any shape, with a time to live or without one."""
 
 from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterable, Iterator
-from typing import Generic, TypeVar
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from holdfast.regions.base.saved import SavedState
+from holdfast.regions.base.saved import SavedState, StateError, StateKind
+from holdfast.regions.state.kinds.document import DocumentKind
+from holdfast.regions.state.kinds.encoding import (
+    EXPIRING,
+    EXPIRING_VERSION,
+    encode_value,
+    json_bytes,
+    plain,
+)
+from holdfast.regions.state.kinds.form import StateForm
+from holdfast.regions.state.kinds.kind import Scope
+from holdfast.regions.state.tables.expiring import life_us
 from holdfast.regions.state.tables.times import AttemptTimes, microseconds_of
-from holdfast.regions.state.values import EXPIRING, EXPIRING_VERSION, encode_value, plain
 
 T = TypeVar("T")
 
@@ -93,7 +104,7 @@ class ExpiringValue(ValueState[T]):
         record = {"version": EXPIRING_VERSION, "set": self._set_us, "value": plain(content)}
         if self._by_watermark:
             record["by"] = "watermark"
-        return json.dumps(record, separators=(",", ":"), allow_nan=False).encode(), EXPIRING
+        return json_bytes(record), EXPIRING
 
     @property
     def _is_over(self) -> bool:
@@ -112,18 +123,75 @@ class ExpiringValue(ValueState[T]):
         return None if now is None else microseconds_of(now)
 
 
-class ListState(Generic[T]):
-    """A list of such values that can be split over another number of instances."""
+class ValueKind(DocumentKind):
+    """A value that belongs to an instance, see `StateRegistry.value`."""
 
-    def __init__(self, items: Iterable[T] = ()) -> None:
-        self.items = list(items)
+    kind: ClassVar[StateKind] = "value"
+    noun = "value"
+    advice = "through {place}.value"
+    form = StateForm("value")
+    handle: ValueState[Any]
 
-    def append(self, item: T) -> None:
-        """Add one item at the end."""
-        self.items.append(item)
+    def __init__(self, scope: Scope, name: str, default: Any) -> None:
+        super().__init__(scope, name)
+        self._default = default
 
-    def __iter__(self) -> Iterator[T]:
-        return iter(self.items)
+    def _make(self, saved: SavedState | None, content: Any) -> None:
+        # The default may be one object for all instances, and an instance changes its state.
+        self.handle = ValueState(copy.deepcopy(self._default) if saved is None else content)
 
-    def __len__(self) -> int:
-        return len(self.items)
+    @property
+    def _content(self) -> Any:
+        return self.handle.value
+
+    def _encode(self, content: Any) -> tuple[bytes, str]:
+        return encode_value(content)
+
+
+class BroadcastKind(ValueKind):
+    """A value that is the same in all regions, see `StateRegistry.broadcast`."""
+
+    kind = "broadcast"
+    form = StateForm("broadcast")
+
+
+class ExpiringKind(ValueKind):
+    """A value with a time to live, see `StateRegistry.value`."""
+
+    handle: ExpiringValue[Any]
+
+    def __init__(
+        self,
+        scope: Scope,
+        name: str,
+        default: Any,
+        *,
+        ttl: timedelta | str | None,
+        ttl_by: Literal["watermark"] | None,
+    ) -> None:
+        super().__init__(scope, name, default)
+        if ttl_by not in (None, "watermark"):
+            raise StateError(
+                f"{self.where}: ttl_by={ttl_by!r} is not allowed: expected 'watermark'"
+            )
+        if ttl is None:
+            raise StateError(f"{self.where}: ttl_by={ttl_by!r} needs a ttl")
+        self.follows_watermark = ttl_by is not None
+        self._ttl_us = life_us(ttl, self.where)
+
+    def encoded(self, content: Any) -> SavedState:
+        """See `Kind`."""
+        return ValueKind(self.scope, self.name, None).encoded(content)  # its life begins later
+
+    def _make(self, saved: SavedState | None, content: Any) -> None:
+        self.handle = ExpiringValue(
+            self._default,
+            ttl_us=self._ttl_us,
+            by_watermark=self.follows_watermark,
+            times=self.scope.now,
+        )
+        if saved is not None:
+            self.handle.restore(saved, content)
+
+    def _encode(self, content: Any) -> tuple[bytes, str]:
+        return self.handle.encoded()

@@ -1,0 +1,72 @@
+"""From the states of a checkpoint to those that are declared, in their forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast._core import decode_rows
+from holdfast.regions.base.problem import message_of
+from holdfast.regions.base.saved import SavedState, StateChangedError
+from holdfast.regions.state.kinds.document import LargeState
+from holdfast.regions.state.kinds.encoding import decode_value
+from holdfast.regions.state.kinds.form import ADVICE, StateForm, changed
+from holdfast.regions.state.kinds.kind import Kind
+from holdfast.regions.state.kinds.list import LargeList
+from holdfast.regions.state.kinds.map import LargeMap
+from holdfast.regions.state.tables.stored_table import saved_commit, saved_of
+
+Evolve: TypeAlias = Callable[[Any], Any] | None
+"""Converts content that a checkpoint has in another form; None: such content is refused."""
+
+_LARGE: Final[Mapping[str, type[LargeState]]] = {"list": LargeList, "map": LargeMap}
+
+
+def in_form(saved: SavedState | None, state: Kind, evolve: Evolve) -> SavedState | None:
+    """Return a state of the checkpoint in the declared form; None if there is none.
+
+    Raises
+    ------
+    StateChangedError
+        If it has another form, and `evolve` does not convert it.
+    """
+    if saved is None or (found := StateForm.of(saved)) == state.form:
+        return saved
+    where = changed(state.where, saved=found, declared=state.form)
+    if evolve is None:
+        raise StateChangedError(f"{where}. {ADVICE}")
+    try:
+        return state.encoded(evolve(_content(saved, found, state)))
+    except Exception as e:
+        raise StateChangedError(
+            f"{where}, and evolve does not convert it: {type(e).__name__}: {message_of(e)}"
+        ) from e
+
+
+def _content(saved: SavedState, form: StateForm, state: Kind) -> Any:
+    """Return the content of a state in a checkpoint, for `evolve` to use as it likes."""
+    if saved.kind == "array":
+        return np.frombuffer(saved.data, saved.dtype).reshape(saved.shape).copy()
+    open_table = state.scope.open_table
+    if saved.kind == "table" and form.kind != "table" and open_table is not None:
+        large = _LARGE[form.kind](saved.name, state.where, saved_commit(saved.data))
+        saved = large.read(open_table)
+    return decode_value(saved)
+
+
+def small_state(state: SavedState, read: Callable[[str], bytes]) -> SavedState:
+    """Return a large state as a small one, and any other state as it is.
+
+    `read` returns the rows of a commit, see `holdfast._core.read_table`.
+    """
+    if state.kind != "table" or (of := saved_of(state.data)) == "table":
+        return state
+    key, value = _LARGE[of].columns(state.name)
+    data = read(saved_commit(state.data))
+    rows, columns = decode_rows(data, keys=key.layouts, values=value.layouts)
+    arrays = [*key.arrays(columns[:1], rows), *value.arrays(columns[1:], rows)]
+    schema = pa.schema([*key.schema, *value.schema])
+    return _LARGE[of].text(state.name, pa.Table.from_arrays(arrays, schema=schema))
