@@ -27,8 +27,14 @@ from holdfast.regions.base.saved import SavedState, StateKind
 from holdfast.regions.checkpoint.layout import Layout, StageLayout
 from holdfast.regions.files.folders import PIPELINE_PROPERTY, CheckpointFolders
 from holdfast.regions.protocol.orders import PipelinePlan, StagePlan
-from holdfast.regions.state.kinds.form import ADVICE, StateForm, changed, undeclared
-from holdfast.regions.state.kinds.kind import Kind, StateOptions
+from holdfast.regions.state.kinds.kind import (
+    ADVICE,
+    Kind,
+    StateOptions,
+    changed,
+    form_of,
+    undeclared,
+)
 from holdfast.regions.state.kinds.restoring import Evolve
 from holdfast.regions.state.registry import StateRegistry
 from holdfast.regions.state.segments import read_operator
@@ -48,7 +54,7 @@ _LOOKED_AT_BYTES: Final = 1024 * 1024
 #: Problems that a message names.
 _NAMED: Final = 5
 
-_Forms: TypeAlias = tuple[tuple[str, StateForm], ...]
+_Forms: TypeAlias = tuple[tuple[str, str], ...]
 
 _Content: TypeAlias = tuple[str, StateKind, str, tuple[int, ...], bytes]
 """Name, kind, data type, shape and data of a `SavedState`, which cannot be pickled."""
@@ -60,7 +66,7 @@ class _Saved:
 
     Parameters
     ----------
-    forms : tuple of (str, StateForm)
+    forms : tuple of (str, str)
         Forms of all its states, by name.
     contents : tuple of _Content or None
         Its states, except for large arrays. None: it need not be opened here.
@@ -208,24 +214,24 @@ class _OnlyDeclared(StateRegistry):
 
     Attributes
     ----------
-    forms : dict of str to (StateForm, bool)
+    forms : dict of str to (str, bool)
         The form of every declared state, and whether it converts others.
     """
 
     def __init__(self, xp: Any, stage: StagePlan, index: int, found: Iterable[SavedState]) -> None:
         options = StateOptions(only_declared=True)
         super().__init__(xp, found, instance=index, parallelism=stage.parallelism, options=options)
-        self.forms: dict[str, tuple[StateForm, bool]] = {}
+        self.forms: dict[str, tuple[str, bool]] = {}
 
     def _take(self, state: Kind, evolve: Evolve) -> SavedState | None:
         self.forms[state.name] = state.form, evolve is not None
         saved = self._saved.get(state.name)
-        return saved if saved is not None and StateForm.of(saved) == state.form else None
+        return saved if saved is not None and form_of(saved) == state.form else None
 
 
 def _declared(
     plan: PipelinePlan, stage: StagePlan, index: int, saved: _Saved
-) -> Mapping[str, tuple[StateForm, bool]]:
+) -> Mapping[str, tuple[str, bool]]:
     """Return the declarations of an instance."""
     xp = array_module(gpu=plan.options.gpu)
     contents = saved.contents or ()
@@ -253,7 +259,7 @@ def _fits(
     plan: PipelinePlan,
     stage: StagePlan,
     saved: _Saved,
-    declared: Mapping[str, tuple[StateForm, bool]],
+    declared: Mapping[str, tuple[str, bool]],
     found: Comparison,
 ) -> bool:
     """Return whether nothing is converted or dropped; notes what cannot be."""
@@ -302,7 +308,7 @@ def _saved(
         }
         if not found:
             continue
-        forms = tuple((name, StateForm.of(state)) for name, (_, state) in sorted(found.items()))
+        forms = tuple((name, form_of(state)) for name, (_, state) in sorted(found.items()))
         if forms in known and opened >= _OPENED:
             yield _Saved(entry.region, known[forms], None)
             continue
@@ -319,7 +325,7 @@ def _contents(
     complete = True
     for operator, state in states:
         large = sum(piece.length for piece in state.pieces) > _LOOKED_AT_BYTES
-        large |= state.kind == "table" and StateForm.of(state).kind != "table"
+        large |= state.kind == "table" and form_of(state) in ("a list", "a map")
         if state.pieces and (large or state.kind == "array"):
             complete &= state.kind == "array"
             continue

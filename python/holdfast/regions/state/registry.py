@@ -7,8 +7,8 @@ pickled (R71).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from datetime import datetime, timedelta
+from dataclasses import InitVar, dataclass, field
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
@@ -23,13 +23,18 @@ from holdfast.regions.base.saved import (
 )
 from holdfast.regions.state.bindings import Bindings
 from holdfast.regions.state.kinds.array import ArrayKind
-from holdfast.regions.state.kinds.form import ADVICE, StateForm, undeclared
-from holdfast.regions.state.kinds.kind import FrozenState, Kind, Scope, StateOptions
+from holdfast.regions.state.kinds.kind import (
+    ADVICE,
+    FrozenState,
+    Kind,
+    Scope,
+    form_of,
+    undeclared,
+)
 from holdfast.regions.state.kinds.list import ListKind, ListState, UnionKind
 from holdfast.regions.state.kinds.map import MapKind, MapState
 from holdfast.regions.state.kinds.restoring import Evolve, in_form
-from holdfast.regions.state.kinds.table import TableKind
-from holdfast.regions.state.kinds.timers import TimersKind
+from holdfast.regions.state.kinds.table import TableKind, TimersKind
 from holdfast.regions.state.kinds.value import BroadcastKind, ExpiringKind, ValueKind, ValueState
 from holdfast.regions.state.tables.columns import Given
 from holdfast.regions.state.tables.table import OpenTable, TableState
@@ -39,21 +44,16 @@ from holdfast.regions.state.tables.times import AttemptTimes
 T = TypeVar("T")
 K = TypeVar("K", bound=Kind)
 
-# `list` is a method of the registry.
-FrozenStates = list[FrozenState]
-Names = list[str]
-
 #: The methods of `ctx.state` for operators.
 _DECLARING: Final = ("array", "broadcast", "list", "map", "table", "timers", "union", "value")
 
 
-class StateRegistry:
+@dataclass(eq=False, repr=False)
+class StateRegistry(Scope):
     """The states of one operator instance.
 
     Parameters
     ----------
-    xp, owner, instance, parallelism, route_by, open_table, times
-        See `Scope`.
     saved : iterable of SavedState
         The instance's states in the checkpoint; none for a new region.
     drop_undeclared : bool, default False
@@ -65,23 +65,12 @@ class StateRegistry:
         Declared timers.
     """
 
-    def __init__(
-        self,
-        xp: Any,
-        saved: Iterable[SavedState] = (),
-        *,
-        owner: str = "",
-        instance: int = 0,
-        parallelism: int = 1,
-        route_by: Sequence[str] = (),
-        drop_undeclared: bool = False,
-        open_table: OpenTable | None = None,
-        times: AttemptTimes = AttemptTimes.at(0),  # noqa: B008  # immutable
-        options: StateOptions = StateOptions(),  # noqa: B008  # immutable
-    ) -> None:
-        self._scope = Scope(xp, owner, instance, parallelism, route_by, options, open_table, times)
+    saved: InitVar[Iterable[SavedState]] = ()
+    drop_undeclared: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self, saved: Iterable[SavedState]) -> None:
+        """Hold nothing that is declared yet."""
         self._saved = {state.name: state for state in saved}
-        self._drop_undeclared = drop_undeclared
         self._states: dict[str, Kind] = {}
         self.timers_of: dict[str, TimerState] = {}
 
@@ -145,7 +134,7 @@ class StateRegistry:
             under this name and `evolve` does not convert it.
         """
         state = ArrayKind(
-            self._scope,
+            self,
             name,
             shape=shape,
             dtype=dtype,
@@ -175,8 +164,8 @@ class StateRegistry:
         a value that had none, or another `ttl_by`: its time counts from then on.
         """
         if ttl is None and ttl_by is None:
-            return self._declare(ValueKind(self._scope, name, default), evolve).handle
-        state = ExpiringKind(self._scope, name, default, ttl=ttl, ttl_by=ttl_by)
+            return self._declare(ValueKind(self, name, default), evolve).handle
+        state = ExpiringKind(self, name, default, ttl=ttl, ttl_by=ttl_by)
         return self._declare(state, evolve).handle
 
     def map(self, name: str, *, evolve: Evolve = None) -> MapState[Any]:
@@ -185,7 +174,7 @@ class StateRegistry:
         With another parallelism, its entries go where the rows of their keys go. `evolve` returns
         a dict if the checkpoint has another kind of state there, see `array`.
         """
-        return self._declare(MapKind(self._scope, name), evolve).handle
+        return self._declare(MapKind(self, name), evolve).handle
 
     def list(self, name: str, *, evolve: Evolve = None) -> ListState[Any]:
         """Declare a list that is split evenly over another number of instances.
@@ -194,7 +183,7 @@ class StateRegistry:
         key. Use a `map` for state by key. `evolve` returns the items if the checkpoint has another
         kind of state there, see `array`.
         """
-        return self._declare(ListKind(self._scope, name), evolve).handle
+        return self._declare(ListKind(self, name), evolve).handle
 
     def table(
         self,
@@ -238,7 +227,7 @@ class StateRegistry:
             this name. A table with `ttl` is something else than one without it, or with another
             `ttl_by`.
         """
-        states = TableKind.declared(self._scope, name, key=key, value=value, ttl=ttl, ttl_by=ttl_by)
+        states = TableKind.declared(self, name, key=key, value=value, ttl=ttl, ttl_by=ttl_by)
         table, *_ = [self._declare(state) for state in states]
         return table.table
 
@@ -266,7 +255,7 @@ class StateRegistry:
         StateError
             In the same cases as for a `table`. Timers stay in the time that they have.
         """
-        state = self._declare(TimersKind(self._scope, name, key=key, time=time))
+        state = self._declare(TimersKind(self, name, key=key, time=time))
         self.timers_of[name] = state.handle
         return state.handle
 
@@ -278,7 +267,7 @@ class StateRegistry:
         all items. Otherwise a region goes on with its own. A pipeline with such a state is never
         regional, because new regions see items of the others.
         """
-        return self._declare(UnionKind(self._scope, name), evolve).handle
+        return self._declare(UnionKind(self, name), evolve).handle
 
     def broadcast(
         self, name: str, default: T | None = None, *, evolve: Evolve = None
@@ -289,7 +278,7 @@ class StateRegistry:
         if regions differ, a new region fails with an error that names two of them. A pipeline with
         such a state is never regional, because regions would have to agree on it.
         """
-        return self._declare(BroadcastKind(self._scope, name, default), evolve).handle
+        return self._declare(BroadcastKind(self, name, default), evolve).handle
 
     # --- snapshots ------------------------------------------------------------------------------
 
@@ -299,19 +288,9 @@ class StateRegistry:
         return frozenset(state.kind for state in self._states.values())
 
     @property
-    def event_time(self) -> Names:
+    def event_time(self) -> Sequence[str]:
         """Names of the declared states that follow the watermark."""
         return [name for name, state in self._states.items() if state.follows_watermark]
-
-    @property
-    def times(self) -> AttemptTimes:
-        """Times as the operator has been told them."""
-        return self._scope.times
-
-    def hear(self, watermark: datetime | None) -> AttemptTimes:
-        """Note the watermark of the region, and return the times."""
-        self._scope.times = replace(self._scope.times, watermark=watermark)
-        return self._scope.times
 
     def check_restored(self) -> None:
         """Fail when the checkpoint has a state that `open` did not declare: it would be lost.
@@ -321,15 +300,13 @@ class StateRegistry:
         StateChangedError
             Naming it, unless such states are dropped.
         """
-        if self._saved and not self._drop_undeclared:
+        if self._saved and not self.drop_undeclared:
             name, saved = next(iter(self._saved.items()))
-            raise StateChangedError(
-                f"{undeclared(self._scope.at(name), StateForm.of(saved))}. {ADVICE}"
-            )
+            raise StateChangedError(f"{undeclared(self.at(name), form_of(saved))}. {ADVICE}")
 
     def begin(self, open_table: OpenTable, times: AttemptTimes) -> None:
         """Begin another attempt: open the tables as they were committed."""
-        self._scope.open_table, self._scope.times = open_table, times
+        self.open_table, self.times = open_table, times
         for state in self._states.values():
             state.begin()
 
@@ -338,7 +315,7 @@ class StateRegistry:
         for state in self._states.values():
             state.close()
         # The operator may keep this object, which must lead neither to the task nor to itself.
-        self._scope.open_table = None
+        self.open_table = None
         self._states.clear()
         self.timers_of.clear()
 
@@ -346,7 +323,7 @@ class StateRegistry:
         """Note where an operator keeps the states; to be called when it has opened."""
         return Bindings(operator, self._states, unwatched=(StateRegistry,))
 
-    def freeze(self, lease: LeaseOf) -> FrozenStates:
+    def freeze(self, lease: LeaseOf) -> Sequence[FrozenState]:
         """Take everything as it is now: the only part of a snapshot the operator waits for.
 
         Parameters
@@ -356,7 +333,7 @@ class StateRegistry:
 
         Returns
         -------
-        list of SavedState, FrozenArray or FrozenTable
+        sequence of FrozenState
             Sorted by name; independent of later changes.
 
         Raises

@@ -6,6 +6,7 @@ import contextvars
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import chain
@@ -190,7 +191,8 @@ class OperatorInstance(AtWork):
     def on_time(self, watermark: datetime | None) -> Iterator[pa.RecordBatch]:
         """Run the operator on its timers that are due, and on the watermark of the region."""
         self._sides.given = None
-        timers = DueTimers(self._state.timers_of.items(), self._state.hear(watermark))
+        times = self._state.times = replace(self._state.times, watermark=watermark)
+        timers = DueTimers(self._state.timers_of.items(), times)
         yield from self._fire(timers)
         if watermark is None:
             return

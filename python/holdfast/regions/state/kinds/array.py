@@ -15,7 +15,6 @@ from holdfast.regions.state.arrays.device import Device
 from holdfast.regions.state.arrays.device_arrays import DeviceArray
 from holdfast.regions.state.arrays.exact_arrays import ExactDeviceArray
 from holdfast.regions.state.arrays.host import ArrayState, Declared, HostArray, SmallArray
-from holdfast.regions.state.kinds.form import StateForm
 from holdfast.regions.state.kinds.kind import Commit, Kind, Scope
 
 #: Larger arrays are not filled where they are only declared, so most of their pages stay untouched.
@@ -50,7 +49,7 @@ class ArrayKind(Kind):
         if wanted.kind in "biu" and not _holds(wanted, np.asarray(fill)):
             raise StateError(f"{self.where}: fill={fill!r} is not allowed: no {wanted} is {fill}")
         self._declared = Declared(name, wanted, self._dimensions(shape), self.where)
-        self.form = StateForm("array", wanted.str, self._declared.shape)
+        self.form = f"an array of {wanted.str} of shape {self._declared.shape}"
         self._layout = scope.options.layout if chunk_bytes is None else self._cut(chunk_bytes)
         self._fill = fill
         self._exact = exact
@@ -68,15 +67,15 @@ class ArrayKind(Kind):
 
     def encoded(self, content: Any) -> SavedState:
         """See `Kind`."""
-        xp, form = self.scope.xp, self.form
+        xp, shape, dtype = self.scope.xp, self._declared.shape, self._declared.dtype
         made = xp.asnumpy(content) if hasattr(xp, "asnumpy") else np.asarray(content)
-        if made.shape != form.shape:
+        if made.shape != shape:
             raise ValueError(f"it returned an array of {made.dtype.str} of shape {made.shape}")
-        array = np.array(made.astype(form.dtype, casting="same_kind"), order="C")
-        if array.dtype.kind in "iu" and not _holds(array.dtype, made):
-            raise ValueError(f"it returned values that {array.dtype} does not hold")
+        array = np.array(made.astype(dtype, casting="same_kind"), order="C")
+        if dtype.kind in "iu" and not _holds(dtype, made):
+            raise ValueError(f"it returned values that {dtype} does not hold")
         data = memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
-        return SavedState(self.name, "array", form.dtype, form.shape, data)
+        return SavedState(self.name, "array", dtype.str, shape, data)
 
     def _filled(self, device: Device | None) -> Any:
         declared, xp = self._declared, self.scope.xp

@@ -1,18 +1,21 @@
-"""The protocol of all kinds of state, and the facts that the states of an instance share."""
+"""The protocol of kinds of state, and their forms in declarations and checkpoints."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from holdfast.regions.base.saved import Lease, SavedState, StateKind
 from holdfast.regions.state.arrays.chunks import Layout
 from holdfast.regions.state.arrays.host import FrozenArray
-from holdfast.regions.state.kinds.form import StateForm
-from holdfast.regions.state.tables.stored_table import FrozenTable
+from holdfast.regions.state.kinds.encoding import MAP
+from holdfast.regions.state.tables.stored_table import FrozenTable, saved_columns, saved_of
 from holdfast.regions.state.tables.table import OpenTable
 from holdfast.regions.state.tables.times import AttemptTimes
+
+if TYPE_CHECKING:
+    from holdfast._core import StateEntry
 
 FrozenState: TypeAlias = SavedState | FrozenArray | FrozenTable
 """Content of a state at one moment: all of it, a large array yet to be written, or a table."""
@@ -40,7 +43,7 @@ class StateOptions:
     only_declared: bool = False
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Scope:
     """The instance of an operator that has the states, and the attempt at hand.
 
@@ -61,13 +64,14 @@ class Scope:
     """
 
     xp: Any
-    owner: str
-    instance: int
-    parallelism: int
-    route_by: Sequence[str]
-    options: StateOptions
-    open_table: OpenTable | None
-    times: AttemptTimes
+    _: KW_ONLY
+    owner: str = ""
+    instance: int = 0
+    parallelism: int = 1
+    route_by: Sequence[str] = ()
+    open_table: OpenTable | None = None
+    times: AttemptTimes = AttemptTimes.at(0)  # noqa: RUF009  # immutable
+    options: StateOptions = StateOptions()  # immutable
 
     def now(self) -> AttemptTimes:
         """Return the times; they change within an attempt, too."""
@@ -87,8 +91,8 @@ class Kind:
         Its kind in checkpoints.
     noun, advice : str
         Its kind in messages, and the way to change it in place; ``{place}`` stands for the state.
-    form : StateForm
-        The form in which it is declared.
+    form : str
+        The form in which it is declared, see `form_of`.
     handle
         The object that the operator has.
     follows_watermark : bool
@@ -98,7 +102,7 @@ class Kind:
     kind: ClassVar[StateKind]
     noun: ClassVar[str]
     advice: ClassVar[str]
-    form: StateForm
+    form: str
     handle: Any
     follows_watermark = False
 
@@ -112,13 +116,7 @@ class Kind:
         raise NotImplementedError
 
     def take(self, lease: Lease) -> Commit:
-        """Take the content as it is now; independent of later changes.
-
-        Raises
-        ------
-        StateError
-            If it holds something that cannot be kept.
-        """
+        """Take the content as it is now; StateError if it holds something that cannot be kept."""
         raise NotImplementedError
 
     def encoded(self, content: Any) -> SavedState:
@@ -130,3 +128,34 @@ class Kind:
 
     def close(self) -> None:
         """Leave what changed since the last commit."""
+
+
+def form_of(state: SavedState | StateEntry) -> str:
+    """Return the form of a state in a checkpoint, in words that are equal for equal forms."""
+    if state.kind == "array":
+        return f"an array of {state.dtype} of shape {tuple(state.shape)}"
+    if state.kind == "table":
+        data = state.data if isinstance(state, SavedState) else memoryview(state.inline or b"")
+        of = saved_of(data)
+        return f"a {of}" if of != "table" else f"a table of {saved_columns(data)}"
+    return "a map" if state.dtype == MAP else f"a {state.kind}"
+
+
+def changed(where: str, *, saved: str, declared: str) -> str:
+    """Say that a state is declared in another form than the checkpoint has it in."""
+    return f"{where}: the checkpoint has {saved} there, the operator declares {declared}"
+
+
+def undeclared(where: str, saved: str) -> str:
+    """Say that the checkpoint has a state that is not declared."""
+    return (
+        f"{where}: the checkpoint has {saved} there, the operator declares no such state in open()"
+    )
+
+
+#: Ways out of either.
+ADVICE = (
+    "Declare it as before; or convert it, with evolve=function in its declaration; or, if it is "
+    "not declared any more, start with drop_undeclared_state=True, which drops it; or start with a "
+    "new checkpoint"
+)

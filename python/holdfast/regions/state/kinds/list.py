@@ -11,7 +11,6 @@ import pyarrow as pa
 from holdfast.regions.base.saved import SavedState, StateKind
 from holdfast.regions.state.kinds.document import DocumentKind, LargeState, is_fixed, text_of
 from holdfast.regions.state.kinds.encoding import encode_value, plain
-from holdfast.regions.state.kinds.form import StateForm
 
 T = TypeVar("T")
 
@@ -98,7 +97,7 @@ class ListKind(DocumentKind):
     kind: ClassVar[StateKind] = "list"
     noun = "list"
     advice = "through {place}.append(...) or {place}.items"
-    form = StateForm("list")
+    form = "a list"
     handle: ListState[Any]
     large_state: ClassVar[type[LargeState] | None] = LargeList
 
@@ -117,7 +116,7 @@ class UnionKind(ListKind):
     """A list of which new regions get all items, see `StateRegistry.union`."""
 
     kind = "union"
-    form = StateForm("union")
+    form = "a union"
     large_state = None
 
 

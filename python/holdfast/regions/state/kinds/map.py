@@ -20,7 +20,6 @@ from holdfast.regions.base.routing import KEY_PARTS, Key, instance_of, key_name
 from holdfast.regions.base.saved import SavedState, StateError
 from holdfast.regions.state.kinds.document import DocumentKind, LargeState, is_fixed, text_of
 from holdfast.regions.state.kinds.encoding import MAP, json_bytes, key_of, plain, python_value
-from holdfast.regions.state.kinds.form import StateForm
 
 T = TypeVar("T")
 
@@ -208,7 +207,7 @@ class MapKind(DocumentKind):
     kind = "value"
     noun = "map"
     advice = "through {place}[key] = ..."
-    form = StateForm("map")
+    form = "a map"
     handle: MapState[Any]
     large_state = LargeMap
 

@@ -13,8 +13,7 @@ from holdfast.regions.base.problem import message_of
 from holdfast.regions.base.saved import SavedState, StateChangedError
 from holdfast.regions.state.kinds.document import LargeState
 from holdfast.regions.state.kinds.encoding import decode_value
-from holdfast.regions.state.kinds.form import ADVICE, StateForm, changed
-from holdfast.regions.state.kinds.kind import Kind
+from holdfast.regions.state.kinds.kind import ADVICE, Kind, changed, form_of
 from holdfast.regions.state.kinds.list import LargeList
 from holdfast.regions.state.kinds.map import LargeMap
 from holdfast.regions.state.tables.stored_table import saved_commit, saved_of
@@ -33,27 +32,26 @@ def in_form(saved: SavedState | None, state: Kind, evolve: Evolve) -> SavedState
     StateChangedError
         If it has another form, and `evolve` does not convert it.
     """
-    if saved is None or (found := StateForm.of(saved)) == state.form:
+    if saved is None or (found := form_of(saved)) == state.form:
         return saved
     where = changed(state.where, saved=found, declared=state.form)
     if evolve is None:
         raise StateChangedError(f"{where}. {ADVICE}")
     try:
-        return state.encoded(evolve(_content(saved, found, state)))
+        return state.encoded(evolve(_content(saved, state)))
     except Exception as e:
         raise StateChangedError(
             f"{where}, and evolve does not convert it: {type(e).__name__}: {message_of(e)}"
         ) from e
 
 
-def _content(saved: SavedState, form: StateForm, state: Kind) -> Any:
+def _content(saved: SavedState, state: Kind) -> Any:
     """Return the content of a state in a checkpoint, for `evolve` to use as it likes."""
     if saved.kind == "array":
         return np.frombuffer(saved.data, saved.dtype).reshape(saved.shape).copy()
     open_table = state.scope.open_table
-    if saved.kind == "table" and form.kind != "table" and open_table is not None:
-        large = _LARGE[form.kind](saved.name, state.where, saved_commit(saved.data))
-        saved = large.read(open_table)
+    if saved.kind == "table" and open_table and (large := _LARGE.get(saved_of(saved.data))):
+        saved = large(saved.name, state.where, saved_commit(saved.data)).read(open_table)
     return decode_value(saved)
 
 
@@ -62,11 +60,12 @@ def small_state(state: SavedState, read: Callable[[str], bytes]) -> SavedState:
 
     `read` returns the rows of a commit, see `holdfast._core.read_table`.
     """
-    if state.kind != "table" or (of := saved_of(state.data)) == "table":
+    large = _LARGE.get(saved_of(state.data)) if state.kind == "table" else None
+    if large is None:
         return state
-    key, value = _LARGE[of].columns(state.name)
+    key, value = large.columns(state.name)
     data = read(saved_commit(state.data))
     rows, columns = decode_rows(data, keys=key.layouts, values=value.layouts)
     arrays = [*key.arrays(columns[:1], rows), *value.arrays(columns[1:], rows)]
     schema = pa.schema([*key.schema, *value.schema])
-    return _LARGE[of].text(state.name, pa.Table.from_arrays(arrays, schema=schema))
+    return large.text(state.name, pa.Table.from_arrays(arrays, schema=schema))

@@ -1,16 +1,16 @@
-"""Tables, with and without a time to live."""
+"""Tables, with and without a time to live, and timers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
+from typing import Literal
 
 import pyarrow as pa
 
 from holdfast.regions.base.routing import instances_of
 from holdfast.regions.base.saved import Lease, SavedState, StateError
-from holdfast.regions.state.kinds.form import StateForm
 from holdfast.regions.state.kinds.kind import Commit, Kind, Scope
 from holdfast.regions.state.tables.columns import Columns, Given
 from holdfast.regions.state.tables.expiring import (
@@ -20,7 +20,7 @@ from holdfast.regions.state.tables.expiring import (
     index_key,
 )
 from holdfast.regions.state.tables.table import TableState
-from holdfast.regions.state.tables.timers import TimerState
+from holdfast.regions.state.tables.timers import VALUE, TimerState, TimerTable, WakingTable, key_of
 
 
 class TableKind(Kind):
@@ -33,7 +33,7 @@ class TableKind(Kind):
 
     def __init__(self, scope: Scope, table: TableState, *, follows_watermark: bool = False) -> None:
         super().__init__(scope, table._name)
-        self.form = StateForm("table", table._description)
+        self.form = f"a table of {table._description}"
         self.follows_watermark = follows_watermark
         self.handle = self.table = table
 
@@ -91,6 +91,33 @@ class TableKind(Kind):
     def close(self) -> None:
         """See `Kind`."""
         self.table._close()
+
+
+class TimersKind(TableKind):
+    """Timers by key, see `StateRegistry.timers`."""
+
+    noun = "timer"
+    advice = "through {place}.at(...)"
+    handle: TimerState
+
+    def __init__(
+        self, scope: Scope, name: str, *, key: Given, time: Literal["event", "processing"]
+    ) -> None:
+        at = scope.at(name)
+        if time not in ("event", "processing"):
+            raise StateError(
+                f"{at}: time={time!r} is not allowed: expected 'event' or 'processing'"
+            )
+        columns = key_of(key, where=at)
+        keys = Columns.of(columns, name="key", where=at)
+        values = Columns.of(VALUE, name="value", where=at)
+        table = (
+            TimerTable(name, keys, values)
+            if time == "event"
+            else WakingTable(name, keys, values, scope.now)
+        )
+        super().__init__(scope, table, follows_watermark=time == "event")
+        self.handle = TimerState(table, columns.remove(0), time)
 
 
 def _require_here(scope: Scope, where: str, rows: pa.RecordBatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
@@ -17,10 +16,9 @@ from holdfast.regions.state.kinds.encoding import (
     json_bytes,
     plain,
 )
-from holdfast.regions.state.kinds.form import StateForm
 from holdfast.regions.state.kinds.kind import Scope
 from holdfast.regions.state.tables.expiring import life_us
-from holdfast.regions.state.tables.times import AttemptTimes, microseconds_of
+from holdfast.regions.state.tables.times import microseconds_of
 
 T = TypeVar("T")
 
@@ -41,30 +39,15 @@ class ValueState(Generic[T]):
 class ExpiringValue(ValueState[T]):
     """A value that is its default again once its life is over.
 
-    Its life counts from the last attempt that changed it, or set it.
-
-    Parameters
-    ----------
-    ttl_us : int
-        Microseconds.
-    by_watermark : bool
-        They count by the watermark, instead of the driver's clock.
-    times : callable
-        Returns the times of the attempt.
+    Its life of `ttl_us` microseconds counts from the last attempt that changed it, or set it: by
+    the driver's clock, or by the watermark.
     """
 
-    def __init__(
-        self,
-        default: T,
-        *,
-        ttl_us: int,
-        by_watermark: bool,
-        times: Callable[[], AttemptTimes],
-    ) -> None:
+    def __init__(self, default: T, ttl_us: int, *, by_watermark: bool, scope: Scope) -> None:
         self._default = default
         self._ttl_us = ttl_us
         self._by_watermark = by_watermark
-        self._times = times
+        self._scope = scope
         self._set_us: int | None = None
         self._content = copy.deepcopy(default)
         # The content when its life began, to find changes in place.
@@ -118,7 +101,7 @@ class ExpiringValue(ValueState[T]):
 
     @property
     def _now_us(self) -> int | None:
-        times = self._times()
+        times = self._scope.times
         now = times.watermark if self._by_watermark else times.attempt
         return None if now is None else microseconds_of(now)
 
@@ -129,7 +112,7 @@ class ValueKind(DocumentKind):
     kind: ClassVar[StateKind] = "value"
     noun = "value"
     advice = "through {place}.value"
-    form = StateForm("value")
+    form = "a value"
     handle: ValueState[Any]
 
     def __init__(self, scope: Scope, name: str, default: Any) -> None:
@@ -152,7 +135,7 @@ class BroadcastKind(ValueKind):
     """A value that is the same in all regions, see `StateRegistry.broadcast`."""
 
     kind = "broadcast"
-    form = StateForm("broadcast")
+    form = "a broadcast"
 
 
 class ExpiringKind(ValueKind):
@@ -185,10 +168,7 @@ class ExpiringKind(ValueKind):
 
     def _make(self, saved: SavedState | None, content: Any) -> None:
         self.handle = ExpiringValue(
-            self._default,
-            ttl_us=self._ttl_us,
-            by_watermark=self.follows_watermark,
-            times=self.scope.now,
+            self._default, self._ttl_us, by_watermark=self.follows_watermark, scope=self.scope
         )
         if saved is not None:
             self.handle.restore(saved, content)

@@ -115,11 +115,7 @@ class Columns:
         StateError
             If a column is missing, or its values do not have the declared type.
         """
-        arrays = [self._array(rows, field) for field in self.schema]
-        return [
-            (field.name, _LAYOUTS[field.type.id], len(array), array.offset, *_buffers(array))
-            for field, array in zip(self.schema, arrays, strict=True)
-        ]
+        return [_given(field, self._array(rows, field)) for field in self.schema]
 
     def row(self, values: object, *, whole: bool = True) -> list[ColumnBuffers]:
         """Return the columns of one row: a value, a tuple of values, or a dict.
@@ -140,10 +136,8 @@ class Columns:
                 f"{', '.join(self.schema.names)}{most}"
             )
         fields = list(self.schema)[: len(given)]
-        arrays = [self.column([one], of.name) for one, of in zip(given, fields, strict=True)]
         return [
-            (field.name, _LAYOUTS[field.type.id], 1, array.offset, *_buffers(array))
-            for field, array in zip(fields, arrays, strict=True)
+            _given(of, self.column([one], of.name)) for one, of in zip(given, fields, strict=True)
         ]
 
     def arrays(self, columns: Sequence[tuple[int, Any, Any, Any]], rows: int) -> list[pa.Array]:
@@ -225,10 +219,10 @@ def _type_of(text: str) -> pa.DataType:
     return pa.type_for_alias(text)
 
 
-def _buffers(array: pa.Array) -> tuple[Any, Any, Any]:
-    """Return validity, offsets and values."""
+def _given(field: pa.Field, array: pa.Array) -> ColumnBuffers:
     validity, *offsets, values = array.buffers()
-    return validity, offsets[0] if offsets else None, values
+    buffers = validity, offsets[0] if offsets else None, values
+    return field.name, _LAYOUTS[field.type.id], len(array), array.offset, *buffers
 
 
 def _used(schema: pa.Schema, columns: Sequence[tuple[int, Any, Any, Any]]) -> list[tuple[Any, ...]]:
