@@ -62,16 +62,10 @@ _Content: TypeAlias = tuple[str, StateKind, str, tuple[int, ...], bytes]
 
 @dataclass(frozen=True)
 class _Saved:
-    """States that an instance finds in a region.
+    """States that an instance finds in a region, and their forms by name.
 
-    Parameters
-    ----------
-    forms : tuple of (str, str)
-        Forms of all its states, by name.
-    contents : tuple of _Content or None
-        Its states, except for large arrays. None: it need not be opened here.
-    complete : bool
-        True if only large arrays are left out.
+    `contents` is None if the instance need not be opened there. It lacks large arrays, and other
+    states unless it is `complete`.
     """
 
     region: str
@@ -212,10 +206,7 @@ def compared(plan: PipelinePlan, saved: Sequence[Sequence[_Saved]]) -> Compariso
 class _OnlyDeclared(StateRegistry):
     """States of an instance that takes in no row: nothing is converted or refused.
 
-    Attributes
-    ----------
-    forms : dict of str to (str, bool)
-        The form of every declared state, and whether it converts others.
+    `forms` has the form of every declared state, and whether it converts others.
     """
 
     def __init__(self, xp: Any, stage: StagePlan, index: int, found: Iterable[SavedState]) -> None:

@@ -37,12 +37,7 @@ class Bindings:
     array counts as the array. A state in no such place is not watched: `open` may declare one only
     because the checkpoint has it.
 
-    Parameters
-    ----------
-    states : mapping of str to Kind
-        The states by name.
-    unwatched : tuple of type
-        Types of objects that refer to all states themselves.
+    Objects of the `unwatched` types refer to all states themselves.
     """
 
     def __init__(
@@ -61,11 +56,6 @@ class Bindings:
 
         A place may come to hold something of another kind, or another state, as long as the state
         is in one of its places.
-
-        Raises
-        ------
-        StateError
-            Naming the state, the place, and what to do.
         """
         for name, places in self._places.items():
             state = self._states[name]

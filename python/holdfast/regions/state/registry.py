@@ -293,13 +293,7 @@ class StateRegistry(Scope):
         return [name for name, state in self._states.items() if state.follows_watermark]
 
     def check_restored(self) -> None:
-        """Fail when the checkpoint has a state that `open` did not declare: it would be lost.
-
-        Raises
-        ------
-        StateChangedError
-            Naming it, unless such states are dropped.
-        """
+        """Fail when the checkpoint has a state that `open` did not declare: it would be lost."""
         if self._saved and not self.drop_undeclared:
             name, saved = next(iter(self._saved.items()))
             raise StateChangedError(f"{undeclared(self.at(name), form_of(saved))}. {ADVICE}")
@@ -326,15 +320,8 @@ class StateRegistry(Scope):
     def freeze(self, lease: LeaseOf) -> Sequence[FrozenState]:
         """Take everything as it is now: the only part of a snapshot the operator waits for.
 
-        Parameters
-        ----------
-        lease : callable
-            Asks which older segments of the state of a name the attempt may refer to.
-
-        Returns
-        -------
-        sequence of FrozenState
-            Sorted by name; independent of later changes.
+        The result is sorted by name, and independent of later changes. `lease` asks which older
+        segments of the state of a name the attempt may refer to.
 
         Raises
         ------

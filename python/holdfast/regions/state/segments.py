@@ -85,17 +85,12 @@ def write_operator(
     *,
     finished: bool = False,
 ) -> OperatorEntry:
-    """Write the states of one operator.
+    """Write the states of one operator, as `StateRegistry.freeze` returns them.
 
     A small state lies inline, a larger one in a segment of its own. A large array writes only the
     chunks that no older segment has. Nothing is durable before `persist_segments`.
 
-    Parameters
-    ----------
-    states : sequence of SavedState, FrozenArray or FrozenTable
-        The result of `StateRegistry.freeze`.
-    finished : bool, default False
-        The operator has flushed at the end of its data (R60).
+    `finished` says that the operator has flushed at the end of its data (R60).
     """
     entries = []
     for state in states:
@@ -166,11 +161,8 @@ def read_in_flight(
 ) -> tuple[ChannelData, ...]:
     """Read rows that a region owes back.
 
-    Parameters
-    ----------
-    skipped : sequence of (int, int)
-        Ranges of rows that are left out, ascending: the first number, and the one behind the last.
-        For rows that no operator has seen.
+    `skipped` has ranges of rows that are left out, ascending: the first number, and the one after
+    the last. They are rows that no operator has seen.
 
     Raises
     ------

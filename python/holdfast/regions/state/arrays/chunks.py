@@ -99,12 +99,8 @@ def places_of(stored: Iterable[StoredPiece], nbytes: int, layout: Layout) -> lis
 class Holders:
     """The segments that hold the chunks of an array, in a form that is quick to ask.
 
-    Parameters
-    ----------
-    payload_bytes : array of int64, one per segment
-        Sizes of their payloads.
-    of_chunk : array of int64, one per chunk
-        The index of its segment; -1 where it lies in none.
+    `payload_bytes` has the size of each segment's payload, and `of_chunk` the number of each
+    chunk's segment, or -1.
     """
 
     refs: list[SegmentRef]

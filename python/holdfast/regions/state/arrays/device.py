@@ -92,13 +92,8 @@ class Device(Protocol):
     ) -> PendingDigests:
         """Begin to compute the digests of an array's chunks.
 
-        Parameters
-        ----------
-        before : Digests, optional
-            Chunks whose digests differ from these are copied to `room`, one behind the other, as
-            long as they fit.
-        room : Image, optional
-            Given with `before`.
+        Chunks whose digests differ from those `before` are copied to `room`, one after the other,
+        as long as they fit.
         """
 
     def room(self, nbytes: int) -> Image:
@@ -107,15 +102,7 @@ class Device(Protocol):
     def set_aside(
         self, array: Any, chunks: npt.NDArray[np.uint32], chunk_bytes: int, room: Image
     ) -> None:
-        """Copy some chunks of an array to `room`, one behind the other.
-
-        Parameters
-        ----------
-        chunks : array of uint32
-            Numbers of the chunks, in order.
-        room : Image
-            Large enough for all of them.
-        """
+        """Copy the chunks with these numbers to `room`, which is large enough, in their order."""
 
     def lane(self) -> AbstractContextManager[Lane]:
         """Lend a lane; waits for one where all are lent."""
@@ -125,13 +112,7 @@ class Device(Protocol):
 
 
 class ArrayOnDevice(LargeArray[C]):
-    """A large array in the memory of a device.
-
-    Raises
-    ------
-    ValueError
-        If a segment would be larger than the device's buffers.
-    """
+    """A large array in the memory of a device."""
 
     def __init__(
         self,

@@ -24,22 +24,21 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from holdfast._core import Piece
-from holdfast.regions.base.saved import Append, Lease, StoredPiece
-from holdfast.regions.state.arrays.chunks import Flags, Granted, Layout, Places, Run
+from holdfast.regions.base.saved import Append, Lease
+from holdfast.regions.state.arrays.chunks import Flags, Granted, Places, Run
 from holdfast.regions.state.arrays.device import (
     ArrayOnDevice,
-    Device,
     Image,
     PendingDigests,
     fetched,
 )
 from holdfast.regions.state.arrays.digests import Digests, unchanged_chunks
-from holdfast.regions.state.arrays.host import Declared, FrozenArray, Written
+from holdfast.regions.state.arrays.host import FrozenArray, Written
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -68,21 +67,14 @@ class _Found:
 class DeviceArray(ArrayOnDevice[Digests]):
     """A large array on a device whose changes are found by digests."""
 
-    def __init__(
-        self,
-        declared: Declared,
-        array: Any,
-        layout: Layout,
-        stored: tuple[StoredPiece, ...] = (),
-        *,
-        device: Device,
-    ) -> None:
-        super().__init__(declared, array, layout, stored, device=device)
-        room_chunks = max(declared.nbytes // ROOM_PART // layout.chunk_bytes, 1)
-        self._room_bytes = room_chunks * layout.chunk_bytes
-        # None until it is needed, and while a snapshot that was not written yet has it.
-        self._room: Image | None = None
-        self._much_changed = False
+    # None until it is needed, and while a snapshot that was not written yet has it.
+    _room: Image | None = None
+    _much_changed = False
+
+    @property
+    def _room_bytes(self) -> int:
+        chunk_bytes = self._layout.chunk_bytes
+        return max(self._declared.nbytes // ROOM_PART // chunk_bytes, 1) * chunk_bytes
 
     def freeze(self, lease: Lease) -> FrozenArray:
         """See `holdfast.regions.state.arrays.host.ArrayState`."""

@@ -47,14 +47,10 @@ def parts_of(chunk_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class DigestKey:
-    """The secret of digests.
+    """The secret of digests: words of 32 bits.
 
-    Parameters
-    ----------
-    rows : array of uint32
-        Key of the columns: 262 words, and two that nothing uses.
-    parts : array of uint32
-        Key of their sums: 2,048 words for each part, and 6.
+    `rows` is the key of the columns: 262 words, and two that nothing uses. `parts` is the key of
+    their sums: 2,048 words for each part, and 6.
     """
 
     rows: npt.NDArray[np.uint32]

@@ -227,10 +227,7 @@ class CupyLane:
 class Kernels:
     """The kernels of `chunks.cu` on one device, and the key of this process's digests.
 
-    Parameters
-    ----------
-    key : callable, optional
-        Returns the key for a size of chunks, in bytes; a random one by default.
+    `key` returns the key for a size of chunks, in bytes.
     """
 
     def __init__(self, device: Any, key: Callable[[int], DigestKey] = DigestKey.random) -> None:
@@ -245,14 +242,9 @@ class Kernels:
             self._copy_chunks = module.get_function("copy_chunks")
 
     def digests(self, array: Any, chunk_bytes: int) -> Digests:
-        """Compute the digests of an array's chunks, on the current stream; complete on return.
+        """Compute the digests of the chunks of an array in C order, on the current stream.
 
-        Parameters
-        ----------
-        array : cupy.ndarray
-            In C order.
-        chunk_bytes : int
-            Size of a chunk.
+        They are complete on return.
         """
         digests: Digests = self.queue_digests(array, chunk_bytes).get()
         return digests
@@ -282,10 +274,7 @@ class Kernels:
     def copy_chunks(self, array: Any, numbers: Any, chunk_bytes: int, room: Image) -> None:
         """Queue a copy of some chunks on the current stream, see `Device.set_aside`.
 
-        Parameters
-        ----------
-        numbers : cupy.ndarray of uint32
-            How many there are, at most one less than this array has items, and then which ones.
+        `numbers` begins with how many there are, at most one less than it has items.
         """
         parts = parts_of(chunk_bytes)
         sizes = np.uint64(array.nbytes), np.uint64(chunk_bytes), np.uint32(parts)
@@ -306,14 +295,7 @@ class Kernels:
 class CupyDigests:
     """See `holdfast.regions.state.arrays.device.PendingDigests`.
 
-    Parameters
-    ----------
-    source : cupy.ndarray
-        The array: a copy of the operator's if that is not in C order.
-    changed : cupy.cuda.Event
-        The work of the operator that comes before them.
-    stream : cupy.cuda.Stream
-        Computes them.
+    `stream` computes them after the event `changed`. `source` is the array, or a copy in C order.
     """
 
     def __init__(self, source: Any, found: Any, changed: Any, stream: Any) -> None:

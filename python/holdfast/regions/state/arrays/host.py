@@ -71,10 +71,7 @@ class Declared:
 class FrozenArray:
     """Content of a large array at one moment, not written yet.
 
-    Parameters
-    ----------
-    write : callable
-        Writes chunks that no older segment has; returns the places of all, in order.
+    `write` writes chunks that no older segment has, and returns the places of all, in order.
     """
 
     def __init__(self, declared: Declared, write: Callable[[Append], list[Piece]]) -> None:
@@ -120,14 +117,9 @@ class SmallArray:
 
 
 class Written(Generic[C]):
-    """The last written snapshot of an array.
+    """The last written snapshot of an array: the places of its chunks, and its content.
 
-    Parameters
-    ----------
-    places : sequence of Place
-        Places of its chunks.
-    content
-        Compared with the next snapshot: digests of the chunks, or a copy of the array.
+    The content is compared with the next snapshot: digests of the chunks, or a copy of the array.
     """
 
     def __init__(self, places: Places, content: C) -> None:
@@ -139,10 +131,7 @@ class Written(Generic[C]):
 class LargeArray(Generic[C]):
     """An array of more than one chunk, of which a snapshot writes the chunks that changed.
 
-    Parameters
-    ----------
-    stored : tuple of StoredPiece
-        Places of its present content in segments; empty if there are none.
+    `stored` has the places of its present content in segments; it is empty if there are none.
     """
 
     def __init__(
@@ -187,11 +176,6 @@ class HostArray(LargeArray[bytes]):
     A snapshot reads all of it once (xxh3-128 of every chunk) to find what changed, and copies the
     chunks that differ. No second copy is held between snapshots. An exact array holds such a copy
     and compares with it byte by byte.
-
-    Parameters
-    ----------
-    exact : bool, default False
-        Compare with a copy instead of digests.
     """
 
     def __init__(

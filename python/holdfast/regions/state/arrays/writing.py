@@ -28,16 +28,9 @@ def write_runs(
 ) -> list[Place]:
     """Write the chunks that changed; returns where every chunk lies now.
 
-    Several threads call `append`.
-
-    Parameters
-    ----------
-    places : sequence of Place or None
-        Former places of the chunks.
-    keep : array of bool, one per chunk
-        Chunks that stay there.
-    contents : iterable of (Run, buffer)
-        The others, in order. A buffer may be looked at until `WRITTEN_AT_ONCE` more were asked for.
+    `keep` says which chunks stay in their former places, and `contents` has the others in order. A
+    buffer may be looked at until `WRITTEN_AT_ONCE` more were asked for. Several threads call
+    `append`.
     """
     now = [place if stays else None for place, stays in zip(places, keep.tolist(), strict=True)]
     for runs, ref in _appended(_packed(contents, layout.segment_bytes), append):

@@ -57,7 +57,7 @@ class ArrayKind(Kind):
     def restore(self, saved: SavedState | None) -> None:
         """See `Kind`."""
         device = device_of(self.scope.xp)
-        self.handle = self._filled(device) if saved is None else self._read(saved, device)
+        self.handle = self._restored(saved, device)
         self._state = self._followed(saved, device)
 
     def take(self, lease: Lease) -> Commit:
@@ -77,21 +77,20 @@ class ArrayKind(Kind):
         data = memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
         return SavedState(self.name, "array", dtype.str, shape, data)
 
-    def _filled(self, device: Device | None) -> Any:
+    def _restored(self, saved: SavedState | None, device: Device | None) -> Any:
         declared, xp = self._declared, self.scope.xp
+        if saved is not None:
+            content = np.frombuffer(saved.data, declared.dtype).reshape(declared.shape)
+            if device is not None:
+                return device.upload(content)
+            # The operator changes it in place, so it has to be its own.
+            return content.copy() if saved.data.readonly else content
         if self.scope.options.only_declared and declared.nbytes > _FILLED_BYTES:
             return xp.zeros(declared.shape, declared.dtype)
         array = xp.full(declared.shape, self._fill, dtype=declared.dtype)
         if device is not None:
             device.view(array)  # waits, since the operator may use another stream
         return array
-
-    def _read(self, saved: SavedState, device: Device | None) -> Any:
-        content = np.frombuffer(saved.data, self._declared.dtype).reshape(self._declared.shape)
-        if device is not None:
-            return device.upload(content)
-        # The operator changes it in place, so it has to be its own.
-        return content.copy() if saved.data.readonly else content
 
     def _followed(self, saved: SavedState | None, device: Device | None) -> ArrayState:
         declared, array, layout = self._declared, self.handle, self._layout

@@ -38,12 +38,7 @@ class LargeState(TableState):
     object if it changed. A list or dict may change in place once the operator has it, so its text
     is compared with the one that was written.
 
-    Attributes
-    ----------
-    of, kind, dtype : str
-        The kind of the state, and the kind and data type of its text.
-    key, value : pyarrow.Schema
-        Columns of the table. The last one has the texts of the entries.
+    `kind` and `dtype` are those of its text. The last column has the texts of the entries.
     """
 
     of: ClassVar[Of]
@@ -156,8 +151,6 @@ class DocumentKind(Kind):
         except StateError as e:
             raise StateError(f"{self.where}: {e}") from None
         return SavedState(self.name, self.kind, dtype, (len(data),), memoryview(data))
-
-    # --- of each kind ---------------------------------------------------------------------------
 
     def _make(self, saved: SavedState | None, content: Any) -> None:
         """Make the handle; `content` is that of `saved`."""

@@ -31,13 +31,7 @@ _MARK: Final = "$"
 
 
 def encode_value(content: object) -> tuple[bytes, str]:
-    """Return the content of a state, and the data type that says how it is encoded.
-
-    Raises
-    ------
-    StateError
-        If it holds something that cannot be kept.
-    """
+    """Return the content of a state, and the data type that says how it is encoded."""
     if isinstance(content, (bytes, bytearray, memoryview)):
         return bytes(content), BYTES
     return json_bytes(plain(content)), JSON
@@ -87,13 +81,7 @@ def python_value(value: Any) -> Any:
 
 
 def decode_value(saved: SavedState) -> Any:
-    """Return the content of a state that is no array and no table.
-
-    Raises
-    ------
-    StateError
-        If its data type is none of `encode_value`.
-    """
+    """Return the content of a state that is no array and no table; a map as a dict."""
     if saved.dtype == BYTES:
         return bytes(saved.data)
     if saved.dtype == EXPIRING:

@@ -32,9 +32,9 @@ class StateOptions:
     ----------
     layout : Layout
         How large arrays are cut.
-    document_bytes : int, default 64 KiB
+    document_bytes : int
         A map or list whose text has more bytes becomes a table.
-    only_declared : bool, default False
+    only_declared : bool
         No checkpoint is taken. Changes of arrays are not followed, and large ones not filled.
     """
 
@@ -50,7 +50,7 @@ class Scope:
     Parameters
     ----------
     xp : module
-        Array module, NumPy or CuPy.
+        NumPy or CuPy.
     owner : str
         Operator and region, for messages.
     instance, parallelism : int

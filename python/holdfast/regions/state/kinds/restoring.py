@@ -25,13 +25,7 @@ _LARGE: Final[Mapping[str, type[LargeState]]] = {"list": LargeList, "map": Large
 
 
 def in_form(saved: SavedState | None, state: Kind, evolve: Evolve) -> SavedState | None:
-    """Return a state of the checkpoint in the declared form; None if there is none.
-
-    Raises
-    ------
-    StateChangedError
-        If it has another form, and `evolve` does not convert it.
-    """
+    """Return a state of the checkpoint in the declared form; None if there is none."""
     if saved is None or (found := form_of(saved)) == state.form:
         return saved
     where = changed(state.where, saved=found, declared=state.form)

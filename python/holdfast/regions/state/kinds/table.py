@@ -13,14 +13,9 @@ from holdfast.regions.base.routing import instances_of
 from holdfast.regions.base.saved import Lease, SavedState, StateError
 from holdfast.regions.state.kinds.kind import Commit, Kind, Scope
 from holdfast.regions.state.tables.columns import Columns, Given
-from holdfast.regions.state.tables.expiring import (
-    INDEX_VALUE,
-    ExpiringTable,
-    TimeToLive,
-    index_key,
-)
+from holdfast.regions.state.tables.expiring import ExpiringTable, TimeToLive
 from holdfast.regions.state.tables.table import TableState
-from holdfast.regions.state.tables.timers import VALUE, TimerState, TimerTable, WakingTable, key_of
+from holdfast.regions.state.tables.timers import VALUE, TimerState, TimerTable, key_of
 
 
 class TableKind(Kind):
@@ -60,14 +55,9 @@ class TableKind(Kind):
             yield cls(scope, TableState(name, keys, values))
             return
         life = TimeToLive.of(ttl, ttl_by, keys, values)
-        columns = {"key": index_key(keys), "value": INDEX_VALUE}
-        index = TableState(
-            f"{name}.expiry",
-            *(Columns.of(given, name=of, where=at) for of, given in columns.items()),
-        )
-        table = ExpiringTable(name, keys, values, ttl=life, index=index, times=scope.now)
+        table = ExpiringTable(name, keys, values, ttl=life, times=scope.now)
         yield cls(scope, table, follows_watermark=ttl_by is not None)
-        yield cls(scope, index)
+        yield cls(scope, table.index)
 
     def restore(self, saved: SavedState | None) -> None:
         """See `Kind`."""
@@ -111,11 +101,7 @@ class TimersKind(TableKind):
         columns = key_of(key, where=at)
         keys = Columns.of(columns, name="key", where=at)
         values = Columns.of(VALUE, name="value", where=at)
-        table = (
-            TimerTable(name, keys, values)
-            if time == "event"
-            else WakingTable(name, keys, values, scope.now)
-        )
+        table = TimerTable(name, keys, values, None if time == "event" else scope.now)
         super().__init__(scope, table, follows_watermark=time == "event")
         self.handle = TimerState(table, columns.remove(0), time)
 

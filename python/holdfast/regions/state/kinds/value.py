@@ -56,7 +56,10 @@ class ExpiringValue(ValueState[T]):
     @property
     def value(self) -> T:
         """The content, or the default."""
-        if self._is_over and not self._is_changed:
+        since_us, now_us = self._set_us, self._now_us
+        is_over = since_us is not None and now_us is not None and since_us + self._ttl_us <= now_us
+        # The life of content that this attempt has changed begins with the snapshot.
+        if is_over and encode_value(self._content) == self._encoded:
             self._content = copy.deepcopy(self._default)
             self._set_us, self._encoded = None, encode_value(self._content)
         return self._content
@@ -88,16 +91,6 @@ class ExpiringValue(ValueState[T]):
         if self._by_watermark:
             record["by"] = "watermark"
         return json_bytes(record), EXPIRING
-
-    @property
-    def _is_over(self) -> bool:
-        since_us, now_us = self._set_us, self._now_us
-        return since_us is not None and now_us is not None and since_us + self._ttl_us <= now_us
-
-    @property
-    def _is_changed(self) -> bool:
-        """Return whether this attempt has changed it: its life begins with the snapshot."""
-        return encode_value(self._content) != self._encoded
 
     @property
     def _now_us(self) -> int | None:

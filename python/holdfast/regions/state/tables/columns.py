@@ -65,13 +65,7 @@ class Columns:
 
     @classmethod
     def of(cls, given: Given, *, name: str, where: str) -> Columns:
-        """Check the columns that a program gives for `name`, "key" or "value".
-
-        Raises
-        ------
-        StateError
-            For a type that a table cannot have, and for no column.
-        """
+        """Check the columns that a program gives for `name`, "key" or "value"."""
         single = isinstance(given, pa.DataType)
         try:
             schema = pa.schema({name: given} if single else given)
@@ -108,13 +102,7 @@ class Columns:
         return [[field.name, str(field.type)] for field in self.schema]
 
     def buffers(self, rows: Rows) -> list[ColumnBuffers]:
-        """Return the columns of rows; other columns of the rows are passed over.
-
-        Raises
-        ------
-        StateError
-            If a column is missing, or its values do not have the declared type.
-        """
+        """Return the columns of rows; other columns of the rows are passed over."""
         return [_given(field, self._array(rows, field)) for field in self.schema]
 
     def row(self, values: object, *, whole: bool = True) -> list[ColumnBuffers]:
@@ -170,13 +158,7 @@ class Columns:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def column(self, values: Any, name: str) -> pa.Array:
-        """Return values as a column has them.
-
-        Raises
-        ------
-        StateError
-            If a value is not the same value in the declared type.
-        """
+        """Return values as a column has them; each has to be the same in the declared type."""
         field = self.schema.field(name)
         try:
             return exact_array(values, field.type)

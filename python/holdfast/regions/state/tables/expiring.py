@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from holdfast._checks import duration
 from holdfast.regions.base.saved import StateError
-from holdfast.regions.state.tables.columns import ColumnBuffers, Columns, Given, description
+from holdfast.regions.state.tables.columns import ColumnBuffers, Columns, description
 from holdfast.regions.state.tables.stored_table import FrozenTable
 from holdfast.regions.state.tables.table import OpenTable, TableState
 from holdfast.regions.state.tables.times import AttemptTimes, microseconds_in, microseconds_of
@@ -27,10 +27,8 @@ SET: Final = "$set"
 #: First column of the index: the time at which a key may have expired.
 EXPIRES: Final = "$expires"
 
-_INDEXED: Final = "$indexed"
-
 #: A key of the index has no value, and a table has a column for one.
-INDEX_VALUE: Final = {_INDEXED: pa.bool_()}
+_INDEXED: Final = "$indexed"
 
 #: A commit looks at so many keys that may have expired, and at two for each row that was set.
 LOOKED_AT: Final = 10_000
@@ -39,21 +37,12 @@ _US: Final = timedelta(microseconds=1)
 _INT64: Final = np.iinfo(np.int64)
 _INSTANT: Final = pa.timestamp("us", "UTC")
 _HIDDEN: Final = pa.field(SET, _INSTANT)
+_DUE: Final = pa.field(EXPIRES, _INSTANT)
 
 
 @dataclass(frozen=True)
 class TimeToLive:
-    """How long rows live.
-
-    Attributes
-    ----------
-    us : int
-        Microseconds.
-    column : str
-        The time that a row's life counts from.
-    in_key : bool
-        The column is one of the key.
-    """
+    """How many microseconds rows live, from the time in a column of the key or of the value."""
 
     us: int
     column: str
@@ -61,13 +50,7 @@ class TimeToLive:
 
     @classmethod
     def of(cls, ttl: timedelta | str, column: str | None, key: Columns, value: Columns) -> Self:
-        """Check what a program says of rows that expire.
-
-        Raises
-        ------
-        StateError
-            If the time is none, or the table has no such column, or it is no timestamp.
-        """
+        """Check what a program says of rows that expire; StateError if it is not allowed."""
         us = life_us(ttl, key.where)
         fields = {field.name: field.type for field in (*key.schema, *value.schema)}
         if taken := fields.keys() & {SET, EXPIRES, _INDEXED}:
@@ -88,13 +71,7 @@ class TimeToLive:
 
 
 def life_us(ttl: timedelta | str, where: str) -> int:
-    """Return a time to live in microseconds, as 64 bits hold it.
-
-    Raises
-    ------
-    StateError
-        If it is none.
-    """
+    """Return a time to live in microseconds, as 64 bits hold it; StateError if it is none."""
     try:
         us = duration("ttl", ttl) // _US
     except ValueError as e:
@@ -115,6 +92,11 @@ class ExpiringTable(TableState):
     ----------
     times : callable
         Returns the times of the attempt.
+
+    Attributes
+    ----------
+    index : TableState
+        The index, which checkpoints have as a state of its own.
     """
 
     def __init__(
@@ -124,14 +106,15 @@ class ExpiringTable(TableState):
         value: Columns,
         *,
         ttl: TimeToLive,
-        index: TableState,
         times: Callable[[], AttemptTimes],
     ) -> None:
         super().__init__(name, key, value)
         if ttl.column == SET:
             self._stored = Columns(key.where, value.schema.append(_HIDDEN), value.single)
         self._ttl = ttl
-        self._index = index
+        instants = Columns.of(pa.schema([_DUE, *key.schema]), name="key", where=key.where)
+        nothing = Columns.of({_INDEXED: pa.bool_()}, name="value", where=key.where)
+        self.index = TableState(f"{name}.expiry", instants, nothing)
         self._times = times
         self._rows_set = 0
 
@@ -225,27 +208,22 @@ class ExpiringTable(TableState):
                     _INDEXED: pa.repeat(pa.scalar(True), len(us)),
                 }
             )
-            self._index.upsert(rows)
+            self.index.upsert(rows)
 
     def _remove_expired(self) -> None:
         """Look at some of the keys that are due, and remove those that have expired."""
         if (now_us := self._now_us) is None:
             return
         left = LOOKED_AT + 2 * self._rows_set
-        for batch in self._index.scan(stop=(now_us + 1,)):
+        for batch in self.index.scan(stop=(now_us + 1,)):
             due = batch.slice(0, left)
             keys = self._key.buffers(due)
             since = self._since(keys, super()._get(keys))
             expired = self._expired(since)
             super()._delete(self._key.buffers(due.filter(expired)))
-            self._index.delete(due)
+            self.index.delete(due)
             rows = due.select(self._key.schema.names)
             self._put_in_index(rows, since, pc.and_not(since.is_valid(), expired))
             left -= due.num_rows
             if not left:
                 return
-
-
-def index_key(key: Columns) -> Given:
-    """Return the key of the index for a table with this key."""
-    return pa.schema([pa.field(EXPIRES, _INSTANT), *key.schema])

@@ -29,8 +29,6 @@ class FrozenTable:
     ----------
     columns : str
         Its columns, see `description`.
-    commit : str
-        Id of the commit.
     segments : tuple of SegmentRef
         All segments that it is made of, oldest first.
     keys : int

@@ -31,13 +31,7 @@ VALUE: Final = {"set": pa.bool_()}
 
 
 def key_of(given: Given, where: str) -> pa.Schema:
-    """Return the columns of the table's key: the time, and those of a timer's key.
-
-    Raises
-    ------
-    StateError
-        If a column of the key has the name of the time.
-    """
+    """Return the columns of the table's key: the time, and those of a timer's key."""
     key = pa.schema({"key": given} if isinstance(given, pa.DataType) else given)
     if TIME in key.names:
         raise StateError(f"{where}: a column of the key cannot be named {TIME!r}")
@@ -47,51 +41,42 @@ def key_of(given: Given, where: str) -> pa.Schema:
 class TimerTable(TableState):
     """The table of timers, which notes the first time that was set.
 
+    With timers in processing time it knows when the first one is due. Each checkpoint says so, and
+    the driver runs the region then. A timer that was taken back may let a region run once for
+    nothing.
+
+    Parameters
+    ----------
+    times : callable, optional
+        Returns the times of the attempt, for timers in processing time.
+
     Attributes
     ----------
     set_us : int or None
         Microseconds since 1970; None if no timer was set since the last reader took it away.
     """
 
-    set_us: int | None = None
+    def __init__(
+        self, name: str, key: Columns, value: Columns, times: Callable[[], AttemptTimes] | None
+    ) -> None:
+        super().__init__(name, key, value)
+        self._times = times
+        self.set_us: int | None = None
+        self._due_us: int | None = None
 
     def _upsert(self, keys: Sequence[ColumnBuffers], values: Sequence[ColumnBuffers]) -> None:
         super()._upsert(keys, values)
         if (first := pc.min(self._key.batch(keys)[TIME]).value) is not None:
             self.set_us = first if self.set_us is None else min(first, self.set_us)
-            self._noted(first)
-
-    def _noted(self, first_us: int) -> None:
-        """Hear of the first time that a call has set."""
-
-
-class WakingTable(TimerTable):
-    """The table of timers in processing time, which knows when the first one is due.
-
-    Each checkpoint says so, and the driver runs the region then. A timer that was taken back may
-    let a region run once for nothing.
-
-    Parameters
-    ----------
-    times : callable
-        Returns the times of the attempt.
-    """
-
-    def __init__(
-        self, name: str, key: Columns, value: Columns, times: Callable[[], AttemptTimes]
-    ) -> None:
-        super().__init__(name, key, value)
-        self._times = times
-        self._due_us: int | None = None
+            self._due_us = first if self._due_us is None else min(first, self._due_us)
 
     def _restore(self, data: memoryview) -> None:
         super()._restore(data)
         self._due_us = saved_due(data)
 
-    def _noted(self, first_us: int) -> None:
-        self._due_us = first_us if self._due_us is None else min(first_us, self._due_us)
-
     def _freeze(self) -> FrozenTable:
+        if self._times is None:
+            return super()._freeze()
         now_us = microseconds_of(self._times().attempt)
         if self._due_us is not None and self._due_us <= now_us:
             self._due_us = self._first(now_us)
@@ -99,7 +84,8 @@ class WakingTable(TimerTable):
 
     @property
     def _description(self) -> str:
-        return description(self._key, self._stored, time="processing")
+        more = {} if self._times is None else {"time": "processing"}
+        return description(self._key, self._stored, **more)
 
     def _first(self, now_us: int) -> int | None:
         """Look for the first timer, in longer and longer times: a scan begins with all its keys."""
@@ -118,15 +104,6 @@ class TimerState:
 
     A key may have several timers, at different times. To set one twice is to set it once, as in
     Flink and in Spark's ``transformWithState``.
-
-    Parameters
-    ----------
-    table : TimerTable
-        Has a key of `key_of`, and a value of `VALUE`.
-    key : pyarrow.Schema
-        The columns of a timer's key.
-    time : {"event", "processing"}
-        Time in which they are due.
     """
 
     def __init__(
@@ -180,14 +157,8 @@ class DueTimers:
     """Takes the timers of an operator that are due: in order of time, processing time first.
 
     Each timer is taken at the moment at which it is handed out. So a timer that the operator has
-    cancelled is none, and a timer that it has set meanwhile comes in its place.
-
-    Parameters
-    ----------
-    timers : iterable of (str, TimerState)
-        By the name of their state.
-    times : AttemptTimes or None
-        Times by which timers are due. None: those that are set now are, and no others.
+    cancelled is none, and a timer that it has set meanwhile comes in its place. Without `times`,
+    the timers that are set now are due, and no others.
     """
 
     def __init__(
