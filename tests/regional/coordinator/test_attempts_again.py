@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from holdfast._core import CheckpointMetadata
 from holdfast.regions.base.clock import Clock
 from holdfast.regions.base.errors import StoppedError
-from holdfast.regions.coordinator import Publish, PublishFailed
-from holdfast.regions.driver.attempts import Attempts
+from holdfast.regions.files.folders import CheckpointFolders
 from support.regional.hooks import Hooks
 from support.regional.pipelines import (
     COUNTED,
@@ -76,15 +76,14 @@ def test_storage_that_is_away_for_a_while_at_the_end_of_data_is_waited_out(
     rows = rows_of(0, REGIONS)
     with pipeline(tmp_path) as query:
         run(query, rows)
-        over_ms, publish = sum(clock.pauses) + 2_000, Attempts._publish
+        over_ms, publish = sum(clock.pauses) + 2_000, CheckpointFolders.publish
 
-        def published(self: Attempts, action: Publish) -> Any:
+        def published(self: CheckpointFolders, metadata: CheckpointMetadata) -> None:
             if sum(clock.pauses) < over_ms:
-                now_ms = clock.now_ms()
-                return PublishFailed(attempt=action.attempt, cause="no space left", now_ms=now_ms)
-            return publish(self, action)
+                raise OSError("no space left")
+            publish(self, metadata)
 
-        monkeypatch.setattr(Attempts, "_publish", published)
+        monkeypatch.setattr(CheckpointFolders, "publish", published)
         query.end_of_data()
         assert query.latest.kind == "final"
     assert clock.pauses == [100, 200, 400, 800, 1_600]
@@ -114,7 +113,7 @@ def test_a_pipeline_that_is_stopped_does_not_wait_for_another_attempt(
     with pipeline(tmp_path, hooks, tolerable_failed_checkpoints=100) as query:
         run(query, batches[0])
         hooks.on_rows = failing(*REGIONS)
-        pauses = iter([lambda: None, query._driver.interrupt])
+        pauses = iter([lambda: None, clock.interrupt])
         pause = QuickClock.pause
 
         def interrupted(self: QuickClock, ms: int) -> bool:
@@ -124,7 +123,6 @@ def test_a_pipeline_that_is_stopped_does_not_wait_for_another_attempt(
         monkeypatch.setattr(QuickClock, "pause", interrupted)
         with pytest.raises(StoppedError, match=r"stopped before batch 1 .*in the same way"):
             run(query, batches[1])
-        assert query._driver.stopped
         # Nothing is owed, since the batch is in no checkpoint.
         query.finish()
         assert query.latest.batch_id == 0

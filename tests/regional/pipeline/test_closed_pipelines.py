@@ -14,6 +14,9 @@ import pyarrow as pa
 import pytest
 
 import holdfast as hf
+from holdfast.regions.driver.pipeline_driver import PipelineDriver
+from holdfast.regions.protocol.orders import PipelinePlan
+from holdfast.regions.runners.local import LocalRunner
 from support.regional.hooks import Hooks
 from support.regional.pipelines import COUNTED, Troubled, partitions_of, rows_of
 
@@ -95,7 +98,12 @@ def open_pipeline(
         .write_parquet(path / "out")
         .open_local(path / checkpoint, **options)
     )
-    note(query=query, driver=query._driver, runner=query._runner, plan=query._runner._plan)
+    note(query=query)
+    held = [*vars(query).values()]
+    held += [more for one in held if isinstance(one, LocalRunner) for more in vars(one).values()]
+    kinds = {"driver": PipelineDriver, "runner": LocalRunner, "plan": PipelinePlan}
+    for name, kind in kinds.items():
+        note(**{name: next(one for one in held if isinstance(one, kind))})
     return query
 
 

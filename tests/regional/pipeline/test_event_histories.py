@@ -12,14 +12,15 @@ import pytest
 
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.base.errors import RegionalQueryError
+from holdfast.regions.base.saved import LeaseOf
 from holdfast.regions.coordinator import (
     CoordinatorEvents,
     SettleEvents,
     evaluation,
 )
 from holdfast.regions.coordinator.attempt import PendingAttempt
-from holdfast.regions.driver.coordinator_host import _Hosted
-from holdfast.regions.driver.outbox import Outbox
+from holdfast.regions.driver.coordinator_host import CoordinatorHost
+from holdfast.regions.protocol.orders import RegionEvent
 from holdfast.regions.task.instance import OperatorInstance
 from support.regional.event_histories import STEPS, History
 from support.regional.seeds import new_seeds
@@ -56,8 +57,13 @@ def test_every_event_comes_once_in_very_many_histories() -> None:
 
 def event_delivered_twice(patch: Patch) -> None:
     """A region takes an event twice."""
-    take = OperatorInstance.on_event
-    patch(OperatorInstance, "on_event", lambda *of: (take(*of), take(*of)))
+    on_event = OperatorInstance.on_event
+
+    def twice(self: OperatorInstance, event: bytes) -> None:
+        on_event(self, event)
+        on_event(self, event)
+
+    patch(OperatorInstance, "on_event", twice)
 
 
 def event_kept_for_healthy_regions(patch: Patch) -> None:
@@ -78,41 +84,40 @@ def event_lost_on_fallback(patch: Patch) -> None:
 
 def event_behind_the_rows_it_came_before(patch: Patch) -> None:
     """Events of a region that fell back come behind all rows that it owes."""
-    waiting = Outbox.waiting
-
-    def late(self: Outbox) -> Any:
-        found = waiting(self).items()
-        return {region: tuple((10**9, event) for _, event in events) for region, events in found}
-
-    patch(Outbox, "waiting", late)
+    patch_events(patch, attempt=10**9)
 
 
 def event_in_front_of_rows_that_are_owed(patch: Patch) -> None:
     """Events come in front of all rows that a region owes."""
-    waiting = Outbox.waiting
+    patch_events(patch, attempt=0)
 
-    def early(self: Outbox) -> Any:
-        found = waiting(self).items()
-        return {region: tuple((0, event) for _, event in events) for region, events in found}
 
-    patch(Outbox, "waiting", early)
+def patch_events(patch: Patch, *, attempt: int) -> None:
+    take_events = CoordinatorHost.take_events
+
+    def dated(self: CoordinatorHost) -> dict[str, tuple[RegionEvent, ...]]:
+        return {
+            region: tuple(RegionEvent(attempt, *event[1:]) for event in events)
+            for region, events in take_events(self).items()
+        }
+
+    patch(CoordinatorHost, "take_events", dated)
 
 
 def snapshot_after_the_barrier(patch: Patch) -> None:
     """The coordinator's snapshot has what it sent while the regions ran."""
-    hosts: list[_Hosted] = []
-    begin, metadata_of = _Hosted.__init__, evaluation.metadata_of
+    hosted: list[Any] = []
+    begin, metadata_of = CoordinatorHost.__init__, evaluation.metadata_of
 
-    def started(self: _Hosted, *arguments: Any) -> None:
-        begin(self, *arguments)
-        hosts[:] = [self]
+    def started(self: CoordinatorHost, coordinators: Any, **more: Any) -> None:
+        begin(self, coordinators, **more)
+        hosted[:] = coordinators.values()
 
     def late(attempt: PendingAttempt, *more: Any) -> CheckpointMetadata:
-        coordinator: Any = hosts[0].coordinator
-        attempt.snapshots = dict.fromkeys(attempt.snapshots, coordinator.encoded())
+        attempt.snapshots = dict.fromkeys(attempt.snapshots, hosted[0].encoded())
         return metadata_of(attempt, *more)
 
-    patch(_Hosted, "__init__", started)
+    patch(CoordinatorHost, "__init__", started)
     patch(evaluation, "metadata_of", late)
 
 
@@ -124,18 +129,25 @@ def what_regions_sent_lost(patch: Patch) -> None:
 
 def what_regions_sent_comes_twice(patch: Patch) -> None:
     """The coordinator hears events of regions twice."""
-    settle = _Hosted.settle
+    settle = CoordinatorHost.settle
 
-    def twice(self: _Hosted, action: SettleEvents) -> None:
+    def twice(self: CoordinatorHost, action: SettleEvents) -> None:
         settle(self, action)
         settle(self, action)
 
-    patch(_Hosted, "settle", twice)
+    patch(CoordinatorHost, "settle", twice)
 
 
 def what_failed_regions_sent_counts(patch: Patch) -> None:
     """An instance keeps what it sent in attempts before."""
-    patch(OperatorInstance, "begin", lambda self, lease: setattr(self, "_lease", lease))
+    begin = OperatorInstance.begin
+
+    def with_all(self: Any, lease: LeaseOf) -> None:
+        sent = [*self.sent]
+        begin(self, lease)
+        self.sent.extend(sent)
+
+    patch(OperatorInstance, "begin", with_all)
 
 
 FAULTS = [

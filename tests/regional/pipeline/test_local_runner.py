@@ -13,9 +13,10 @@ import pytest
 
 import holdfast
 from holdfast._core import CheckpointMetadata
+from holdfast.regions.api.chain import Chain
 from holdfast.regions.base.clock import now_ms
 from holdfast.regions.coordinator import RegionStarted
-from holdfast.regions.protocol.orders import AttemptOrder, OutputPlan, TaskOptions
+from holdfast.regions.protocol.orders import AttemptOrder, OutputPlan, StagePlan, TaskOptions
 from holdfast.regions.runners import local
 from holdfast.regions.runners.local import LocalRunner
 from holdfast.regions.sinks import ParquetSink
@@ -48,13 +49,9 @@ def test_an_attempt_that_is_over_begins_no_other_task(
         yield from batches
         over.pass_through()
 
-    plan = (
-        holdfast.regional(region_by="region")
-        .apply(RunningCount(), schema=COUNTED)
-        ._chain.plan(
-            "test", [OutputPlan("", COUNTED, ParquetSink(tmp_path / "out"))], TaskOptions()
-        )
-    )
+    counting = StagePlan("count", b"", COUNTED, given=RunningCount())
+    outputs = [OutputPlan("", COUNTED, ParquetSink(tmp_path / "out"))]
+    plan = Chain(None, ("region",), (counting,)).plan("test", outputs, TaskOptions())
     empty = CheckpointMetadata(1, -1, "checkpoint", 0, b"", {}).to_bytes()
     order = AttemptOrder(attempt=2, created_ms=now_ms(), base=empty)
     runner = LocalRunner(plan, tmp_path / "segments", tasks=1, max_file_bytes=1 << 20)

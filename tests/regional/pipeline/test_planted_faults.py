@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,10 +19,11 @@ from holdfast.regions.coordinator import (
     CommitSinks,
     CoordinatorOptions,
     Declined,
-    Ended,
     Event,
+    Published,
     RunAttempt,
     Staleness,
+    Start,
     Trigger,
     evaluation,
     idle,
@@ -31,6 +32,7 @@ from holdfast.regions.coordinator import (
 from holdfast.regions.coordinator.attempt import PendingAttempt
 from holdfast.regions.coordinator.regions import Regions
 from holdfast.regions.coordinator.retention import Retention
+from holdfast.regions.driver import attempts
 from holdfast.regions.driver.attempt_watch import AttemptWatch
 from holdfast.regions.driver.attempts import Attempts
 from holdfast.regions.files.folders import CheckpointFolders
@@ -99,11 +101,7 @@ def decline_dropped(patch: Patch) -> None:
 def completed_for_all(patch: Patch) -> None:
     """Regions that fell back hear that the checkpoint completed."""
 
-    def note_end(self: Attempts, action: Ended) -> None:
-        self._host.ended(action.attempt)
-        self._ended.append(EndedAttempt(action.attempt, action.outcome))
-
-    patch(Attempts, "_note_end", note_end)
+    patch(attempts, "EndedAttempt", lambda attempt, outcome, _: EndedAttempt(attempt, outcome))
 
 
 def nothing_released(patch: Patch) -> None:
@@ -202,14 +200,17 @@ def quarantine_overwritten(patch: Patch) -> None:
 
 def last_rows_not_recovered(patch: Patch) -> None:
     """A start does not publish the last rows of a region again."""
-    commit = Attempts._commit
+    handle = CheckpointCoordinator.handle
 
-    def without(self: Attempts, action: CommitSinks) -> None:
-        entries = self.latest.regions
-        kept = frozenset(r for r in action.regions if r in entries and entries[r].operators)
-        commit(self, replace(action, regions=kept) if self._recovering else action)
+    def without(self: CheckpointCoordinator, event: Event) -> Iterator[Action]:
+        for action in handle(self, event):
+            if isinstance(event, Start) and isinstance(action, CommitSinks):
+                entries = self.entries
+                kept = {r for r in action.regions if r in entries and entries[r].operators}
+                action = replace(action, regions=frozenset(kept))
+            yield action
 
-    patch(Attempts, "_commit", without)
+    patch(CheckpointCoordinator, "handle", lambda *given: [*without(*given)])
 
 
 def retired_beside_failed_regions(patch: Patch) -> None:
@@ -277,14 +278,15 @@ def quarantine_for_ever(patch: Patch) -> None:
 
 def quarantine_attempted_for_ever(patch: Patch) -> None:
     """A region that failed in its replay is attempted again (R29)."""
-    completed = CheckpointCoordinator._completed
+    handle = CheckpointCoordinator.handle
 
-    def again(self: CheckpointCoordinator, *given: Any) -> list[Action]:
-        actions = completed(self, *given)
-        self._quarantine = replace(self._quarantine, replay=self._quarantine.regions)
+    def again(self: CheckpointCoordinator, event: Event) -> Sequence[Action]:
+        actions = handle(self, event)
+        for region in self.quarantined if isinstance(event, Published) else ():
+            self.replay(region)
         return actions
 
-    patch(CheckpointCoordinator, "_completed", again)
+    patch(CheckpointCoordinator, "handle", again)
 
 
 FAULTS = [

@@ -30,6 +30,7 @@ class Spark:
         self.there = True
         self.ended = threading.Event()
         self.error: BaseException | None = None
+        self.run_batch: Callable[[Any, int], None]
 
     @property
     def status(self) -> dict[str, str]:
@@ -66,12 +67,30 @@ class Writer:
     def __init__(self, spark: Spark) -> None:
         self.spark = spark
 
+    def foreachBatch(self, run: Callable[[Any, int], None]) -> Writer:  # noqa: N802 - as in PySpark
+        self.spark.run_batch = run
+        return self
+
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return lambda *_, **__: self.spark if name == "start" else self
 
 
+class Read:
+    """Keeps the options of a stream that is read."""
+
+    def __init__(self) -> None:
+        self.options: dict[str, str] = {}
+
+    def option(self, name: str, value: str) -> Read:
+        self.options[name] = value
+        return self
+
+    def __getattr__(self, name: str) -> Callable[..., Read]:
+        return lambda *_: self
+
+
 def started(
-    spark: Spark, path: Path, opened: ExitStack, *, finish: Any = lambda: None
+    spark: Spark, path: Path, opened: ExitStack, **calls: Callable[..., object]
 ) -> RegionalQuery:
     jvm = SimpleNamespace(System=SimpleNamespace(currentTimeMillis=spark.answer))
     context = SimpleNamespace(_jvm=jvm)
@@ -83,8 +102,7 @@ def started(
         latest=latest,
         saved=False,
         stopped=False,
-        interrupt=lambda: None,
-        finish=finish,
+        **{"interrupt": lambda: None, "finish": lambda: None, **calls},
     )
     return RegionalQuery(
         "counting",
@@ -134,9 +152,9 @@ def test_code_of_a_batch_and_a_forked_child_cannot_wait_for_the_pipeline(
                 call(query)
             refused.append(name)
 
-    query = started(Spark(), tmp_path, ExitStack())
-    query._driver.run_batch = batch  # type: ignore[method-assign]
-    query._run_batch(SimpleNamespace(), 0)
+    spark = Spark()
+    query = started(spark, tmp_path, ExitStack(), run_batch=batch)
+    spark.run_batch(SimpleNamespace(), 0)
     assert refused == [*calls]
     child = os.fork()
     if not child:
@@ -189,8 +207,11 @@ def test_a_process_that_connects_and_says_nothing_does_not_hold_up_the_source(
     monkeypatch.setattr(split_stream._Handler, "timeout", 0.05)
     enumerator: Any = SimpleNamespace(has_work=lambda: True)
     stream = split_stream.SplitStream(enumerator)
+    read = Read()
+    session: Any = SimpleNamespace(dataSource=SimpleNamespace(register=id), readStream=read)
+    stream.rows(session, ["r0"])
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
-        silent.connect(str(stream._path))
-        reader = split_stream.SplitStreamReader(str(stream._path), ["r0"])
+        silent.connect(read.options["socket"])
+        reader = split_stream.SplitStreamReader(read.options["socket"], ["r0"])
         assert reader.latestOffset({"batch": 0}, None) == {"batch": 1}
         stream.close()

@@ -13,12 +13,14 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 
 import holdfast as hf
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.checkpoint.read import checkpoint_ids
+from holdfast.regions.files.folders import CheckpointFolders
 from support.regional.hooks import Hooked, Hooks
 from support.regional.pipelines import ROWS, Row, output_of, partitions_of, rows_of
 
@@ -163,16 +165,18 @@ class History:
                 aligned_timeout=timedelta(0) if self.unaligned else None,
             )
         )
-        folders: Any = self.query._driver.folders
-        publish = folders.publish
-
-        def failing_publish(metadata: CheckpointMetadata) -> None:
-            self.may_fail("publish")
-            publish(metadata)
-
-        object.__setattr__(folders, "publish", failing_publish)
 
     def run(self) -> None:
+        publish = CheckpointFolders.publish
+
+        def failing_publish(folders: CheckpointFolders, metadata: CheckpointMetadata) -> None:
+            self.may_fail("publish")
+            publish(folders, metadata)
+
+        with mock.patch.object(CheckpointFolders, "publish", failing_publish):
+            self._run()
+
+    def _run(self) -> None:
         self.open()
         for _ in range(8):
             self.batch()

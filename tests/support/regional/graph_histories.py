@@ -183,9 +183,9 @@ class History:
     crashes: int = 0
 
     def __post_init__(self) -> None:
-        self._begin(None)
+        self.begin(None)
 
-    def _begin(self, base: Completed | None) -> None:
+    def begin(self, base: Completed | None) -> None:
         """Start a graph from a snapshot, or from nothing."""
         self.graph, self.workers = build(self.layout)
         self.fed = 0 if base is None else base.fed
@@ -238,7 +238,7 @@ class History:
 
     def crash(self) -> None:
         self.crashes += 1
-        self._begin(next(reversed(self.unfinished()), None))
+        self.begin(next(reversed(self.unfinished()), None))
 
     def unfinished(self) -> list[Completed]:
         """Snapshots to begin with: a region that has finished does not run again (R60)."""
@@ -320,5 +320,5 @@ class History:
 def resumed(history: History, base: Completed) -> History:
     """Return a history that begins with a snapshot of another one."""
     other = History(history.layout, now_ms=history.now_ms, newest=history.newest)
-    other._begin(base)
+    other.begin(base)
     return other

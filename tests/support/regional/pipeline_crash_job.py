@@ -33,11 +33,12 @@ import numpy as np
 import pyarrow as pa
 
 import holdfast as hf
+from holdfast._core import CheckpointMetadata
 from holdfast.regions.base.quarantine import in_quarantine
 from holdfast.regions.checkpoint.read import checkpoint_ids, read_metadata
 from holdfast.regions.checkpoint.verify import Verification
 from holdfast.regions.coordinator.idle import LEAST_CHECKPOINTS
-from support.regional.pipelines import (
+from holdfast.regions.files.folders import CheckpointFolders
     COUNTED,
     Reminded,
     RunningCount,
@@ -225,7 +226,7 @@ def run_rows(folder: Path, comes_to: Callable[[str], None], *, data_ends: bool) 
             query.finish()
             return
         comes_to("end")
-        before_publication(query, lambda: comes_to("last"))
+        before_publication(lambda: comes_to("last"))
         query.end_of_data()
 
 
@@ -280,16 +281,15 @@ def run_large(folder: Path) -> None:
         query.finish()
 
 
-def before_publication(query: hf.LocalQuery, call: Callable[[], None]) -> None:
+def before_publication(call: Callable[[], None]) -> None:
     """Calls something when the next checkpoint is about to be published."""
-    attempts: Any = query._driver._attempts
-    publish = attempts._publish
+    publish = CheckpointFolders.publish
 
-    def call_and_publish(action: Any) -> Any:
+    def call_and_publish(self: CheckpointFolders, metadata: CheckpointMetadata) -> None:
         call()
-        return publish(action)
+        publish(self, metadata)
 
-    attempts._publish = call_and_publish
+    CheckpointFolders.publish = call_and_publish  # type: ignore[method-assign]
 
 
 def outcome(case: str, what: str, origin: str, folder: Path, nth: int) -> str:

@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 
+from holdfast.regions.base.routing import route_by
 from holdfast.regions.base.saved import SavedState
 from holdfast.regions.graph import SOURCE, ChannelData, RegionGraph, StageSpec
 from holdfast.regions.protocol.orders import StagePlan
 from holdfast.regions.splits.assignment import SOURCE_OPERATOR
-from holdfast.regions.base.routing import route_by
 from holdfast.regions.state.segments import read_in_flight, read_operator
 from holdfast.regions.state.tables.times import AttemptTimes
 from holdfast.regions.task.instance import Instances, OperatorInstance
