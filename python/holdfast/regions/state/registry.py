@@ -133,15 +133,7 @@ class StateRegistry(Scope):
             If the name is taken, the type cannot be kept, or the checkpoint has something else
             under this name and `evolve` does not convert it.
         """
-        state = ArrayKind(
-            self,
-            name,
-            shape=shape,
-            dtype=dtype,
-            fill=fill,
-            exact=exact,
-            chunk_bytes=chunk_bytes,
-        )
+        state = ArrayKind(self, name, shape, dtype, fill, exact=exact, chunk_bytes=chunk_bytes)
         return self._declare(state, evolve).handle
 
     def value(
@@ -165,7 +157,7 @@ class StateRegistry(Scope):
         """
         if ttl is None and ttl_by is None:
             return self._declare(ValueKind(self, name, default), evolve).handle
-        state = ExpiringKind(self, name, default, ttl=ttl, ttl_by=ttl_by)
+        state = ExpiringKind(self, name, default, ttl, ttl_by)
         return self._declare(state, evolve).handle
 
     def map(self, name: str, *, evolve: Evolve = None) -> MapState[Any]:
@@ -227,8 +219,7 @@ class StateRegistry(Scope):
             this name. A table with `ttl` is something else than one without it, or with another
             `ttl_by`.
         """
-        states = TableKind.declared(self, name, key=key, value=value, ttl=ttl, ttl_by=ttl_by)
-        table, *_ = [self._declare(state) for state in states]
+        table, *_ = map(self._declare, TableKind.declared(self, name, key, value, ttl, ttl_by))
         return table.table
 
     def timers(

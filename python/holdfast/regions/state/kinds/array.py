@@ -32,10 +32,10 @@ class ArrayKind(Kind):
         self,
         scope: Scope,
         name: str,
-        *,
         shape: Any,
         dtype: npt.DTypeLike,
         fill: Any,
+        *,
         exact: bool,
         chunk_bytes: int | None,
     ) -> None:

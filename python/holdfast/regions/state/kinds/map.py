@@ -220,10 +220,7 @@ class MapKind(DocumentKind):
     def _make(self, saved: SavedState | None, content: Any) -> None:
         scope = self.scope
         self.handle = MapState(
-            content,
-            where=self.where,
-            instance=scope.instance,
-            parallelism=scope.parallelism,
+            content, where=self.where, instance=scope.instance, parallelism=scope.parallelism
         )
 
     @property

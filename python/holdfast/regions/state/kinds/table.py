@@ -37,7 +37,6 @@ class TableKind(Kind):
         cls,
         scope: Scope,
         name: str,
-        *,
         key: Given,
         value: Given,
         ttl: timedelta | str | None,
@@ -55,7 +54,7 @@ class TableKind(Kind):
             yield cls(scope, TableState(name, keys, values))
             return
         life = TimeToLive.of(ttl, ttl_by, keys, values)
-        table = ExpiringTable(name, keys, values, ttl=life, times=scope.now)
+        table = ExpiringTable(name, keys, values, life, scope.now)
         yield cls(scope, table, follows_watermark=ttl_by is not None)
         yield cls(scope, table.index)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from datetime import timedelta
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from holdfast.regions.base.saved import SavedState, StateError, StateKind
 from holdfast.regions.state.kinds.document import DocumentKind
@@ -137,13 +137,7 @@ class ExpiringKind(ValueKind):
     handle: ExpiringValue[Any]
 
     def __init__(
-        self,
-        scope: Scope,
-        name: str,
-        default: Any,
-        *,
-        ttl: timedelta | str | None,
-        ttl_by: Literal["watermark"] | None,
+        self, scope: Scope, name: str, default: Any, ttl: timedelta | str | None, ttl_by: str | None
     ) -> None:
         super().__init__(scope, name, default)
         if ttl_by not in (None, "watermark"):
@@ -157,7 +151,8 @@ class ExpiringKind(ValueKind):
 
     def encoded(self, content: Any) -> SavedState:
         """See `Kind`."""
-        return ValueKind(self.scope, self.name, None).encoded(content)  # its life begins later
+        # Its life begins when it is restored.
+        return ValueKind(self.scope, self.name, None).encoded(content)
 
     def _make(self, saved: SavedState | None, content: Any) -> None:
         self.handle = ExpiringValue(

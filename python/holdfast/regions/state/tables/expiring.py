@@ -104,7 +104,6 @@ class ExpiringTable(TableState):
         name: str,
         key: Columns,
         value: Columns,
-        *,
         ttl: TimeToLive,
         times: Callable[[], AttemptTimes],
     ) -> None:
