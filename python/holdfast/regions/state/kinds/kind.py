@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from holdfast.regions.base.saved import Lease, SavedState, StateKind
 from holdfast.regions.state.arrays.chunks import Layout
@@ -23,6 +23,8 @@ FrozenState: TypeAlias = SavedState | FrozenArray | FrozenTable
 Commit: TypeAlias = Callable[[], FrozenState]
 """Ends what `Kind.take` began. It is called once in an attempt."""
 
+DOCUMENT_BYTES: Final = 64 << 10
+
 
 @dataclass(frozen=True)
 class StateOptions:
@@ -39,7 +41,7 @@ class StateOptions:
     """
 
     layout: Layout = field(default_factory=Layout)
-    document_bytes: int = 64 << 10
+    document_bytes: int = DOCUMENT_BYTES
     only_declared: bool = False
 
 
