@@ -85,7 +85,7 @@ class Comparison:
     problems : dict
         States that do not fit: the first region of each operator, state and pair of forms.
     unopened : dict of str to str
-        By the name of an operator that did not open, why.
+        Why an operator did not open, by its name.
     """
 
     changed: set[str] = field(default_factory=set)
@@ -119,12 +119,7 @@ def changed_regions(
     old: Layout,
     run: RunCompare,
 ) -> frozenset[str]:
-    """Compare the states of a checkpoint with the declarations of operators.
-
-    Returns
-    -------
-    frozenset of str
-        Regions with a state that is to be converted or dropped.
+    """Return the regions with a state that is to be converted or dropped.
 
     Raises
     ------

@@ -23,6 +23,7 @@ FrozenState: TypeAlias = SavedState | FrozenArray | FrozenTable
 Commit: TypeAlias = Callable[[], FrozenState]
 """Ends what `Kind.take` began. It is called once in an attempt."""
 
+#: Bytes of the text of a map or list, beyond which it becomes a table.
 DOCUMENT_BYTES: Final = 64 << 10
 
 
@@ -73,7 +74,7 @@ class Scope:
     route_by: Sequence[str] = ()
     open_table: OpenTable | None = None
     times: AttemptTimes = AttemptTimes.at(0)  # noqa: RUF009  # immutable
-    options: StateOptions = StateOptions()  # immutable
+    options: StateOptions = StateOptions()
 
     def now(self) -> AttemptTimes:
         """Return the times; they change within an attempt, too."""

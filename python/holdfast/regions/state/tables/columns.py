@@ -130,17 +130,13 @@ class Columns:
 
     def arrays(self, columns: Sequence[tuple[int, Any, Any, Any]], rows: int) -> list[pa.Array]:
         """Return the arrays of columns that the core gave."""
-        return [
-            pa.Array.from_buffers(
-                field.type,
-                rows,
-                [_wrapped(buffer) for buffer in buffers],
-                null_count=nulls,
-            )
-            for field, (nulls, *buffers) in zip(
-                self.schema, _used(self.schema, columns), strict=True
-            )
-        ]
+        arrays = []
+        for field, (nulls, validity, offsets, values) in zip(self.schema, columns, strict=True):
+            has_offsets = _LAYOUTS[field.type.id] == "s"
+            given = (validity, offsets, values) if has_offsets else (validity, values)
+            buffers = [None if buffer is None else pa.py_buffer(buffer) for buffer in given]
+            arrays.append(pa.Array.from_buffers(field.type, rows, buffers, null_count=nulls))
+        return arrays
 
     def batch(self, columns: Sequence[ColumnBuffers]) -> pa.RecordBatch:
         """Return the rows of `buffers`, or of `row`."""
@@ -205,15 +201,3 @@ def _given(field: pa.Field, array: pa.Array) -> ColumnBuffers:
     validity, *offsets, values = array.buffers()
     buffers = validity, offsets[0] if offsets else None, values
     return field.name, _LAYOUTS[field.type.id], len(array), array.offset, *buffers
-
-
-def _used(schema: pa.Schema, columns: Sequence[tuple[int, Any, Any, Any]]) -> list[tuple[Any, ...]]:
-    """Leave out the offsets of columns that have none."""
-    return [
-        column if _LAYOUTS[field.type.id] == "s" else (*column[:2], column[3])
-        for field, column in zip(schema, columns, strict=True)
-    ]
-
-
-def _wrapped(buffer: bytes | None) -> pa.Buffer | None:
-    return None if buffer is None else pa.py_buffer(buffer)
