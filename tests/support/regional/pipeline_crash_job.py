@@ -39,6 +39,7 @@ from holdfast.regions.checkpoint.read import checkpoint_ids, read_metadata
 from holdfast.regions.checkpoint.verify import Verification
 from holdfast.regions.coordinator.idle import LEAST_CHECKPOINTS
 from holdfast.regions.files.folders import CheckpointFolders
+from support.regional.pipelines import (
     COUNTED,
     Reminded,
     RunningCount,
