@@ -109,7 +109,7 @@ class SegmentReport:
     def from_bytes(cls, data: bytes) -> SegmentReport: ...
     owner: Final[Owner]
     created: Final[int]
-    kind: Final[Literal["changelog", "base_image", "snapshot", "in_flight", "run"]]
+    kind: Final[Literal["changelog", "snapshot", "in_flight", "run"]]
     lineage: Final[list[SegmentRef]]
     entries: Final[int]
     payload_bytes: Final[int]
@@ -173,7 +173,7 @@ class SegmentStore:
         checkpoint: int,
         data: Buffer,
         *,
-        kind: Literal["snapshot", "changelog", "base_image", "in_flight"] = "snapshot",
+        kind: Literal["snapshot", "changelog", "in_flight"] = "snapshot",
         lineage: Sequence[SegmentRef] = (),
         entries: int = 0,
     ) -> SegmentRef: ...

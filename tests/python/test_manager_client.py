@@ -97,7 +97,7 @@ def test_what_is_appended_is_what_the_manager_reads(client: Any, manager: Any, d
 def test_kind_lineage_and_entries_are_those_of_the_manager(
     client: Any, manager: Any, tmp_path: Path
 ) -> None:
-    first = client.append(EAST, 1, b"base", kind="base_image", entries=3)
+    first = client.append(EAST, 1, b"base", kind="changelog", entries=3)
     options: dict[str, Any] = {"kind": "changelog", "lineage": [first], "entries": 2}
     remote = client.append(EAST, 1, b"changes", **options)
     local = manager.append(EAST, 1, b"changes", **options)

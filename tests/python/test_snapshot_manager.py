@@ -293,7 +293,7 @@ def test_messages_may_come_twice_and_in_any_order(tmp_path: Path) -> None:
 
 def test_a_leased_segment_outlives_the_checkpoint_it_was_written_for(tmp_path: Path) -> None:
     with SnapshotManager(tmp_path, across_checkpoints=False, **UNBOUNDED) as manager:
-        base = manager.append(EAST, 1, b"base", kind="base_image", entries=1)
+        base = manager.append(EAST, 1, b"base", kind="changelog", entries=1)
         manager.completed(1, {1: {}})
         assert manager.lease(EAST, 2, [base]) == [True]
         assert manager.lease(WEST, 2, [base]) == [False]
@@ -583,7 +583,7 @@ def test_a_wrong_option_is_refused_with_its_value(
 
 
 def test_a_wrong_kind_is_refused(manager: SnapshotManager) -> None:
-    with pytest.raises(ValueError, match=r"kind='image' is not allowed.*base_image"):
+    with pytest.raises(ValueError, match=r"kind='image' is not allowed.*in_flight"):
         manager.append(EAST, 1, b"", kind="image")  # type: ignore[arg-type]
 
 

@@ -31,8 +31,6 @@ KNOWN = {
     "Html": 3,
     "LocalModes": 6,
     "Repartition": 2,
-    "checkpoint::encoding": 3,
-    "checkpoint::file": 3,
 }
 
 #: Types that are printed.

@@ -20,9 +20,6 @@ from holdfast.regions.checkpoint.history import read_history
 from holdfast.regions.checkpoint.read import Summary
 from holdfast.regions.files.folders import HISTORY_FOLDER, SEGMENTS_FOLDER
 
-#: Kinds of segments that hold all of a store.
-_RUN_KINDS: Final = frozenset({"base_image", "run"})
-
 _SIZES: Final = (
     *("runs", "run bytes", "changelogs", "changelog bytes"),
     *("bytes", "entries", "damaged"),
@@ -192,7 +189,7 @@ def _versions(segments: Sequence[StoredSegment]) -> list[Cell]:
     found = [one.report for one in segments if not isinstance(one.report, str)]
     return [
         max((one.created for one in found), default=None),
-        max((one.created for one in found if one.kind in _RUN_KINDS), default=None),
+        max((one.created for one in found if one.kind == "run"), default=None),
     ]
 
 
@@ -208,7 +205,7 @@ def _sizes(segments: Sequence[StoredSegment]) -> list[Cell]:
             # Pending input, which only the sum of all bytes has.
             continue
         entries += segment.report.entries
-        of_kind = runs if segment.report.kind in _RUN_KINDS else changelogs
+        of_kind = runs if segment.report.kind == "run" else changelogs
         of_kind.append(segment.ref.length)
     size = sum(one.ref.length for one in segments)
     sums = [len(runs), sum(runs), len(changelogs), sum(changelogs)]

@@ -127,7 +127,7 @@ class ReachedImage:
         checkpoint: int,
         data: Buffer,
         *,
-        kind: Literal["snapshot", "changelog", "base_image", "in_flight"] = "snapshot",
+        kind: Literal["snapshot", "changelog", "in_flight"] = "snapshot",
         lineage: Sequence[SegmentRef] = (),
         entries: int = 0,
     ) -> SegmentRef:

@@ -1,7 +1,7 @@
-//! Files of every version ever written stay readable; their corrupt twins are refused.
+//! Files of version 1 are read; their corrupt twins are refused.
 //!
-//! `cargo test -p holdfast-core --test all format_fixtures -- --ignored` writes them again, which is
-//! only right for a new version in a new folder.
+//! `cargo test -p holdfast-core --test all format_fixtures -- --ignored` writes them again. After the
+//! first release that is only right for a new version in a new folder.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use std::fmt::Write as _;

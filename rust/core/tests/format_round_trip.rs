@@ -28,12 +28,13 @@ fn any_head() -> impl Strategy<Value = SegmentHead> {
     let replaced = prop::option::of(reference);
     let table = (prop::collection::vec(any::<u8>(), 0..3), any::<u64>());
     let table = table.prop_map(|(prefix, keys)| TableKeys { prefix, keys });
+    let kind = prop::sample::select(vec![1u8, 3, 4]);
     let counts = (
         any::<u64>(),
         prop::collection::vec(table, 0..4),
         any::<u32>(),
     );
-    (owner, any::<u64>(), 1..5u8, lineage, replaced, counts).prop_map(
+    (owner, any::<u64>(), kind, lineage, replaced, counts).prop_map(
         |((pipeline, operator, region, store), created, kind, lineage, replaced, counts)| {
             let (entries, tables, runs) = counts;
             SegmentHead {

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::common::faulty;
-use crate::common::frames::{HEADER, REGIONS, frame, number_field, positions, record, trailer};
+use crate::common::frames::{HEADER, REGIONS, frame, positions, record, trailer};
 use crate::common::metadata::{
-    empty_region, full_region, new_metadata, operator, pieces, reference, state,
+    empty_region, facts, full_region, operator, pieces, reference, state,
 };
 use holdfast_core::checkpoint::{
-    Metadata, NewMetadata, NewRegion, RegionEntry, Staged, StateKind, file_name, list,
-    parse_base_name, read, read_like, write,
+    Metadata, NewRegion, RegionEntry, Staged, StateKind, file_name, list, parse_base_name, read,
+    read_like, write,
 };
 use holdfast_core::storage::LocalStorage;
 use holdfast_core::{CheckpointId, Error, ErrorKind, FileId};
@@ -32,20 +32,14 @@ fn entry(region: u64, origin: u64) -> RegionEntry {
 
 pub fn whole(regions: u64) -> Metadata {
     let regions = (0..regions).map(|region| entry(region, 1)).collect();
-    Metadata::new(NewMetadata {
-        regions,
-        ..new_metadata(FIRST)
-    })
-    .unwrap()
+    Metadata::new(facts(FIRST), regions).unwrap()
 }
 
 pub fn next(before: &Metadata, changed: &[u64], gone: &[&str]) -> Metadata {
     let id = before.id().0 + 1;
-    let new = NewMetadata {
-        regions: changed.iter().map(|region| entry(*region, id)).collect(),
-        ..new_metadata(id)
-    };
-    before.next(new, gone.iter().copied()).unwrap()
+    let changed = changed.iter().map(|region| entry(*region, id)).collect();
+    let gone = gone.iter().copied();
+    before.next(facts(id), changed, gone).unwrap()
 }
 
 fn sizes(folder: &Path, ending: &str) -> Vec<u64> {
@@ -87,7 +81,7 @@ fn a_checkpoint_writes_what_changed() {
     assert_eq!(checkpoints.len(), 41);
     assert!(checkpoints[39] * 3 < checkpoints[40], "{checkpoints:?}");
     let newest = read(&storage, metadata.id()).unwrap();
-    assert_eq!(newest.base_file(), metadata.base_file());
+    assert_eq!(newest.regions().base_file(), metadata.regions().base_file());
     for one in made {
         assert_eq!(read(&storage, one.id()).unwrap(), one);
         let like = read_like(&storage, &file_name(one.id()), Some(&newest)).unwrap();
@@ -137,23 +131,16 @@ fn very_many_names_of_regions_that_are_gone_need_a_whole_file() {
     let regions = names
         .iter()
         .map(|n| RegionEntry::new(empty_region(n, 1)).unwrap());
-    let first = NewMetadata {
-        regions: regions.collect(),
-        ..new_metadata(FIRST)
-    };
-    let first = Metadata::new(first).unwrap();
+    let first = Metadata::new(facts(FIRST), regions.collect()).unwrap();
     let gone: Vec<&str> = names.iter().take(180).map(String::as_str).collect();
-    let second = NewMetadata {
-        regions: Vec::new(),
-        ..new_metadata(FIRST + 1)
+    let next_without = |before: &Metadata, gone: &[&str]| {
+        let facts = facts(before.id().0 + 1);
+        let next = before.next(facts, Vec::new(), gone.iter().copied());
+        next.unwrap()
     };
-    let second = first.next(second, gone[..100].iter().copied()).unwrap();
+    let second = next_without(&first, &gone[..100]);
     write(&storage, &second).unwrap();
-    let third = NewMetadata {
-        regions: Vec::new(),
-        ..new_metadata(FIRST + 2)
-    };
-    let third = second.next(third, gone[100..].iter().copied()).unwrap();
+    let third = next_without(&second, &gone[100..]);
     write(&storage, &third).unwrap();
     let fourth = next(&third, &[1], &gone);
     assert_eq!(read(&storage, third.id()).unwrap(), third);
@@ -246,20 +233,12 @@ fn with_state(region: u64, origin: u64, file: u32) -> RegionEntry {
 pub fn with_states(alone: u64) -> Metadata {
     let file = |region| if region < alone { 1 } else { 2 };
     let regions = (0..MANY).map(|region| with_state(region, 1, file(region)));
-    Metadata::new(NewMetadata {
-        regions: regions.collect(),
-        ..new_metadata(FIRST)
-    })
-    .unwrap()
+    Metadata::new(facts(FIRST), regions.collect()).unwrap()
 }
 
 fn following(before: &Metadata, regions: Vec<RegionEntry>) -> Metadata {
     let id = before.id().0 + 1;
-    let new = NewMetadata {
-        regions,
-        ..new_metadata(id)
-    };
-    before.next(new, []).unwrap()
+    before.next(facts(id), regions, []).unwrap()
 }
 
 fn seqs(files: BTreeMap<FileId, u64>) -> Vec<u32> {
@@ -298,20 +277,26 @@ fn a_start_needs_no_region_that_did_not_change() {
     assert_eq!(found.regions().since(SECOND).unwrap().count(), 3);
     assert_eq!(found.regions().notable().count(), 0);
     assert!(found.is_global());
-    assert_eq!(found.region(&name(2)).unwrap().unwrap().origin(), SECOND);
     assert_eq!(
-        seqs(found.files_at_most().unwrap()),
+        found.regions().get(&name(2)).unwrap().unwrap().origin(),
+        SECOND
+    );
+    assert_eq!(
+        seqs(found.regions().files_at_most().unwrap()),
         [2, 3],
         "file 1 is not needed"
     );
-    assert_eq!(found.outputs_at_most().unwrap(), ["late".to_owned()].into());
-    let samples = found.samples().unwrap();
+    assert_eq!(
+        found.regions().outputs_at_most().unwrap(),
+        ["late".to_owned()].into()
+    );
+    let samples = found.regions().samples().unwrap();
     let regions: Vec<_> = samples.iter().map(|group| group[0].region()).collect();
     assert_eq!(regions, [&name(0), &samples[1][0].region().to_owned()]);
     let next = following(&found, changed(FIRST + 2));
     assert_eq!(next.regions().len() as u64, MANY);
     for error in [
-        found.region(&name(7)).unwrap_err(),
+        found.regions().get(&name(7)).unwrap_err(),
         found.regions().iter().map(|_| ()).unwrap_err(),
         found.restored("p").unwrap_err(),
         found.to_bytes().unwrap_err(),
@@ -330,9 +315,9 @@ fn files_are_named_as_long_as_a_region_may_need_them() {
         let first = with_states(alone);
         let regions = (0..changed).map(|region| with_state(region, FIRST + 1, 3));
         let metadata = following(&first, regions.collect());
-        assert_eq!(seqs(metadata.files_at_most().unwrap()), expected);
+        assert_eq!(seqs(metadata.regions().files_at_most().unwrap()), expected);
         let exact = metadata.file_bytes().unwrap();
-        let at_most = metadata.files_at_most().unwrap();
+        let at_most = metadata.regions().files_at_most().unwrap();
         assert!(exact.iter().all(|(file, bytes)| at_most[file] >= *bytes));
     }
 }
@@ -342,7 +327,7 @@ fn some_regions_stand_for_those_that_are_like_them() {
     let plain = |region| entry(region, FIRST + 1);
     let first = with_states(0);
     let names = |metadata: &Metadata| {
-        let samples = metadata.samples().unwrap();
+        let samples = metadata.regions().samples().unwrap();
         let first = samples.iter().map(|group| group[0].region().to_owned());
         first.collect::<Vec<_>>()
     };
@@ -352,36 +337,38 @@ fn some_regions_stand_for_those_that_are_like_them() {
     assert_eq!(names(&second)[0], name(0));
     assert!(names(&second)[1] >= name(40));
     // All samples changed, but not all that they stood for.
-    let samples = first.samples().unwrap().concat();
+    let samples = first.regions().samples().unwrap().concat();
     let changed = samples
         .iter()
         .map(|one| RegionEntry::new(empty_region(one.region(), FIRST + 1)));
     let third = following(&first, changed.map(Result::unwrap).collect());
     assert_eq!(names(&third).len(), 2);
-    assert_eq!(third.samples().unwrap().len(), third.alike().unwrap().len());
+    assert_eq!(
+        third.regions().samples().unwrap().len(),
+        third.alike().unwrap().len()
+    );
+}
+
+/// A checkpoint of regions of which one has finished.
+pub fn with_one_finished() -> Metadata {
+    let finished = RegionEntry::new(NewRegion {
+        finished: true,
+        ..empty_region(&name(MANY), 1)
+    });
+    let idle = (0..MANY).map(|region| entry(region, 1));
+    let regions = idle.chain([finished.unwrap()]).collect();
+    Metadata::new(facts(FIRST), regions).unwrap()
 }
 
 #[test]
 fn shared_regions_that_are_not_merely_idle_have_no_outline() {
     let dir = tempfile::tempdir().unwrap();
     let storage = LocalStorage::new(dir.path());
-    let finished = RegionEntry::new(NewRegion {
-        finished: true,
-        ..empty_region(&name(MANY), 1)
-    });
-    let idle = (0..MANY).map(|region| entry(region, 1));
-    let first = Metadata::new(NewMetadata {
-        regions: idle.chain([finished.unwrap()]).collect(),
-        ..new_metadata(FIRST)
-    });
-    let second = next(&first.unwrap(), &[1], &[]);
+    let second = next(&with_one_finished(), &[1], &[]);
     write(&storage, &second).unwrap();
-    let header = |file: &Path| std::fs::read(file).unwrap()[20..22].to_vec();
-    assert_eq!(header(&base_of(dir.path())), number_field(1, 2));
-    assert_eq!(
-        header(&dir.path().join(file_name(SECOND))),
-        number_field(1, 2)
-    );
+    let base = std::fs::read(base_of(dir.path())).unwrap();
+    let header = positions(&base)[1].0;
+    assert!(header < 40, "it has version, id and number of regions");
     assert_eq!(read(&storage, SECOND).unwrap(), second);
     assert_eq!(
         read(&storage, SECOND).unwrap().regions().notable().count(),
@@ -455,11 +442,8 @@ fn an_entry_may_take_the_place_of_one_that_is_gone() {
     let dir = tempfile::tempdir().unwrap();
     let storage = LocalStorage::new(dir.path());
     let second = next(&whole(MANY), &[], &[&name(3), "never seen"]);
-    let new = NewMetadata {
-        regions: vec![RegionEntry::new(full_region(&name(3), FIRST + 2)).unwrap()],
-        ..new_metadata(FIRST + 2)
-    };
-    let third = second.next(new, []).unwrap();
+    let again = RegionEntry::new(full_region(&name(3), FIRST + 2)).unwrap();
+    let third = second.next(facts(FIRST + 2), vec![again], []).unwrap();
     for metadata in [&second, &third] {
         write(&storage, metadata).unwrap();
         assert_eq!(&read(&storage, metadata.id()).unwrap(), metadata);

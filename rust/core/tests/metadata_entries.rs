@@ -2,12 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use crate::common::metadata::{
-    empty_region, full_region, in_flight, metadata, new_metadata, operator, pieces, reference,
+    empty_region, facts, full_region, in_flight, metadata, operator, pieces, reference, regions,
     state,
 };
 use holdfast_core::checkpoint::{
-    InFlightPlace, MAX_CAUSE_BYTES, MAX_NAME_BYTES, Metadata, NewMetadata, NewRegion, Reference,
-    RegionEntry, Staged, StateContent, StateKind,
+    CheckpointFacts, InFlightPlace, MAX_CAUSE_BYTES, MAX_NAME_BYTES, Metadata, NewRegion,
+    Reference, RegionEntry, Staged, StateContent, StateKind,
 };
 use holdfast_core::{CheckpointId, ErrorKind, Owner};
 
@@ -315,37 +315,37 @@ fn bytes_of_an_entry_that_do_not_agree_are_corrupt() {
 
 #[test]
 fn impossible_metadata_is_refused() {
-    type Change = fn(&mut NewMetadata);
+    type Change = fn(&mut CheckpointFacts, &mut Vec<RegionEntry>);
     let cases: [(&str, Change); 8] = [
-        ("batch id", |new| new.batch_id = -2),
-        ("name of a coordinator", |new| {
+        ("batch id", |new, _| new.batch_id = -2),
+        ("name of a coordinator", |new, _| {
             new.coordinators.insert(String::new(), Vec::new());
         }),
-        ("name of a finished operator", |new| {
+        ("name of a finished operator", |new, _| {
             new.finished_operators.push("x".repeat(1025))
         }),
-        ("key of a property", |new| {
+        ("key of a property", |new, _| {
             new.properties.insert("x".repeat(1025), String::new());
         }),
-        ("\"east\" occurs twice", |new| {
+        ("\"east\" occurs twice", |_, regions| {
             let east = RegionEntry::new(empty_region("east", 1)).unwrap();
-            new.regions.push(east);
+            regions.push(east);
         }),
-        ("expected up to checkpoint 42, found 43", |new| {
-            new.regions = vec![RegionEntry::new(empty_region("east", 43)).unwrap()];
+        ("expected up to checkpoint 42, found 43", |_, regions| {
+            *regions = vec![RegionEntry::new(empty_region("east", 43)).unwrap()];
         }),
-        ("expected before checkpoint 42, found 42", |new| {
+        ("expected before checkpoint 42, found 42", |_, regions| {
             let east = RegionEntry::new(empty_region("east", 42)).unwrap();
-            new.regions = vec![east.fell_back("", 1, &[]).unwrap()];
+            *regions = vec![east.fell_back("", 1, &[]).unwrap()];
         }),
-        ("topology, finished operators and properties", |new| {
+        ("topology, finished operators and properties", |new, _| {
             new.topology = vec![1; 1 << 20]
         }),
     ];
     for (expected, change) in cases {
-        let mut new = new_metadata(42);
-        change(&mut new);
-        let error = Metadata::new(new).unwrap_err();
+        let (mut new, mut entries) = (facts(42), regions(42));
+        change(&mut new, &mut entries);
+        let error = Metadata::new(new, entries).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         assert!(
             error.to_string().contains(expected),

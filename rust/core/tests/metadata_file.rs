@@ -6,11 +6,11 @@ use crate::common::frames::{
     record, trailer,
 };
 use crate::common::metadata::{
-    empty_region, full_region, metadata, new_metadata, operator, pieces, reference, state,
+    empty_region, facts, full_region, metadata, operator, pieces, reference, regions, state,
 };
 use holdfast_core::checkpoint::{
-    CheckpointKind, METADATA_VERSION, Metadata, NewMetadata, RegionEntry, StateContent, StateKind,
-    file_name, read, read_file, write,
+    CheckpointFacts, CheckpointKind, Metadata, RegionEntry, StateContent, StateKind, file_name,
+    read, read_file, write,
 };
 use holdfast_core::storage::LocalStorage;
 use holdfast_core::{CheckpointId, Error, ErrorKind};
@@ -61,22 +61,21 @@ fn what_was_written_is_read() {
         .collect();
     assert_eq!(names, ["east", "west"]);
     let new = full_region("east", 42);
-    let east = found.region("east").unwrap().unwrap();
+    let east = found.regions().get("east").unwrap().unwrap();
     assert_eq!(east.operators().unwrap(), new.operators);
     assert_eq!(east.in_flight().unwrap(), new.in_flight);
     assert_eq!(east.staged().unwrap(), new.staged);
-    assert!(found.region("north").unwrap().is_none());
+    assert!(found.regions().get("north").unwrap().is_none());
 }
 
 #[test]
 fn a_checkpoint_without_regions_is_one() {
-    let empty = Metadata::new(NewMetadata {
+    let empty = CheckpointFacts {
         batch_id: -1,
-        regions: Vec::new(),
         coordinators: Default::default(),
-        ..new_metadata(42)
-    })
-    .unwrap();
+        ..facts(42)
+    };
+    let empty = Metadata::new(empty, Vec::new()).unwrap();
     let bytes = empty.to_bytes().unwrap();
     let kinds: Vec<_> = positions(&bytes)
         .into_iter()
@@ -90,8 +89,7 @@ fn a_checkpoint_without_regions_is_one() {
 fn records_may_be_larger_than_a_frame() {
     let many: Vec<_> = (0..40_000).map(|i| reference(i, u64::from(i))).collect();
     let states = vec![state("sums", StateKind::Array, "<f8", pieces(&many))];
-    let mut new = new_metadata(42);
-    new.regions = (0..50)
+    let regions = (0..50)
         .map(|i| {
             let mut region = full_region(&format!("region-{i:03}"), 42);
             if i == 20 {
@@ -100,8 +98,9 @@ fn records_may_be_larger_than_a_frame() {
             RegionEntry::new(region).unwrap()
         })
         .collect();
+    let mut new = facts(42);
     new.coordinators.insert("sink".to_owned(), noise(3 << 20));
-    let large = Metadata::new(new).unwrap();
+    let large = Metadata::new(new, regions).unwrap();
     let bytes = large.to_bytes().unwrap();
     let frames = |kind| positions(&bytes).iter().filter(|(_, k)| *k == kind).count();
     assert!(frames(REGIONS) > 2 && frames(COORDINATORS) > 2);
@@ -141,9 +140,9 @@ fn a_flip_of_every_byte_is_an_error_that_names_the_offset() {
 #[test]
 fn intact_frames_of_two_files_are_not_one_file() {
     let one = metadata(42).to_bytes().unwrap();
-    let mut new = new_metadata(42);
+    let mut new = facts(42);
     new.created_ms += 1;
-    let other = Metadata::new(new).unwrap().to_bytes().unwrap();
+    let other = Metadata::new(new, regions(42)).unwrap().to_bytes().unwrap();
     assert_eq!(one.len(), other.len());
     for (at, _) in positions(&one).into_iter().skip(1) {
         let spliced = [&one[..at], &other[at..]].concat();
@@ -243,7 +242,7 @@ fn a_file_made_by_hand_is_read() {
         1,
     );
     let found = read_bytes(&bytes).unwrap();
-    let fields = found.fields();
+    let fields = found.facts();
     assert_eq!(
         (fields.id, fields.batch_id, fields.created_ms),
         (ID, -1, 77)
@@ -257,7 +256,7 @@ fn a_file_made_by_hand_is_read() {
     assert_eq!(fields.finished_operators, ["filter"]);
     assert_eq!(fields.properties["key"], "value");
     assert_eq!(fields.coordinators["source"], b"splits");
-    let east = found.region("east").unwrap().unwrap();
+    let east = found.regions().get("east").unwrap().unwrap();
     assert_eq!((east.origin(), east.failed()), (CheckpointId(41), true));
     assert_eq!((east.fallbacks(), east.stale_since_ms()), (2, Some(9)));
     assert_eq!((east.cause(), east.finished()), ("cause", false));
@@ -285,11 +284,10 @@ fn unknown_tags_are_ignored() {
 
 #[test]
 fn a_newer_version_is_unsupported_whatever_follows() {
-    assert_eq!(METADATA_VERSION, 3);
-    let newer = frame(1, HEADER, &header_of(4));
+    let newer = frame(1, HEADER, &header_of(2));
     let newer_frames = frame(2, HEADER, &header_of(1));
     for (bytes, text) in [
-        (newer, "reads up to 3, found 4"),
+        (newer, "reads up to 1, found 2"),
         (newer_frames, "reads up to 1, found 2"),
     ] {
         let error = read_bytes(&bytes).unwrap_err();
@@ -382,9 +380,9 @@ fn intact_frames_with_impossible_content_are_corrupt() {
 
 #[test]
 fn a_header_beyond_one_frame_is_refused_when_it_is_made() {
-    let mut new = new_metadata(42);
+    let mut new = facts(42);
     new.topology = vec![7; 1 << 20];
-    let error = Metadata::new(new).unwrap_err();
+    let error = Metadata::new(new, regions(42)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
 }
 
@@ -440,8 +438,7 @@ proptest! {
         origin in 0u64..42,
         failed in any::<bool>(),
     ) {
-        let mut new = new_metadata(42);
-        new.regions = names
+        let regions = names
             .iter()
             .rev()
             .map(|name| {
@@ -449,7 +446,7 @@ proptest! {
                 RegionEntry::new(holdfast_core::checkpoint::NewRegion { failed, ..region }).unwrap()
             })
             .collect();
-        let metadata = Metadata::new(new).unwrap();
+        let metadata = Metadata::new(facts(42), regions).unwrap();
         let found = Metadata::from_bytes(&metadata.to_bytes().unwrap()).unwrap();
         prop_assert!(found.regions().iter().unwrap().map(RegionEntry::region).eq(names.iter()));
         prop_assert_eq!(found.is_global(), !failed || names.is_empty());

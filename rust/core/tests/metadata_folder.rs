@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::common::faulty;
-use crate::common::metadata::{metadata, new_metadata};
+use crate::common::metadata::{facts, metadata, regions};
 use holdfast_core::checkpoint::{Metadata, delete, file_name, list, parse_name, read, write};
 use holdfast_core::storage::{LocalStorage, Storage};
 use holdfast_core::{CheckpointId, ErrorKind};
@@ -101,9 +101,9 @@ fn checkpoints_are_listed_in_order_and_deleted_once_or_twice() {
 fn a_file_is_never_overwritten() {
     let (dir, storage) = faulty();
     write(&*storage, &metadata(42)).unwrap();
-    let mut other = new_metadata(42);
+    let mut other = facts(42);
     other.created_ms += 1;
-    let error = write(&*storage, &Metadata::new(other).unwrap()).unwrap_err();
+    let error = write(&*storage, &Metadata::new(other, regions(42)).unwrap()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
     assert_eq!(found(&dir.path().join("root")), Some(metadata(42)));
     assert_eq!(names(&dir.path().join("root")), [file_name(ID)]);

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::metadata::{empty_region, metadata, new_metadata};
-use holdfast_core::checkpoint::{Metadata, NewMetadata, NewRegion, RegionEntry};
+use crate::common::metadata::{empty_region, facts, metadata};
+use holdfast_core::checkpoint::{Metadata, NewRegion, RegionEntry};
 use holdfast_core::{CheckpointId, ErrorKind};
 use proptest::prelude::*;
 
@@ -18,11 +18,8 @@ fn entry(region: u8, origin: u64, failed: bool, finished: bool) -> RegionEntry {
 }
 
 fn next(before: &Metadata, id: u64, regions: Vec<RegionEntry>, gone: &[&str]) -> Metadata {
-    let new = NewMetadata {
-        regions,
-        ..new_metadata(id)
-    };
-    before.next(new, gone.iter().copied()).unwrap()
+    let gone = gone.iter().copied();
+    before.next(facts(id), regions, gone).unwrap()
 }
 
 #[test]
@@ -37,14 +34,12 @@ fn a_checkpoint_builds_on_an_older_one() {
         .collect();
     assert_eq!(names, ["07", "east"]);
     assert_eq!(before.regions().len(), 2, "it stays as it was");
-    let error = before.next(new_metadata(42), []).unwrap_err();
+    let error = before.next(facts(42), Vec::new(), []).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.to_string().contains("newer than 42"), "{error}");
-    let late = NewMetadata {
-        regions: vec![entry(7, 44, false, false)],
-        ..new_metadata(43)
-    };
-    assert!(before.next(late, []).is_err(), "an origin in its future");
+    let late = vec![entry(7, 44, false, false)];
+    let made = before.next(facts(43), late, []);
+    assert!(made.is_err(), "an origin in its future");
 }
 
 type Step = Vec<(u8, Option<(bool, bool)>)>;
@@ -66,7 +61,7 @@ proptest! {
         let begun = first.into_iter().map(|region| (region, entry(region, 1, false, false)));
         let mut model: BTreeMap<u8, RegionEntry> = begun.collect();
         let regions = model.values().cloned().collect();
-        let mut found = Metadata::new(NewMetadata { regions, ..new_metadata(3) }).unwrap();
+        let mut found = Metadata::new(facts(3), regions).unwrap();
         for (id, step) in (4..).zip(steps) {
             let step: BTreeMap<u8, _> = step.into_iter().collect();
             let (mut changed, mut gone) = (Vec::new(), Vec::new());
@@ -86,18 +81,14 @@ proptest! {
             }
             let gone: Vec<&str> = gone.iter().map(String::as_str).collect();
             found = next(&found, id, changed, &gone);
-            let whole = Metadata::new(NewMetadata {
-                regions: model.values().cloned().collect(),
-                ..new_metadata(id)
-            })
-            .unwrap();
+            let whole = Metadata::new(facts(id), model.values().cloned().collect()).unwrap();
             prop_assert_eq!(&found, &whole);
             prop_assert_eq!(found.to_bytes().unwrap(), whole.to_bytes().unwrap());
             prop_assert_eq!(found.regions().len(), model.len());
             prop_assert_eq!(found.is_global(), !model.values().any(RegionEntry::failed));
             for region in 0..40 {
                 let name = format!("{region:02}");
-                prop_assert_eq!(found.region(&name).unwrap(), model.get(&region));
+                prop_assert_eq!(found.regions().get(&name).unwrap(), model.get(&region));
             }
             let since = found.regions().since(CheckpointId(id)).unwrap();
             let since: BTreeMap<_, _> = since.map(|e| (e.region(), e)).collect();

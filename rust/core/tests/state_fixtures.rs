@@ -1,7 +1,7 @@
 //! Checkpoints of version 1 load; a damaged run is rebuilt.
 //!
-//! `cargo test -p holdfast-core --test all state_fixtures -- --ignored` writes them again, which is only
-//! right for a new version in a new folder.
+//! `cargo test -p holdfast-core --test all state_fixtures -- --ignored` writes them again. After the
+//! first release that is only right for a new version in a new folder.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use std::collections::{BTreeMap, HashSet};

@@ -1,7 +1,7 @@
 //! Journals: every operation of a commit, for readers of changes.
 //!
-//! `cargo test -p holdfast-core --test all state_journal -- --ignored` writes the fixtures again, which is
-//! only right for a new version in a new folder.
+//! `cargo test -p holdfast-core --test all state_journal -- --ignored` writes the fixtures again. After
+//! the first release that is only right for a new version in a new folder.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use std::collections::BTreeMap;

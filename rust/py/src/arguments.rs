@@ -83,10 +83,9 @@ pub(crate) fn manager_options(
 }
 
 /// Kinds of segments that a manager writes.
-pub(crate) const SEGMENT_KINDS: [(&str, SegmentKind); 4] = [
+pub(crate) const SEGMENT_KINDS: [(&str, SegmentKind); 3] = [
     ("snapshot", SegmentKind::Snapshot),
     ("changelog", SegmentKind::Changelog),
-    ("base_image", SegmentKind::BaseImage),
     ("in_flight", SegmentKind::InFlight),
 ];
 

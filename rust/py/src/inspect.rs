@@ -100,7 +100,7 @@ pub(crate) struct SegmentReport {
     owner: Owner,
     /// Checkpoint it was written for. In a state store that is a version, the batch id + 1.
     created: u64,
-    /// Either "changelog", "base_image", "snapshot", "in_flight" or "run".
+    /// Either "changelog", "snapshot", "in_flight" or "run".
     kind: &'static str,
     /// Segments it builds on, oldest first.
     lineage: Vec<SegmentRef>,

@@ -51,7 +51,7 @@ impl SegmentStore {
     ///     buffer. C-contiguous data is not copied. No other thread may change it during the call.
     ///     Data of more than 64 KiB reaches another process through shared memory, not through the
     ///     socket.
-    /// kind : {"snapshot", "changelog", "base_image", "in_flight"}, default "snapshot"
+    /// kind : {"snapshot", "changelog", "in_flight"}, default "snapshot"
     ///     Content of the segment.
     /// lineage : sequence of SegmentRef, default ()
     ///     Segments it builds on, oldest first.

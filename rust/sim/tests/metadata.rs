@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use holdfast_core::checkpoint::{CheckpointKind, Metadata, NewMetadata, list, read, write};
+use holdfast_core::checkpoint::{CheckpointFacts, CheckpointKind, Metadata, list, read, write};
 use holdfast_core::{CheckpointId, ErrorKind};
 use holdfast_sim::{FaultyStorage, Operation};
 use holdfast_sim::{Rng, SimStorage};
@@ -12,20 +12,19 @@ use holdfast_sim::{Rng, SimStorage};
 const ID: CheckpointId = CheckpointId(7);
 
 fn metadata() -> Metadata {
-    Metadata::new(NewMetadata {
+    let facts = CheckpointFacts {
         id: ID,
         batch_id: 3,
         kind: CheckpointKind::Checkpoint,
         created_ms: 1,
         topology: vec![1; 1000],
-        regions: Vec::new(),
         coordinators: BTreeMap::from([("source".to_owned(), vec![7; 1000])]),
         consecutive_regional: 0,
         force_global: false,
         finished_operators: Vec::new(),
         properties: BTreeMap::new(),
-    })
-    .unwrap()
+    };
+    Metadata::new(facts, Vec::new()).unwrap()
 }
 
 #[test]

@@ -11,7 +11,9 @@ pub(super) fn kind_from(tag: u32) -> Result<SegmentKind> {
     u8::try_from(tag)
         .ok()
         .and_then(SegmentKind::from_tag)
-        .ok_or_else(|| Error::invalid_input(format!("segment kind: expected 1 to 4, found {tag}")))
+        .ok_or_else(|| {
+            Error::invalid_input(format!("segment kind: expected 1, 3 or 4, found {tag}"))
+        })
 }
 
 pub(super) fn ref_bytes(refs: &[SegmentRef]) -> Vec<Vec<u8>> {

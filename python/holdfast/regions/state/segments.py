@@ -69,7 +69,7 @@ class SegmentAppender(Protocol):
         checkpoint: int,
         data: Buffer,
         *,
-        kind: Literal["snapshot", "changelog", "base_image", "in_flight"] = "snapshot",
+        kind: Literal["snapshot", "changelog", "in_flight"] = "snapshot",
         lineage: Sequence[SegmentRef] = (),
         entries: int = 0,
     ) -> SegmentRef:

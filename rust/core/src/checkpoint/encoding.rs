@@ -1,5 +1,5 @@
-//! Messages of the metadata file. Most have a public type beside them, in which kinds, references and
-//! "either in segments or inline" are checked.
+//! Messages of the entries of regions. Most have a public type beside them, in which kinds, references
+//! and "either in segments or inline" are checked.
 
 use prost::Message;
 use prost::bytes::Bytes;
@@ -7,91 +7,9 @@ use prost::bytes::Bytes;
 use super::entry::{
     InFlight, InFlightPlace, OperatorEntry, Piece, Staged, StateContent, StateEntry, StateKind,
 };
-use super::outline::{FileUse, Group, Outline, OutlineOfFile};
-use super::region::RegionEntry;
 use crate::error::{Error, Result};
 use crate::format::decode;
-use crate::ids::{CheckpointId, FileId, SegmentRef, Term};
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct HeaderMessage {
-    #[prost(uint32, tag = "1")]
-    pub version: u32,
-    #[prost(uint64, tag = "2")]
-    pub id: u64,
-    #[prost(sint64, tag = "3")]
-    pub batch_id: i64,
-    #[prost(uint32, tag = "4")]
-    pub kind: u32,
-    #[prost(uint64, tag = "5")]
-    pub created_ms: u64,
-    #[prost(bytes = "vec", tag = "6")]
-    pub topology: Vec<u8>,
-    #[prost(uint64, tag = "7")]
-    pub consecutive_regional: u64,
-    #[prost(bool, tag = "8")]
-    pub force_global: bool,
-    #[prost(string, repeated, tag = "9")]
-    pub finished_operators: Vec<String>,
-    #[prost(btree_map = "string, string", tag = "10")]
-    pub properties: std::collections::BTreeMap<String, String>,
-    #[prost(message, optional, tag = "11")]
-    pub base: Option<BaseMessage>,
-    #[prost(string, repeated, tag = "12")]
-    pub gone: Vec<String>,
-    #[prost(uint64, optional, tag = "13")]
-    pub regions: Option<u64>,
-    #[prost(message, optional, tag = "14")]
-    pub outline: Option<OutlineMessage>,
-}
-
-/// See [`OutlineOfFile`].
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct OutlineMessage {
-    #[prost(uint64, optional, tag = "1")]
-    newest_origin: Option<u64>,
-    #[prost(message, repeated, tag = "2")]
-    files: Vec<FileUseMessage>,
-    #[prost(string, repeated, tag = "3")]
-    outputs: Vec<String>,
-    #[prost(message, optional, tag = "4")]
-    groups: Option<GroupList>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct FileUseMessage {
-    #[prost(uint64, tag = "1")]
-    term: u64,
-    #[prost(uint32, tag = "2")]
-    seq: u32,
-    #[prost(uint64, tag = "3")]
-    bytes: u64,
-    #[prost(string, repeated, tag = "4")]
-    regions: Vec<String>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct GroupList {
-    #[prost(message, repeated, tag = "1")]
-    items: Vec<GroupMessage>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct GroupMessage {
-    #[prost(uint64, tag = "1")]
-    regions: u64,
-    #[prost(message, repeated, tag = "2")]
-    samples: Vec<RegionMessage>,
-}
-
-/// The file with the regions from which those of a checkpoint differ.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct BaseMessage {
-    #[prost(uint64, tag = "1")]
-    pub id: u64,
-    #[prost(bytes = "vec", tag = "2")]
-    pub digest: Vec<u8>,
-}
+use crate::ids::{CheckpointId, SegmentRef};
 
 /// A region's entry. The three lists stay encoded. Each is a message with one repeated field, so
 /// that two lists are joined by joining their bytes.
@@ -119,14 +37,6 @@ pub(super) struct RegionMessage {
     pub in_flight: Bytes,
     #[prost(bytes = "bytes", tag = "11")]
     pub staged: Bytes,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct CoordinatorMessage {
-    #[prost(string, tag = "1")]
-    pub name: String,
-    #[prost(bytes = "vec", tag = "2")]
-    pub snapshot: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -197,66 +107,6 @@ struct InFlightMessage {
 struct StagedList {
     #[prost(message, repeated, tag = "1")]
     items: Vec<Staged>,
-}
-
-pub(super) fn encode_outline(of: &OutlineOfFile) -> OutlineMessage {
-    let file = |(id, of): (&FileId, &FileUse)| FileUseMessage {
-        term: id.term.0,
-        seq: id.seq,
-        bytes: of.bytes,
-        regions: of.regions.clone(),
-    };
-    let group = |group: &Group| GroupMessage {
-        regions: group.len as u64,
-        samples: group
-            .samples
-            .iter()
-            .map(|one| one.message().clone())
-            .collect(),
-    };
-    let groups = of.outline.groups.as_ref();
-    OutlineMessage {
-        newest_origin: of.newest_origin.map(|id| id.0),
-        files: of.outline.files.iter().map(file).collect(),
-        outputs: of.outline.outputs.iter().cloned().collect(),
-        groups: groups.map(|groups| GroupList {
-            items: groups.iter().map(group).collect(),
-        }),
-    }
-}
-
-pub(super) fn decode_outline(message: OutlineMessage, len: u64) -> Result<OutlineOfFile> {
-    let file = |of: FileUseMessage| {
-        let term = Term(of.term);
-        let used = FileUse {
-            bytes: of.bytes,
-            regions: of.regions,
-        };
-        (FileId { term, seq: of.seq }, used)
-    };
-    let group = |group: GroupMessage| {
-        let samples = group.samples.into_iter().map(RegionEntry::from_message);
-        Ok(Group {
-            len: number_of_regions(group.regions)?,
-            samples: samples.collect(),
-        })
-    };
-    let groups = message.groups.map(|groups| groups.items.into_iter());
-    let groups = groups.map(|groups| groups.map(group).collect::<Result<Vec<_>>>());
-    Ok(OutlineOfFile {
-        len: number_of_regions(len)?,
-        newest_origin: message.newest_origin.map(CheckpointId),
-        outline: Outline {
-            files: message.files.into_iter().map(file).collect(),
-            outputs: message.outputs.into_iter().collect(),
-            groups: groups.transpose()?,
-        },
-    })
-}
-
-pub(super) fn number_of_regions(number: u64) -> Result<usize> {
-    let number = usize::try_from(number);
-    number.map_err(|_| Error::corrupt("more regions than fit into memory"))
 }
 
 pub(super) fn encode_operators(operators: &[OperatorEntry]) -> Bytes {

@@ -1,6 +1,6 @@
 //! Metadata files in a folder. Each appears whole, and nothing overwrites it.
 
-use super::file;
+use super::file::{StoredFile, base_name, file_name, parse_base_name, parse_name, read_base};
 use super::metadata::Metadata;
 use super::regions::{BaseFile, Regions};
 use crate::error::{Error, ErrorKind, Result};
@@ -8,38 +8,7 @@ use crate::format::read_frames;
 use crate::ids::CheckpointId;
 use crate::storage::Storage;
 
-const SUFFIX: &str = ".hfc";
-const BASE_SUFFIX: &str = ".hfb";
 const TEMPORARY_SUFFIX: &str = ".tmp";
-
-/// Name of the metadata file of a checkpoint, for example `000000000000002a.hfc`.
-pub fn file_name(id: CheckpointId) -> String {
-    format!("{:016x}{SUFFIX}", id.0)
-}
-
-/// Inverse of [`file_name`]; `None` for a name that is not a metadata file's.
-pub fn parse_name(name: &str) -> Option<CheckpointId> {
-    let digits = name.strip_suffix(SUFFIX)?;
-    let id = CheckpointId(u64::from_str_radix(digits, 16).ok()?);
-    // `from_str_radix` takes signs, capitals and any length: only the canonical spelling is a name.
-    (file_name(id) == name).then_some(id)
-}
-
-/// Name of a file of regions that several checkpoints share: `<id>-<digest>.hfb`, 16 and 32 hex
-/// digits. The same name means the same bytes.
-pub fn base_name(base: BaseFile) -> String {
-    format!("{:016x}-{:032x}{BASE_SUFFIX}", base.id.0, base.digest)
-}
-
-/// Inverse of [`base_name`]; `None` for any other name.
-pub fn parse_base_name(name: &str) -> Option<BaseFile> {
-    let (id, digest) = name.strip_suffix(BASE_SUFFIX)?.split_once('-')?;
-    let base = BaseFile {
-        id: CheckpointId(u64::from_str_radix(id, 16).ok()?),
-        digest: u128::from_str_radix(digest, 16).ok()?,
-    };
-    (base_name(base) == name).then_some(base)
-}
 
 fn is_temporary(name: &str) -> bool {
     let of = name.strip_suffix(TEMPORARY_SUFFIX);
@@ -70,9 +39,8 @@ fn write_files(storage: &dyn Storage, metadata: &Metadata) -> Result<String> {
     }
     for file in metadata.files()? {
         // An attempt without metadata may have left the base.
-        let left = bases.iter().any(|base| base == file.name());
-        if !left || !has(storage, &file)? {
-            write_bytes(storage, file.name(), file.bytes())?;
+        if !bases.contains(&file.name) || !has(storage, &file)? {
+            write_bytes(storage, &file.name, &file.bytes)?;
         }
         metadata.note_stored(&file);
     }
@@ -81,12 +49,12 @@ fn write_files(storage: &dyn Storage, metadata: &Metadata) -> Result<String> {
 
 /// Returns whether a file has these bytes; deletes any other.
 fn has(storage: &dyn Storage, file: &StoredFile) -> Result<bool> {
-    let input = storage.open(file.name())?;
+    let input = storage.open(&file.name)?;
     let found = read_frames(input.as_ref(), 0, input.size_bytes())?;
-    if found == file.bytes() {
+    if found == file.bytes {
         return Ok(true);
     }
-    storage.delete(file.name())?;
+    storage.delete(&file.name)?;
     Ok(false)
 }
 
@@ -136,21 +104,21 @@ pub fn read_file(storage: &dyn Storage, name: &str) -> Result<Metadata> {
 /// Errors of [`read`].
 pub fn read_like(storage: &dyn Storage, name: &str, like: Option<&Metadata>) -> Result<Metadata> {
     let input = storage.open(name)?;
-    let base = |base| match like.filter(|like| like.base_file() == Some(base)) {
+    let base = |base| match like.filter(|like| like.regions().base_file() == Some(base)) {
         Some(like) => Ok(like.regions().base()),
-        None => read_base(storage, base),
+        None => open_base(storage, base),
     };
     read_frames(input.as_ref(), 0, input.size_bytes())
         .and_then(|bytes| decode(&bytes, name, base))
         .map_err(|e| e.context(format!("checkpoint metadata {}/{name}", storage.location())))
 }
 
-fn read_base(storage: &dyn Storage, base: BaseFile) -> Result<Regions> {
+fn open_base(storage: &dyn Storage, base: BaseFile) -> Result<Regions> {
     let name = base_name(base);
     let read = || {
         let input = storage.open(&name)?;
         let bytes = read_frames(input.as_ref(), 0, input.size_bytes())?;
-        file::read_base(bytes, base)
+        read_base(bytes, base)
     };
     read().map_err(|e| match e.kind() {
         // The checkpoint is there, so this is damage.
@@ -191,120 +159,4 @@ pub fn list(storage: &dyn Storage) -> Result<Vec<CheckpointId>> {
 /// Errors of storage.
 pub fn delete(storage: &dyn Storage, id: CheckpointId) -> Result<()> {
     storage.delete(&file_name(id))
-}
-
-/// A file of a checkpoint.
-#[derive(Clone, Debug)]
-pub enum StoredFile {
-    /// Regions that later checkpoints share.
-    Base {
-        /// Its identity.
-        base: BaseFile,
-        /// Its name.
-        name: String,
-        /// All its bytes.
-        bytes: Vec<u8>,
-    },
-    /// The checkpoint.
-    Checkpoint {
-        /// Its name.
-        name: String,
-        /// All its bytes.
-        bytes: Vec<u8>,
-    },
-}
-
-impl StoredFile {
-    /// Its name.
-    pub fn name(&self) -> &str {
-        match self {
-            Self::Base { name, .. } | Self::Checkpoint { name, .. } => name,
-        }
-    }
-
-    /// All its bytes.
-    pub fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Base { bytes, .. } | Self::Checkpoint { bytes, .. } => bytes,
-        }
-    }
-}
-
-impl Metadata {
-    /// All of it in the bytes of one file.
-    ///
-    /// # Errors
-    /// `InvalidInput` when a record is too large to be encoded.
-    pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        file::encode(self.fields())
-    }
-
-    /// Inverse of [`Metadata::to_bytes`].
-    ///
-    /// # Errors
-    /// `Newer`, `Corrupt`.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        Self::from_files(bytes, None)
-    }
-
-    /// Decodes the bytes of its file, and those of the file of regions that it names.
-    ///
-    /// # Errors
-    /// `Newer`, `Corrupt`.
-    pub fn from_files(bytes: &[u8], base: Option<&[u8]>) -> Result<Self> {
-        Self::read(bytes, |file| match base {
-            Some(base) => file::read_base(base.to_vec(), file),
-            None => Err(Error::corrupt(format!(
-                "its regions are in another file, {}",
-                base_name(file)
-            ))),
-        })
-        .map_err(|e| e.context("checkpoint metadata"))
-    }
-
-    /// The file of regions that the bytes of a file name, if they name one.
-    ///
-    /// # Errors
-    /// `Newer`, `Corrupt`.
-    pub fn base_of(bytes: &[u8]) -> Result<Option<BaseFile>> {
-        file::base_of(bytes).map_err(|e| e.context("checkpoint metadata"))
-    }
-
-    /// The file with regions that this checkpoint shares, if there is one. It stays as long as a
-    /// checkpoint names it.
-    pub fn base_file(&self) -> Option<BaseFile> {
-        self.regions().base_file()
-    }
-
-    /// The files to write, in this order. The checkpoint is there once the last one is.
-    ///
-    /// # Errors
-    /// `InvalidInput` when a record is too large to be encoded.
-    pub fn files(&self) -> Result<Vec<StoredFile>> {
-        let name = file_name(self.id());
-        let Some(difference) = self.regions().difference() else {
-            let bytes = self.to_bytes()?;
-            return Ok(vec![StoredFile::Checkpoint { name, bytes }]);
-        };
-        let mut files = Vec::new();
-        let base = match self.base_file() {
-            Some(base) => base,
-            None => {
-                let (bytes, base) = file::encode_base(self.id(), self.regions())?;
-                let name = base_name(base);
-                files.push(StoredFile::Base { base, name, bytes });
-                base
-            }
-        };
-        let bytes = file::encode_difference(self.fields(), difference, base)?;
-        files.push(StoredFile::Checkpoint { name, bytes });
-        Ok(files)
-    }
-
-    /// Notes that a file of [`Metadata::files`] is durable: later checkpoints may name it.
-    pub fn note_stored(&self, file: &StoredFile) {
-        if let StoredFile::Base { base, .. } = file {
-            self.regions().note_filed(*base);
-        }
-    }
 }

@@ -1,13 +1,17 @@
 //! A checkpoint: its regions, its coordinators, and facts for the next attempt.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use prost::Message;
 
 use super::outline::groups_of;
 use super::region::RegionEntry;
-use super::regions::{BaseFile, Regions};
-use super::{MAX_NAME_BYTES, check_length, check_name, file};
+use super::regions::Regions;
+use super::sections::{HeaderMessage, VERSION};
+use super::{MAX_NAME_BYTES, check_length, check_name};
 use crate::error::{Error, Result};
+use crate::format::frame::MAX_BODY_BYTES;
 use crate::ids::{CheckpointId, FileId, Owner};
 use crate::liveness::{Fallbacks, PostponedCheckpoints, RestoredCheckpoint};
 
@@ -46,9 +50,9 @@ impl CheckpointKind {
     }
 }
 
-/// New metadata. Its regions are checked where they are [`Regions`].
+/// Everything about a checkpoint but its regions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct NewMetadata<R = Vec<RegionEntry>> {
+pub struct CheckpointFacts {
     /// The checkpoint.
     pub id: CheckpointId,
     /// Spark's batch, -1 before the first.
@@ -59,8 +63,6 @@ pub struct NewMetadata<R = Vec<RegionEntry>> {
     pub created_ms: u64,
     /// The topology of the pipeline, for the driver that restores it.
     pub topology: Vec<u8>,
-    /// Entries of all regions, in any order.
-    pub regions: R,
     /// Snapshots of the operator coordinators, by operator.
     pub coordinators: BTreeMap<String, Vec<u8>>,
     /// Regional completions in a row up to this one (R20).
@@ -73,131 +75,125 @@ pub struct NewMetadata<R = Vec<RegionEntry>> {
     pub properties: BTreeMap<String, String>,
 }
 
+impl CheckpointFacts {
+    /// The header of the file with all regions.
+    pub(super) fn header(&self) -> HeaderMessage {
+        HeaderMessage {
+            version: VERSION,
+            id: self.id.0,
+            batch_id: self.batch_id,
+            kind: self.kind.tag(),
+            created_ms: self.created_ms,
+            topology: self.topology.clone(),
+            consecutive_regional: self.consecutive_regional,
+            force_global: self.force_global,
+            finished_operators: self.finished_operators.clone(),
+            properties: self.properties.clone(),
+            ..HeaderMessage::default()
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.batch_id < -1 {
+            return Err(Error::invalid_input(format!(
+                "batch id: expected at least -1 (before the first batch), found {}",
+                self.batch_id
+            )));
+        }
+        for name in self.coordinators.keys() {
+            check_name("name of a coordinator", name)?;
+        }
+        for name in &self.finished_operators {
+            check_name("name of a finished operator", name)?;
+        }
+        for key in self.properties.keys() {
+            check_length("key of a property", key, MAX_NAME_BYTES)?;
+        }
+        let found = self.header().encoded_len();
+        if found > MAX_BODY_BYTES {
+            return Err(Error::invalid_input(format!(
+                "topology, finished operators and properties: expected at most {MAX_BODY_BYTES} \
+                 bytes together, found {found}"
+            )));
+        }
+        Ok(())
+    }
+}
+
 /// Metadata of a checkpoint: immutable, and consistent in itself. Its regions are sorted by name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Metadata(NewMetadata<Regions>);
+pub struct Metadata {
+    facts: CheckpointFacts,
+    regions: Regions,
+}
 
 impl Metadata {
-    /// Checks it and sorts the regions by name.
+    /// Checks it and sorts the entries of all regions by name.
     ///
     /// # Errors
     /// `InvalidInput` for a wrong name, a region that occurs twice, or an origin that is not in
     /// this checkpoint's past.
-    pub fn new(new: NewMetadata) -> Result<Self> {
-        Self::checked(new, |id, entries| {
+    pub fn new(facts: CheckpointFacts, entries: Vec<RegionEntry>) -> Result<Self> {
+        Self::checked(facts, |id| {
             let regions = Regions::new(entries)?;
             check_origins(id, &regions)?;
             Ok(regions)
         })
     }
 
-    /// Like [`Metadata::new`], for a checkpoint that differs from this one in the regions of `new`,
+    /// Like [`Metadata::new`], for a checkpoint that differs from this one in the regions of `entries`,
     /// and has no region that is `gone`. Costs as much as it differs.
     ///
     /// # Errors
     /// Those of [`Metadata::new`], and `InvalidInput` for a checkpoint that is not newer.
     pub fn next<'a>(
         &self,
-        new: NewMetadata,
+        facts: CheckpointFacts,
+        entries: Vec<RegionEntry>,
         gone: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self> {
-        Self::checked(new, |id, entries| {
-            if id <= self.0.id {
+        Self::checked(facts, |id| {
+            if id <= self.id() {
                 return Err(Error::invalid_input(format!(
                     "expected a checkpoint newer than {}, on which it builds",
-                    self.0.id
+                    self.id()
                 )));
             }
             entries
                 .iter()
                 .try_for_each(|entry| check_origin(id, entry))?;
-            self.0.regions.changed(entries, gone)
+            self.regions.changed(entries, gone)
         })
     }
 
-    fn checked(
-        new: NewMetadata,
-        regions: impl FnOnce(CheckpointId, Vec<RegionEntry>) -> Result<Regions>,
+    pub(super) fn checked(
+        facts: CheckpointFacts,
+        regions: impl FnOnce(CheckpointId) -> Result<Regions>,
     ) -> Result<Self> {
-        let NewMetadata {
-            id,
-            batch_id,
-            kind,
-            created_ms,
-            topology,
-            regions: entries,
-            coordinators,
-            consecutive_regional,
-            force_global,
-            finished_operators,
-            properties,
-        } = new;
-        regions(id, entries)
-            .map(|regions| NewMetadata {
-                id,
-                batch_id,
-                kind,
-                created_ms,
-                topology,
-                regions,
-                coordinators,
-                consecutive_regional,
-                force_global,
-                finished_operators,
-                properties,
-            })
-            .and_then(|fields| check_fields(&fields).map(|()| Self(fields)))
+        let id = facts.id;
+        regions(id)
+            .and_then(|regions| facts.check().map(|()| Self { facts, regions }))
             .map_err(|e| e.context(format!("checkpoint {id}")))
-    }
-
-    /// Verifies and decodes all bytes of a file. `base` reads the file of regions that it names.
-    ///
-    /// # Errors
-    /// `Newer` when a newer version wrote it, else `Corrupt`; those of `base`.
-    pub(super) fn read(
-        bytes: &[u8],
-        base: impl FnOnce(BaseFile) -> Result<Regions>,
-    ) -> Result<Self> {
-        let decoded = file::read(bytes)?;
-        let base = decoded.base.map(base).transpose()?;
-        let made = match base {
-            None => Self::new(decoded.fields),
-            Some(base) => Self::checked(decoded.fields, |id, entries| {
-                let gone = decoded.gone.iter().map(String::as_str);
-                let regions = base.differing(entries, gone, decoded.regions)?;
-                check_origins(id, &regions)?;
-                Ok(regions)
-            }),
-        };
-        made.map_err(|e| Error::corrupt(e.to_string()))
     }
 
     /// The checkpoint.
     pub fn id(&self) -> CheckpointId {
-        self.0.id
+        self.facts.id
     }
 
-    /// Everything, with the regions sorted by name.
-    pub fn fields(&self) -> &NewMetadata<Regions> {
-        &self.0
+    /// Everything but its regions.
+    pub fn facts(&self) -> &CheckpointFacts {
+        &self.facts
     }
 
     /// Entries of all regions, sorted by name.
     pub fn regions(&self) -> &Regions {
-        &self.0.regions
-    }
-
-    /// The entry of a region.
-    ///
-    /// # Errors
-    /// `Corrupt`.
-    pub fn region(&self, name: &str) -> Result<Option<&RegionEntry>> {
-        self.0.regions.get(name)
+        &self.regions
     }
 
     /// No region fell back.
     pub fn is_global(&self) -> bool {
-        self.0.regions.failed() == 0
+        self.regions.failed() == 0
     }
 
     /// Every segment it needs, as `SnapshotManager::restore` takes them. State has the origin of its
@@ -208,15 +204,15 @@ impl Metadata {
     /// `Corrupt`.
     pub fn restored(&self, pipeline: &str) -> Result<RestoredCheckpoint> {
         let mut segments = Vec::new();
-        for entry in self.0.regions.iter()? {
+        for entry in self.regions.iter()? {
             let references = entry.references(pipeline);
             let references =
-                references.map_err(|e| e.context(format!("checkpoint {}", self.0.id)))?;
+                references.map_err(|e| e.context(format!("checkpoint {}", self.id())))?;
             let found = references.into_iter();
             segments.extend(found.map(|one| (one.owner, one.origin, one.reference)));
         }
         Ok(RestoredCheckpoint {
-            id: self.0.id,
+            id: self.id(),
             segments,
         })
     }
@@ -228,7 +224,7 @@ impl Metadata {
     pub fn postponed(pipeline: &str, checkpoints: Vec<Arc<Self>>) -> Result<PostponedCheckpoints> {
         let mut files = BTreeMap::new();
         for one in &checkpoints {
-            for (file, bytes) in one.files_at_most()? {
+            for (file, bytes) in one.regions.files_at_most()? {
                 let known: &mut u64 = files.entry(file).or_default();
                 *known = (*known).max(bytes);
             }
@@ -250,17 +246,17 @@ impl Metadata {
     /// `Corrupt`.
     pub fn at_rest(&self, pipeline: &str, usual: &[(String, String)]) -> Result<Fallbacks> {
         let mut found = Fallbacks::new();
-        for entry in self.0.regions.iter()? {
+        for entry in self.regions.iter()? {
             let (region, origin) = (entry.region(), entry.origin());
-            if origin == self.0.id && entry.in_flight_bytes() == 0 {
+            if origin == self.id() && entry.in_flight_bytes() == 0 {
                 continue;
             }
             let references = entry
                 .references(pipeline)
-                .map_err(|e| e.context(format!("checkpoint {}", self.0.id)))?;
-            let older = references.into_iter().filter(|one| one.origin != self.0.id);
+                .map_err(|e| e.context(format!("checkpoint {}", self.id())))?;
+            let older = references.into_iter().filter(|one| one.origin != self.id());
             found.extend(older.map(|one| (one.owner, one.origin)));
-            if entry.fallbacks() > 0 && origin != self.0.id {
+            if entry.fallbacks() > 0 && origin != self.id() {
                 let owner = |(operator, store): &(String, String)| {
                     (Owner::new(pipeline, operator, region, store), origin)
                 };
@@ -276,7 +272,7 @@ impl Metadata {
     /// # Errors
     /// `Corrupt`.
     pub fn alike<'a>(&'a self) -> Result<Vec<Vec<&'a str>>> {
-        let groups = groups_of(self.0.regions.iter()?, usize::MAX)?.unwrap_or_default();
+        let groups = groups_of(self.regions.iter()?, usize::MAX)?.unwrap_or_default();
         let names = |group: Vec<&'a RegionEntry>| group.into_iter().map(RegionEntry::region);
         Ok(groups
             .into_iter()
@@ -290,60 +286,14 @@ impl Metadata {
     /// `Corrupt`.
     pub fn file_bytes(&self) -> Result<BTreeMap<FileId, u64>> {
         let mut bytes = BTreeMap::new();
-        for entry in self.0.regions.iter()? {
+        for entry in self.regions.iter()? {
             entry.note_files(&mut bytes)?;
         }
         Ok(bytes)
     }
-
-    /// Like [`Metadata::file_bytes`], with what its regions had when they were first shared.
-    /// Costs as much as checkpoints differ.
-    ///
-    /// # Errors
-    /// `Corrupt`.
-    pub fn files_at_most(&self) -> Result<BTreeMap<FileId, u64>> {
-        self.0.regions.files_at_most()
-    }
-
-    /// Outputs with files that its regions staged, now or when they were first shared. Costs as much
-    /// as checkpoints differ.
-    ///
-    /// # Errors
-    /// `Corrupt`.
-    pub fn outputs_at_most(&self) -> Result<BTreeSet<String>> {
-        self.0.regions.outputs_at_most()
-    }
-
-    /// Some of each group of [`Metadata::alike`]; a group may be divided. Costs as much as checkpoints
-    /// differ, unless there are many groups.
-    ///
-    /// # Errors
-    /// `Corrupt`.
-    pub fn samples(&self) -> Result<Vec<Vec<RegionEntry>>> {
-        self.0.regions.samples()
-    }
 }
 
-fn check_fields<R>(new: &NewMetadata<R>) -> Result<()> {
-    if new.batch_id < -1 {
-        return Err(Error::invalid_input(format!(
-            "batch id: expected at least -1 (before the first batch), found {}",
-            new.batch_id
-        )));
-    }
-    for name in new.coordinators.keys() {
-        check_name("name of a coordinator", name)?;
-    }
-    for name in &new.finished_operators {
-        check_name("name of a finished operator", name)?;
-    }
-    for key in new.properties.keys() {
-        check_length("key of a property", key, MAX_NAME_BYTES)?;
-    }
-    file::check_header(new)
-}
-
-fn check_origins(id: CheckpointId, regions: &Regions) -> Result<()> {
+pub(super) fn check_origins(id: CheckpointId, regions: &Regions) -> Result<()> {
     let check_newest = |newest| match newest <= id {
         true => Ok(()),
         false => Err(Error::invalid_input(format!(

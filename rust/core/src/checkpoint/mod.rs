@@ -11,16 +11,14 @@ mod metadata;
 mod outline;
 mod region;
 mod regions;
+mod sections;
 
 pub use entry::{
     InFlight, InFlightPlace, OperatorEntry, Piece, Staged, StateContent, StateEntry, StateKind,
 };
-pub use file::METADATA_VERSION;
-pub use folder::{
-    StoredFile, base_name, delete, file_name, list, parse_base_name, parse_name, read, read_file,
-    read_like, write,
-};
-pub use metadata::{CheckpointKind, Metadata, NewMetadata};
+pub use file::{StoredFile, base_name, file_name, parse_base_name, parse_name};
+pub use folder::{delete, list, read, read_file, read_like, write};
+pub use metadata::{CheckpointFacts, CheckpointKind, Metadata};
 pub use region::{NewRegion, Reference, RegionEntry};
 pub use regions::{BaseFile, Regions};
 

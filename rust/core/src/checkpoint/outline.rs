@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use prost::Message;
+
+use super::encoding::RegionMessage;
 use super::entry::{OperatorEntry, StateContent, StateKind};
 use super::region::RegionEntry;
 use crate::error::Result;
-use crate::ids::{CheckpointId, FileId};
+use crate::ids::{FileId, Term};
 
 /// Samples of a group of like regions.
 const SAMPLES: usize = 32;
@@ -16,52 +19,73 @@ const MOST_GROUPS: usize = 8;
 /// A file names the regions that need it, unless there are more.
 const MOST_NAMED: usize = 64;
 
-/// Facts about the regions of a base.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Facts about the regions of a base, in memory and as stored.
+#[derive(Clone, PartialEq, Message)]
 pub(super) struct Outline {
+    /// The newest origin of a region.
+    #[prost(uint64, optional, tag = "1")]
+    pub newest_origin: Option<u64>,
     /// The files with their segments.
-    pub files: BTreeMap<FileId, FileUse>,
+    #[prost(message, repeated, tag = "2")]
+    pub files: Vec<FileUse>,
     /// Outputs with files that they staged.
-    pub outputs: BTreeSet<String>,
+    #[prost(string, repeated, tag = "3")]
+    pub outputs: Vec<String>,
     /// Groups of like regions that have not finished; `None` if there are many.
-    pub groups: Option<Vec<Group>>,
-}
-
-/// The outline that a file of regions has, where every region is merely idle.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct OutlineOfFile {
-    /// Number of regions.
-    pub len: usize,
-    pub newest_origin: Option<CheckpointId>,
-    pub outline: Outline,
+    #[prost(message, optional, tag = "4")]
+    pub groups: Option<GroupList>,
 }
 
 /// A file that regions need.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Message)]
 pub(super) struct FileUse {
+    #[prost(uint64, tag = "1")]
+    term: u64,
+    #[prost(uint32, tag = "2")]
+    seq: u32,
     /// Its least size in bytes.
+    #[prost(uint64, tag = "3")]
     pub bytes: u64,
     /// The regions, by name; empty if they are many.
+    #[prost(string, repeated, tag = "4")]
     pub regions: Vec<String>,
 }
 
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct GroupList {
+    #[prost(message, repeated, tag = "1")]
+    pub items: Vec<Group>,
+}
+
 /// Like regions.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Message)]
 pub(super) struct Group {
     /// Number of regions.
-    pub len: usize,
+    #[prost(uint64, tag = "1")]
+    pub len: u64,
     /// Some of them.
-    pub samples: Vec<RegionEntry>,
+    #[prost(message, repeated, tag = "2")]
+    pub samples: Vec<RegionMessage>,
+}
+
+impl FileUse {
+    pub fn file(&self) -> FileId {
+        FileId {
+            term: Term(self.term),
+            seq: self.seq,
+        }
+    }
 }
 
 impl Outline {
     pub fn of(entries: &[RegionEntry]) -> Result<Self> {
-        let (mut files, mut outputs) = (BTreeMap::<_, FileUse>::new(), BTreeSet::new());
+        let (mut files, mut outputs) = (BTreeMap::<FileId, FileUse>::new(), BTreeSet::new());
         for entry in entries {
             let mut of_region = BTreeMap::new();
             entry.note_files(&mut of_region)?;
             for (file, bytes) in of_region {
                 let of_file = files.entry(file).or_default();
+                (of_file.term, of_file.seq) = (file.term.0, file.seq);
                 of_file.bytes = of_file.bytes.max(bytes);
                 if of_file.regions.len() <= MOST_NAMED {
                     of_file.regions.push(entry.region().to_owned());
@@ -74,15 +98,18 @@ impl Outline {
                 of_file.regions.clear();
             }
         }
-        let groups = groups_of(entries.iter(), MOST_GROUPS)?;
         let group = |entries: Vec<&RegionEntry>| Group {
-            len: entries.len(),
-            samples: spread(&entries),
+            len: entries.len() as u64,
+            samples: spread(&entries).map(|one| one.message().clone()).collect(),
         };
+        let groups = groups_of(entries.iter(), MOST_GROUPS)?;
         Ok(Self {
-            files,
-            outputs,
-            groups: groups.map(|groups| groups.into_iter().map(group).collect()),
+            newest_origin: entries.iter().map(|entry| entry.origin().0).max(),
+            files: files.into_values().collect(),
+            outputs: outputs.into_iter().collect(),
+            groups: groups.map(|groups| GroupList {
+                items: groups.into_iter().map(group).collect(),
+            }),
         })
     }
 }
@@ -92,7 +119,8 @@ pub(super) fn samples_of<'a>(
     entries: impl Iterator<Item = &'a RegionEntry>,
 ) -> Result<Vec<Vec<RegionEntry>>> {
     let groups = groups_of(entries, usize::MAX)?.unwrap_or_default();
-    Ok(groups.iter().map(|group| spread(group)).collect())
+    let samples = groups.iter().map(|group| spread(group).cloned().collect());
+    Ok(samples.collect())
 }
 
 /// Regions that have not finished, together where operators have the same states: names, kinds,
@@ -136,11 +164,7 @@ fn form(entry: &RegionEntry) -> Result<Vec<OperatorEntry>> {
 }
 
 /// Entries from all parts of a group, the first one among them.
-fn spread(group: &[&RegionEntry]) -> Vec<RegionEntry> {
+fn spread<'a>(group: &[&'a RegionEntry]) -> impl Iterator<Item = &'a RegionEntry> {
     let step = group.len().div_ceil(SAMPLES).max(1);
-    group
-        .iter()
-        .step_by(step)
-        .map(|one| (*one).clone())
-        .collect()
+    group.iter().step_by(step).copied()
 }

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
-use super::file;
-use super::outline::{Outline, OutlineOfFile, samples_of};
+use super::outline::{Outline, samples_of};
 use super::region::RegionEntry;
+use super::sections::base_entries;
 use crate::error::{Error, Result};
 use crate::ids::{CheckpointId, FileId};
 
@@ -61,7 +61,7 @@ struct Base {
 impl Base {
     fn entries(&self) -> Result<&[RegionEntry]> {
         once(&self.entries, || {
-            let entries = file::base_entries(&self.stored)?;
+            let entries = base_entries(&self.stored)?;
             let entries = sorted(entries).map_err(|e| Error::corrupt(e.to_string()))?;
             let notable = entries.iter().any(RegionEntry::is_notable);
             let newest = entries.iter().map(RegionEntry::origin).max();
@@ -130,16 +130,11 @@ impl Regions {
     }
 
     /// Regions of a verified file with an outline, which are decoded when a caller needs one.
-    pub(super) fn of_file(stored: Vec<u8>, of: OutlineOfFile) -> Self {
-        let OutlineOfFile {
-            len,
-            newest_origin,
-            outline,
-        } = of;
+    pub(super) fn of_file(stored: Vec<u8>, len: usize, outline: Outline) -> Self {
         let base = Base {
             len,
             stored,
-            newest_origin,
+            newest_origin: outline.newest_origin.map(CheckpointId),
             outline: outline.into(),
             ..Base::default()
         };
@@ -173,34 +168,27 @@ impl Regions {
         Ok(new)
     }
 
-    /// A base alone with the difference that a file has from it. `len` is the number of regions then;
-    /// `None` if the file does not say.
-    ///
-    /// # Errors
-    /// `Corrupt`.
-    pub(super) fn differing<'a>(
+    /// A base alone with the difference that a file has from it. `len` is the number of regions then.
+    pub(super) fn differing(
         &self,
         entries: Vec<RegionEntry>,
-        gone: impl IntoIterator<Item = &'a str>,
-        len: Option<usize>,
+        gone: Vec<String>,
+        len: usize,
     ) -> Result<Self> {
         let mut new = self.clone();
         let entries = sorted(entries)?.into_iter();
         let entries = entries.map(|entry| (entry.region().to_owned(), Some(entry)));
-        let gone = gone.into_iter().map(|region| (region.to_owned(), None));
-        match len.filter(|_| self.base.notable.is_empty()) {
-            Some(len) => {
-                let changes: BTreeMap<_, _> = entries.chain(gone).collect();
-                let changed = changes.values().flatten();
-                new.failed = changed.filter(|entry| entry.failed()).count();
-                new.len = len;
-                new.changes = Arc::new(changes);
+        let changes = entries.chain(gone.into_iter().map(|region| (region, None)));
+        if self.base.entries.get().is_some() {
+            for (region, entry) in changes {
+                new.put(region, entry)?;
             }
-            None => {
-                for (region, entry) in entries.chain(gone) {
-                    new.put(region, entry)?;
-                }
-            }
+        } else {
+            let changes: BTreeMap<_, _> = changes.collect();
+            let changed = changes.values().flatten();
+            new.failed = changed.filter(|entry| entry.failed()).count();
+            new.len = len;
+            new.changes = Arc::new(changes);
         }
         Ok(new)
     }
@@ -243,18 +231,9 @@ impl Regions {
     }
 
     /// The outline of a base of which every region is merely idle.
-    ///
-    /// # Errors
-    /// `Corrupt`.
-    pub(super) fn outline_of_base(&self) -> Result<Option<OutlineOfFile>> {
-        if !self.base.notable.is_empty() {
-            return Ok(None);
-        }
-        Ok(Some(OutlineOfFile {
-            len: self.base.len,
-            newest_origin: self.base.newest_origin,
-            outline: self.base.outline()?.clone(),
-        }))
+    pub(super) fn outline_of_base(&self) -> Result<Option<&Outline>> {
+        let is_idle = self.base.notable.is_empty();
+        is_idle.then(|| self.base.outline()).transpose()
     }
 
     /// The base alone.
@@ -270,8 +249,9 @@ impl Regions {
         }
     }
 
-    /// The file of the base, if it has one.
-    pub(super) fn base_file(&self) -> Option<BaseFile> {
+    /// The file with regions that this checkpoint shares, if there is one. It stays as long as a
+    /// checkpoint names it.
+    pub fn base_file(&self) -> Option<BaseFile> {
         self.base.file.get().copied()
     }
 
@@ -353,23 +333,24 @@ impl Regions {
     ///
     /// # Errors
     /// `Corrupt`.
-    pub(super) fn files_at_most(&self) -> Result<BTreeMap<FileId, u64>> {
+    pub fn files_at_most(&self) -> Result<BTreeMap<FileId, u64>> {
         let same = |region: &String| !self.changes.contains_key(region);
         let files = self.base.outline()?.files.iter();
-        let files = files.filter(|(_, of)| of.regions.is_empty() || of.regions.iter().any(same));
-        let mut files = files.map(|(file, of)| (*file, of.bytes)).collect();
+        let files = files.filter(|of| of.regions.is_empty() || of.regions.iter().any(same));
+        let mut files = files.map(|of| (of.file(), of.bytes)).collect();
         for entry in self.changes.values().flatten() {
             entry.note_files(&mut files)?;
         }
         Ok(files)
     }
 
-    /// Outputs with files that were staged by the base or by what changed since.
+    /// Outputs with files that were staged by the base or by what changed since. Costs as much as
+    /// changed.
     ///
     /// # Errors
     /// `Corrupt`.
-    pub(super) fn outputs_at_most(&self) -> Result<BTreeSet<String>> {
-        let mut outputs = self.base.outline()?.outputs.clone();
+    pub fn outputs_at_most(&self) -> Result<BTreeSet<String>> {
+        let mut outputs = self.base.outline()?.outputs.iter().cloned().collect();
         for entry in self.changes.values().flatten() {
             entry.note_outputs(&mut outputs)?;
         }
@@ -377,19 +358,20 @@ impl Regions {
     }
 
     /// Some of each group of like regions, see [`super::Metadata::alike`]; some groups are divided.
+    /// Costs as much as changed, unless there are many groups.
     ///
     /// # Errors
     /// `Corrupt`.
-    pub(super) fn samples(&self) -> Result<Vec<Vec<RegionEntry>>> {
+    pub fn samples(&self) -> Result<Vec<Vec<RegionEntry>>> {
         let Some(groups) = &self.base.outline()?.groups else {
             return samples_of(self.iter()?);
         };
         let mut found = samples_of(self.changes.values().flatten())?;
-        for group in groups {
+        for group in &groups.items {
             let samples = group.samples.iter();
-            let same = samples.filter(|entry| !self.changes.contains_key(entry.region()));
-            let same: Vec<_> = same.cloned().collect();
-            if same.is_empty() && group.len > group.samples.len() {
+            let same = samples.filter(|one| !self.changes.contains_key(&one.region));
+            let same: Vec<_> = same.cloned().map(RegionEntry::from_message).collect();
+            if same.is_empty() && group.len > group.samples.len() as u64 {
                 return samples_of(self.iter()?);
             }
             if !same.is_empty() {

@@ -106,7 +106,7 @@ fn kind_from(tag: u32) -> Result<SegmentKind> {
     u8::try_from(tag)
         .ok()
         .and_then(SegmentKind::from_tag)
-        .ok_or_else(|| Error::corrupt(format!("segment kind: expected 1 to 5, found {tag}")))
+        .ok_or_else(|| Error::corrupt(format!("segment kind: expected 1, 3, 4 or 5, found {tag}")))
 }
 
 /// Field of a head that names its journal: length 8, digest 16.

@@ -9,9 +9,9 @@ use prost::Message;
 use prost::bytes::Buf;
 
 use super::bodies::{FooterMessage, check_file, decode_body, entry_from, entry_message};
-use super::frame::{self, FrameKind, HEADER_BYTES, VERSION_1, VERSION_OF_RUNS, split};
+use super::frame::{self, FrameKind, HEADER_BYTES, split};
 use super::window::Window;
-use super::{Compression, FileIndex, IndexEntry, MAX_SEGMENTS_PER_FILE, SegmentKind};
+use super::{Compression, FileIndex, IndexEntry, MAX_SEGMENTS_PER_FILE};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::FileId;
 use crate::storage::ReadFile;
@@ -39,15 +39,10 @@ pub(crate) fn encode_footer(
         data_end,
         entries: Vec::new(),
     };
-    // Builds that do not know runs report that a newer Holdfast wrote the whole file.
-    let version = match entries.iter().any(|entry| entry.kind == SegmentKind::Run) {
-        true => VERSION_OF_RUNS,
-        false => VERSION_1,
-    };
     let mut out = Vec::new();
     let put = |out: &mut Vec<u8>, message: FooterMessage| {
         let body = message.encode_to_vec();
-        frame::put(out, version, FrameKind::Footer, Compression::Lz4, &body)
+        frame::put(out, FrameKind::Footer, Compression::Lz4, &body)
     };
     let (mut message, mut message_bytes) = (empty(), 0);
     for entry in entries {

@@ -7,12 +7,8 @@ use super::Compression;
 use crate::error::{Error, Result};
 
 pub(crate) const MAGIC: [u8; 4] = *b"HLDF";
-/// Newest version that this build writes. Every older version stays readable.
-pub const FORMAT_VERSION: u16 = 2;
-/// Version of all frames but those of runs: older builds read it.
-pub(crate) const VERSION_1: u16 = 1;
-/// Version of the frames of a run, and of a footer that names one.
-pub(crate) const VERSION_OF_RUNS: u16 = 2;
+/// Version of all frames.
+const FORMAT_VERSION: u16 = 1;
 /// magic 4, version 2, type 1, codec 1, stored length 4, raw length 4, CRC32C 4.
 pub(crate) const HEADER_BYTES: usize = 20;
 /// Bound on a frame's body, stored and raw. So it bounds each allocation that a length field
@@ -37,20 +33,6 @@ pub(crate) enum FrameKind {
     Group = 11,
     Directory = 12,
     RunTrailer = 13,
-}
-
-impl FrameKind {
-    /// Newest version in which this build knows frames of this type.
-    fn newest_version(self) -> u16 {
-        match self {
-            Self::FileHeader
-            | Self::CheckpointHeader
-            | Self::Regions
-            | Self::Coordinators
-            | Self::CheckpointTrailer => VERSION_1,
-            _ => VERSION_OF_RUNS,
-        }
-    }
 }
 
 /// Storage of a frame's body.
@@ -168,12 +150,14 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Frame<'_>> {
             header.crc
         )));
     }
-    let known = FrameKind::try_from(i32::from(header.kind)).ok();
-    let newest = known.map_or(FORMAT_VERSION, FrameKind::newest_version);
-    if header.version > newest {
-        return Err(Error::newer("format version", newest, header.version));
+    if header.version > FORMAT_VERSION {
+        return Err(Error::newer(
+            "format version",
+            FORMAT_VERSION,
+            header.version,
+        ));
     }
-    let kind = known.ok_or_else(|| {
+    let kind = FrameKind::try_from(i32::from(header.kind)).map_err(|_| {
         Error::corrupt(format!(
             "frame type: expected 1 to 13, found {}",
             header.kind
@@ -203,20 +187,14 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Frame<'_>> {
     })
 }
 
-/// Appends a frame of version 1 with an uncompressed body.
+/// Appends a frame with an uncompressed body.
 pub(crate) fn put_raw(out: &mut Vec<u8>, kind: FrameKind, body: &[u8]) -> Result<()> {
-    put(out, VERSION_1, kind, Compression::None, body)
-}
-
-/// Appends a frame of version 1 with an LZ4 body, or a raw one when compression does not help.
-pub(crate) fn put_lz4(out: &mut Vec<u8>, kind: FrameKind, body: &[u8]) -> Result<()> {
-    put(out, VERSION_1, kind, Compression::Lz4, body)
+    put(out, kind, Compression::None, body)
 }
 
 /// Appends a frame. Its body stays raw without compression, or if that does not help.
 pub(crate) fn put(
     out: &mut Vec<u8>,
-    version: u16,
     kind: FrameKind,
     compression: Compression,
     body: &[u8],
@@ -233,19 +211,18 @@ pub(crate) fn put(
             && stored < body.len()
         {
             out.truncate(body_start + stored);
-            return close(out, start, version, kind, Codec::Lz4, body.len());
+            return close(out, start, kind, Codec::Lz4, body.len());
         }
         out.truncate(start);
     }
     out.resize(body_start, 0);
     out.extend_from_slice(body);
-    close(out, start, version, kind, Codec::Raw, body.len())
+    close(out, start, kind, Codec::Raw, body.len())
 }
 
 fn close(
     out: &mut [u8],
     start: usize,
-    version: u16,
     kind: FrameKind,
     codec: Codec,
     raw_len: usize,
@@ -262,7 +239,7 @@ fn close(
     let (checked, mut crc) = header.split_at_mut(CHECKED_BYTES);
     let mut fields = &mut *checked;
     fields.put_slice(&MAGIC);
-    fields.put_u16_le(version);
+    fields.put_u16_le(FORMAT_VERSION);
     fields.put_u8(kind as u8);
     fields.put_u8(codec as u8);
     fields.put_u32_le(body.len() as u32);

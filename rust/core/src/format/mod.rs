@@ -20,7 +20,6 @@ use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 pub(crate) use bodies::decode;
 pub(crate) use entry::{EntryAt, parse_entry, put_entry, shared_bytes};
 pub(crate) use footer::encode_footer;
-pub use frame::FORMAT_VERSION;
 pub(crate) use index::list_files;
 pub use index::{read_index, read_sealed_index};
 pub use opened::OpenedFiles;
@@ -41,8 +40,6 @@ pub(crate) const MAX_SEGMENTS_PER_FILE: usize = 65_536;
 pub enum SegmentKind {
     /// The changes of one commit.
     Changelog = 1,
-    /// Full content of a store at a version, as builds before runs wrote it.
-    BaseImage = 2,
     /// State of an operator at a checkpoint.
     Snapshot = 3,
     /// Input rows that a checkpoint covers but the state does not reflect yet.
@@ -60,8 +57,8 @@ impl SegmentKind {
 
     /// Inverse of [`SegmentKind::tag`].
     pub fn from_tag(tag: u8) -> Option<Self> {
-        use SegmentKind::{BaseImage, Changelog, InFlight, Run, Snapshot};
-        let kinds = [Changelog, BaseImage, Snapshot, InFlight, Run];
+        use SegmentKind::{Changelog, InFlight, Run, Snapshot};
+        let kinds = [Changelog, Snapshot, InFlight, Run];
         kinds.into_iter().find(|kind| kind.tag() == tag)
     }
 }

@@ -6,7 +6,7 @@ use prost::Message;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::bodies::{FileHeaderMessage, HeadMessage, check_owner};
-use super::frame::{self, FrameKind, HEADER_BYTES, MAX_BODY_BYTES, VERSION_1};
+use super::frame::{self, FrameKind, HEADER_BYTES, MAX_BODY_BYTES};
 use super::head::{at, check_end, check_head_owner, describe_at, split_head};
 use super::run::{Event, RunWalk};
 use super::stream::SegmentStream;
@@ -92,7 +92,7 @@ fn encode_behind(
     frame::put_raw(&mut bytes, FrameKind::Head, &head)
         .map_err(|e| e.context(format!("head of a segment of {}", new.owner)))?;
     for chunk in payload.chunks(MAX_BODY_BYTES) {
-        frame::put(&mut bytes, VERSION_1, FrameKind::Data, compression, chunk)?;
+        frame::put(&mut bytes, FrameKind::Data, compression, chunk)?;
     }
     let digest = xxh3_128(&bytes);
     Ok(EncodedSegment { bytes, digest })

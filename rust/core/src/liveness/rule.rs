@@ -22,7 +22,7 @@ impl From<SegmentKind> for ListedKind {
         match kind {
             SegmentKind::Run => Self::Run,
             SegmentKind::InFlight => Self::PendingInput,
-            SegmentKind::Changelog | SegmentKind::BaseImage | SegmentKind::Snapshot => Self::Other,
+            SegmentKind::Changelog | SegmentKind::Snapshot => Self::Other,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use holdfast_core::checkpoint::{
-    CheckpointKind, InFlight, InFlightPlace, Metadata, NewMetadata, NewRegion, OperatorEntry,
+    CheckpointFacts, CheckpointKind, InFlight, InFlightPlace, Metadata, NewRegion, OperatorEntry,
     Piece, RegionEntry, Staged, StateContent, StateEntry, StateKind,
 };
 use holdfast_core::{CheckpointId, FileId, SegmentRef, Term};
@@ -106,21 +106,24 @@ pub fn full_region(name: &str, origin: u64) -> NewRegion {
     }
 }
 
-/// A checkpoint of two regions, one of which failed.
-pub fn new_metadata(id: u64) -> NewMetadata {
+/// Two regions, one of which failed.
+pub fn regions(id: u64) -> Vec<RegionEntry> {
     let failed = RegionEntry::new(full_region("west", id - 2)).unwrap();
     let owed = in_flight(id, 9, InFlightPlace::Inline(b"rows".to_vec()));
     let failed = failed.fell_back("disk full", 1_700_000_000_000, &[owed]);
-    NewMetadata {
+    vec![
+        failed.unwrap(),
+        RegionEntry::new(full_region("east", id)).unwrap(),
+    ]
+}
+
+pub fn facts(id: u64) -> CheckpointFacts {
+    CheckpointFacts {
         id: CheckpointId(id),
         batch_id: 12,
         kind: CheckpointKind::Checkpoint,
         created_ms: 1_700_000_000_123,
         topology: b"filter > stats".to_vec(),
-        regions: vec![
-            failed.unwrap(),
-            RegionEntry::new(full_region("east", id)).unwrap(),
-        ],
         coordinators: BTreeMap::from([("source".to_owned(), b"splits 1 2 3".to_vec())]),
         consecutive_regional: 1,
         force_global: true,
@@ -130,5 +133,5 @@ pub fn new_metadata(id: u64) -> NewMetadata {
 }
 
 pub fn metadata(id: u64) -> Metadata {
-    Metadata::new(new_metadata(id)).unwrap()
+    Metadata::new(facts(id), regions(id)).unwrap()
 }

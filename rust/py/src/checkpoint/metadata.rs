@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use holdfast_core::checkpoint::{
-    self, CheckpointKind, Metadata, NewMetadata, RegionEntry as CoreEntry, Regions,
+    self, CheckpointFacts, CheckpointKind, Metadata, RegionEntry as CoreEntry,
 };
 use holdfast_core::storage::LocalStorage;
 use holdfast_core::{CheckpointId, Error};
@@ -62,8 +62,8 @@ use crate::values::{Owner, SegmentRef};
 pub(crate) struct CheckpointMetadata(pub(crate) Arc<Metadata>);
 
 impl CheckpointMetadata {
-    fn fields(&self) -> &NewMetadata<Regions> {
-        self.0.fields()
+    fn facts(&self) -> &CheckpointFacts {
+        self.0.facts()
     }
 }
 
@@ -106,7 +106,7 @@ impl CheckpointMetadata {
         base: Option<&Self>,
         gone: Vec<String>,
     ) -> PyResult<Self> {
-        let new = NewMetadata {
+        let facts = CheckpointFacts {
             id: CheckpointId(natural("id", id)?),
             batch_id,
             kind: one_of(
@@ -116,43 +116,43 @@ impl CheckpointMetadata {
             )?,
             created_ms: natural("created_ms", created_ms)?,
             topology,
-            regions: region_entries(regions)?,
             coordinators: coordinators.0,
             consecutive_regional: natural("consecutive_regional", consecutive_regional)?,
             force_global,
             finished_operators,
             properties: properties.0,
         };
+        let entries = region_entries(regions)?;
         let metadata = py.detach(|| match base {
-            Some(base) => base.0.next(new, gone.iter().map(String::as_str)),
-            None => Metadata::new(new),
+            Some(base) => base.0.next(facts, entries, gone.iter().map(String::as_str)),
+            None => Metadata::new(facts, entries),
         });
         Ok(Self(Arc::new(metadata.map_err(to_py)?)))
     }
 
     #[getter]
     fn id(&self) -> u64 {
-        self.fields().id.0
+        self.facts().id.0
     }
 
     #[getter]
     fn batch_id(&self) -> i64 {
-        self.fields().batch_id
+        self.facts().batch_id
     }
 
     #[getter]
     fn kind(&self) -> &'static str {
-        self.fields().kind.name()
+        self.facts().kind.name()
     }
 
     #[getter]
     fn created_ms(&self) -> u64 {
-        self.fields().created_ms
+        self.facts().created_ms
     }
 
     #[getter]
     fn topology<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.fields().topology)
+        PyBytes::new(py, &self.facts().topology)
     }
 
     /// Entries of all regions, by name and sorted by name. A new dict each time.
@@ -187,7 +187,7 @@ impl CheckpointMetadata {
 
     /// Return the entry of a region; None if the checkpoint has no such region.
     fn region(&self, name: &str) -> PyResult<Option<RegionEntry>> {
-        let entry = self.0.region(name).map_err(to_py)?;
+        let entry = self.0.regions().get(name).map_err(to_py)?;
         Ok(entry.cloned().map(RegionEntry))
     }
 
@@ -195,7 +195,7 @@ impl CheckpointMetadata {
     #[getter]
     fn coordinators<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let coordinators = PyDict::new(py);
-        for (name, snapshot) in &self.fields().coordinators {
+        for (name, snapshot) in &self.facts().coordinators {
             coordinators.set_item(name, PyBytes::new(py, snapshot))?;
         }
         Ok(coordinators)
@@ -203,23 +203,23 @@ impl CheckpointMetadata {
 
     #[getter]
     fn consecutive_regional(&self) -> u64 {
-        self.fields().consecutive_regional
+        self.facts().consecutive_regional
     }
 
     #[getter]
     fn force_global(&self) -> bool {
-        self.fields().force_global
+        self.facts().force_global
     }
 
     #[getter]
     fn finished_operators<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, &self.fields().finished_operators)
+        PyTuple::new(py, &self.facts().finished_operators)
     }
 
     /// Other values that the pipeline must find again. A new dict each time.
     #[getter]
     fn properties(&self) -> BTreeMap<String, String> {
-        self.fields().properties.clone()
+        self.facts().properties.clone()
     }
 
     /// Returns whether no region fell back.
@@ -293,7 +293,10 @@ impl CheckpointMetadata {
     ///
     /// Costs as much as checkpoints differ, unless there are many groups.
     fn samples(&self, py: Python<'_>) -> PyResult<Vec<Vec<RegionEntry>>> {
-        let samples = py.detach(|| self.0.samples()).map_err(to_py)?.into_iter();
+        let samples = py
+            .detach(|| self.0.regions().samples())
+            .map_err(to_py)?
+            .into_iter();
         Ok(samples
             .map(|group| group.into_iter().map(RegionEntry).collect())
             .collect())
@@ -303,7 +306,8 @@ impl CheckpointMetadata {
     ///
     /// Costs as much as checkpoints differ.
     fn outputs_at_most(&self, py: Python<'_>) -> PyResult<BTreeSet<String>> {
-        py.detach(|| self.0.outputs_at_most()).map_err(to_py)
+        py.detach(|| self.0.regions().outputs_at_most())
+            .map_err(to_py)
     }
 
     /// Return a lower bound on the size of each physical file of its segments, in bytes.
@@ -321,7 +325,7 @@ impl CheckpointMetadata {
     #[pyo3(signature = (*, at_most = false))]
     fn file_bytes(&self, py: Python<'_>, at_most: bool) -> PyResult<BTreeMap<String, u64>> {
         let bytes = py.detach(|| match at_most {
-            true => self.0.files_at_most(),
+            true => self.0.regions().files_at_most(),
             false => self.0.file_bytes(),
         });
         let named = bytes.map_err(to_py)?.into_iter();
@@ -397,7 +401,7 @@ impl CheckpointMetadata {
     /// The file stays as long as a checkpoint names it.
     #[getter]
     fn base_file(&self) -> Option<String> {
-        self.0.base_file().map(checkpoint::base_name)
+        self.0.regions().base_file().map(checkpoint::base_name)
     }
 
     /// Write the files of this checkpoint by a function, see `write`.
@@ -409,7 +413,7 @@ impl CheckpointMetadata {
     ///     comes first, and may be there. The checkpoint is there once its own file is.
     fn write_by(&self, py: Python<'_>, put: &Bound<'_, PyAny>) -> PyResult<()> {
         for file in py.detach(|| self.0.files()).map_err(to_py)? {
-            put.call1((file.name(), PyBytes::new(py, file.bytes())))?;
+            put.call1((&file.name, PyBytes::new(py, &file.bytes)))?;
             self.0.note_stored(&file);
         }
         Ok(())

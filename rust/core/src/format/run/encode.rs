@@ -12,7 +12,7 @@ use super::{
 };
 use crate::error::{Error, Result};
 use crate::format::entry::{MAX_LENGTHS_BYTES, put_entry, shared_bytes};
-use crate::format::frame::{self, FrameKind, VERSION_OF_RUNS};
+use crate::format::frame::{self, FrameKind};
 use crate::format::segment::encode_head;
 use crate::format::{Compression, NewSegment, TableKeys};
 
@@ -99,14 +99,8 @@ impl RunEncoder {
     pub fn new(new: &NewSegment<'_>, compression: Compression) -> Result<Self> {
         let mut out = Vec::new();
         let head = encode_head(new, None, 0)?;
-        frame::put(
-            &mut out,
-            VERSION_OF_RUNS,
-            FrameKind::Head,
-            Compression::None,
-            &head,
-        )
-        .map_err(|e| e.context(format!("head of a segment of {}", new.owner)))?;
+        frame::put_raw(&mut out, FrameKind::Head, &head)
+            .map_err(|e| e.context(format!("head of a segment of {}", new.owner)))?;
         let mut root = Xxh3::new();
         root.update(&out);
         let below = new.lineage.iter().map(|segment| segment.len);
@@ -235,13 +229,7 @@ impl RunEncoder {
         self.totals.root = self.root.digest128();
         self.totals.directory_bytes = (self.out.len() - start) as u64;
         self.totals.stored_bytes = self.stored_bytes() + TRAILER_BYTES as u64;
-        frame::put(
-            &mut self.out,
-            VERSION_OF_RUNS,
-            FrameKind::RunTrailer,
-            Compression::None,
-            &self.totals.to_body(),
-        )?;
+        frame::put_raw(&mut self.out, FrameKind::RunTrailer, &self.totals.to_body())?;
         self.digest.update(&self.out);
         Ok(self.digest.digest128())
     }

@@ -21,7 +21,7 @@ pub(super) use walk::{Event, RunWalk};
 use prost::Message;
 use prost::bytes::{Buf, BufMut};
 
-use super::frame::{self, FrameKind, HEADER_BYTES, MAX_BODY_BYTES, VERSION_OF_RUNS, split};
+use super::frame::{self, FrameKind, HEADER_BYTES, MAX_BODY_BYTES, split};
 use super::{Compression, TableKeys};
 use crate::error::{Error, Result};
 
@@ -171,7 +171,7 @@ fn put_block(
     let full = body.chunks_exact(MAX_BODY_BYTES);
     let rest = full.remainder();
     for chunk in full.chain([rest]) {
-        frame::put(out, VERSION_OF_RUNS, kind, compression, chunk)?;
+        frame::put(out, kind, compression, chunk)?;
     }
     Ok(())
 }

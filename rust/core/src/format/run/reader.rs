@@ -146,17 +146,18 @@ impl RunReader {
         self.reference
     }
 
-    /// Number of keys behind the prefix of a table; `None` if the run was written without counting
-    /// them.
-    pub fn keys_behind(&self, prefix: &[u8]) -> Option<u64> {
+    /// Number of keys behind the prefix of a table.
+    pub fn keys_behind(&self, prefix: &[u8]) -> u64 {
         if prefix.is_empty() {
-            return Some(self.head.entries);
-        }
-        if self.tables.is_empty() && self.head.entries > 0 {
-            return None;
+            return self.head.entries;
         }
         let table = self.tables.iter().find(|table| table.prefix == prefix);
-        Some(table.map_or(0, |table| table.keys))
+        table.map_or(0, |table| table.keys)
+    }
+
+    /// Returns whether each key is behind the prefix of a table.
+    pub fn has_tables(&self) -> bool {
+        !self.tables.is_empty() || self.head.entries == 0
     }
 
     /// Prefixes of the tables whose keys were counted, in their order.

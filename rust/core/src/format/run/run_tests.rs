@@ -346,7 +346,7 @@ proptest! {
                 (true, false) => &mutated,
                 _ => frame.body,
             };
-            frame::put(&mut out, VERSION_OF_RUNS, frame.kind, Compression::None, body).unwrap();
+            frame::put(&mut out, frame.kind, Compression::None, body).unwrap();
             rest = &rest[frame.stored_len()..];
             number += 1;
         }
@@ -519,15 +519,15 @@ fn keys_are_counted_by_the_table_that_they_begin_with() {
     let run = reader(tables.frames()).unwrap();
     assert!(run.prefixes().eq([b"\0\0", b"\0\x02", b"\0\x04"]));
     let counts = [b"\0\0", b"\0\x01", b"\0\x02", b"\0\x04"].map(|p| run.keys_behind(p));
-    assert_eq!(counts, [Some(3), Some(0), Some(50_000), Some(1)]);
-    assert_eq!(run.keys_behind(b""), Some(50_004));
-    // A run that was written without them.
+    assert_eq!(counts, [3, 0, 50_000, 1]);
+    assert_eq!(run.keys_behind(b""), 50_004);
+    assert!(run.has_tables());
     let mut plain = encoder(Compression::Lz4);
     plain.push(b"", b"\0\0key", Some(b"value")).unwrap();
     plain.finish().unwrap();
     let run = reader(plain.frames()).unwrap();
-    assert_eq!(run.keys_behind(b""), Some(1));
-    assert_eq!(run.keys_behind(b"\0\0"), None);
+    assert_eq!(run.keys_behind(b""), 1);
+    assert!(!run.has_tables());
 }
 
 #[test]

@@ -119,14 +119,8 @@ impl Load<'_> {
         changelogs: &[SegmentRef],
         tables: &[TableKeys],
     ) -> Result<()> {
-        let references: Vec<_> = runs.iter().map(|run| run.reader.reference()).collect();
-        if self.families.open_over(runs)? {
-            self.families.stop_counting();
-        } else {
-            for run in &references {
-                self.apply(run)?;
-            }
-        }
+        self.families.open_over(runs)?;
+        self.families.stop_counting();
         for changelog in changelogs {
             self.apply(changelog)?;
         }
@@ -227,12 +221,11 @@ impl Load<'_> {
         }
         stay.extend(above.into_iter().map(|run| Arc::new(OpenRun::new(run))));
         match self.families.open_over(stay) {
-            Ok(true) => {
+            Ok(()) => {
                 self.ready = changed.len();
                 self.changed = changed;
                 below
             }
-            Ok(false) => 0,
             Err(_) => {
                 *self.families = Families::new(self.families.layout());
                 0

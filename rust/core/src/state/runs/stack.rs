@@ -51,8 +51,7 @@ impl RunStack {
     }
 
     /// Bound on the keys behind the prefix of a table, which is their number for a single run.
-    /// `None` if a run does not know its keys.
-    pub fn at_most_behind(&self, prefix: &[u8]) -> Option<u64> {
+    pub fn at_most_behind(&self, prefix: &[u8]) -> u64 {
         let keys = self.runs.iter().map(|run| run.reader.keys_behind(prefix));
         keys.sum()
     }

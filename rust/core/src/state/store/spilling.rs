@@ -255,14 +255,9 @@ impl StateStore {
             .families
             .open_runs(writer.storage(), &self.owner, lineage)?;
         let mut content = Families::new(self.families.layout());
-        if !content.open_over(runs)? {
-            return Err(Error::corrupt(format!(
-                "{}: its runs do not say which tables they have",
-                self.owner
-            )));
-        }
         content
-            .count_unlinked(tables)
+            .open_over(runs)
+            .and_then(|()| content.count_unlinked(tables))
             .map_err(|e| e.context(&self.owner))?;
         self.stats = self.stats();
         let left = std::mem::replace(&mut self.families, content);

@@ -24,8 +24,8 @@ impl Below {
     /// The keys behind `prefix`, none of which has a slot; `None` if there are none. Over several
     /// runs their number is not known yet.
     pub fn of(runs: &Arc<RunStack>, prefix: &[u8]) -> Option<Self> {
-        let unlinked = runs.at_most_behind(prefix).filter(|keys| *keys > 0)?;
-        Some(Self {
+        let unlinked = runs.at_most_behind(prefix);
+        (unlinked > 0).then(|| Self {
             runs: Arc::clone(runs),
             prefix: prefix.to_vec(),
             unlinked,

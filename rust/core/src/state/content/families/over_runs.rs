@@ -70,14 +70,10 @@ impl Families {
         self.past_reads + self.runs.as_ref().map_or(0, |runs| runs.reads())
     }
 
-    /// Puts an empty store over runs, oldest first, instead of loading them; false if they do not
-    /// know the number of their keys. Over several runs [`Families::count_unlinked`] is to follow.
-    /// After an error the content is of no version.
-    pub(crate) fn open_over(&mut self, runs: Vec<Arc<OpenRun>>) -> Result<bool> {
+    /// Puts an empty store over runs, oldest first, instead of loading them. Over several runs
+    /// [`Families::count_unlinked`] is to follow. After an error the content is of no version.
+    pub(crate) fn open_over(&mut self, runs: Vec<Arc<OpenRun>>) -> Result<()> {
         let runs = Arc::new(RunStack::new(runs));
-        if !self.knows_tables(&runs) {
-            return Ok(false);
-        }
         if let KeyLayout::Columns = self.layout {
             let directory = Prefix::new(DIRECTORY);
             let mut entries = StackCursor::new(&runs, &directory.0, KeyRange::All)?;
@@ -91,9 +87,9 @@ impl Families {
                 self.make_up_to(u32::from(split_key(prefix)?.0 / 2));
             }
         }
-        self.put_over(&runs, |table, below| table.open_over(below));
+        self.put_over(&runs, |table, below| table.open_over(below))?;
         self.begin();
-        Ok(true)
+        Ok(())
     }
 
     /// Number of keys of each table that may lie over runs, for [`Families::count_unlinked`].
@@ -157,11 +153,11 @@ impl Families {
         let Some((_, session)) = mark.copied() else {
             return;
         };
-        if !self.knows_tables(&runs) {
-            return;
+        let reads = self.cold_reads();
+        let moved = self.put_over(&runs, |table, below| table.move_over(below, session));
+        if moved.is_ok() {
+            self.past_reads = reads;
         }
-        self.past_reads = self.cold_reads();
-        self.put_over(&runs, |table, below| table.move_over(below, session));
     }
 
     /// Returns whether the store lies over the runs of this hydration.
@@ -232,16 +228,23 @@ impl Families {
         self.tables().map(|(_, table)| table.dirty_bytes()).sum()
     }
 
-    /// Returns whether the runs know how many keys each table has.
-    fn knows_tables(&self, runs: &RunStack) -> bool {
-        match self.layout {
-            KeyLayout::Plain(_) => true,
-            KeyLayout::Columns => runs.at_most_behind(&Prefix::new(DIRECTORY).0).is_some(),
-        }
-    }
-
-    fn put_over(&mut self, runs: &Arc<RunStack>, act: impl Fn(&mut Table, Option<Below>)) {
+    /// # Errors
+    /// `Corrupt`, without a change, for a run whose keys are behind no table.
+    fn put_over(
+        &mut self,
+        runs: &Arc<RunStack>,
+        act: impl Fn(&mut Table, Option<Below>),
+    ) -> Result<()> {
         let layout = self.layout;
+        let mut readers = runs.runs().iter().map(|run| &run.reader);
+        if layout == KeyLayout::Columns
+            && let Some(run) = readers.find(|run| !run.has_tables())
+        {
+            let run = run.reference();
+            return Err(Error::corrupt(format!(
+                "{run} does not say which tables it has"
+            )));
+        }
         for (number, table) in self.family_tables() {
             // The elements of a plain store have no prefix of their own.
             if number % 2 == 0 || layout == KeyLayout::Columns {
@@ -249,5 +252,6 @@ impl Families {
             }
         }
         self.runs = Some(Arc::clone(runs));
+        Ok(())
     }
 }
