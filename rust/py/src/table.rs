@@ -120,27 +120,6 @@ pub(crate) fn commit_parts(py: Python<'_>, commit: TableCommit) -> PyResult<Comm
     Ok((id.to_string(), segments, keys))
 }
 
-/// The range of a scan, encoded.
-#[derive(Default)]
-struct Bounds {
-    prefix: Option<Vec<u8>>,
-    from: Option<Vec<u8>>,
-    to: Option<Vec<u8>>,
-}
-
-impl Bounds {
-    fn range(&self) -> KeyRange<'_> {
-        match (&self.prefix, &self.from, &self.to) {
-            (Some(prefix), ..) => KeyRange::Prefix(prefix),
-            (None, None, None) => KeyRange::All,
-            (None, from, to) => KeyRange::Between {
-                from: from.as_deref(),
-                to: to.as_deref(),
-            },
-        }
-    }
-}
-
 /// A table in one attempt. `SegmentStore.open_table` opens it.
 ///
 /// Columns are tuples `(name, layout, rows, offset, validity, offsets, values)`, with the buffers of
@@ -279,13 +258,9 @@ impl TableSession {
             let bytes = columns.map(|columns| encode_prefix(&columns)).transpose();
             bytes.map_err(to_py)
         };
-        let bounds = Bounds {
-            prefix: encoded(prefix)?,
-            from: encoded(start)?,
-            to: encoded(stop)?,
-        };
+        let bounds = [encoded(prefix)?, encoded(start)?, encoded(stop)?];
         let call = TableCall::Scan {
-            range: bounds.range(),
+            range: KeyRange::of(bounds.each_ref()),
             max_bytes: SCAN_BYTES,
         };
         self.scanned(py, &call)

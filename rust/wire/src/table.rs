@@ -3,7 +3,7 @@
 use holdfast_core::manager::{TableAnswer, TableCall, TableCommit};
 use holdfast_core::state::{KeyRange, VersionId};
 use holdfast_core::{Error, Owner, Result};
-use prost::Message;
+use prost::{Message, Oneof};
 
 use super::payload::{PayloadMessage, announce};
 use super::values::{ref_bytes, refs_from};
@@ -20,84 +20,88 @@ pub(super) struct OpenTableMessage {
     pub id: String,
 }
 
-const GET: u32 = 1;
-const CONTAINS: u32 = 2;
-const PUT: u32 = 3;
-const REMOVE: u32 = 4;
-const SCAN: u32 = 5;
-const SCAN_ON: u32 = 6;
-const CLOSE_SCAN: u32 = 7;
-const LEN: u32 = 8;
-
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct TableMessage {
     #[prost(uint64, tag = "1")]
     pub session: u64,
-    #[prost(uint32, tag = "2")]
-    pub what: u32,
-    #[prost(message, optional, tag = "3")]
+    #[prost(message, optional, tag = "2")]
     pub payload: Option<PayloadMessage>,
-    #[prost(uint32, tag = "4")]
-    pub scan: u32,
-    #[prost(uint64, tag = "5")]
-    pub max_bytes: u64,
-    #[prost(bytes = "vec", optional, tag = "6")]
-    pub prefix: Option<Vec<u8>>,
-    #[prost(bytes = "vec", optional, tag = "7")]
-    pub from: Option<Vec<u8>>,
-    #[prost(bytes = "vec", optional, tag = "8")]
-    pub to: Option<Vec<u8>>,
+    #[prost(oneof = "What", tags = "3, 4, 5, 6, 7, 8, 9, 10")]
+    what: Option<What>,
+}
+
+/// A [`TableCall`] without its payload.
+#[derive(Clone, PartialEq, Oneof)]
+enum What {
+    #[prost(message, tag = "3")]
+    Get(()),
+    #[prost(message, tag = "4")]
+    Contains(()),
+    #[prost(message, tag = "5")]
+    Put(()),
+    #[prost(message, tag = "6")]
+    Remove(()),
+    #[prost(message, tag = "7")]
+    Scan(ScanMessage),
+    #[prost(message, tag = "8")]
+    ScanOn(ScanOnMessage),
+    #[prost(uint32, tag = "9")]
+    CloseScan(u32),
+    #[prost(message, tag = "10")]
+    Len(()),
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ScanMessage {
+    #[prost(uint64, tag = "1")]
+    max_bytes: u64,
+    #[prost(bytes = "vec", optional, tag = "2")]
+    prefix: Option<Vec<u8>>,
+    #[prost(bytes = "vec", optional, tag = "3")]
+    from: Option<Vec<u8>>,
+    #[prost(bytes = "vec", optional, tag = "4")]
+    to: Option<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ScanOnMessage {
+    #[prost(uint32, tag = "1")]
+    scan: u32,
+    #[prost(uint64, tag = "2")]
+    max_bytes: u64,
 }
 
 impl TableMessage {
     /// The message of a call, and its payload.
     pub fn of<'a>(session: u64, call: &TableCall<'a>) -> (Self, &'a [u8]) {
-        let mut message = Self {
-            session,
-            ..Self::default()
-        };
-        let mut payload: &[u8] = &[];
-        message.what = match *call {
-            TableCall::Get(keys) => {
-                payload = keys;
-                GET
-            }
-            TableCall::Contains(keys) => {
-                payload = keys;
-                CONTAINS
-            }
-            TableCall::Put(entries) => {
-                payload = entries;
-                PUT
-            }
-            TableCall::Remove(keys) => {
-                payload = keys;
-                REMOVE
-            }
+        let (what, payload): (_, &[u8]) = match *call {
+            TableCall::Get(keys) => (What::Get(()), keys),
+            TableCall::Contains(keys) => (What::Contains(()), keys),
+            TableCall::Put(entries) => (What::Put(()), entries),
+            TableCall::Remove(keys) => (What::Remove(()), keys),
             TableCall::Scan { range, max_bytes } => {
-                message.max_bytes = max_bytes as u64;
-                match range {
-                    KeyRange::All => {}
-                    KeyRange::Prefix(prefix) => message.prefix = Some(prefix.to_vec()),
-                    KeyRange::Between { from, to } => {
-                        message.from = from.map(<[u8]>::to_vec);
-                        message.to = to.map(<[u8]>::to_vec);
-                    }
-                }
-                SCAN
+                let [prefix, from, to] = range.bounds().map(|bound| bound.map(<[u8]>::to_vec));
+                let max_bytes = max_bytes as u64;
+                let scan = ScanMessage {
+                    max_bytes,
+                    prefix,
+                    from,
+                    to,
+                };
+                (What::Scan(scan), &[])
             }
             TableCall::ScanOn { scan, max_bytes } => {
-                message.scan = scan;
-                message.max_bytes = max_bytes as u64;
-                SCAN_ON
+                let max_bytes = max_bytes as u64;
+                (What::ScanOn(ScanOnMessage { scan, max_bytes }), &[])
             }
-            TableCall::CloseScan(scan) => {
-                message.scan = scan;
-                CLOSE_SCAN
-            }
-            TableCall::Len => LEN,
+            TableCall::CloseScan(scan) => (What::CloseScan(scan), &[]),
+            TableCall::Len => (What::Len(()), &[]),
         };
-        message.payload = Some(announce(payload));
+        let message = Self {
+            session,
+            payload: Some(announce(payload)),
+            what: Some(what),
+        };
         (message, payload)
     }
 
@@ -106,34 +110,25 @@ impl TableMessage {
     /// # Errors
     /// `InvalidInput` for a call that this version does not know.
     pub fn call<'a>(&'a self, payload: &'a [u8]) -> Result<TableCall<'a>> {
-        let max_bytes = usize::try_from(self.max_bytes).unwrap_or(usize::MAX);
-        Ok(match self.what {
-            GET => TableCall::Get(payload),
-            CONTAINS => TableCall::Contains(payload),
-            PUT => TableCall::Put(payload),
-            REMOVE => TableCall::Remove(payload),
-            SCAN => {
-                let range = match (&self.prefix, &self.from, &self.to) {
-                    (Some(prefix), ..) => KeyRange::Prefix(prefix),
-                    (None, None, None) => KeyRange::All,
-                    (None, from, to) => KeyRange::Between {
-                        from: from.as_deref(),
-                        to: to.as_deref(),
-                    },
-                };
-                TableCall::Scan { range, max_bytes }
-            }
-            SCAN_ON => TableCall::ScanOn {
-                scan: self.scan,
-                max_bytes,
+        let what = self.what.as_ref().ok_or_else(|| {
+            Error::invalid_input("a call of a table that this version does not know")
+        })?;
+        let bound = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        Ok(match what {
+            What::Get(()) => TableCall::Get(payload),
+            What::Contains(()) => TableCall::Contains(payload),
+            What::Put(()) => TableCall::Put(payload),
+            What::Remove(()) => TableCall::Remove(payload),
+            What::Scan(scan) => TableCall::Scan {
+                range: KeyRange::of([&scan.prefix, &scan.from, &scan.to]),
+                max_bytes: bound(scan.max_bytes),
             },
-            CLOSE_SCAN => TableCall::CloseScan(self.scan),
-            LEN => TableCall::Len,
-            other => {
-                return Err(Error::invalid_input(format!(
-                    "call of a table: expected {GET} to {LEN}, found {other}"
-                )));
-            }
+            What::ScanOn(on) => TableCall::ScanOn {
+                scan: on.scan,
+                max_bytes: bound(on.max_bytes),
+            },
+            What::CloseScan(scan) => TableCall::CloseScan(*scan),
+            What::Len(()) => TableCall::Len,
         })
     }
 }
