@@ -49,7 +49,7 @@ def exported() -> dict[str, Signature]:
     for source in EXPORTS.glob("*.rs"):
         for table in re.findall(r"^natives! \{\n(.*?)^\}", source.read_text(), re.M | re.S):
             for name, arguments, returns in re.findall(
-                r"(?:raw|env) fn (\w+)\(([^)]*)\)(?: -> (\S+))?;", table
+                r"(?:raw|rust|env) fn (\w+)\(([^)]*)\)(?: -> (\S+))?;", table
             ):
                 first, *others = name.split("_")
                 types = re.findall(r"\w+: ([^\s,]+)", arguments)

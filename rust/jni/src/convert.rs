@@ -1,7 +1,8 @@
 //! Values that cross between Rust and Java.
 
+use holdfast_core::state::VersionId;
 use holdfast_core::{Error, FileId, Term};
-use jni::objects::{JLongArray, JObject, JObjectArray, JString};
+use jni::objects::{JByteArray, JLongArray, JObject, JObjectArray, JString};
 use jni::refs::Global;
 use jni::signature::RuntimeMethodSignature;
 use jni::strings::JNIStr;
@@ -13,66 +14,113 @@ use crate::guard::Result;
 /// Java's `String[]`.
 pub(crate) type JStrings<'local> = JObjectArray<'local, JString<'local>>;
 
-/// A Java string as a Rust string; `None` for null.
-pub(crate) fn optional(env: &Env<'_>, text: &JString<'_>) -> Result<Option<String>> {
-    if text.is_null() {
-        return Ok(None);
-    }
-    Ok(Some(text.try_to_string(env)?))
+/// An argument of a native method, made of the value `J` that Java passes.
+pub(crate) trait Argument<J>: Sized {
+    fn of(env: &mut Env<'_>, java: J) -> Result<Self>;
 }
 
-/// Inverse of [`optional`].
-pub(crate) fn java_string<'local>(
-    env: &mut Env<'local>,
-    text: Option<String>,
-) -> Result<JString<'local>> {
-    match text {
-        Some(text) => Ok(env.new_string(text)?),
-        None => Ok(JString::null()),
+impl<J> Argument<J> for J {
+    fn of(_: &mut Env<'_>, java: J) -> Result<Self> {
+        Ok(java)
     }
 }
 
-/// Java strings as Rust strings.
-pub(crate) fn strings(env: &mut Env<'_>, array: &JStrings<'_>) -> Result<Vec<String>> {
-    let mut texts = Vec::new();
-    for i in 0..array.len(env)? {
-        let text = array.get_element(env, i)?;
-        texts.push(text.try_to_string(env)?);
-        // Thousands of partitions must not pile up in the local reference table.
-        env.delete_local_ref(text);
+impl Argument<JString<'_>> for String {
+    fn of(env: &mut Env<'_>, java: JString<'_>) -> Result<Self> {
+        Ok(java.try_to_string(env)?)
     }
-    Ok(texts)
 }
 
-/// Rust strings as Java strings.
-pub(crate) fn java_strings<'local>(
-    env: &mut Env<'local>,
-    texts: &[String],
-) -> Result<JStrings<'local>> {
-    let array = JObjectArray::<JString>::new(env, texts.len(), JString::null())?;
-    for (i, text) in texts.iter().enumerate() {
-        let text = env.new_string(text)?;
-        array.set_element(env, i, &text)?;
-        env.delete_local_ref(text);
+impl Argument<JString<'_>> for VersionId {
+    fn of(env: &mut Env<'_>, java: JString<'_>) -> Result<Self> {
+        Ok(java.try_to_string(env)?.parse()?)
     }
-    Ok(array)
 }
 
-/// Java numbers as Rust numbers.
-pub(crate) fn longs(env: &mut Env<'_>, array: &JLongArray<'_>) -> Result<Vec<jlong>> {
-    let mut values = vec![0; array.len(env)?];
-    array.get_region(env, 0, &mut values)?;
-    Ok(values)
+/// `None` for null.
+impl<'a, T: Argument<JString<'a>>> Argument<JString<'a>> for Option<T> {
+    fn of(env: &mut Env<'_>, java: JString<'a>) -> Result<Self> {
+        let given = (!java.is_null()).then(|| T::of(env, java));
+        given.transpose()
+    }
 }
 
-/// Rust numbers as Java numbers.
-pub(crate) fn java_longs<'local>(
-    env: &mut Env<'local>,
-    values: &[jlong],
-) -> Result<JLongArray<'local>> {
-    let array = JLongArray::new(env, values.len())?;
-    array.set_region(env, 0, values)?;
-    Ok(array)
+impl<'a, T: for<'b> Argument<JString<'b>>> Argument<JStrings<'a>> for Vec<T> {
+    fn of(env: &mut Env<'_>, java: JStrings<'a>) -> Result<Self> {
+        let mut values = Vec::new();
+        for i in 0..java.len(env)? {
+            // Thousands of partitions must not pile up in the local reference table.
+            let value = env.with_local_frame(2, |env| -> Result<T> {
+                let text = java.get_element(env, i)?;
+                T::of(env, text)
+            });
+            values.push(value?);
+        }
+        Ok(values)
+    }
+}
+
+impl Argument<JLongArray<'_>> for Vec<jlong> {
+    fn of(env: &mut Env<'_>, java: JLongArray<'_>) -> Result<Self> {
+        let mut values = vec![0; java.len(env)?];
+        java.get_region(env, 0, &mut values)?;
+        Ok(values)
+    }
+}
+
+impl Argument<JByteArray<'_>> for Vec<u8> {
+    fn of(env: &mut Env<'_>, java: JByteArray<'_>) -> Result<Self> {
+        Ok(env.convert_byte_array(java)?)
+    }
+}
+
+/// The answer of a native method, of which the value `J` for Java is made.
+pub(crate) trait Answer<'local, J> {
+    fn into_java(self, env: &mut Env<'local>) -> Result<J>;
+}
+
+impl<J> Answer<'_, J> for J {
+    fn into_java(self, _: &mut Env<'_>) -> Result<J> {
+        Ok(self)
+    }
+}
+
+impl<'local> Answer<'local, JString<'local>> for String {
+    fn into_java(self, env: &mut Env<'local>) -> Result<JString<'local>> {
+        Ok(env.new_string(self)?)
+    }
+}
+
+impl<'local> Answer<'local, JString<'local>> for Option<String> {
+    fn into_java(self, env: &mut Env<'local>) -> Result<JString<'local>> {
+        self.map_or(Ok(JString::null()), |text| text.into_java(env))
+    }
+}
+
+impl<'local> Answer<'local, JStrings<'local>> for Vec<String> {
+    fn into_java(self, env: &mut Env<'local>) -> Result<JStrings<'local>> {
+        let array = JObjectArray::<JString>::new(env, self.len(), JString::null())?;
+        for (i, text) in self.into_iter().enumerate() {
+            let text = env.new_string(text)?;
+            array.set_element(env, i, &text)?;
+            env.delete_local_ref(text);
+        }
+        Ok(array)
+    }
+}
+
+impl<'local> Answer<'local, JLongArray<'local>> for Vec<jlong> {
+    fn into_java(self, env: &mut Env<'local>) -> Result<JLongArray<'local>> {
+        let array = JLongArray::new(env, self.len())?;
+        array.set_region(env, 0, &self)?;
+        Ok(array)
+    }
+}
+
+impl<'local> Answer<'local, JByteArray<'local>> for Vec<u8> {
+    fn into_java(self, env: &mut Env<'local>) -> Result<JByteArray<'local>> {
+        Ok(env.byte_array_from_slice(&self)?)
+    }
 }
 
 /// An object of Java that any thread may call.
@@ -87,32 +135,26 @@ pub(crate) fn call_up<T>(
     JavaVM::singleton()?.attach_current_thread(|env| call(env, object))
 }
 
-/// A record of Java whose components are all `long`.
-pub(crate) struct LongRecord(pub(crate) &'static JNIStr);
+/// Values of a record of Java whose components are all `long`, in their order. Fails if the record
+/// has another number of components.
+pub(crate) struct LongRecord<const N: usize>(pub(crate) &'static JNIStr, pub(crate) [u64; N]);
 
-impl LongRecord {
-    /// An object with `values`, in the order of the record's components. Fails if the record has
-    /// another number of components.
-    pub(crate) fn object<'local>(
-        &self,
-        env: &mut Env<'local>,
-        values: &[u64],
-    ) -> Result<JObject<'local>> {
-        let constructor = format!("({})V", "J".repeat(values.len()));
-        let constructor = RuntimeMethodSignature::from_str(constructor)?;
-        let values: Vec<_> = values.iter().map(|n| JValue::Long(*n as jlong)).collect();
+impl<'local, const N: usize> Answer<'local, JObject<'local>> for LongRecord<N> {
+    fn into_java(self, env: &mut Env<'local>) -> Result<JObject<'local>> {
+        let constructor = RuntimeMethodSignature::from_str(format!("({})V", "J".repeat(N)))?;
+        let values = self.1.map(|n| JValue::Long(n as jlong));
         Ok(env.new_object(self.0, constructor.method_signature(), &values)?)
     }
+}
 
-    /// An array of such objects.
-    pub(crate) fn array<'local, const N: usize>(
-        &self,
-        env: &mut Env<'local>,
-        rows: &[[u64; N]],
-    ) -> Result<JObjectArray<'local>> {
-        let array = env.new_object_array(rows.len() as i32, self.0, JObject::null())?;
-        for (i, row) in rows.iter().enumerate() {
-            let object = self.object(env, row)?;
+/// Such records of one class.
+pub(crate) struct LongRecords<const N: usize>(pub(crate) &'static JNIStr, pub(crate) Vec<[u64; N]>);
+
+impl<'local, const N: usize> Answer<'local, JObjectArray<'local>> for LongRecords<N> {
+    fn into_java(self, env: &mut Env<'local>) -> Result<JObjectArray<'local>> {
+        let array = env.new_object_array(self.1.len() as i32, self.0, JObject::null())?;
+        for (i, row) in self.1.into_iter().enumerate() {
+            let object: JObject<'_> = LongRecord(self.0, row).into_java(env)?;
             array.set_element(env, i, &object)?;
             env.delete_local_ref(object);
         }
@@ -128,34 +170,26 @@ pub(crate) fn file_id(term: Term, number: jlong) -> Result<FileId> {
     Ok(FileId { term, seq })
 }
 
-/// `record FileId(long term, long number)`.
-const FILE_ID: LongRecord = LongRecord(jni_str!("io/holdfast/spark/merged/FileId"));
-
-/// Physical files as Java's `FileId[]`.
-pub(crate) fn java_file_ids<'local>(
-    env: &mut Env<'local>,
-    files: &[FileId],
-) -> Result<JObjectArray<'local>> {
-    let rows: Vec<_> = files
-        .iter()
-        .map(|file| [file.term.0, u64::from(file.seq)])
-        .collect();
-    FILE_ID.array(env, &rows)
+/// Physical files, for Java's `record FileId(long term, long number)`.
+pub(crate) fn file_records(files: &[FileId]) -> LongRecords<2> {
+    let rows = files.iter().map(|file| [file.term.0, u64::from(file.seq)]);
+    LongRecords(jni_str!("io/holdfast/spark/merged/FileId"), rows.collect())
 }
 
-/// Java's `FileId[]` as physical files.
-pub(crate) fn file_ids(env: &mut Env<'_>, array: &JObjectArray<'_>) -> Result<Vec<FileId>> {
-    let mut files = Vec::new();
-    for i in 0..array.len(env)? {
-        let file = array.get_element(env, i)?;
-        let term = env
-            .call_method(&file, jni_str!("term"), jni_sig!("()J"), &[])?
-            .j()?;
-        let number = env
-            .call_method(&file, jni_str!("number"), jni_sig!("()J"), &[])?
-            .j()?;
-        env.delete_local_ref(file);
-        files.push(file_id(Term(term as u64), number)?);
+/// Java's `FileId[]`.
+impl Argument<JObjectArray<'_>> for Vec<FileId> {
+    fn of(env: &mut Env<'_>, java: JObjectArray<'_>) -> Result<Self> {
+        let mut files = Vec::new();
+        for i in 0..java.len(env)? {
+            let file = java.get_element(env, i)?;
+            let mut part = |name| {
+                let part = env.call_method(&file, name, jni_sig!("()J"), &[])?;
+                part.j()
+            };
+            let (term, number) = (part(jni_str!("term"))?, part(jni_str!("number"))?);
+            env.delete_local_ref(file);
+            files.push(file_id(Term(term as u64), number)?);
+        }
+        Ok(files)
     }
-    Ok(files)
 }

@@ -8,13 +8,13 @@ use holdfast_core::reclaim::{self, IndexCache, KnownTerms};
 use holdfast_core::state::VersionId;
 use holdfast_core::storage::set_local_umask as set_umask;
 use holdfast_core::{Error, FileId, Term};
-use jni::objects::{JLongArray, JObject, JObjectArray, JString};
+use jni::objects::{JObject, JObjectArray};
 use jni::strings::JNIStr;
 use jni::sys::{jint, jlong};
 use jni::{Env, JValue, jni_sig, jni_str};
 use parking_lot::Mutex;
 
-use crate::convert::{JStrings, LongRecord, file_id, java_file_ids, longs, strings};
+use crate::convert::{Answer, LongRecords, file_id, file_records};
 use crate::folders::storage;
 use crate::guard::{Result, natives};
 use crate::handles::Handles;
@@ -41,18 +41,17 @@ fn set_local_umask(umask: jint) -> Result<()> {
 /// can have do not count.
 fn newest_foreign_term(
     env: &mut Env<'_>,
-    dir: JString<'_>,
+    dir: String,
     files: JObject<'_>,
-    own: JLongArray<'_>,
+    own: Vec<jlong>,
 ) -> Result<jlong> {
-    let own = terms(env, &own)?;
-    let newest = reclaim::newest_foreign_term(storage(env, &dir, &files)?.as_ref(), &own)?;
+    let storage = storage(env, dir, &files)?;
+    let newest = reclaim::newest_foreign_term(storage.as_ref(), &terms(own))?;
     Ok(newest.map_or(0, |term| term.0 as jlong))
 }
 
-fn terms(env: &mut Env<'_>, given: &JLongArray<'_>) -> Result<HashSet<Term>> {
-    let given = longs(env, given)?.into_iter();
-    Ok(given.map(|term| Term(term as u64)).collect())
+fn terms(given: Vec<jlong>) -> HashSet<Term> {
+    given.into_iter().map(|term| Term(term as u64)).collect()
 }
 
 natives! {
@@ -62,7 +61,7 @@ natives! {
     env fn newest_foreign_term(
         dir: JString, files: "io.holdfast.spark.merged.HadoopFolder", own: [jlong]
     ) -> jlong;
-    env fn referenced_ends(ids: [JString]) -> ["io.holdfast.spark.merged.FileEnd"];
+    rust fn referenced_ends(ids: [JString]) -> ["io.holdfast.spark.merged.FileEnd"];
     env fn adopt_file(
         dir: JString, files: "io.holdfast.spark.merged.HadoopFolder", term: jlong, number: jlong,
         end: jlong
@@ -74,39 +73,35 @@ natives! {
 }
 
 /// `record FileEnd(long term, long number, long end)`.
-const FILE_END: LongRecord = LongRecord(jni_str!("io/holdfast/spark/merged/FileEnd"));
-
-fn referenced_ends<'local>(
-    env: &mut Env<'local>,
-    ids: JStrings<'_>,
-) -> Result<JObjectArray<'local>> {
+fn referenced_ends(ids: Vec<VersionId>) -> Result<LongRecords<3>> {
     let mut ends: BTreeMap<FileId, u64> = BTreeMap::new();
-    for text in strings(env, &ids)? {
-        let VersionId { state, pending } = text.parse()?;
+    for VersionId { state, pending } in ids {
         let pending = pending.iter().map(|pending| pending.segment);
         for segment in state.segment.into_iter().chain(pending) {
             let end = ends.entry(segment.file).or_default();
             *end = segment.end().max(*end);
         }
     }
-    let rows: Vec<_> = ends
+    let rows = ends
         .iter()
-        .map(|(file, end)| [file.term.0, u64::from(file.seq), *end])
-        .collect();
-    FILE_END.array(env, &rows)
+        .map(|(file, end)| [file.term.0, u64::from(file.seq), *end]);
+    Ok(LongRecords(
+        jni_str!("io/holdfast/spark/merged/FileEnd"),
+        rows.collect(),
+    ))
 }
 
 /// Makes a file whose writer is gone survive a machine crash, if storage can do that for the file
 /// of another process. Fails if the file is gone or ends before `end`.
 fn adopt_file(
     env: &mut Env<'_>,
-    dir: JString<'_>,
+    dir: String,
     files: JObject<'_>,
     term: jlong,
     number: jlong,
     end: jlong,
 ) -> Result<()> {
-    let storage = storage(env, &dir, &files)?;
+    let storage = storage(env, dir, &files)?;
     let name = file_id(Term(term as u64), number)?.file_name();
     if storage.capabilities().sync_by_name {
         storage.sync(&name)?;
@@ -130,26 +125,23 @@ const RECLAIMED: &JNIStr = jni_str!("io/holdfast/spark/merged/Reclaimed");
 fn reclaim<'local>(
     env: &mut Env<'local>,
     cache: jlong,
-    dir: JString<'_>,
+    dir: String,
     files: JObject<'_>,
-    partitions: JStrings<'_>,
-    ids: JStrings<'_>,
-    live_terms: JLongArray<'_>,
-    own: JLongArray<'_>,
+    partitions: Vec<String>,
+    ids: Vec<VersionId>,
+    live_terms: Vec<jlong>,
+    own: Vec<jlong>,
     older: jlong,
 ) -> Result<JObject<'local>> {
-    let storage = storage(env, &dir, &files)?;
+    let storage = storage(env, dir, &files)?;
     let mut floors = Floors::default();
-    for (partition, id) in strings(env, &partitions)?
-        .into_iter()
-        .zip(strings(env, &ids)?)
-    {
-        floors.add_version(&partition, &id.parse()?);
+    for (partition, id) in partitions.iter().zip(&ids) {
+        floors.add_version(partition, id);
     }
-    let live = terms(env, &live_terms)?;
+    let live = terms(live_terms);
     let known = KnownTerms {
         older: Term(older as u64),
-        own: terms(env, &own)?,
+        own: terms(own),
     };
     let report = reclaim::reclaim(
         storage.as_ref(),
@@ -160,7 +152,7 @@ fn reclaim<'local>(
     )?;
     let space = &report.space;
     let done = env.new_string(report.summary())?;
-    let wasteful = java_file_ids(env, &space.wasteful)?;
+    let wasteful: JObjectArray<'_> = file_records(&space.wasteful).into_java(env)?;
     Ok(env.new_object(
         RECLAIMED,
         jni_sig!("(Ljava/lang/String;JJJJ[Lio/holdfast/spark/merged/FileId;)V"),

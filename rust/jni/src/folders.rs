@@ -12,12 +12,12 @@ use holdfast_core::storage::{
     CachedStorage, HandlePool, LocalCache, LocalStorage, NearbyStorage, PooledStorage, Storage,
 };
 use holdfast_core::{Error, Term};
-use jni::objects::{JLongArray, JObject, JString};
+use jni::objects::JObject;
 use jni::sys::{jboolean, jint, jlong};
 use jni::{Env, jni_sig, jni_str};
 use rustix::process::{Resource, getrlimit};
 
-use crate::convert::{JStrings, LongRecord, file_id, java_longs, java_string, java_strings, longs};
+use crate::convert::{LongRecord, file_id};
 use crate::guard::{Result, natives};
 use crate::hadoop::HadoopStorage;
 use crate::handles::Handles;
@@ -47,9 +47,9 @@ impl SegmentFolder {
 pub(crate) static FOLDERS: Handles<SegmentFolder> = Handles::new("folder of state stores");
 
 natives! {
-    env fn keep_locally(dir: JString, bytes: jlong);
-    env fn local_cache() -> [jlong];
-    env fn take_cache_failure() -> JString;
+    rust fn keep_locally(dir: JString, bytes: jlong);
+    rust fn local_cache() -> [jlong];
+    rust fn take_cache_failure() -> JString;
     env fn open_folder(
         dir: JString, files: "io.holdfast.spark.merged.HadoopFolder", term: jlong,
         max_file_bytes: jlong, compression_code: jint
@@ -59,10 +59,10 @@ natives! {
     raw fn has_pending_runs(folder: jlong) -> jboolean;
     raw fn seal_pending_runs(folder: jlong);
     raw fn close_folder(folder: jlong);
-    env fn sync_files(folder: jlong, numbers: [jlong]);
-    env fn writer_stats(folder: jlong) -> "io.holdfast.spark.merged.WriterStats";
-    env fn take_warnings(folder: jlong) -> [JString];
-    env fn lost_files(folder: jlong) -> [jlong];
+    rust fn sync_files(folder: jlong, numbers: [jlong]);
+    rust fn writer_stats(folder: jlong) -> "io.holdfast.spark.merged.WriterStats";
+    rust fn take_warnings(folder: jlong) -> [JString];
+    rust fn lost_files(folder: jlong) -> [jlong];
 }
 
 /// Java's `Compression.code`.
@@ -72,12 +72,7 @@ pub(crate) fn compression(code: jint) -> Result<Compression> {
 }
 
 /// The folder `dir`. `files` is a `HadoopFolder` that reaches it, or null if it is local.
-pub(crate) fn storage(
-    env: &Env<'_>,
-    dir: &JString<'_>,
-    files: &JObject<'_>,
-) -> Result<Arc<dyn Storage>> {
-    let dir = dir.try_to_string(env)?;
+pub(crate) fn storage(env: &Env<'_>, dir: String, files: &JObject<'_>) -> Result<Arc<dyn Storage>> {
     Ok(if files.is_null() {
         Arc::new(LocalStorage::new(dir))
     } else {
@@ -103,19 +98,18 @@ static HANDLES: LazyLock<Arc<HandlePool>> =
 /// Pages of remote files, shared by all folders of state stores of this process.
 static CACHE: LazyLock<Arc<LocalCache>> = LazyLock::new(Arc::default);
 
-fn keep_locally(env: &mut Env<'_>, dir: JString<'_>, bytes: jlong) -> Result<()> {
-    let dir = dir.try_to_string(env)?;
+fn keep_locally(dir: String, bytes: jlong) -> Result<()> {
     let bytes = u64::try_from(bytes).unwrap_or(0);
     Ok(CACHE.keep_in(Path::new(&dir), bytes)?)
 }
 
-fn local_cache<'local>(env: &mut Env<'local>) -> Result<JLongArray<'local>> {
+fn local_cache() -> Result<Vec<jlong>> {
     let counts = [CACHE.used_bytes(), CACHE.hits(), CACHE.misses()];
-    java_longs(env, &counts.map(|count| count as jlong))
+    Ok(counts.map(|count| count as jlong).to_vec())
 }
 
-fn take_cache_failure<'local>(env: &mut Env<'local>) -> Result<JString<'local>> {
-    java_string(env, CACHE.take_failure().map(|failure| failure.to_string()))
+fn take_cache_failure() -> Result<Option<String>> {
+    Ok(CACHE.take_failure().map(|failure| failure.to_string()))
 }
 
 /// Memory for parts of objects that several stores read while they are opened.
@@ -129,7 +123,7 @@ pub(crate) fn seen_while_written(env: &mut Env<'_>, files: &JObject<'_>) -> Resu
 
 fn open_folder(
     env: &mut Env<'_>,
-    dir: JString<'_>,
+    dir: String,
     files: JObject<'_>,
     term: jlong,
     max_file_bytes: jlong,
@@ -137,7 +131,7 @@ fn open_folder(
 ) -> Result<jlong> {
     let handles = Arc::clone(&HANDLES);
     let mut storage: Arc<dyn Storage> =
-        Arc::new(PooledStorage::new(storage(env, &dir, &files)?, handles));
+        Arc::new(PooledStorage::new(storage(env, dir, &files)?, handles));
     if !files.is_null() {
         storage = Arc::new(CachedStorage::new(storage, Arc::clone(&CACHE)));
     }
@@ -191,9 +185,9 @@ fn close_folder(folder: jlong) -> Result<()> {
     Ok(())
 }
 
-fn sync_files(env: &mut Env<'_>, folder: jlong, numbers: JLongArray<'_>) -> Result<()> {
+fn sync_files(folder: jlong, numbers: Vec<jlong>) -> Result<()> {
     let folder = FOLDERS.get(folder)?;
-    let files = longs(env, &numbers)?
+    let files = numbers
         .into_iter()
         .map(|number| file_id(folder.term, number))
         .collect::<Result<BTreeSet<_>, _>>()?;
@@ -203,9 +197,7 @@ fn sync_files(env: &mut Env<'_>, folder: jlong, numbers: JLongArray<'_>) -> Resu
 }
 
 /// `record WriterStats(long filesCreated, long filesSealed, long segments, long storedBytes)`.
-const WRITER_STATS: LongRecord = LongRecord(jni_str!("io/holdfast/spark/merged/WriterStats"));
-
-fn writer_stats<'local>(env: &mut Env<'local>, folder: jlong) -> Result<JObject<'local>> {
+fn writer_stats(folder: jlong) -> Result<LongRecord<4>> {
     let stats = FOLDERS.get(folder)?.writer()?.stats();
     let values = [
         stats.files_created,
@@ -213,16 +205,17 @@ fn writer_stats<'local>(env: &mut Env<'local>, folder: jlong) -> Result<JObject<
         stats.segments,
         stats.bytes,
     ];
-    WRITER_STATS.object(env, &values)
+    Ok(LongRecord(
+        jni_str!("io/holdfast/spark/merged/WriterStats"),
+        values,
+    ))
 }
 
-fn take_warnings<'local>(env: &mut Env<'local>, folder: jlong) -> Result<JStrings<'local>> {
-    let warnings = FOLDERS.get(folder)?.writer()?.take_warnings();
-    java_strings(env, &warnings)
+fn take_warnings(folder: jlong) -> Result<Vec<String>> {
+    Ok(FOLDERS.get(folder)?.writer()?.take_warnings())
 }
 
-fn lost_files<'local>(env: &mut Env<'local>, folder: jlong) -> Result<JLongArray<'local>> {
+fn lost_files(folder: jlong) -> Result<Vec<jlong>> {
     let lost = FOLDERS.get(folder)?.writer()?.lost_files();
-    let numbers: Vec<_> = lost.iter().map(|file| jlong::from(file.seq)).collect();
-    java_longs(env, &numbers)
+    Ok(lost.iter().map(|file| jlong::from(file.seq)).collect())
 }

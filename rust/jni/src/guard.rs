@@ -125,7 +125,8 @@ pub(crate) fn primitive<T: Default>(
 
 /// Exports functions as the native methods of `io.holdfast.spark.Native` with the same names. The
 /// compiler compares the functions with the signatures here. The JVM compares these signatures with
-/// its own when it links a method. A `raw` method touches only primitives, see [`primitive`].
+/// its own when it links a method. A `raw` method touches only primitives, see [`primitive`]. The
+/// others get and return [values of Rust](crate::convert), an `env` method the environment as well.
 macro_rules! natives {
     ($($guard:ident fn $name:ident($($arg:ident: $type:tt),*) $(-> $returns:tt)?;)*) => {$(
         const _: jni::NativeMethod = {
@@ -150,7 +151,16 @@ macro_rules! guard {
         $crate::guard::primitive($env, || $name($($arg),*))
     };
     (env $env:ident $name:ident($($arg:ident),*)) => {
-        $crate::guard::with_env($env, |env| $name(env, $($arg),*))
+        $crate::guard::with_env($env, |env| {
+            $(let $arg = $crate::convert::Argument::of(env, $arg)?;)*
+            $crate::convert::Answer::into_java($name(env, $($arg),*)?, env)
+        })
+    };
+    (rust $env:ident $name:ident($($arg:ident),*)) => {
+        $crate::guard::with_env($env, |env| {
+            $(let $arg = $crate::convert::Argument::of(env, $arg)?;)*
+            $crate::convert::Answer::into_java($name($($arg),*)?, env)
+        })
     };
 }
 

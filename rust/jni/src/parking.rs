@@ -2,12 +2,9 @@
 
 use holdfast_core::Error;
 use holdfast_core::state::{Parking, PendingInput, StoreId, VersionId};
-use jni::Env;
-use jni::objects::{JByteArray, JLongArray, JString};
 use jni::sys::{jint, jlong};
 use parking_lot::Mutex;
 
-use crate::convert::{JStrings, java_longs, optional, strings};
 use crate::guard::{Failure, Result, natives};
 use crate::handles::Handles;
 use crate::store::{STORES, version_of};
@@ -17,25 +14,23 @@ static PARKINGS: Handles<Mutex<Parking>> = Handles::new("input that is parked");
 static READINGS: Handles<Mutex<PendingInput>> = Handles::new("pending input");
 
 natives! {
-    env fn park(store: jlong, version: jlong, id: JString) -> jlong;
+    rust fn park(store: jlong, version: jlong, id: JString) -> jlong;
     raw fn keep(store: jlong, version: jlong, commit: jlong) -> jlong;
-    env fn waiting_for(id: JString, inputs: [JString]) -> JString;
-    env fn append_input(parking: jlong, bytes: [jbyte], length: jint);
-    env fn finish_parking(parking: jlong, rows: jlong) -> JString;
+    rust fn waiting_for(id: JString, inputs: [JString]) -> JString;
+    rust fn append_input(parking: jlong, bytes: [jbyte], length: jint);
+    rust fn finish_parking(parking: jlong, rows: jlong) -> JString;
     raw fn close_parking(parking: jlong);
-    env fn pending_versions(id: JString) -> [jlong];
-    env fn pending_segment(id: JString, version: jlong) -> [jbyte];
-    env fn input_alone(id: JString, version: jlong) -> JString;
-    env fn pending(store: jlong, id: JString) -> [jlong];
-    env fn open_pending(store: jlong, id: JString, version: jlong) -> jlong;
-    env fn read_pending(reading: jlong, max_bytes: jint) -> [jbyte];
+    rust fn pending_versions(id: JString) -> [jlong];
+    rust fn pending_segment(id: JString, version: jlong) -> [jbyte];
+    rust fn input_alone(id: JString, version: jlong) -> JString;
+    rust fn pending(store: jlong, id: JString) -> [jlong];
+    rust fn open_pending(store: jlong, id: JString, version: jlong) -> jlong;
+    rust fn read_pending(reading: jlong, max_bytes: jint) -> [jbyte];
     raw fn close_pending(reading: jlong);
     raw fn mark_replayed(store: jlong);
 }
 
-fn park(env: &mut Env<'_>, store: jlong, version: jlong, id: JString<'_>) -> Result<jlong> {
-    let id = optional(env, &id)?;
-    let id = id.map(|text| text.parse::<VersionId>()).transpose()?;
+fn park(store: jlong, version: jlong, id: Option<VersionId>) -> Result<jlong> {
     let parking = STORES.get(store)?.park(version_of(version)?, id.as_ref())?;
     Ok(PARKINGS.insert(Mutex::new(parking)))
 }
@@ -47,13 +42,7 @@ fn keep(store: jlong, version: jlong, commit: jlong) -> Result<jlong> {
     Ok(PARKINGS.insert(Mutex::new(parking)))
 }
 
-fn append_input(
-    env: &mut Env<'_>,
-    parking: jlong,
-    bytes: JByteArray<'_>,
-    length: jint,
-) -> Result<()> {
-    let bytes = env.convert_byte_array(bytes)?;
+fn append_input(parking: jlong, bytes: Vec<u8>, length: jint) -> Result<()> {
     let input = usize::try_from(length)
         .ok()
         .and_then(|len| bytes.get(..len));
@@ -67,30 +56,17 @@ fn append_input(
 }
 
 /// The id of a version that waits for these inputs, which have ids of their own.
-fn waiting_for<'local>(
-    env: &mut Env<'local>,
-    id: JString<'_>,
-    inputs: JStrings<'_>,
-) -> Result<JString<'local>> {
-    let id = id.try_to_string(env)?.parse::<VersionId>()?;
-    let inputs = strings(env, &inputs)?;
-    let inputs = inputs.iter().map(|text| text.parse::<VersionId>());
-    let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
-    Ok(env.new_string(id.waiting_for(&inputs).to_string())?)
+fn waiting_for(id: VersionId, inputs: Vec<VersionId>) -> Result<String> {
+    Ok(id.waiting_for(&inputs).to_string())
 }
 
 /// Ends the input. The handle is closed then, also after a failure.
-fn finish_parking<'local>(
-    env: &mut Env<'local>,
-    parking: jlong,
-    rows: jlong,
-) -> Result<JString<'local>> {
+fn finish_parking(parking: jlong, rows: jlong) -> Result<String> {
     let parking = PARKINGS
         .remove(parking)
         .and_then(std::sync::Arc::into_inner);
     let parking = parking.ok_or(Failure::Closed("input that is parked"))?;
-    let id = parking.into_inner().finish(rows as u64)?;
-    Ok(env.new_string(id.to_string())?)
+    Ok(parking.into_inner().finish(rows as u64)?.to_string())
 }
 
 /// Closing twice does nothing.
@@ -100,41 +76,31 @@ fn close_parking(parking: jlong) -> Result<()> {
 }
 
 /// Versions of the pending inputs, oldest first.
-fn pending_versions<'local>(env: &mut Env<'local>, id: JString<'_>) -> Result<JLongArray<'local>> {
-    let pending = match id.try_to_string(env)?.parse()? {
+fn pending_versions(id: String) -> Result<Vec<jlong>> {
+    let pending = match id.parse()? {
         StoreId::Version(id) => id.pending,
         StoreId::View(_) => Vec::new(),
     };
     let versions = pending.iter().map(|pending| pending.version as jlong);
-    java_longs(env, &versions.collect::<Vec<_>>())
+    Ok(versions.collect())
 }
 
 /// The reference of the last piece of an input, as bytes.
-fn pending_segment<'local>(
-    env: &mut Env<'local>,
-    id: JString<'_>,
-    version: jlong,
-) -> Result<JByteArray<'local>> {
-    let input = alone(env, &id, version)?;
+fn pending_segment(id: VersionId, version: jlong) -> Result<Vec<u8>> {
+    let input = alone(&id, version)?;
     let segments = input
         .pending
         .iter()
         .flat_map(|pending| pending.segment.to_bytes());
-    Ok(env.byte_array_from_slice(&segments.collect::<Vec<_>>())?)
+    Ok(segments.collect())
 }
 
 /// The id of an input alone, for `waiting_for`.
-fn input_alone<'local>(
-    env: &mut Env<'local>,
-    id: JString<'_>,
-    version: jlong,
-) -> Result<JString<'local>> {
-    let input = alone(env, &id, version)?;
-    Ok(env.new_string(input.to_string())?)
+fn input_alone(id: VersionId, version: jlong) -> Result<String> {
+    Ok(alone(&id, version)?.to_string())
 }
 
-fn alone(env: &mut Env<'_>, id: &JString<'_>, version: jlong) -> Result<VersionId> {
-    let id = id.try_to_string(env)?.parse::<VersionId>()?;
+fn alone(id: &VersionId, version: jlong) -> Result<VersionId> {
     let version = version_of(version)?;
     id.input_alone(version).ok_or_else(|| {
         Failure::from(Error::invalid_input(format!(
@@ -144,12 +110,7 @@ fn alone(env: &mut Env<'_>, id: &JString<'_>, version: jlong) -> Result<VersionI
 }
 
 /// Version, rows and bytes of each pending input, oldest first.
-fn pending<'local>(
-    env: &mut Env<'local>,
-    store: jlong,
-    id: JString<'_>,
-) -> Result<JLongArray<'local>> {
-    let id = id.try_to_string(env)?.parse::<VersionId>()?;
+fn pending(store: jlong, id: VersionId) -> Result<Vec<jlong>> {
     let store = STORES.get(store)?;
     let mut found = Vec::new();
     for pending in &id.pending {
@@ -157,11 +118,10 @@ fn pending<'local>(
         let (rows, bytes) = (input.rows(), input.bytes()?);
         found.extend([pending.version, rows, bytes].map(|number| number as jlong));
     }
-    java_longs(env, &found)
+    Ok(found)
 }
 
-fn open_pending(env: &mut Env<'_>, store: jlong, id: JString<'_>, version: jlong) -> Result<jlong> {
-    let id = id.try_to_string(env)?.parse::<VersionId>()?;
+fn open_pending(store: jlong, id: VersionId, version: jlong) -> Result<jlong> {
     let input = STORES
         .get(store)?
         .pending_input(&id, version_of(version)?)?;
@@ -169,14 +129,10 @@ fn open_pending(env: &mut Env<'_>, store: jlong, id: JString<'_>, version: jlong
 }
 
 /// The next bytes, at most `max_bytes`, and none at the end.
-fn read_pending<'local>(
-    env: &mut Env<'local>,
-    reading: jlong,
-    max_bytes: jint,
-) -> Result<JByteArray<'local>> {
+fn read_pending(reading: jlong, max_bytes: jint) -> Result<Vec<u8>> {
     let reading = READINGS.get(reading)?;
     let mut input = reading.lock();
-    Ok(env.byte_array_from_slice(input.read(max_bytes.max(1) as usize)?)?)
+    Ok(input.read(max_bytes.max(1) as usize)?.to_vec())
 }
 
 /// Closing twice does nothing.

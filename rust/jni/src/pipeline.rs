@@ -9,15 +9,14 @@ use holdfast_core::format::{NewSegment, OpenedFiles, SegmentKind};
 use holdfast_core::liveness::RestoredCheckpoint;
 use holdfast_core::manager;
 use holdfast_core::reclaim::{self, newest_term};
-use holdfast_core::state::{self, CommitId, VersionId};
+use holdfast_core::state::{self, VersionId};
 use holdfast_core::storage::{NearbyStorage, Storage};
 use holdfast_core::{CheckpointId, Error, FileId, Owner, SegmentRef, Term};
 use jni::Env;
-use jni::objects::{JByteArray, JLongArray, JObject, JString};
+use jni::objects::JObject;
 use jni::sys::{jint, jlong};
 use parking_lot::Mutex;
 
-use crate::convert::{JStrings, java_strings, longs};
 use crate::folders::{NEARBY_BYTES, seen_while_written, storage};
 use crate::guard::{Result, natives};
 use crate::handles::Handles;
@@ -40,29 +39,29 @@ static STORED: Handles<StoredSegments> = Handles::new("folder of stored segments
 natives! {
     env fn open_stored(dir: JString, files: "io.holdfast.spark.merged.HadoopFolder") -> jlong;
     raw fn close_stored(stored: jlong);
-    env fn read_segment(
+    rust fn read_segment(
         stored: jlong, reference: [jbyte], pipeline: JString, operator: JString, region: JString,
         store: JString
     ) -> [jbyte];
-    env fn segment_bytes(
+    rust fn segment_bytes(
         stored: jlong, reference: [jbyte], pipeline: JString, operator: JString, region: JString,
         store: JString
     ) -> jlong;
-    env fn inspect_segment(stored: jlong, reference: [jbyte]) -> [jbyte];
-    env fn copy_segment(
+    rust fn inspect_segment(stored: jlong, reference: [jbyte]) -> [jbyte];
+    rust fn copy_segment(
         manager: jlong, stored: jlong, reference: [jbyte], from_pipeline: JString,
         pipeline: JString, operator: JString, region: JString, store: JString, created: jlong,
         kind: jint, entries: jlong
     ) -> [jbyte];
-    env fn append_segment(
+    rust fn append_segment(
         manager: jlong, pipeline: JString, operator: JString, region: JString, store: JString,
         created: jlong, kind: jint, entries: jlong, payload: [jbyte]
     ) -> [jbyte];
-    env fn copy_table(
+    rust fn copy_table(
         manager: jlong, stored: jlong, id: JString, from_pipeline: JString, pipeline: JString,
         operator: JString, region: JString, store: JString, created: jlong
     ) -> [JString];
-    env fn read_table(
+    rust fn read_table(
         stored: jlong, id: JString, pipeline: JString, operator: JString, region: JString,
         store: JString
     ) -> [jbyte];
@@ -71,14 +70,14 @@ natives! {
         segments: JString, segment_files: "io.holdfast.spark.merged.HadoopFolder", metadata: JString,
         metadata_files: "io.holdfast.spark.merged.HadoopFolder", pipeline: JString
     ) -> jlong;
-    env fn reclaim_orphans(
+    rust fn reclaim_orphans(
         orphans: jlong, retained: [jlong], live_terms: [jlong], newest: jlong
     ) -> [JString];
     raw fn close_orphans(orphans: jlong);
 }
 
-fn open_stored(env: &mut Env<'_>, dir: JString<'_>, files: JObject<'_>) -> Result<jlong> {
-    let storage = storage(env, &dir, &files)?;
+fn open_stored(env: &mut Env<'_>, dir: String, files: JObject<'_>) -> Result<jlong> {
+    let storage = storage(env, dir, &files)?;
     // A file that readers see before it is finished grows, and `NearbyStorage` would not notice.
     let grows = files.is_null() || seen_while_written(env, &files)?;
     let nearby = if grows {
@@ -99,175 +98,151 @@ fn close_stored(stored: jlong) -> Result<()> {
     Ok(())
 }
 
-fn read_segment<'local>(
-    env: &mut Env<'local>,
+fn read_segment(
     stored: jlong,
-    reference: JByteArray<'_>,
-    pipeline: JString<'_>,
-    operator: JString<'_>,
-    region: JString<'_>,
-    store: JString<'_>,
-) -> Result<JByteArray<'local>> {
-    let owner = owner(env, [&pipeline, &operator, &region, &store])?;
-    let payload = payload(env, stored, reference, &owner)?;
-    Ok(env.byte_array_from_slice(&payload)?)
+    reference: Vec<u8>,
+    pipeline: String,
+    operator: String,
+    region: String,
+    store: String,
+) -> Result<Vec<u8>> {
+    payload(
+        stored,
+        &reference,
+        &owner([pipeline, operator, region, store]),
+    )
 }
 
 fn segment_bytes(
-    env: &mut Env<'_>,
     stored: jlong,
-    reference: JByteArray<'_>,
-    pipeline: JString<'_>,
-    operator: JString<'_>,
-    region: JString<'_>,
-    store: JString<'_>,
+    reference: Vec<u8>,
+    pipeline: String,
+    operator: String,
+    region: String,
+    store: String,
 ) -> Result<jlong> {
-    let owner = owner(env, [&pipeline, &operator, &region, &store])?;
-    let payload = payload(env, stored, reference, &owner)?;
+    let payload = read_segment(stored, reference, pipeline, operator, region, store)?;
     Ok(payload.len() as jlong)
 }
 
-fn inspect_segment<'local>(
-    env: &mut Env<'local>,
-    stored: jlong,
-    reference: JByteArray<'_>,
-) -> Result<JByteArray<'local>> {
+fn inspect_segment(stored: jlong, reference: Vec<u8>) -> Result<Vec<u8>> {
     let stored = STORED.get(stored)?;
-    let report = state::inspect_segment(stored.nearby.as_ref(), &segment(env, reference)?)?;
-    Ok(env.byte_array_from_slice(&report.to_bytes())?)
+    let reference = SegmentRef::from_bytes(&reference)?;
+    Ok(state::inspect_segment(stored.nearby.as_ref(), &reference)?.to_bytes())
 }
 
-fn copy_segment<'local>(
-    env: &mut Env<'local>,
+fn copy_segment(
     manager: jlong,
     stored: jlong,
-    reference: JByteArray<'_>,
-    from_pipeline: JString<'_>,
-    pipeline: JString<'_>,
-    operator: JString<'_>,
-    region: JString<'_>,
-    store: JString<'_>,
+    reference: Vec<u8>,
+    from_pipeline: String,
+    pipeline: String,
+    operator: String,
+    region: String,
+    store: String,
     created: jlong,
     kind: jint,
     entries: jlong,
-) -> Result<JByteArray<'local>> {
-    let before = owner(env, [&from_pipeline, &operator, &region, &store])?;
-    let owner = owner(env, [&pipeline, &operator, &region, &store])?;
-    let new = new_segment(&owner, created, kind, entries)?;
-    let manager = REGIONAL.get(manager)?;
-    let payload = payload(env, stored, reference, &before)?;
-    let reference = manager.append(&new, &payload)?;
-    Ok(env.byte_array_from_slice(&reference.to_bytes())?)
+) -> Result<Vec<u8>> {
+    let owner = owner([from_pipeline, operator, region, store]);
+    let payload = payload(stored, &reference, &owner)?;
+    append(
+        manager,
+        &Owner { pipeline, ..owner },
+        created,
+        kind,
+        entries,
+        &payload,
+    )
 }
 
-fn copy_table<'local>(
-    env: &mut Env<'local>,
+fn append_segment(
+    manager: jlong,
+    pipeline: String,
+    operator: String,
+    region: String,
+    store: String,
+    created: jlong,
+    kind: jint,
+    entries: jlong,
+    payload: Vec<u8>,
+) -> Result<Vec<u8>> {
+    let owner = owner([pipeline, operator, region, store]);
+    append(manager, &owner, created, kind, entries, &payload)
+}
+
+fn copy_table(
     manager: jlong,
     stored: jlong,
-    id: JString<'_>,
-    from_pipeline: JString<'_>,
-    pipeline: JString<'_>,
-    operator: JString<'_>,
-    region: JString<'_>,
-    store: JString<'_>,
+    id: VersionId,
+    from_pipeline: String,
+    pipeline: String,
+    operator: String,
+    region: String,
+    store: String,
     created: jlong,
-) -> Result<JStrings<'local>> {
-    let before = owner(env, [&from_pipeline, &operator, &region, &store])?;
-    let owner = owner(env, [&pipeline, &operator, &region, &store])?;
-    let id = commit_id(env, &id)?;
+) -> Result<Vec<String>> {
+    let before = owner([from_pipeline, operator, region, store]);
+    let after = Owner {
+        pipeline,
+        ..before.clone()
+    };
     let checkpoint = CheckpointId(unsigned("checkpoint", created)?);
     let stored = STORED.get(stored)?;
-    let from = (&before, &id);
-    let copy =
-        REGIONAL
-            .get(manager)?
-            .copy_table(stored.storage.as_ref(), from, &owner, checkpoint)?;
-    let refs = copy
-        .segments
-        .iter()
-        .map(|reference| hex(&reference.to_bytes()));
-    let said: Vec<String> = [copy.id.to_string(), copy.keys.to_string()]
-        .into_iter()
-        .chain(refs)
-        .collect();
-    java_strings(env, &said)
+    let (manager, from) = (REGIONAL.get(manager)?, (&before, &id.state));
+    let copy = manager.copy_table(stored.storage.as_ref(), from, &after, checkpoint)?;
+    let mut said = vec![copy.id.to_string(), copy.keys.to_string()];
+    said.extend(copy.segments.iter().map(|one| hex(&one.to_bytes())));
+    Ok(said)
 }
 
-fn read_table<'local>(
-    env: &mut Env<'local>,
+fn read_table(
     stored: jlong,
-    id: JString<'_>,
-    pipeline: JString<'_>,
-    operator: JString<'_>,
-    region: JString<'_>,
-    store: JString<'_>,
-) -> Result<JByteArray<'local>> {
-    let owner = owner(env, [&pipeline, &operator, &region, &store])?;
-    let id = commit_id(env, &id)?;
+    id: VersionId,
+    pipeline: String,
+    operator: String,
+    region: String,
+    store: String,
+) -> Result<Vec<u8>> {
+    let owner = owner([pipeline, operator, region, store]);
     let stored = STORED.get(stored)?;
-    let entries = manager::read_table(stored.storage.as_ref(), &owner, &id)?;
-    Ok(env.byte_array_from_slice(&entries)?)
-}
-
-fn commit_id(env: &Env<'_>, id: &JString<'_>) -> Result<CommitId> {
-    Ok(id.try_to_string(env)?.parse::<VersionId>()?.state)
+    Ok(manager::read_table(
+        stored.storage.as_ref(),
+        &owner,
+        &id.state,
+    )?)
 }
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A segment to be written.
-fn new_segment(
-    owner: &Owner,
-    created: jlong,
-    kind: jint,
-    entries: jlong,
-) -> Result<NewSegment<'_>> {
-    let created = CheckpointId(unsigned("checkpoint", created)?);
-    Ok(NewSegment {
-        entries: unsigned("entries", entries)?,
-        ..NewSegment::of(owner, created, segment_kind(kind)?)
-    })
-}
-
 /// The payload of a segment, after all of it was verified.
-fn payload(
-    env: &Env<'_>,
-    stored: jlong,
-    reference: JByteArray<'_>,
-    owner: &Owner,
-) -> Result<Vec<u8>> {
+fn payload(stored: jlong, reference: &[u8], owner: &Owner) -> Result<Vec<u8>> {
     let stored = STORED.get(stored)?;
-    let reference = segment(env, reference)?;
+    let reference = SegmentRef::from_bytes(reference)?;
     let segment = stored
         .opened
         .read(stored.storage.as_ref(), &reference, owner, 0)?;
     Ok(segment.payload)
 }
 
-/// A reference as checkpoints hold it.
-fn segment(env: &Env<'_>, reference: JByteArray<'_>) -> Result<SegmentRef> {
-    Ok(SegmentRef::from_bytes(&env.convert_byte_array(reference)?)?)
-}
-
-fn append_segment<'local>(
-    env: &mut Env<'local>,
+/// Appends a segment; returns the bytes of its reference.
+fn append(
     manager: jlong,
-    pipeline: JString<'_>,
-    operator: JString<'_>,
-    region: JString<'_>,
-    store: JString<'_>,
+    owner: &Owner,
     created: jlong,
     kind: jint,
     entries: jlong,
-    payload: JByteArray<'_>,
-) -> Result<JByteArray<'local>> {
-    let owner = owner(env, [&pipeline, &operator, &region, &store])?;
-    let new = new_segment(&owner, created, kind, entries)?;
-    let payload = env.convert_byte_array(payload)?;
-    let reference = REGIONAL.get(manager)?.append(&new, &payload)?;
-    Ok(env.byte_array_from_slice(&reference.to_bytes())?)
+    payload: &[u8],
+) -> Result<Vec<u8>> {
+    let created = CheckpointId(unsigned("checkpoint", created)?);
+    let new = NewSegment {
+        entries: unsigned("entries", entries)?,
+        ..NewSegment::of(owner, created, segment_kind(kind)?)
+    };
+    let reference = REGIONAL.get(manager)?.append(&new, payload)?;
+    Ok(reference.to_bytes().to_vec())
 }
 
 fn persist_segments(manager: jlong, checkpoint: jlong) -> Result<()> {
@@ -275,14 +250,13 @@ fn persist_segments(manager: jlong, checkpoint: jlong) -> Result<()> {
     Ok(REGIONAL.get(manager)?.persist(checkpoint)?)
 }
 
-fn owner(env: &Env<'_>, parts: [&JString<'_>; 4]) -> Result<Owner> {
-    let [pipeline, operator, region, store] = parts;
-    Ok(Owner {
-        pipeline: pipeline.try_to_string(env)?,
-        operator: operator.try_to_string(env)?,
-        region: region.try_to_string(env)?,
-        store: store.try_to_string(env)?,
-    })
+fn owner([pipeline, operator, region, store]: [String; 4]) -> Owner {
+    Owner {
+        pipeline,
+        operator,
+        region,
+        store,
+    }
 }
 
 fn segment_kind(tag: jint) -> Result<SegmentKind> {
@@ -357,42 +331,41 @@ static ORPHANS: Handles<Orphans> = Handles::new("clean-up of orphan files");
 
 fn open_orphans(
     env: &mut Env<'_>,
-    segments: JString<'_>,
+    segments: String,
     segment_files: JObject<'_>,
-    metadata: JString<'_>,
+    metadata: String,
     metadata_files: JObject<'_>,
-    pipeline: JString<'_>,
+    pipeline: String,
 ) -> Result<jlong> {
-    let segments = storage(env, &segments, &segment_files)?;
+    let segments = storage(env, segments, &segment_files)?;
     let found = newest_term(segments.as_ref())?.unwrap_or(Term(0));
     Ok(ORPHANS.insert(Orphans {
         segments,
-        metadata: storage(env, &metadata, &metadata_files)?,
-        pipeline: pipeline.try_to_string(env)?,
+        metadata: storage(env, metadata, &metadata_files)?,
+        pipeline,
         found,
         known: Mutex::default(),
         clean: Mutex::default(),
     }))
 }
 
-fn reclaim_orphans<'local>(
-    env: &mut Env<'local>,
+fn reclaim_orphans(
     orphans: jlong,
-    retained: JLongArray<'_>,
-    live_terms: JLongArray<'_>,
+    retained: Vec<jlong>,
+    live_terms: Vec<jlong>,
     newest: jlong,
-) -> Result<JStrings<'local>> {
-    let retained = longs(env, &retained)?
+) -> Result<Vec<String>> {
+    let retained = retained
         .into_iter()
         .map(|id| unsigned("checkpoint", id).map(CheckpointId))
         .collect::<Result<Vec<_>>>()?;
-    let live = longs(env, &live_terms)?.into_iter();
+    let live = live_terms.into_iter();
     let orphans = ORPHANS.get(orphans)?;
     let managers = Managers {
         live: live.map(|term| Term(term as u64)).collect(),
         newest: orphans.found.max(Term(unsigned("newest term", newest)?)),
     };
-    java_strings(env, &orphans.reclaim(&retained, managers)?)
+    orphans.reclaim(&retained, managers)
 }
 
 /// Closing twice does nothing.

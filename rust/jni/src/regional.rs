@@ -9,12 +9,12 @@ use holdfast_core::segment::WriterOptions;
 use holdfast_core::{Error, ErrorKind, FileId, Term};
 use holdfast_wire::{Address, Connection, Hello, Host, Listener, ManagerMessage, Session};
 use jni::errors::Error as JniError;
-use jni::objects::{JByteArray, JLongArray, JObject, JString};
+use jni::objects::JObject;
 use jni::sys::{jint, jlong};
 use jni::{Env, JValue, jni_sig, jni_str};
 use parking_lot::Mutex;
 
-use crate::convert::{JStrings, JavaObject, call_up, java_strings, longs};
+use crate::convert::{JavaObject, call_up};
 use crate::folders::{compression, storage};
 use crate::guard::{Failure, Result, natives};
 use crate::handles::Handles;
@@ -27,14 +27,13 @@ static LISTENERS: Handles<Listener> = Handles::new("socket");
 static CONNECTIONS: Handles<Mutex<Option<Connection>>> = Handles::new("connection");
 pub(crate) static REGIONAL: Handles<SnapshotManager> = Handles::new("regional manager");
 
-fn listen(env: &mut Env<'_>, local_dirs: JString<'_>) -> Result<jlong> {
-    let address = Address::of_executor(&local_dirs.try_to_string(env)?)?;
+fn listen(local_dirs: String) -> Result<jlong> {
+    let address = Address::of_executor(&local_dirs)?;
     Ok(LISTENERS.insert(Listener::bind(address)?))
 }
 
-fn socket_address<'local>(env: &mut Env<'local>, listener: jlong) -> Result<JString<'local>> {
-    let address = LISTENERS.get(listener)?.address().to_string();
-    Ok(env.new_string(address)?)
+fn socket_address(listener: jlong) -> Result<String> {
+    Ok(LISTENERS.get(listener)?.address().to_string())
 }
 
 fn accept(listener: jlong) -> Result<jlong> {
@@ -64,16 +63,15 @@ fn stop_listening(listener: jlong) -> Result<()> {
 
 fn open_regional(
     env: &mut Env<'_>,
-    dir: JString<'_>,
+    dir: String,
     files: JObject<'_>,
     term: jlong,
-    live_terms: JLongArray<'_>,
-    wasteful: JString<'_>,
+    live_terms: Vec<jlong>,
+    wasteful: String,
     max_file_bytes: jlong,
     code: jint,
 ) -> Result<jlong> {
-    let live = longs(env, &live_terms)?.into_iter();
-    let wasteful = wasteful.try_to_string(env)?;
+    let live = live_terms.into_iter();
     let earlier = EarlierManagers {
         live: live.map(|term| Term(term as u64)).collect(),
         wasteful: wasteful.lines().filter_map(FileId::parse).collect(),
@@ -88,36 +86,31 @@ fn open_regional(
         earlier: Some(earlier),
         ..ManagerOptions::default()
     };
-    let storage = storage(env, &dir, &files)?;
+    let storage = storage(env, dir, &files)?;
     let manager = SnapshotManager::open(storage, Term(term as u64), options)?;
     Ok(REGIONAL.insert(manager))
 }
 
 /// Seals its files and returns warnings for the log. Refuses workers that still use it. Closing
 /// twice does nothing.
-fn close_regional<'local>(env: &mut Env<'local>, manager: jlong) -> Result<JStrings<'local>> {
-    let mut warnings = Vec::new();
-    if let Some(manager) = REGIONAL.remove(manager) {
-        manager.seal()?;
-        warnings = manager.take_warnings();
-    }
-    java_strings(env, &warnings)
+fn close_regional(manager: jlong) -> Result<Vec<String>> {
+    let Some(manager) = REGIONAL.remove(manager) else {
+        return Ok(Vec::new());
+    };
+    manager.seal()?;
+    Ok(manager.take_warnings())
 }
 
-fn tell_regional<'local>(
-    env: &mut Env<'local>,
-    manager: jlong,
-    message: JByteArray<'_>,
-) -> Result<JStrings<'local>> {
-    let message = ManagerMessage::from_bytes(&env.convert_byte_array(message)?)?;
+fn tell_regional(manager: jlong, message: Vec<u8>) -> Result<Vec<String>> {
+    let message = ManagerMessage::from_bytes(&message)?;
     let manager = REGIONAL.get(manager)?;
     message.tell(&manager)?;
-    java_strings(env, &manager.take_warnings())
+    Ok(manager.take_warnings())
 }
 
 natives! {
-    env fn listen(local_dirs: JString) -> jlong;
-    env fn socket_address(listener: jlong) -> JString;
+    rust fn listen(local_dirs: JString) -> jlong;
+    rust fn socket_address(listener: jlong) -> JString;
     raw fn accept(listener: jlong) -> jlong;
     env fn serve(connection: jlong, host: "io.holdfast.spark.executor.WorkerHost");
     raw fn stop_listening(listener: jlong);
@@ -125,8 +118,8 @@ natives! {
         dir: JString, files: "io.holdfast.spark.merged.HadoopFolder", term: jlong,
         live_terms: [jlong], wasteful: JString, max_file_bytes: jlong, code: jint
     ) -> jlong;
-    env fn close_regional(manager: jlong) -> [JString];
-    env fn tell_regional(manager: jlong, message: [jbyte]) -> [JString];
+    rust fn close_regional(manager: jlong) -> [JString];
+    rust fn tell_regional(manager: jlong, message: [jbyte]) -> [JString];
 }
 
 /// The error that a worker gets for a failure in Java. Exceptions of Holdfast carry texts for

@@ -7,14 +7,12 @@ use holdfast_core::state::{
     CommitId, FamilyOfInterest, FamilyOptions, Hydrated, KeyLayout, KeyRange, MemoryBudget,
     ScanBatch, ScanOf, SharedStore, StateStore, VersionId, find_own, read_changes,
 };
-use holdfast_core::{Error, Owner};
-use jni::objects::{JByteArray, JLongArray, JObject, JObjectArray, JString};
+use holdfast_core::{Error, FileId, Owner};
+use jni::objects::JLongArray;
 use jni::sys::{jboolean, jint, jlong};
 use jni::{Env, jni_str};
 
-use crate::convert::{
-    JStrings, LongRecord, file_ids, java_string, java_strings, optional, strings,
-};
+use crate::convert::LongRecord;
 use crate::folders::FOLDERS;
 use crate::guard::{Failure, Result, natives};
 use crate::handles::Handles;
@@ -26,25 +24,25 @@ natives! {
     raw fn limit_memory(limit: jlong, target: jlong);
     raw fn was_short_of_memory() -> jboolean;
     raw fn used_memory() -> jlong;
-    env fn open_store(
+    rust fn open_store(
         folder: jlong, operator: JString, partition: JString, store: JString, columns: jboolean,
         option_bits: jint, journal: jboolean
     ) -> jlong;
     raw fn close_store(store: jlong);
     raw fn retain(store: jlong, versions: jint);
-    env fn load(store: jlong, version: jlong, id: JString) -> JString;
-    env fn own_id(store: jlong, version: jlong, ids: [JString]) -> JString;
+    rust fn load(store: jlong, version: jlong, id: JString) -> JString;
+    rust fn own_id(store: jlong, version: jlong, ids: [JString]) -> JString;
     raw fn begin(store: jlong) -> jint;
     raw fn hydrate(store: jlong) -> jint;
-    env fn replay(store: jlong, from_version: jlong, from_id: JString, to_id: JString, ids: [JString]);
-    env fn changes(
+    rust fn replay(store: jlong, from_version: jlong, from_id: JString, to_id: JString, ids: [JString]);
+    rust fn changes(
         store: jlong, version: jlong, ids: [JString], family: jint, option_bits: jint
     ) -> [jbyte];
     raw fn open_empty(store: jlong, version: jlong);
-    env fn find_family(store: jlong, name: JString) -> jint;
-    env fn open_family(store: jlong, name: JString, option_bits: jint) -> jint;
-    env fn remove_family(store: jlong, name: JString) -> jboolean;
-    env fn family_names(store: jlong) -> [JString];
+    rust fn find_family(store: jlong, name: JString) -> jint;
+    rust fn open_family(store: jlong, name: JString, option_bits: jint) -> jint;
+    rust fn remove_family(store: jlong, name: JString) -> jboolean;
+    rust fn family_names(store: jlong) -> [JString];
     raw fn get(
         store: jlong, family: jint, key: jlong, key_len: jint, out: jlong, out_len: jint
     ) -> jint;
@@ -62,13 +60,13 @@ natives! {
     ) -> [jbyte];
     env fn scan_on(store: jlong, scan: jint, max_bytes: jint, progress: [jlong]) -> [jbyte];
     raw fn close_scan(store: jlong, scan: jint);
-    env fn take_warning(store: jlong) -> JString;
-    env fn commit(store: jlong) -> JString;
+    rust fn take_warning(store: jlong) -> JString;
+    rust fn commit(store: jlong) -> JString;
     raw fn abort(store: jlong);
-    env fn merge_changelogs(
+    rust fn merge_changelogs(
         store: jlong, min_changelogs: jint, wasteful: ["io.holdfast.spark.merged.FileId"]
     ) -> jlong;
-    env fn store_stats(store: jlong) -> "io.holdfast.spark.store.StoreStats";
+    rust fn store_stats(store: jlong) -> "io.holdfast.spark.store.StoreStats";
 }
 
 /// Native memory of all stores of this process.
@@ -123,11 +121,10 @@ fn options(bits: jint) -> FamilyOptions {
 }
 
 fn open_store(
-    env: &mut Env<'_>,
     folder: jlong,
-    operator: JString<'_>,
-    partition: JString<'_>,
-    store: JString<'_>,
+    operator: String,
+    partition: String,
+    store: String,
     columns: jboolean,
     option_bits: jint,
     journal: jboolean,
@@ -137,12 +134,7 @@ fn open_store(
     } else {
         KeyLayout::Plain(options(option_bits))
     };
-    let owner = Owner::new(
-        "",
-        &operator.try_to_string(env)?,
-        &partition.try_to_string(env)?,
-        &store.try_to_string(env)?,
-    );
+    let owner = Owner::new("", &operator, &partition, &store);
     let stores = Arc::clone(&FOLDERS.get(folder)?.stores);
     let mut state = StateStore::within(owner, layout, Arc::clone(&MEMORY));
     state.record_operations(journal);
@@ -166,13 +158,7 @@ fn retain(store: jlong, versions: jint) -> Result<()> {
     })
 }
 
-fn load<'local>(
-    env: &mut Env<'local>,
-    store: jlong,
-    version: jlong,
-    id: JString<'_>,
-) -> Result<JString<'local>> {
-    let id = optional(env, &id)?;
+fn load(store: jlong, version: jlong, id: Option<String>) -> Result<Option<String>> {
     let store = STORES.get(store)?;
     let version = version_of(version)?;
     let entry = || {
@@ -184,24 +170,19 @@ fn load<'local>(
         .transpose()
         .map_err(|e| e.context(entry()))?;
     store.open_version(version, id.as_ref())?;
-    warning_of(env, &store)
+    Ok(store.lock().take_warning())
 }
 
-fn own_id<'local>(
-    env: &mut Env<'local>,
-    store: jlong,
-    version: jlong,
-    ids: JStrings<'_>,
-) -> Result<JString<'local>> {
-    let texts = strings(env, &ids)?;
-    let ids = commit_ids(env, &ids)?;
+fn own_id(store: jlong, version: jlong, texts: Vec<String>) -> Result<Option<String>> {
+    let ids = texts.iter().map(|text| text.parse::<VersionId>());
+    let ids = commit_ids(ids.collect::<Result<_, _>>()?);
     let version = version_of(version)?;
     let store = STORES.get(store)?;
     let state = store.lock();
     let own = find_own(state.owner(), version, &ids);
     let place = ids.iter().position(|id| Some(*id) == own);
     // The text has the pending input, too.
-    java_string(env, place.and_then(|place| texts.into_iter().nth(place)))
+    Ok(place.and_then(|place| texts.into_iter().nth(place)))
 }
 
 /// Bits of the answer to `Native.begin`. Native.java has the same numbers.
@@ -232,33 +213,29 @@ fn hydrate(store: jlong) -> Result<jint> {
 }
 
 fn replay(
-    env: &mut Env<'_>,
     store: jlong,
     from_version: jlong,
-    from_id: JString<'_>,
-    to_id: JString<'_>,
-    ids: JStrings<'_>,
+    from_id: Option<VersionId>,
+    to_id: VersionId,
+    ids: Vec<VersionId>,
 ) -> Result<()> {
-    let from_id = optional(env, &from_id)?;
-    let from_id = from_id.map(|text| text.parse::<VersionId>()).transpose()?;
-    let to_id = to_id.try_to_string(env)?.parse::<VersionId>()?;
-    let ids = commit_ids(env, &ids)?;
     let from_id = from_id.as_ref().map(|id| &id.state);
     let from = (version_of(from_version)?, from_id);
     let store = STORES.get(store)?;
     let storage = store.folder().storage();
-    Ok(store.lock().replay(storage, from, &to_id, &ids)?)
+    Ok(store
+        .lock()
+        .replay(storage, from, &to_id, &commit_ids(ids))?)
 }
 
-fn changes<'local>(
-    env: &mut Env<'local>,
+fn changes(
     store: jlong,
     version: jlong,
-    ids: JStrings<'_>,
+    ids: Vec<VersionId>,
     family: jint,
     option_bits: jint,
-) -> Result<JByteArray<'local>> {
-    let ids = commit_ids(env, &ids)?;
+) -> Result<Vec<u8>> {
+    let ids = commit_ids(ids);
     let version = version_of(version)?;
     let store = STORES.get(store)?;
     let state = store.lock();
@@ -277,14 +254,12 @@ fn changes<'local>(
             bytes.extend_from_slice(value);
         })?;
     }
-    Ok(env.byte_array_from_slice(&bytes)?)
+    Ok(bytes)
 }
 
 /// The content that ids stand for.
-fn commit_ids(env: &mut Env<'_>, ids: &JStrings<'_>) -> Result<Vec<CommitId>> {
-    let texts = strings(env, ids)?;
-    let ids = texts.iter().map(|text| text.parse::<VersionId>());
-    Ok(ids.map(|id| Ok(id?.state)).collect::<Result<_, Error>>()?)
+fn commit_ids(ids: Vec<VersionId>) -> Vec<CommitId> {
+    ids.into_iter().map(|id| id.state).collect()
 }
 
 fn open_empty(store: jlong, version: jlong) -> Result<()> {
@@ -292,34 +267,25 @@ fn open_empty(store: jlong, version: jlong) -> Result<()> {
     STORES.with(store, |store| Ok(store.lock().open_empty(version)?))
 }
 
-fn find_family(env: &mut Env<'_>, store: jlong, name: JString<'_>) -> Result<jint> {
-    let name = name.try_to_string(env)?;
+fn find_family(store: jlong, name: String) -> Result<jint> {
     let store = STORES.get(store)?;
     let found = store.lock().families().find(&name)?;
     Ok(found.unwrap_or(0) as jint)
 }
 
-fn open_family(
-    env: &mut Env<'_>,
-    store: jlong,
-    name: JString<'_>,
-    option_bits: jint,
-) -> Result<jint> {
-    let name = name.try_to_string(env)?;
+fn open_family(store: jlong, name: String, option_bits: jint) -> Result<jint> {
     let store = STORES.get(store)?;
     let number = store.lock().open_family(&name, options(option_bits))?;
     Ok(number as jint)
 }
 
-fn remove_family(env: &mut Env<'_>, store: jlong, name: JString<'_>) -> Result<jboolean> {
-    let name = name.try_to_string(env)?;
+fn remove_family(store: jlong, name: String) -> Result<jboolean> {
     let store = STORES.get(store)?;
     Ok(store.call(|state| state.remove_family(&name))?)
 }
 
-fn family_names<'local>(env: &mut Env<'local>, store: jlong) -> Result<JStrings<'local>> {
-    let names = STORES.get(store)?.lock().families().names();
-    java_strings(env, &names)
+fn family_names(store: jlong) -> Result<Vec<String>> {
+    Ok(STORES.get(store)?.lock().families().names())
 }
 
 fn get(
@@ -425,8 +391,8 @@ fn scan_of<'a>(what: jint, from: Option<&'a [u8]>, to: Option<&'a [u8]>) -> Resu
 /// Room that a scan begins with. Most scans find less, so their buffer never grows.
 const FEW_ENTRIES_BYTES: usize = 1 << 10;
 
-fn scan<'local>(
-    env: &mut Env<'local>,
+fn scan(
+    env: &mut Env<'_>,
     store: jlong,
     family: jint,
     what: jint,
@@ -436,7 +402,7 @@ fn scan<'local>(
     to_len: jint,
     max_bytes: jint,
     progress: JLongArray<'_>,
-) -> Result<JByteArray<'local>> {
+) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(FEW_ENTRIES_BYTES);
     // SAFETY: Java passes buffers that this thread alone uses.
     let (from, to) = unsafe { (bound(from, from_len)?, bound(to, to_len)?) };
@@ -447,22 +413,24 @@ fn scan<'local>(
         bytes.clear();
         state.scan(family as u32, what, max_bytes.max(0) as usize, &mut bytes)
     })?;
-    batch_to_java(env, &batch, &bytes, &progress)
+    tell_progress(env, &batch, &progress)?;
+    Ok(bytes)
 }
 
-fn scan_on<'local>(
-    env: &mut Env<'local>,
+fn scan_on(
+    env: &mut Env<'_>,
     store: jlong,
     scan: jint,
     max_bytes: jint,
     progress: JLongArray<'_>,
-) -> Result<JByteArray<'local>> {
+) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(max_bytes.max(0) as usize);
     let batch = STORES.with(store, |store| {
         let mut state = store.lock();
         Ok(state.scan_on(scan as u32, max_bytes.max(0) as usize, &mut bytes)?)
     })?;
-    batch_to_java(env, &batch, &bytes, &progress)
+    tell_progress(env, &batch, &progress)?;
+    Ok(bytes)
 }
 
 /// Does nothing when the scan is over already.
@@ -485,30 +453,17 @@ unsafe fn bound<'a>(address: jlong, len: jint) -> Result<Option<&'a [u8]>> {
     unsafe { lent(address, len).map(Some) }
 }
 
-fn batch_to_java<'local>(
-    env: &mut Env<'local>,
-    batch: &ScanBatch,
-    bytes: &[u8],
-    progress: &JLongArray<'_>,
-) -> Result<JByteArray<'local>> {
+fn tell_progress(env: &Env<'_>, batch: &ScanBatch, progress: &JLongArray<'_>) -> Result<()> {
     let scan = jlong::from(batch.scan.unwrap_or(0));
-    progress.set_region(env, 0, &[scan, jlong::from(batch.entries)])?;
-    Ok(env.byte_array_from_slice(bytes)?)
+    Ok(progress.set_region(env, 0, &[scan, jlong::from(batch.entries)])?)
 }
 
-fn take_warning<'local>(env: &mut Env<'local>, store: jlong) -> Result<JString<'local>> {
-    let store = STORES.get(store)?;
-    warning_of(env, &store)
+fn take_warning(store: jlong) -> Result<Option<String>> {
+    Ok(STORES.get(store)?.lock().take_warning())
 }
 
-fn warning_of<'local>(env: &mut Env<'local>, store: &SharedStore) -> Result<JString<'local>> {
-    let warning = store.lock().take_warning();
-    java_string(env, warning)
-}
-
-fn commit<'local>(env: &mut Env<'local>, store: jlong) -> Result<JString<'local>> {
-    let id = STORES.get(store)?.commit()?;
-    Ok(env.new_string(id.to_string())?)
+fn commit(store: jlong) -> Result<String> {
+    Ok(STORES.get(store)?.commit()?.to_string())
 }
 
 /// Rolls the open session back. Does nothing without one.
@@ -520,13 +475,8 @@ fn abort(store: jlong) -> Result<()> {
 }
 
 /// See [`SharedStore::maintain`]. Returns -1 if no version is as good as a snapshot.
-fn merge_changelogs(
-    env: &mut Env<'_>,
-    store: jlong,
-    min_changelogs: jint,
-    wasteful: JObjectArray<'_>,
-) -> Result<jlong> {
-    let wasteful: HashSet<_> = file_ids(env, &wasteful)?.into_iter().collect();
+fn merge_changelogs(store: jlong, min_changelogs: jint, wasteful: Vec<FileId>) -> Result<jlong> {
+    let wasteful: HashSet<_> = wasteful.into_iter().collect();
     let least = min_changelogs.max(1) as usize;
     let snapshot = STORES.get(store)?.maintain(least, &wasteful)?;
     // If every store is idle, no `begin` trims malloc, so maintenance does.
@@ -537,9 +487,7 @@ fn merge_changelogs(
 /// `record StoreStats(long keys, long memoryBytes, long loads, long rewinds, long writtenBytes,
 /// long emptyCommits, long rebuilds, long changelogs, long coldReads, long unmerged, long runs,
 /// long storedBytes)`.
-const STORE_STATS: LongRecord = LongRecord(jni_str!("io/holdfast/spark/store/StoreStats"));
-
-fn store_stats<'local>(env: &mut Env<'local>, store: jlong) -> Result<JObject<'local>> {
+fn store_stats(store: jlong) -> Result<LongRecord<12>> {
     let values = STORES.with(store, |store| {
         let state = store.lock();
         let (families, stats) = (state.families(), state.stats());
@@ -558,5 +506,8 @@ fn store_stats<'local>(env: &mut Env<'local>, store: jlong) -> Result<JObject<'l
             state.stored_bytes(),
         ])
     })?;
-    STORE_STATS.object(env, &values)
+    Ok(LongRecord(
+        jni_str!("io/holdfast/spark/store/StoreStats"),
+        values,
+    ))
 }
