@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::common::frames::{bytes_field, frame, number_field};
 use crate::common::{append, assert_damage, faulty, options, owner, payload};
-use holdfast_core::checkpoint::read_file;
+use holdfast_core::checkpoint::read_like;
 use holdfast_core::format::{
     Compression, FileIndex, read_head, read_index, read_sealed_index, read_segment,
 };
@@ -299,6 +299,6 @@ fn a_sparse_file_cannot_make_a_reader_take_memory() {
     let file = std::fs::File::create(dir.path().join(name)).unwrap();
     file.write_all_at(&frame(1, 6, b"header"), 0).unwrap();
     file.set_len(SPARSE_BYTES).unwrap();
-    let error = read_file(&storage, name).unwrap_err();
+    let error = read_like(&storage, name, None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
 }

@@ -10,7 +10,7 @@ use crate::common::metadata::{
 };
 use holdfast_core::checkpoint::{
     CheckpointFacts, CheckpointKind, Metadata, RegionEntry, StateContent, StateKind, file_name,
-    read, read_file, write,
+    read, read_like, write,
 };
 use holdfast_core::storage::LocalStorage;
 use holdfast_core::{CheckpointId, Error, ErrorKind};
@@ -183,7 +183,10 @@ fn a_copy_under_the_name_of_another_checkpoint_is_refused() {
             .to_string()
             .contains("expected checkpoint 43, found 42")
     );
-    assert_eq!(read_file(&storage, "copy of 42").unwrap(), metadata(42));
+    assert_eq!(
+        read_like(&storage, "copy of 42", None).unwrap(),
+        metadata(42)
+    );
 }
 
 // --- files made by hand from the text of FORMAT.md ------------------------------------------------

@@ -25,7 +25,8 @@ use super::values::ref_bytes;
 /// A manager in another process of the same user, through one connection. Several threads may use
 /// it. Their requests wait for each other.
 ///
-/// If the connection breaks, its request fails, and the next request connects again.
+/// Requests return the errors of the manager. If the connection breaks, its request fails with
+/// `Storage`, and the next request connects again.
 #[derive(Debug)]
 pub struct Client {
     address: Address,
@@ -63,9 +64,6 @@ impl Client {
     }
 
     /// Like [`SnapshotManager::append`](holdfast_core::manager::SnapshotManager::append).
-    ///
-    /// # Errors
-    /// Errors of the manager; `Storage` when the connection broke.
     pub fn append(&self, new: &NewSegment<'_>, payload: &[u8]) -> Result<SegmentRef> {
         let call = Call::Append(AppendCall {
             owner: Some(new.owner.clone()),
@@ -83,9 +81,6 @@ impl Client {
 
     /// Like [`SnapshotManager::read_known`](holdfast_core::manager::SnapshotManager::read_known);
     /// returns the payload.
-    ///
-    /// # Errors
-    /// Errors of the manager; `Storage` when the connection broke.
     pub fn read(&self, reference: &SegmentRef, owner: &Owner, known_bytes: u64) -> Result<Vec<u8>> {
         let call = Call::Read(ReadCall {
             owner: Some(owner.clone()),
@@ -99,9 +94,6 @@ impl Client {
     }
 
     /// Like [`SnapshotManager::lease`](holdfast_core::manager::SnapshotManager::lease).
-    ///
-    /// # Errors
-    /// Errors of the manager; `Storage` when the connection broke.
     pub fn lease(&self, owner: &Owner, id: CheckpointId, refs: &[SegmentRef]) -> Result<Vec<bool>> {
         match self.call(Call::Lease(segments(owner, id, refs)), &[])? {
             (Answer::Kept(answer), _) if answer.kept.len() == refs.len() => Ok(answer.kept),
@@ -111,9 +103,6 @@ impl Client {
 
     /// Does the same as
     /// [`SnapshotManager::persist_segments`](holdfast_core::manager::SnapshotManager::persist_segments).
-    ///
-    /// # Errors
-    /// Errors of the manager; `Storage` when the connection broke.
     pub fn persist_segments(
         &self,
         id: CheckpointId,
@@ -124,9 +113,6 @@ impl Client {
     }
 
     /// Like [`SnapshotManager::release`](holdfast_core::manager::SnapshotManager::release).
-    ///
-    /// # Errors
-    /// `Storage` when the connection broke.
     pub fn release(&self, owner: &Owner, refs: &[SegmentRef]) -> Result<()> {
         self.done(Call::Release(segments(owner, CheckpointId(0), refs)))
     }
@@ -156,9 +142,6 @@ impl Client {
     }
 
     /// Like [`SnapshotManager::open_table`](holdfast_core::manager::SnapshotManager::open_table).
-    ///
-    /// # Errors
-    /// Errors of the manager; `Storage` when the connection broke.
     pub fn open_table(
         &self,
         owner: &Owner,
@@ -177,9 +160,6 @@ impl Client {
     }
 
     /// Like [`SnapshotManager::table`](holdfast_core::manager::SnapshotManager::table).
-    ///
-    /// # Errors
-    /// Errors of the manager; `Storage` when the connection broke.
     pub fn table(&self, session: u64, call: &TableCall<'_>) -> Result<TableAnswer> {
         let (message, payload) = TableMessage::of(session, call);
         match self.call(Call::Table(message), payload)? {
@@ -200,9 +180,6 @@ impl Client {
     }
 
     /// Like [`SnapshotManager::close_table`](holdfast_core::manager::SnapshotManager::close_table).
-    ///
-    /// # Errors
-    /// `Storage` when the connection broke.
     pub fn close_table(&self, session: u64) -> Result<()> {
         self.done(Call::CloseTable(session))
     }

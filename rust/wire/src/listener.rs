@@ -93,9 +93,6 @@ impl Listener {
 
     /// Waits for the next client; `None` once it was stopped. Clients of other users are not
     /// served.
-    ///
-    /// # Errors
-    /// Errors of the system.
     pub fn accept(&self) -> Result<Option<Connection>> {
         let failed = |e| Error::io(format!("accepting at {}", self.address), e);
         while self.wait_for_a_client().map_err(failed)? {

@@ -74,17 +74,11 @@ impl Metadata {
     }
 
     /// Inverse of [`Metadata::to_bytes`].
-    ///
-    /// # Errors
-    /// `Newer`, `Corrupt`.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         Self::from_files(bytes, None)
     }
 
     /// Decodes the bytes of its file, and those of the file of regions that it names.
-    ///
-    /// # Errors
-    /// `Newer`, `Corrupt`.
     pub fn from_files(bytes: &[u8], base: Option<&[u8]>) -> Result<Self> {
         Self::read(bytes, |file| match base {
             Some(base) => read_base(base.to_vec(), file),
@@ -97,9 +91,6 @@ impl Metadata {
     }
 
     /// The file of regions that the bytes of a file name, if they name one.
-    ///
-    /// # Errors
-    /// `Newer`, `Corrupt`.
     pub fn base_of(bytes: &[u8]) -> Result<Option<BaseFile>> {
         let header = Frames::of(bytes).header();
         let base = header.and_then(|header| base_in(&header));

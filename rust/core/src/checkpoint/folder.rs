@@ -87,21 +87,11 @@ fn write_bytes(storage: &dyn Storage, name: &str, bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// `NotFound`; `Newer` when a newer version wrote it; `Corrupt` with file and offset.
 pub fn read(storage: &dyn Storage, id: CheckpointId) -> Result<Metadata> {
-    read_file(storage, &file_name(id))
+    read_like(storage, &file_name(id), None)
 }
 
-/// Like [`read`], from a file with any name but that of another checkpoint.
-///
-/// # Errors
-/// Errors of [`read`].
-pub fn read_file(storage: &dyn Storage, name: &str) -> Result<Metadata> {
-    read_like(storage, name, None)
-}
-
-/// Like [`read_file`]. Regions that it shares with a checkpoint `like` it are not read again.
-///
-/// # Errors
-/// Errors of [`read`].
+/// Like [`read`], from a file with any name but that of another checkpoint. Regions that it shares
+/// with a checkpoint `like` it are not read again.
 pub fn read_like(storage: &dyn Storage, name: &str, like: Option<&Metadata>) -> Result<Metadata> {
     let input = storage.open(name)?;
     let base = |base| match like.filter(|like| like.regions().base_file() == Some(base)) {
@@ -143,9 +133,6 @@ fn decode(
 }
 
 /// Ids of all checkpoints with a file, ascending. Reads no file.
-///
-/// # Errors
-/// Errors of storage.
 pub fn list(storage: &dyn Storage) -> Result<Vec<CheckpointId>> {
     let objects = storage.list()?.into_iter();
     let mut ids: Vec<_> = objects.filter_map(|o| parse_name(&o.name)).collect();
@@ -154,9 +141,6 @@ pub fn list(storage: &dyn Storage) -> Result<Vec<CheckpointId>> {
 }
 
 /// Removes the metadata of a checkpoint. Succeeds if there is none.
-///
-/// # Errors
-/// Errors of storage.
 pub fn delete(storage: &dyn Storage, id: CheckpointId) -> Result<()> {
     storage.delete(&file_name(id))
 }

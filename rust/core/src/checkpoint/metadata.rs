@@ -199,9 +199,6 @@ impl Metadata {
     /// Every segment it needs, as `SnapshotManager::restore` takes them. State has the origin of its
     /// region, even if a snapshot reused an older segment. In-flight data has the checkpoint that
     /// stored it.
-    ///
-    /// # Errors
-    /// `Corrupt`.
     pub fn restored(&self, pipeline: &str) -> Result<RestoredCheckpoint> {
         let mut segments = Vec::new();
         for entry in self.regions.iter()? {
@@ -218,9 +215,6 @@ impl Metadata {
     }
 
     /// These checkpoints, as `SnapshotManager::restore_later` takes them. Costs as much as they differ.
-    ///
-    /// # Errors
-    /// `Corrupt`.
     pub fn postponed(pipeline: &str, checkpoints: Vec<Arc<Self>>) -> Result<PostponedCheckpoints> {
         let mut files = BTreeMap::new();
         for one in &checkpoints {
@@ -241,9 +235,6 @@ impl Metadata {
     /// Owners whose origin is not this checkpoint, as managers hear of it. Regions that fell back may
     /// have written state under the names of the `usual` operators and states, which their entries
     /// do not know.
-    ///
-    /// # Errors
-    /// `Corrupt`.
     pub fn at_rest(&self, pipeline: &str, usual: &[(String, String)]) -> Result<Fallbacks> {
         let mut found = Fallbacks::new();
         for entry in self.regions.iter()? {
@@ -268,9 +259,6 @@ impl Metadata {
 
     /// Names of the regions that have not finished, together where operators have the same states:
     /// names, kinds, types, and shapes of arrays. The description of a table counts whole.
-    ///
-    /// # Errors
-    /// `Corrupt`.
     pub fn alike<'a>(&'a self) -> Result<Vec<Vec<&'a str>>> {
         let groups = groups_of(self.regions.iter()?, usize::MAX)?.unwrap_or_default();
         let names = |group: Vec<&'a RegionEntry>| group.into_iter().map(RegionEntry::region);
@@ -281,9 +269,6 @@ impl Metadata {
     }
 
     /// Least size in bytes of each file with its segments.
-    ///
-    /// # Errors
-    /// `Corrupt`.
     pub fn file_bytes(&self) -> Result<BTreeMap<FileId, u64>> {
         let mut bytes = BTreeMap::new();
         for entry in self.regions.iter()? {

@@ -2,6 +2,9 @@
 //! produced it (`FORMAT.md`, "Checkpoint metadata").
 //!
 //! A file appears whole and never changes, so a restore reads exactly one.
+//!
+//! Entries stay encoded until a caller reads them. Functions that decode bytes return `Corrupt` for
+//! other bytes, and `Newer` for those of a newer version.
 
 mod encoding;
 mod entry;
@@ -17,7 +20,7 @@ pub use entry::{
     InFlight, InFlightPlace, OperatorEntry, Piece, Staged, StateContent, StateEntry, StateKind,
 };
 pub use file::{StoredFile, base_name, file_name, parse_base_name, parse_name};
-pub use folder::{delete, list, read, read_file, read_like, write};
+pub use folder::{delete, list, read, read_like, write};
 pub use metadata::{CheckpointFacts, CheckpointKind, Metadata};
 pub use region::{NewRegion, Reference, RegionEntry};
 pub use regions::{BaseFile, Regions};

@@ -103,9 +103,6 @@ impl RegionEntry {
     }
 
     /// Inverse of [`RegionEntry::to_bytes`]; checks all of the entry.
-    ///
-    /// # Errors
-    /// `Corrupt` for other bytes.
     pub fn from_bytes(bytes: impl Into<Bytes>) -> Result<Self> {
         let entry = Self::from_message(decode("entry of a region", bytes.into())?);
         let about = |message| name_region(entry.region(), Error::corrupt(message));
@@ -181,25 +178,16 @@ impl RegionEntry {
     }
 
     /// States of its operators.
-    ///
-    /// # Errors
-    /// `Corrupt`.
     pub fn operators(&self) -> Result<Vec<OperatorEntry>> {
         decode_operators(&self.0.operators).map_err(|e| name_region(self.region(), e))
     }
 
     /// Its in-flight data, oldest first.
-    ///
-    /// # Errors
-    /// `Corrupt`.
     pub fn in_flight(&self) -> Result<Vec<InFlight>> {
         decode_in_flight(&self.0.in_flight).map_err(|e| name_region(self.region(), e))
     }
 
     /// Files that sinks staged.
-    ///
-    /// # Errors
-    /// `Corrupt`.
     pub fn staged(&self) -> Result<Vec<Staged>> {
         decode_staged(&self.0.staged).map_err(|e| name_region(self.region(), e))
     }
@@ -237,9 +225,6 @@ impl RegionEntry {
     }
 
     /// Every segment it needs, some of them more than once.
-    ///
-    /// # Errors
-    /// `Corrupt`.
     pub fn segments(&self) -> Result<Vec<SegmentRef>> {
         let mut found = Vec::new();
         for state in self
@@ -273,9 +258,6 @@ impl RegionEntry {
     }
 
     /// Every segment it needs, each once per owner.
-    ///
-    /// # Errors
-    /// `Corrupt`.
     pub fn references(&self, pipeline: &str) -> Result<Vec<Reference>> {
         let owner =
             |operator: &str, store: &str| Owner::new(pipeline, operator, self.region(), store);

@@ -147,9 +147,6 @@ impl Regions {
     }
 
     /// These entries with others, and without the regions that are `gone`.
-    ///
-    /// # Errors
-    /// `Corrupt`.
     pub fn changed<'a>(
         &self,
         entries: impl IntoIterator<Item = RegionEntry>,
@@ -268,9 +265,6 @@ impl Regions {
     }
 
     /// The entry of a region.
-    ///
-    /// # Errors
-    /// `Corrupt`.
     pub fn get(&self, region: &str) -> Result<Option<&RegionEntry>> {
         if let Some(changed) = self.changes.get(region) {
             return Ok(changed.as_ref());
@@ -281,9 +275,6 @@ impl Regions {
     }
 
     /// All entries, by name.
-    ///
-    /// # Errors
-    /// `Corrupt`.
     pub fn iter(&self) -> Result<impl Iterator<Item = &RegionEntry>> {
         let mut base = self.base.entries()?.iter().peekable();
         let mut changes = self.changes.iter().peekable();
@@ -305,9 +296,6 @@ impl Regions {
 
     /// Entries with the state of a checkpoint or a later one, in any order. Costs as much as changed
     /// if the base is older.
-    ///
-    /// # Errors
-    /// `Corrupt`.
     pub fn since(&self, origin: CheckpointId) -> Result<impl Iterator<Item = &RegionEntry>> {
         let may_be_in_base = self.base.newest_origin >= Some(origin);
         let base = match may_be_in_base {
@@ -330,9 +318,6 @@ impl Regions {
     /// Least size in bytes of each file with segments of what changed, and of the base. It may also
     /// name files that many regions of the base needed which changed since. Costs as much as changed,
     /// once the base was looked at.
-    ///
-    /// # Errors
-    /// `Corrupt`.
     pub fn files_at_most(&self) -> Result<BTreeMap<FileId, u64>> {
         let same = |region: &String| !self.changes.contains_key(region);
         let files = self.base.outline()?.files.iter();
@@ -346,9 +331,6 @@ impl Regions {
 
     /// Outputs with files that were staged by the base or by what changed since. Costs as much as
     /// changed.
-    ///
-    /// # Errors
-    /// `Corrupt`.
     pub fn outputs_at_most(&self) -> Result<BTreeSet<String>> {
         let mut outputs = self.base.outline()?.outputs.iter().cloned().collect();
         for entry in self.changes.values().flatten() {
@@ -359,9 +341,6 @@ impl Regions {
 
     /// Some of each group of like regions, see [`super::Metadata::alike`]; some groups are divided.
     /// Costs as much as changed, unless there are many groups.
-    ///
-    /// # Errors
-    /// `Corrupt`.
     pub fn samples(&self) -> Result<Vec<Vec<RegionEntry>>> {
         let Some(groups) = &self.base.outline()?.groups else {
             return samples_of(self.iter()?);

@@ -30,9 +30,6 @@ impl OpenedFiles {
 
     /// Reads and verifies a segment of the folder `storage`, which must be the same in every call.
     /// Its file has at least `known_bytes`; 0 if nothing is known.
-    ///
-    /// # Errors
-    /// Errors of [`read_segment`](super::read_segment).
     pub fn read(
         &self,
         storage: &dyn Storage,

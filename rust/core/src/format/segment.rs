@@ -146,9 +146,6 @@ impl<'a> SegmentReader<'a> {
     }
 
     /// Like [`read_segment`].
-    ///
-    /// # Errors
-    /// Errors of [`read_segment`].
     pub fn read(&mut self, reference: &SegmentRef, owner: &Owner) -> Result<Segment> {
         let read = |input: &Arc<dyn ReadFile>| {
             read_frames(input.as_ref(), reference.offset, reference.len)
@@ -234,9 +231,6 @@ pub(crate) fn decode_segment(
 }
 
 /// Reads the head of a segment and verifies its checksum and owner.
-///
-/// # Errors
-/// Errors of [`read_segment`].
 pub fn read_head(
     storage: &dyn Storage,
     reference: &SegmentRef,
@@ -248,9 +242,6 @@ pub fn read_head(
 }
 
 /// Like [`read_head`], for any owner.
-///
-/// # Errors
-/// Errors of [`read_segment`].
 pub fn read_any_head(storage: &dyn Storage, reference: &SegmentRef) -> Result<SegmentHead> {
     read_head_frame(storage, reference)
         .map_err(|e| e.context(format!("{}/{reference}", storage.location())))

@@ -81,9 +81,6 @@ pub struct View {
 
 impl View {
     /// The view if these are all retained checkpoints.
-    ///
-    /// # Errors
-    /// Errors of [`RestoredCheckpoint::check`].
     pub fn of(checkpoints: &[RestoredCheckpoint]) -> Result<Self> {
         let mut view = Self::default();
         checkpoints.iter().try_for_each(RestoredCheckpoint::check)?;

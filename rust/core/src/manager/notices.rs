@@ -1,4 +1,5 @@
-//! Messages about checkpoints. They only decide; the upkeep does the work on files.
+//! Messages about checkpoints. They only decide; the upkeep does the work on files. A view that cannot
+//! be one of that moment is `InvalidInput`, and changes nothing.
 
 use super::snapshot_manager::SnapshotManager;
 use crate::error::{Error, ErrorKind, Result};
@@ -13,18 +14,12 @@ impl SnapshotManager {
     }
 
     /// The checkpoint completed with every owner's state of `id`.
-    ///
-    /// # Errors
-    /// `InvalidInput` when the view cannot be one of that moment; nothing is changed then.
     pub fn completed(&self, id: CheckpointId, retained: &Retained) -> Result<()> {
         self.partially_completed(id, &Fallbacks::new(), retained)
     }
 
     /// The checkpoint completed, with the state of an older origin for the owners in `fallbacks`.
     /// Segments that these owners wrote for `id` are dead at once.
-    ///
-    /// # Errors
-    /// `InvalidInput` when the view cannot be one of that moment; nothing is changed then.
     pub fn partially_completed(
         &self,
         id: CheckpointId,
@@ -46,17 +41,11 @@ impl SnapshotManager {
     }
 
     /// The attempt ended without a checkpoint.
-    ///
-    /// # Errors
-    /// `InvalidInput` when the view cannot be one of that moment; nothing is changed then.
     pub fn aborted(&self, id: CheckpointId, retained: &Retained) -> Result<()> {
         self.without(id, "was aborted", retained)
     }
 
     /// The checkpoint is not retained any more.
-    ///
-    /// # Errors
-    /// `InvalidInput` when the view cannot be one of that moment; nothing is changed then.
     pub fn subsumed(&self, id: CheckpointId, retained: &Retained) -> Result<()> {
         self.without(id, "was subsumed", retained)
     }

@@ -192,9 +192,6 @@ impl SnapshotManager {
     /// several are opened at the same time. Its first change takes the folder over from older
     /// managers, whose next change fails as `Fenced`. A manager of a folder that cannot be written
     /// to can still read.
-    ///
-    /// # Errors
-    /// Errors of listing.
     pub fn open_next_term(
         storage: Arc<dyn Storage>,
         options: ManagerOptions,
@@ -246,18 +243,12 @@ impl SnapshotManager {
     }
 
     /// Reads and verifies a segment.
-    ///
-    /// # Errors
-    /// Errors of [`read_segment`](crate::format::read_segment).
     pub fn read(&self, reference: &SegmentRef, owner: &Owner) -> Result<Segment> {
         self.read_known(reference, owner, 0)
     }
 
     /// Like [`SnapshotManager::read`], from a file of at least `known_bytes`. This saves the round
     /// trip that asks remote storage for its length.
-    ///
-    /// # Errors
-    /// Errors of [`read_segment`](crate::format::read_segment).
     pub fn read_known(
         &self,
         reference: &SegmentRef,

@@ -183,17 +183,11 @@ pub(super) fn physical_files(
 
 /// The newest term of a physical file or claim; `None` without any. Ignores terms that no manager
 /// can have.
-///
-/// # Errors
-/// Errors of listing.
 pub fn newest_term(storage: &dyn Storage) -> Result<Option<Term>> {
     newest_foreign_term(storage, &HashSet::new())
 }
 
 /// The same among terms that an application did not give.
-///
-/// # Errors
-/// Errors of listing.
 pub fn newest_foreign_term(storage: &dyn Storage, own: &HashSet<Term>) -> Result<Option<Term>> {
     let terms = list_files(storage)?.map(|(file, _)| file.term);
     let foreign = terms.filter(|term| term.can_be_given() && !own.contains(term));

@@ -179,9 +179,6 @@ impl<'a> Packed<'a> {
     }
 
     /// The next entry; `None` behind the last one.
-    ///
-    /// # Errors
-    /// Errors of [`Packed::key`].
     pub fn entry(&mut self) -> Result<Option<(&'a [u8], &'a [u8])>> {
         if self.0.is_empty() {
             return Ok(None);

@@ -13,9 +13,6 @@ use crate::ids::{FileId, SegmentRef};
 impl SegmentWriter {
     /// Makes the bytes of a file survive a machine crash, but does not wait for a run: a file that
     /// must be closed for that is closed after the run that is written to it.
-    ///
-    /// # Errors
-    /// Errors of [`SegmentWriter::sync_files`].
     pub fn sync_soon(&self, file: FileId) -> Result<()> {
         {
             let files = self.files.lock();

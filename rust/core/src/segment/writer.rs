@@ -170,9 +170,6 @@ impl SegmentWriter {
     }
 
     /// Appends a changelog, and directly before it its journal. Both are there afterwards, or neither.
-    ///
-    /// # Errors
-    /// Errors of [`SegmentWriter::append`].
     pub fn append_with_journal(
         &self,
         new: &NewSegment<'_>,
@@ -245,9 +242,6 @@ impl SegmentWriter {
     /// Closes open files that another process deleted: appends to a deleted file are lost. Call it
     /// when a checkpoint may have been deleted and begun again. Leaves files alone that are
     /// invisible while open.
-    ///
-    /// # Errors
-    /// Errors of storage.
     pub fn leave_deleted(&self) -> Result<()> {
         if !self.storage.capabilities().durable_append {
             return Ok(());

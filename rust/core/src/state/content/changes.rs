@@ -90,9 +90,6 @@ impl Changes {
 
 /// The segments that a commit wrote for its changes, in their order: the runs of a session that spilled,
 /// then the changelog. None when it changed nothing.
-///
-/// # Errors
-/// Errors of [`read_changes`].
 pub(crate) fn find_changes(
     storage: &dyn Storage,
     owner: &Owner,

@@ -220,9 +220,6 @@ impl Families {
 
     /// Writes what the session changed to `out`; returns the number of entries. Without runs below, removals
     /// need no mention.
-    ///
-    /// # Errors
-    /// Errors of storage.
     pub(crate) fn write_changes(&self, is_first: bool, out: &mut RunWriter<'_>) -> Result<u64> {
         let mut written = 0;
         self.each_change(|prefix, key, change| {

@@ -20,9 +20,6 @@ impl StateStore {
     }
 
     /// Appends a byte for each key to `out`: 1 if it is there, else 0.
-    ///
-    /// # Errors
-    /// Errors of [`StateStore::get_batch`].
     pub fn contains_batch(&mut self, family: u32, keys: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let mut keys = Packed::of(keys);
         while let Some(key) = keys.key()? {

@@ -62,9 +62,6 @@ impl StateStore {
     }
 
     /// Appends to the list of a key.
-    ///
-    /// # Errors
-    /// Errors of [`StateStore::put_list`].
     pub fn append(&mut self, family: u32, key: &[u8], values: &[&[u8]]) -> Result<()> {
         self.write(family, |content| content.append(key, values))?;
         self.record(family, ChangeKind::Append, key, values)

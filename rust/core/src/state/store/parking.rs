@@ -282,9 +282,6 @@ impl PendingInput {
     }
 
     /// The next bytes of a piece that was verified as a whole, at most `max_bytes`; none at the end.
-    ///
-    /// # Errors
-    /// Errors of [`PendingInput::bytes`].
     pub fn read(&mut self, max_bytes: usize) -> Result<&[u8]> {
         while self.position == self.piece.len() && !self.pieces.is_empty() {
             self.read_piece()?;

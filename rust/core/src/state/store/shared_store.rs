@@ -124,17 +124,11 @@ impl SharedStore {
     }
 
     /// Like [`StateStore::open`].
-    ///
-    /// # Errors
-    /// Errors of [`StateStore::open`].
     pub fn open(&self, version: u64, id: Option<&CommitId>) -> Result<()> {
         self.lock().open(self.folder.storage(), version, id)
     }
 
     /// Like [`StateStore::open_version`].
-    ///
-    /// # Errors
-    /// Errors of [`StateStore::open`].
     pub fn open_version(&self, version: u64, id: Option<&VersionId>) -> Result<()> {
         self.lock().open_version(self.folder.storage(), version, id)
     }
@@ -176,17 +170,11 @@ impl SharedStore {
     }
 
     /// Ends the session, see [`StateStore::commit`].
-    ///
-    /// # Errors
-    /// Errors of [`StateStore::commit`].
     pub fn commit(&self) -> Result<CommitId> {
         self.lock().commit(self.folder.writer()?)
     }
 
     /// Brings some keys of runs into memory. Does not lock the store while it reads runs.
-    ///
-    /// # Errors
-    /// Errors of [`StateStore::hydrate`].
     pub fn hydrate(&self) -> Result<Hydrated> {
         let mut hydration = {
             let mut state = self.lock();

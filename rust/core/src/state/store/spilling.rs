@@ -27,9 +27,6 @@ impl StateStore {
 
     /// Leaves memory if the batch has outgrown it: a session spills, and reads before one give up what
     /// they brought into memory.
-    ///
-    /// # Errors
-    /// Errors of [`StateStore::spill`].
     pub(crate) fn leave_memory(&mut self, writer: Option<&SegmentWriter>) -> Result<()> {
         if !self.memory.must_spill() || !self.families.can_lie_over_runs() {
             return Ok(());

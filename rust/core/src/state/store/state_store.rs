@@ -135,9 +135,6 @@ impl StateStore {
     /// Like [`StateStore::open`]. The version may be parked: then it has the content of an older version,
     /// where the store stays if it has that, and a session commits only after
     /// [`StateStore::mark_replayed`].
-    ///
-    /// # Errors
-    /// Errors of [`StateStore::open`].
     pub fn open_version(
         &mut self,
         storage: &dyn Storage,
