@@ -7,7 +7,7 @@ use crate::common::metadata::{
 };
 use holdfast_core::checkpoint::{
     CheckpointFacts, InFlightPlace, MAX_CAUSE_BYTES, MAX_NAME_BYTES, Metadata, NewRegion,
-    Reference, RegionEntry, Staged, StateContent, StateKind,
+    RegionEntry, Staged, StateContent, StateKind,
 };
 use holdfast_core::{CheckpointId, ErrorKind, Owner};
 
@@ -276,11 +276,8 @@ fn in_flight_data_has_the_origin_at_which_it_was_stored() {
         in_flight: vec![first, second],
         ..empty_region("r", 5)
     });
-    let expected = Reference {
-        owner: Owner::new("p", "in-flight", "r", "7"),
-        origin: CheckpointId(7),
-        reference: reference(1, 0),
-    };
+    let owner = Owner::new("p", "in-flight", "r", "7");
+    let expected = (owner, CheckpointId(7), reference(1, 0));
     assert_eq!(entry.unwrap().references("p").unwrap(), [expected]);
 }
 

@@ -189,8 +189,7 @@ def begin_from(
 def finish_claim(origin: Restore, folders: CheckpointFolders) -> None:
     """Delete the folder that a pipeline began from, if it was claimed; it is locked."""
     # A damaged checkpoint is reported when it is restored.
-    began = newest_properties(folders, OSError)
-    if origin.mode == "claim" and began is not None:
+    if origin.mode == "claim" and (began := newest_properties(folders, OSError)) is not None:
         try:
             delete_claimed(origin.path, began)
         except OSError as error:

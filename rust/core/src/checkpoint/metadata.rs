@@ -12,7 +12,7 @@ use super::sections::{HeaderMessage, VERSION};
 use super::{MAX_NAME_BYTES, check_length, check_name};
 use crate::error::{Error, Result};
 use crate::format::frame::MAX_BODY_BYTES;
-use crate::ids::{CheckpointId, FileId, Owner};
+use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 use crate::liveness::{Fallbacks, PostponedCheckpoints, RestoredCheckpoint};
 
 /// The reason for a checkpoint.
@@ -202,11 +202,7 @@ impl Metadata {
     pub fn restored(&self, pipeline: &str) -> Result<RestoredCheckpoint> {
         let mut segments = Vec::new();
         for entry in self.regions.iter()? {
-            let references = entry.references(pipeline);
-            let references =
-                references.map_err(|e| e.context(format!("checkpoint {}", self.id())))?;
-            let found = references.into_iter();
-            segments.extend(found.map(|one| (one.owner, one.origin, one.reference)));
+            segments.extend(self.references(entry, pipeline)?);
         }
         Ok(RestoredCheckpoint {
             id: self.id(),
@@ -242,11 +238,9 @@ impl Metadata {
             if origin == self.id() && entry.in_flight_bytes() == 0 {
                 continue;
             }
-            let references = entry
-                .references(pipeline)
-                .map_err(|e| e.context(format!("checkpoint {}", self.id())))?;
-            let older = references.into_iter().filter(|one| one.origin != self.id());
-            found.extend(older.map(|one| (one.owner, one.origin)));
+            let references = self.references(entry, pipeline)?.into_iter();
+            let older = references.filter(|(_, origin, _)| *origin != self.id());
+            found.extend(older.map(|(owner, origin, _)| (owner, origin)));
             if entry.fallbacks() > 0 && origin != self.id() {
                 let owner = |(operator, store): &(String, String)| {
                     (Owner::new(pipeline, operator, region, store), origin)
@@ -255,6 +249,15 @@ impl Metadata {
             }
         }
         Ok(found)
+    }
+
+    fn references(
+        &self,
+        entry: &RegionEntry,
+        pipeline: &str,
+    ) -> Result<Vec<(Owner, CheckpointId, SegmentRef)>> {
+        let references = entry.references(pipeline);
+        references.map_err(|e| e.context(format!("checkpoint {}", self.id())))
     }
 
     /// Names of the regions that have not finished, together where operators have the same states:

@@ -22,7 +22,7 @@ pub use entry::{
 pub use file::{StoredFile, base_name, file_name, parse_base_name, parse_name};
 pub use folder::{delete, list, read, read_like, write};
 pub use metadata::{CheckpointFacts, CheckpointKind, Metadata};
-pub use region::{NewRegion, Reference, RegionEntry};
+pub use region::{NewRegion, RegionEntry};
 pub use regions::{BaseFile, Regions};
 
 use crate::error::{Error, Result};

@@ -41,17 +41,6 @@ pub struct NewRegion {
     pub cause: String,
 }
 
-/// A segment that a checkpoint needs, as `SnapshotManager::restore` takes it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Reference {
-    /// Its owner.
-    pub owner: Owner,
-    /// Origin of that owner's state.
-    pub origin: CheckpointId,
-    /// The segment.
-    pub reference: SegmentRef,
-}
-
 /// The entry of one region in a checkpoint. Clones share all of it.
 ///
 /// ```
@@ -257,8 +246,8 @@ impl RegionEntry {
         Ok(())
     }
 
-    /// Every segment it needs, each once per owner.
-    pub fn references(&self, pipeline: &str) -> Result<Vec<Reference>> {
+    /// Every segment it needs, each once per owner: owner, origin of that owner's state, segment.
+    pub fn references(&self, pipeline: &str) -> Result<Vec<(Owner, CheckpointId, SegmentRef)>> {
         let owner =
             |operator: &str, store: &str| Owner::new(pipeline, operator, self.region(), store);
         let mut found = Vec::new();
@@ -268,21 +257,16 @@ impl RegionEntry {
                 let mut segments: Vec<_> = pieces.map(|p| p.reference).collect();
                 segments.sort_unstable();
                 segments.dedup();
-                found.extend(segments.into_iter().map(|reference| Reference {
-                    owner: owner(&operator.name, &state.name),
-                    origin: self.origin(),
-                    reference,
-                }));
+                let owner = owner(&operator.name, &state.name);
+                let segments = segments.into_iter();
+                found.extend(segments.map(|one| (owner.clone(), self.origin(), one)));
             }
         }
         let mut owed = Vec::new();
         for in_flight in self.in_flight()? {
             if let InFlightPlace::Segment(reference) = in_flight.place {
-                owed.push(Reference {
-                    owner: owner(IN_FLIGHT_OPERATOR, &in_flight.created.to_string()),
-                    origin: in_flight.created,
-                    reference,
-                });
+                let owner = owner(IN_FLIGHT_OPERATOR, &in_flight.created.to_string());
+                owed.push((owner, in_flight.created, reference));
             }
         }
         // One segment serves all channels of a region (R56).

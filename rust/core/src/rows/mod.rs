@@ -21,6 +21,3 @@ pub use packed::{
     encode_keys, encode_prefix,
 };
 pub(crate) use packed::{Packed, push_found};
-
-/// Version of the encodings of keys and values, which a checkpoint names beside each table.
-pub const ROWS_VERSION: u32 = 1;

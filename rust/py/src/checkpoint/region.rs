@@ -351,7 +351,8 @@ impl RegionEntry {
     ///     "in-flight" and the number of the checkpoint that stored it as its store.
     fn refs(&self) -> PyResult<Vec<(String, String, SegmentRef)>> {
         let references = self.0.references("").map_err(to_py)?.into_iter();
-        let named = references.map(|r| (r.owner.operator, r.owner.store, SegmentRef(r.reference)));
+        let named =
+            references.map(|(owner, _, one)| (owner.operator, owner.store, SegmentRef(one)));
         Ok(named.collect())
     }
 
