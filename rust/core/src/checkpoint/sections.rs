@@ -1,11 +1,13 @@
 //! Frames of a metadata file: header, regions, coordinators, trailer. `FORMAT.md` is the text.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use prost::Message;
 use prost::bytes::{Buf, BufMut, Bytes};
 use xxhash_rust::xxh3::xxh3_128;
 
+use super::encoding::RegionMessage;
 use super::outline::Outline;
 use super::region::RegionEntry;
 use crate::error::{Error, Result};
@@ -42,7 +44,7 @@ pub(super) struct HeaderMessage {
     #[prost(string, repeated, tag = "9")]
     pub finished_operators: Vec<String>,
     #[prost(btree_map = "string, string", tag = "10")]
-    pub properties: std::collections::BTreeMap<String, String>,
+    pub properties: BTreeMap<String, String>,
     #[prost(message, optional, tag = "11")]
     pub base: Option<BaseMessage>,
     #[prost(string, repeated, tag = "12")]
@@ -70,42 +72,30 @@ pub(super) struct CoordinatorMessage {
     pub snapshot: Vec<u8>,
 }
 
-/// A region or a coordinator: its length as a varint, then its message.
-struct Records<'a> {
-    out: &'a mut Vec<u8>,
+/// Appends records, each as its length as a varint and its message. Returns how many.
+fn put_records<M: Message, R: Borrow<M>>(
+    out: &mut Vec<u8>,
     kind: FrameKind,
-    pending: Vec<u8>,
-}
-
-impl<'a> Records<'a> {
-    fn new(out: &'a mut Vec<u8>, kind: FrameKind) -> Self {
-        Self {
-            out,
-            kind,
-            pending: Vec::new(),
-        }
-    }
-
-    fn put(&mut self, record: &impl Message) -> Result<()> {
+    records: impl Iterator<Item = R>,
+) -> Result<usize> {
+    let (mut pending, mut count) = (Vec::new(), 0);
+    for record in records {
         record
-            .encode_length_delimited(&mut self.pending)
-            .map_err(|e| Error::invalid_input(format!("a {:?} record: {e}", self.kind)))?;
-        let frames = self.pending.chunks_exact(FRAME_BYTES);
-        let rest = frames.remainder().len();
-        for body in frames {
-            frame::put(self.out, self.kind, Compression::Lz4, body)?;
+            .borrow()
+            .encode_length_delimited(&mut pending)
+            .map_err(|e| Error::invalid_input(format!("a {kind:?} record: {e}")))?;
+        count += 1;
+        let full = pending.len() / FRAME_BYTES * FRAME_BYTES;
+        let frames = pending.get(..full).unwrap_or_default();
+        for body in frames.chunks(FRAME_BYTES) {
+            frame::put(out, kind, Compression::Lz4, body)?;
         }
-        let cut = self.pending.len() - rest;
-        self.pending.drain(..cut);
-        Ok(())
+        pending.drain(..full);
     }
-
-    fn close(self) -> Result<()> {
-        if self.pending.is_empty() {
-            return Ok(());
-        }
-        frame::put(self.out, self.kind, Compression::Lz4, &self.pending)
+    if !pending.is_empty() {
+        frame::put(out, kind, Compression::Lz4, &pending)?;
     }
+    Ok(count)
 }
 
 /// All bytes of a file.
@@ -120,21 +110,15 @@ pub(super) fn put<'a>(
         FrameKind::CheckpointHeader,
         &header.encode_to_vec(),
     )?;
-    let mut records = Records::new(&mut out, FrameKind::Regions);
-    let mut regions = 0;
-    for entry in entries {
-        records.put(entry.message())?;
-        regions += 1;
-    }
-    records.close()?;
-    let mut records = Records::new(&mut out, FrameKind::Coordinators);
-    for (name, snapshot) in coordinators {
-        records.put(&CoordinatorMessage {
+    let entries = entries.map(RegionEntry::message);
+    let regions = put_records::<RegionMessage, _>(&mut out, FrameKind::Regions, entries)?;
+    let snapshots = coordinators
+        .iter()
+        .map(|(name, snapshot)| CoordinatorMessage {
             name: name.clone(),
             snapshot: snapshot.clone(),
-        })?;
-    }
-    records.close()?;
+        });
+    put_records::<CoordinatorMessage, _>(&mut out, FrameKind::Coordinators, snapshots)?;
     let mut trailer = Vec::with_capacity(TRAILER_BODY_BYTES);
     for count in [regions, coordinators.len(), out.len()] {
         trailer.put_u64_le(count as u64);
