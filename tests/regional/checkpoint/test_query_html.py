@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 from holdfast.regions.coordinator import FailedRegion, HistoryRecord
-from holdfast.regions.driver.query_html import SHOWN_ATTEMPTS, query_html
+from holdfast.regions.driver.pipeline_query import SHOWN_ATTEMPTS, query_html
 from support.regional.hooks import Hooks
 from support.regional.restorable import batches, open_pipeline, run
 

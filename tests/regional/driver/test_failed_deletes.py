@@ -289,7 +289,7 @@ def test_segments_that_cannot_be_deleted_are_warned_of_at_the_start_and_later(
 
     manager = local.SnapshotManager
     monkeypatch.setattr(local, "SnapshotManager", Refusing)
-    monkeypatch.setattr("holdfast.regions.runners.local.tell", lambda own, message: None)
+    monkeypatch.setattr("holdfast.regions.runners.local.tell_manager", lambda own, message: None)
     with open_pipeline(tmp_path) as query:
         run(query, rows, first=1)
     assert len(warnings(caplog, "files of earlier runs cannot be deleted yet")) == 1

@@ -16,10 +16,10 @@ from holdfast.regions.coordinator import (
     NotifyManagers,
     RegionStarted,
 )
-from holdfast.regions.driver.managers import tell
 from holdfast.regions.driver.task_runner import TasksLostError
 from holdfast.regions.protocol.answers import Answer
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder
+from holdfast.regions.runners.local import tell_manager
 from support.regional.coordinator_oracle import RETIRED, Told
 from support.regional.coordinator_regions import in_file, segments_of
 
@@ -252,7 +252,7 @@ class HostileRunner:
         if world.chance(world.rates.lost_message):
             world.leaked |= released
             return
-        tell(world.manager, message)
+        tell_manager(world.manager, message)
         world.check_segments()
 
     def restore(self, retained: Sequence[CheckpointMetadata]) -> None:

@@ -136,18 +136,18 @@ class RegionalWriter:
                 "it a pathlib.Path, or use start()"
             )
         enumerator = self._enumerator()
-
-        def runner_of(plan: PipelinePlan) -> LocalRunner:
-            return LocalRunner(
-                plan, root / SEGMENTS_FOLDER, tasks=tasks, max_file_bytes=settings.max_file_bytes
-            )
-
+        max_file_bytes = settings.max_file_bytes
         with ExitStack() as opened:
             driver, runner = self._started(
                 folders,
                 settings,
                 opened,
-                runner_of=runner_of,
+                runner_of=partial(
+                    LocalRunner,
+                    segments=root / SEGMENTS_FOLDER,
+                    tasks=tasks,
+                    max_file_bytes=max_file_bytes,
+                ),
                 compare=run_here,
                 delivery=local_delivery,
                 enumerator=enumerator,
@@ -156,11 +156,7 @@ class RegionalWriter:
                 gpu=gpu,
             )
             return LocalQuery(
-                driver,
-                runner,
-                max_file_bytes=settings.max_file_bytes,
-                enumerator=enumerator,
-                opened=opened,
+                driver, runner, max_file_bytes=max_file_bytes, enumerator=enumerator, opened=opened
             )
 
     def start(
@@ -245,15 +241,14 @@ class RegionalWriter:
                 settings = replace(settings, max_consecutive_failures=0)
             folders = CheckpointFolders(any_folder(checkpoint))
             require_nameable(folders.root, session.sparkContext._jvm)
-
-            def runner_of(plan: PipelinePlan) -> SparkRunner:
-                return SparkRunner(session, plan, folders, max_file_bytes=settings.max_file_bytes)
-
+            max_file_bytes = settings.max_file_bytes
             driver, _ = self._started(
                 folders,
                 settings,
                 opened,
-                runner_of=runner_of,
+                runner_of=partial(
+                    SparkRunner, session, folders=folders, max_file_bytes=max_file_bytes
+                ),
                 compare=partial(run_on_a_worker, session),
                 delivery=partial(spark_delivery, session),
                 enumerator=enumerator,
@@ -263,14 +258,12 @@ class RegionalWriter:
             )
             settle_stream(folders.stream, driver.latest.batch_id)
             return RegionalQuery(
-                settings.name,
                 source,
                 driver,
-                folders,
                 trigger or {},
                 regional=settings.max_consecutive_failures > 0,
                 bounded=settings.bounded,
-                max_file_bytes=settings.max_file_bytes,
+                max_file_bytes=max_file_bytes,
                 opened=opened,
             )
 

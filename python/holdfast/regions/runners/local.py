@@ -27,11 +27,8 @@ from holdfast.regions.base.problem import message_of
 from holdfast.regions.base.sparing_log import SparingLog
 from holdfast.regions.base.turns import work_for
 from holdfast.regions.coordinator import HistoryRecord, NotifyManagers
-from holdfast.regions.driver.managers import tell
-from holdfast.regions.driver.metrics import PipelineMetrics
 from holdfast.regions.driver.pipeline_driver import PipelineDriver
-from holdfast.regions.driver.quarantine import Quarantine
-from holdfast.regions.driver.query_html import SHOWN_ATTEMPTS, query_html
+from holdfast.regions.driver.pipeline_query import PipelineQuery
 from holdfast.regions.driver.task_runner import TasksLostError
 from holdfast.regions.protocol.answers import Answer
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, PipelinePlan
@@ -111,7 +108,7 @@ class LocalRunner:
 
     def tell_managers(self, message: NotifyManagers) -> None:
         """See `TaskRunner`."""
-        tell(self.manager, message)
+        tell_manager(self.manager, message)
         refused = self.manager.stats().delete_failures
         if refused > self._refused:
             self._warnings.warn(
@@ -207,7 +204,32 @@ def _kept(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield OwnMemory(batch.schema).of(batch, given=None)
 
 
-class LocalQuery:
+def tell_manager(manager: SnapshotManager, message: NotifyManagers) -> None:
+    """Pass a message on to a manager, as far as it can be reached (R43).
+
+    The manager first releases the segments of refused answers: after the decision they count as
+    part of the checkpoint. A manager whose folder is away for the moment misses the message. The
+    next message says as much about the checkpoints.
+
+    Raises
+    ------
+    ValueError
+        If the view in the message cannot be one of its moment.
+    """
+    try:
+        for owner, refs in message.released.items():
+            manager.release(owner, refs)
+        if message.message == "aborted":
+            manager.aborted(message.checkpoint, message.retained, decided=message.decided)
+        else:  # a checkpoint that completed is one that completed partially, without fallbacks
+            manager.partially_completed(
+                message.checkpoint, message.fallbacks, message.retained, decided=message.decided
+            )
+    except OSError as e:
+        LOG.warning("checkpoint %d: a manager was not told of it: %s", message.checkpoint, e)
+
+
+class LocalQuery(PipelineQuery):
     """A pipeline that runs in this process, batch by batch, without Spark.
 
     Made by ``RegionalWriter.open_local``. Everything is as on Spark: checkpoints, restart, failing
@@ -227,9 +249,8 @@ class LocalQuery:
         enumerator: SplitEnumerator | None,
         opened: ExitStack,
     ) -> None:
-        self._driver = driver
+        super().__init__(driver, max_file_bytes=max_file_bytes)
         self._runner = runner
-        self._max_file_bytes = max_file_bytes
         self._enumerator = enumerator
         # From here on, `close` closes everything that was opened for the pipeline.
         self._opened = opened.pop_all()
@@ -329,29 +350,6 @@ class LocalQuery:
         self.close()
 
     @property
-    def latest(self) -> CheckpointMetadata:
-        """Metadata of the latest completed checkpoint."""
-        return self._driver.latest
-
-    def history(self, *, last: int | None = None) -> Sequence[HistoryRecord]:
-        """Return the attempts of the last seven days, see `RegionalQuery.history`."""
-        return self._driver.history(last=last)
-
-    def _repr_html_(self) -> str:
-        """Return the state of the pipeline and its newest attempts, for notebooks."""
-        state = "it runs in this process" if self._open else "it is closed"
-        attempts = self.history(last=SHOWN_ATTEMPTS)
-        return query_html(self._driver.name, state, self.latest, attempts)
-
-    def quarantine(self) -> Quarantine:
-        """Return the regions in quarantine, see `RegionalQuery.quarantine`."""
-        return Quarantine(self._driver)
-
-    def metrics(self) -> PipelineMetrics:
-        """Return the figures of operators since `open_local`, see `RegionalQuery.metrics`."""
-        return self._driver.metrics()
-
-    @property
     def manager(self) -> SnapshotManager:
         """The snapshot manager, for its figures."""
         return self._runner.manager
@@ -364,6 +362,9 @@ class LocalQuery:
         """
         self._driver.close(self._opened)
         self._open = False
+
+    def _state(self) -> str:
+        return "it runs in this process" if self._open else "it is closed"
 
     def __enter__(self) -> Self:
         return self

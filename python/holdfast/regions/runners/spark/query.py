@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -15,20 +15,15 @@ from holdfast.regions.base.errors import JvmLostError, RegionalQueryError
 from holdfast.regions.base.problem import in_words, message_of, presentable
 from holdfast.regions.base.quarantine import in_quarantine
 from holdfast.regions.base.turns import Turns
-from holdfast.regions.coordinator import HistoryRecord
+from holdfast.regions.checkpoint.read import in_flight_rows
 from holdfast.regions.driver.history import history_rows, print_history
-from holdfast.regions.driver.metrics import PipelineMetrics
 from holdfast.regions.driver.pipeline_driver import PipelineDriver
-from holdfast.regions.driver.quarantine import Quarantine
-from holdfast.regions.driver.query_html import SHOWN_ATTEMPTS, query_html
-from holdfast.regions.files.folders import CheckpointFolders
+from holdfast.regions.driver.pipeline_query import PipelineQuery
 from holdfast.regions.runners.spark.plan import batch_exchanges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
-
-    from holdfast._core import CheckpointMetadata
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -77,7 +72,7 @@ def _jvm_answers(context: Any) -> bool:
     return True
 
 
-class RegionalQuery:
+class RegionalQuery(PipelineQuery):
     """A running pipeline, much like a ``pyspark.sql.streaming.StreamingQuery``.
 
     Made by ``RegionalWriter.start``. Its methods may be called from several threads. The pipeline's
@@ -92,10 +87,8 @@ class RegionalQuery:
 
     def __init__(
         self,
-        name: str,
         source: DataFrame,
         driver: PipelineDriver,
-        folders: CheckpointFolders,
         trigger: Mapping[str, Any],
         *,
         regional: bool,
@@ -103,14 +96,12 @@ class RegionalQuery:
         max_file_bytes: int,
         opened: ExitStack,
     ) -> None:
-        self.name = name
+        super().__init__(driver, max_file_bytes=max_file_bytes)
+        self.name = driver.name
         self._bounded = bounded
         self._stopped = False
-        self._max_file_bytes = max_file_bytes
         self._session = source.sparkSession
         self._regional = regional
-        self._driver = driver
-        self._folders = folders
         self._error: BaseException | None = None
         self._batch_error: Exception | None = None
         self._done = threading.Event()
@@ -118,16 +109,15 @@ class RegionalQuery:
         logging.getLogger("py4j.clientserver").addFilter(_hide_failed_batches)
         writer = (
             source.writeStream.foreachBatch(self._run_batch)
-            .queryName(name)
-            .option("checkpointLocation", folders.stream.spark_name)
+            .queryName(self.name)
+            .option("checkpointLocation", driver.folders.stream.spark_name)
         )
         if trigger:
             writer = writer.trigger(**trigger)
         self._query: StreamingQuery = writer.start()
         # From here on, the end of the pipeline closes everything that was opened for it.
         self._opened = opened.pop_all()
-        self._watcher = threading.Thread(target=self._watch, name=f"holdfast-{name}", daemon=True)
-        self._watcher.start()
+        threading.Thread(target=self._watch, name=f"holdfast-{self.name}", daemon=True).start()
 
     @property
     def stream(self) -> StreamingQuery:
@@ -138,11 +128,6 @@ class RegionalQuery:
     def isActive(self) -> bool:  # noqa: N802 - as in PySpark
         """True while the pipeline runs, or drains."""
         return not self._done.is_set()
-
-    @property
-    def latest(self) -> CheckpointMetadata:
-        """Metadata of the latest completed checkpoint."""
-        return self._driver.latest
 
     def status(self) -> dict[str, Any]:
         """Return the state of the pipeline.
@@ -169,67 +154,19 @@ class RegionalQuery:
             "finished": sum(entry.finished for entry in regions.values()),
             "failed": dict(latest.failed),
             "quarantined": [region for region, entry in regions.items() if in_quarantine(entry)],
-            "in_flight_rows": sum(
-                data.rows
-                for entry in regions.values()
-                if entry.in_flight_bytes
-                for data in entry.in_flight
-            ),
+            "in_flight_rows": sum(map(in_flight_rows, regions.values())),
             "message": message,
         }
 
-    def history(self, *, last: int | None = None) -> Sequence[HistoryRecord]:
-        """Return the attempts that ended in the last seven days, oldest first.
-
-        Attempts of earlier runs of the pipeline in this checkpoint folder are among them; ``run``
-        tells the runs apart. Times are those of the driver's clock. An attempt that a crash ended
-        is missing. If only the JVM reaches the folder, attempts of the 30 seconds before are, too.
-
-        Parameters
-        ----------
-        last : int, optional
-            Return only the newest ones, at most this number, and read no other files.
-        """
-        return self._driver.history(last=last)
-
     def print_history(self, *, last: int = PRINTED_ATTEMPTS) -> None:
-        """Print these attempts as a table: outcome, failed regions, in-flight rows, size, time.
+        """Print `history` as a table: outcome, failed regions, in-flight rows, size, time.
 
         Parameters
         ----------
         last : int, default 100
             Print only the newest ones, at most this number.
         """
-        print_history(history_rows(self.history(last=last), checkpoint=self._folders.root))
-
-    def _repr_html_(self) -> str:
-        """Return the state of the pipeline and its newest attempts, for notebooks."""
-        state, error = "it runs" if self.isActive else "it has ended", self._error
-        if error is not None and not self.isActive:
-            state = f"it ended with {type(error).__name__}: {message_of(error)}"
-        return query_html(self.name, state, self.latest, self.history(last=SHOWN_ATTEMPTS))
-
-    def quarantine(self) -> Quarantine:
-        """Return the regions in quarantine: why and since when, their rows, and their release.
-
-        Regions go there with the option ``quarantine_after``.
-        """
-        return Quarantine(self._driver)
-
-    def metrics(self) -> PipelineMetrics:
-        """Return the figures of operators since this start of the pipeline, also by region.
-
-        Rows, time, bytes of state, rows in flight, failures, and the operators' own figures from
-        ``ctx.metrics``. Sums over regions are in Spark's metrics system as well. Spark's own
-        progress (``stream.lastProgress``) has no place for them: operators run in jobs of
-        ``foreachBatch``.
-
-        Returns
-        -------
-        PipelineMetrics
-            The figures of the last answer of a region; ``dataclasses.asdict`` makes JSON of them.
-        """
-        return self._driver.metrics()
+        print_history(history_rows(self.history(last=last), checkpoint=self._driver.folders.root))
 
     def exception(self) -> BaseException | None:
         """Return the error that ended the pipeline, if any."""
@@ -331,6 +268,11 @@ class RegionalQuery:
         self.awaitTermination()
 
     # --- details --------------------------------------------------------------------------------
+
+    def _state(self) -> str:
+        if self.isActive:
+            return "it runs"
+        return "it has ended" if self._error is None else f"it ended with {in_words(self._error)}"
 
     def _run_batch(self, rows: DataFrame, batch_id: int) -> None:
         # Spark plans every batch anew, and may exchange rows in one although not in others.
