@@ -74,9 +74,9 @@ def _without_rows(event: Event, rested: Collection[str]) -> Event:
     if isinstance(event, AckedTogether):
         acks = [replace(ack, without_rows=ack.region in rested) for ack in event.acks]
         return replace(event, acks=acks)
-    return (
-        replace(event, without_rows=event.region in rested) if isinstance(event, Acked) else event
-    )
+    if isinstance(event, Acked):
+        return replace(event, without_rows=event.region in rested)
+    return event
 
 
 def _run_rows(

@@ -6,14 +6,13 @@ import logging
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Final, TypeGuard
+from typing import Final
 
 from holdfast.regions.base.errors import (
     LayoutChangedError,
     RegionFinishedError,
     RegionInTwoTasksError,
 )
-from holdfast.regions.base.problem import Problem
 from holdfast.regions.base.saved import StateChangedError
 from holdfast.regions.coordinator import (
     Acked,
@@ -32,10 +31,6 @@ LOG: Final = logging.getLogger(__name__)
 _STATE_CHANGED: Final = StateChangedError.__module__, StateChangedError.__qualname__
 
 
-def _is_of_changed_state(problem: Problem | None) -> TypeGuard[Problem]:
-    return problem is not None and (problem.module, problem.name) == _STATE_CHANGED
-
-
 class AttemptWatch:
     """Knows where each region of an attempt was seen, and keeps the figures of operators."""
 
@@ -48,11 +43,7 @@ class AttemptWatch:
         self.answered: set[str] = set()
 
     def events(
-        self,
-        given: Generator[Answer, None, None],
-        order: AttemptOrder,
-        *,
-        owed: bool = False,
+        self, given: Generator[Answer, None, None], order: AttemptOrder, *, owed: bool = False
     ) -> Generator[Event, None, None]:
         """Turn answers to an order into events.
 
@@ -74,9 +65,10 @@ class AttemptWatch:
                     finished = self._finished[region]
                     older = max((id for id in self._retained if id < finished), default=None)
                     raise RegionFinishedError(region, finished, older)
-                if isinstance(event, Declined) and _is_of_changed_state(event.problem):
-                    text = event.problem.headline(region, self.attempt)
-                    raise LayoutChangedError(text) from event.problem.error()
+                problem = event.problem if isinstance(event, Declined) else None
+                if problem is not None and (problem.module, problem.name) == _STATE_CHANGED:
+                    text = problem.headline(region, self.attempt)
+                    raise LayoutChangedError(text) from problem.error()
                 if answer.with_next or together:
                     together.append(answer)
                     if not answer.with_next:

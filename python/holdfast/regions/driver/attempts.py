@@ -15,7 +15,7 @@ from holdfast.regions.base.errors import (
     RegionalQueryError,
     StoppedError,
 )
-from holdfast.regions.base.problem import in_words
+from holdfast.regions.base.problem import Problem, in_words
 from holdfast.regions.coordinator import (
     INITIAL_BATCH,
     Acked,
@@ -64,14 +64,8 @@ LOG: Final = logging.getLogger(__name__)
 class Attempts:
     """Makes attempts, one after the other, from one thread at a time.
 
-    Parameters
-    ----------
-    machine : CheckpointCoordinator
-        Decides; nothing was started yet.
-    properties : mapping of str to str
-        Properties for the metadata of every checkpoint.
-    on_retire : bool
-        Operators may put out rows when their region is retired.
+    `machine` decides, and was not started yet. `properties` are for the metadata of every
+    checkpoint. With `on_retire`, operators may put out rows when their region is retired.
     """
 
     def __init__(
@@ -279,11 +273,14 @@ class Attempts:
         with closing(self._run_tasks(action, source, at_ms)) as events:
             for event in events:
                 found += self.machine.handle(event)
-                if isinstance(event, Acked | AckedTogether):
-                    for ack in event.acks if isinstance(event, AckedTogether) else (event,):
-                        self._host.acked(ack.region, ack.attempt)
-                elif isinstance(event, Declined) and event.problem is not None:
-                    self._log.problems.note(event.region, event.problem)
+                match event:
+                    case Acked():
+                        self._host.acked(event.region, event.attempt)
+                    case AckedTogether():
+                        for ack in event.acks:
+                            self._host.acked(ack.region, ack.attempt)
+                    case Declined(problem=Problem() as problem):
+                        self._log.problems.note(event.region, problem)
                 if self.machine.pending != action.attempt:
                     break
         return found

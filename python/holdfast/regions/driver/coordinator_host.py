@@ -49,17 +49,13 @@ class CoordinatorHost:
     Parameters
     ----------
     coordinators : mapping of str to OperatorCoordinator
-        By the name of their operator, or of the source.
+        By the name of their operator, or of the source. All are started; if one raises, those
+        before it are closed.
     timeout_s : float
         Seconds after which a coordinator that does not return counts as failed (R35).
     operators : mapping of str to type, default {}
         Classes of those operators: they take events if they define ``on_event``. A coordinator that
         has none here is that of a source, which may name new regions.
-
-    Raises
-    ------
-    Exception
-        The exception of a coordinator that is started; those before it are closed.
     """
 
     def __init__(
@@ -213,7 +209,9 @@ class _Hosted:
     def snapshot(self, attempt: int, *, new_rows: bool) -> Event:
         try:
             if self._failed:
-                self._go_back()
+                # It raises if the coordinator fails at its events again.
+                self._failed = False
+                self._go_back(self._let_handle)
             if new_rows:
                 self._thread.call(self._begin_batch, attempt, named=self.coordinator.begin_batch)
             data, waiting = self._thread.call(
@@ -249,11 +247,9 @@ class _Hosted:
             return data, self.outbox.snapshot(attempt)
 
     def fallback(self, action: AskFallback) -> Event:
-        attempt, name = action.attempt, self._name
+        attempt, name, ask = action.attempt, self._name, self.coordinator.checkpoint_fallback
         try:
-            data = self._thread.call(
-                self.coordinator.checkpoint_fallback, attempt, dict(action.origins)
-            )
+            data = self._thread.call(ask, attempt, dict(action.origins))
             if data is not None:
                 self._in_bytes(data, "checkpoint_fallback")
         except Exception as e:
@@ -273,18 +269,11 @@ class _Hosted:
 
     def reset(self, action: ResetCoordinator) -> None:
         self._latest = action
-        self._thread.call(self._reset, named=self.coordinator.reset)
-        self._hand_over(action.events.received)
-        if self._completed is not None:
-            self.notify(self._completed)
+        self._go_back(self._hand_over)
 
-    def _go_back(self) -> None:
-        """Go back after an exception; raises if the coordinator fails at its events again."""
-        self._failed = False
+    def _go_back(self, hand_over: Callable[[Sequence[tuple[str, bytes]]], None]) -> None:
         self._thread.call(self._reset, named=self.coordinator.reset)
-        self._thread.call(
-            self._handle, self._latest.events.received, named=self.coordinator.handle_event
-        )
+        hand_over(self._latest.events.received)
         if self._completed is not None:
             self.notify(self._completed)
 
@@ -309,7 +298,7 @@ class _Hosted:
         if not received:
             return
         try:
-            self._thread.call(self._handle, received, named=self.coordinator.handle_event)
+            self._let_handle(received)
         except Exception:
             self._failed = True
             LOG.warning(
@@ -318,6 +307,9 @@ class _Hosted:
                 self._name,
                 exc_info=True,
             )
+
+    def _let_handle(self, received: Sequence[tuple[str, bytes]]) -> None:
+        self._thread.call(self._handle, received, named=self.coordinator.handle_event)
 
     def _handle(self, received: Sequence[tuple[str, bytes]]) -> None:
         with self._step:

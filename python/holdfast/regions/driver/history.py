@@ -27,7 +27,7 @@ _COLUMNS: Final = (
 )
 _WORDS: Final = {"outcome", "failed regions"}
 _COLOURS: Final = {"global": "green", "regional": "yellow", "aborted": "red"}
-_CAUSE_LENGTH: Final = 40
+_TEXT_LENGTH: Final = 40
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,22 +57,25 @@ def history_rows(records: Iterable[HistoryRecord], *, checkpoint: AnyPath) -> li
     OSError, NewerFormatError
         If the metadata of a retained checkpoint cannot be read.
     """
-    retained = frozenset(CheckpointFolders(checkpoint).ids())
-    return [_row(record, checkpoint, retained) for record in records]
+    folders = CheckpointFolders(checkpoint)
+    retained = frozenset(folders.ids())
+    rows = []
+    for record in records:
+        known = {field.name: getattr(record, field.name) for field in fields(record)}
+        files, size = _stored(folders, record, retained)
+        rows.append(HistoryRow(**known, files=files, bytes=size))
+    return rows
 
 
-def _row(record: HistoryRecord, checkpoint: AnyPath, retained: Collection[int]) -> HistoryRow:
-    files: int | None = 0
-    size: int | None = 0
-    if record.outcome != "aborted":
-        files, size = _stored(checkpoint, record.id) if record.id in retained else (None, None)
-    known = {field.name: getattr(record, field.name) for field in fields(record)}
-    return HistoryRow(**known, files=files, bytes=size)
-
-
-def _stored(checkpoint: AnyPath, id: int) -> tuple[int | None, int | None]:
+def _stored(
+    folders: CheckpointFolders, record: HistoryRecord, retained: Collection[int]
+) -> tuple[int | None, int | None]:
+    if record.outcome == "aborted":
+        return 0, 0
+    if record.id not in retained:
+        return None, None
     try:
-        metadata = CheckpointFolders(checkpoint).read(id)
+        metadata = folders.read(record.id)
     except FileNotFoundError:
         return None, None  # it is not retained any more
     refs = [ref for entry in metadata.regions.values() for _, _, ref in entry.refs()]
@@ -82,15 +85,7 @@ def _stored(checkpoint: AnyPath, id: int) -> tuple[int | None, int | None]:
 def history_table(rows: Sequence[HistoryRow], *, max_failed: int = 1) -> str:
     """Return the history as aligned text: a head, and one line per row, without trailing spaces.
 
-    Parameters
-    ----------
-    max_failed : int, default 1
-        How many failed regions of a checkpoint are named; the others are counted.
-
-    Raises
-    ------
-    ValueError
-        If not even one region may be named.
+    At most `max_failed` regions of a checkpoint are named; the others are counted.
 
     Examples
     --------
@@ -103,7 +98,21 @@ def history_table(rows: Sequence[HistoryRow], *, max_failed: int = 1) -> str:
     id  batch  outcome   failed regions     in-flight rows  files  bytes  time ms
      5      4  regional  JFK at 4: expired               0      0      0        0
     """
-    return "\n".join(aligned(_COLUMNS, _cells(rows, max_failed=max_failed), words=_WORDS))
+    require_int("max_failed", max_failed, at_least=1)
+    cells = [
+        (
+            str(row.id),
+            str(row.batch_id),
+            row.outcome,
+            failed_text(row, max_failed=max_failed),
+            f"{row.in_flight_rows:,}",
+            _figure(row.files),
+            _figure(row.bytes),
+            f"{row.ms:,}",
+        )
+        for row in rows
+    ]
+    return "\n".join(aligned(_COLUMNS, cells, words=_WORDS))
 
 
 def print_history(rows: Sequence[HistoryRow], *, file: TextIO | None = None) -> None:
@@ -126,30 +135,13 @@ def print_history(rows: Sequence[HistoryRow], *, file: TextIO | None = None) -> 
         console.print(styled)
 
 
-def _cells(rows: Sequence[HistoryRow], *, max_failed: int) -> list[tuple[str, ...]]:
-    require_int("max_failed", max_failed, at_least=1)
-    return [
-        (
-            str(row.id),
-            str(row.batch_id),
-            row.outcome,
-            failed_text(row, max_failed=max_failed),
-            f"{row.in_flight_rows:,}",
-            _figure(row.files),
-            _figure(row.bytes),
-            f"{row.ms:,}",
-        )
-        for row in rows
-    ]
-
-
 def _figure(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
 
 
 def failed_text(row: HistoryRecord, *, max_failed: int) -> str:
     """Return in one line why an attempt was aborted, and which regions failed."""
-    parts = [_short(row.cause, _CAUSE_LENGTH)] if row.cause else []
+    parts = [_short(row.cause)] if row.cause else []
     parts += [_region(failed) for failed in row.failed[:max_failed]]
     text = "; ".join(parts)
     rest = len(row.failed[max_failed:]) + row.unnamed
@@ -158,10 +150,10 @@ def failed_text(row: HistoryRecord, *, max_failed: int) -> str:
 
 def _region(failed: FailedRegion) -> str:
     origin = "" if failed.origin is None else f" at {failed.origin}"
-    return f"{_short(failed.region, _CAUSE_LENGTH)}{origin}: {_short(failed.cause, _CAUSE_LENGTH)}"
+    return f"{_short(failed.region)}{origin}: {_short(failed.cause)}"
 
 
-def _short(text: str, length: int) -> str:
+def _short(text: str) -> str:
     """Return the text on one line, cut if it is long."""
     line = printable(" ".join(text.split()))
-    return line if len(line) <= length else line[: length - 1].rstrip() + "…"
+    return line if len(line) <= _TEXT_LENGTH else line[: _TEXT_LENGTH - 1].rstrip() + "…"

@@ -17,15 +17,8 @@ Waiting = dict[str, tuple[tuple[int, bytes], ...]]
 class Outbox:
     """The events that a coordinator sends. Several threads may call it.
 
-    Parameters
-    ----------
-    knows_regions : bool
-        Events may be sent to regions of the latest checkpoint only.
-
-    Attributes
-    ----------
-    regions : frozenset of str
-        Regions of the latest checkpoint whose data has not ended.
+    `regions` are those of the latest checkpoint whose data has not ended. With `knows_regions`,
+    events may be sent to no others.
     """
 
     def __init__(self, *, knows_regions: bool) -> None:

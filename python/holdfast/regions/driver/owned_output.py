@@ -19,10 +19,7 @@ LOG: Final = logging.getLogger(__name__)
 class OwnedOutput:
     """The output of a pipeline.
 
-    Parameters
-    ----------
-    may_publish : callable or None
-        Raises an exception if output may not be published or thrown away any more.
+    `may_publish` raises an exception if output may not be published or thrown away any more.
     """
 
     def __init__(self, publisher: Publishes, may_publish: Callable[[], None] | None) -> None:

@@ -78,7 +78,7 @@ class PipelineDriver:
         self.saved = False
         #: Whether a batch was given up between two attempts, because the pipeline stops.
         self.stopped = False
-        self._turns = Turns(plan.run)
+        self.turns = Turns(plan.run)
         # Numbers of batches that were left out between those that this start has run.
         self._left_out: deque[range] = deque(maxlen=1000)
 
@@ -109,10 +109,9 @@ class PipelineDriver:
         )
         latest = retained[-1] if retained else None
         if latest is not None:
-            kept = {key: latest.properties.get(key) for key in RESTORED_PROPERTIES}
-            self._properties |= {key: value for key, value in kept.items() if value is not None}
-        identity = self.folders.read_identity()
-        if identity is not None:
+            before = latest.properties
+            self._properties |= {key: before[key] for key in RESTORED_PROPERTIES if key in before}
+        if (identity := self.folders.read_identity()) is not None:
             self._properties[IDENTITY_PROPERTY] = identity
         self._runner.restore(retained)
         machine = CheckpointCoordinator(
@@ -198,34 +197,24 @@ class PipelineDriver:
 
     def finish(self) -> None:
         """Replay owed rows until a global checkpoint holds everything (R25)."""
-        with self._turns.turn("finish()"):
+        with self.turns.turn("finish()"):
             # An interrupted batch is run again after a restart.
             self._clock.resume()
             if self._owes:
                 self._attempts.until_done(self.latest.batch_id, "final", None)
 
     def interrupt(self) -> None:
-        """End a pause between attempts, and the attempts: the pipeline is to stop.
-
-        Does not end an attempt that is under way.
-        """
+        """End a pause between attempts, and the attempts, but not one that is under way."""
         self._clock.interrupt()
-
-    def require_turn(self, call: str) -> None:
-        """Check that a call may wait for its turn, see `Turns.require`."""
-        self._turns.require(call)
 
     def close(self, opened: ExitStack) -> None:
         """Let the call under way end, refuse others, and close what was opened."""
-        self._turns.close(opened, hurry=self.interrupt)
+        self.turns.close(opened, hurry=self.interrupt)
 
     def end_of_data(self) -> None:
         """Let every region flush, and hold all as finished in a global checkpoint (R25, R61).
 
-        Raises
-        ------
-        RegionalQueryError
-            If some region keeps failing. No region is finished then.
+        Raises a RegionalQueryError, without finished regions, if some region keeps failing.
         """
         with self.turn("end_of_data()"):
             self._attempts.require_intact()
@@ -240,28 +229,19 @@ class PipelineDriver:
     def stop_with_savepoint(self, path: AnyPath, *, max_file_bytes: int) -> None:
         """Write a savepoint between two batches, after which no batch runs any more (R25).
 
-        Raises
-        ------
-        SavepointError
-            If some region keeps failing. The pipeline goes on.
-        RegionalQueryError
-            If the coordinator gave up.
-        OSError
-            If the savepoint cannot be written. The pipeline goes on.
+        The errors are those of `RegionalQuery.stop_with_savepoint`.
         """
-        self._turns.require("stop_with_savepoint()")
+        self.turns.require("stop_with_savepoint()")
         require_free(path)
-        with self._turns.turn("stop_with_savepoint()"):
+        with self.turns.turn("stop_with_savepoint()"):
             self._attempts.require_intact()
             # A final checkpoint drains, too. One of the kind "savepoint" would stay in the
             # pipeline's own folder for ever.
-            given_up = None
-            if self._owes:
-                given_up = self._attempts.until_done(
-                    self.latest.batch_id, "final", None, optional=True
-                )
-            if given_up is not None:
-                cause = self._attempts.machine.history[-1].cause
+            attempts, batch = self._attempts, self.latest.batch_id
+            if self._owes and (
+                given_up := attempts.until_done(batch, "final", None, optional=True)
+            ):
+                cause = attempts.machine.history[-1].cause
                 raise SavepointError(path, given_up.attempts, cause)
             write_image(
                 self.folders,
@@ -303,7 +283,7 @@ class PipelineDriver:
     def turn(self, call: str) -> Iterator[None]:
         """Wait until no other call is under way; none may follow a savepoint."""
         self._require_unsaved()  # a better reason than that the pipeline is closed
-        with self._turns.turn(call):
+        with self.turns.turn(call):
             self._require_unsaved()
             yield
 

@@ -14,8 +14,7 @@ from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder
 class TasksLostError(RuntimeError):
     """Tasks of an attempt ended, or were ended, without an answer for all of their regions.
 
-    `partition` is that of the task to blame, if it is known. Others may have been ended along with
-    it.
+    `partition` is that of the task to blame, if known. Others may have been ended along with it.
     """
 
     def __init__(self, cause: str, *, partition: int | None = None) -> None:
@@ -60,10 +59,7 @@ class TaskRunner(Protocol):
         """
 
     def show_metrics(self, sums: Mapping[str, float]) -> None:
-        """Show a pipeline's figures since its start to monitoring; best effort.
-
-        Dots divide the names into levels.
-        """
+        """Show figures since the start to monitoring, dots between levels of names; best effort."""
 
     def show_attempt(self, record: HistoryRecord) -> None:
         """Show the end of an attempt to those who watch the pipeline; best effort."""

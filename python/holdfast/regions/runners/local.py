@@ -310,7 +310,7 @@ class LocalQuery(PipelineQuery):
         enumerator = self._enumerator
         if enumerator is None:
             raise ValueError("the pipeline reads no files: give rows to run_batch()")
-        self._driver.require_turn("run_available()")
+        self._driver.turns.require("run_available()")
         # A row for each region makes its task run, as on Spark.
         names = [pa.record_batch({REGION_COLUMN: [region]}) for region in enumerator.regions]
         partitions = [[name] for name in names]
