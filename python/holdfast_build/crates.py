@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,19 +47,12 @@ class Crate:
         return f"pkg:cargo/{self.name}@{self.version}"
 
 
-def linked(package: str, *, targets: Iterable[str] = TARGETS) -> tuple[Crate, ...]:
+def linked(package: str, *, targets: Sequence[str] = TARGETS) -> tuple[Crate, ...]:
     """Return the crates that are compiled into a library, its own among them, by name and version.
 
     Build scripts and procedural macros are not among them: they ran when the library was built.
-
-    Parameters
-    ----------
-    package : str
-        Package of the library.
-    targets : iterable of str
-        Platforms, as Rust names them.
+    `package` is that of the library, and `targets` are platforms, as Rust names them.
     """
-    targets = tuple(targets)
     edges = _tree(package, targets)
     described = {
         (found["name"], found["version"]): found for found in _metadata(targets)["packages"]

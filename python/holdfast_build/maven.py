@@ -25,19 +25,10 @@ _TIMEOUT_S = 600
 
 
 def jars(pom: Path, into: Path) -> list[Path]:
-    """Return the jars of a pom, fetched where they are not there yet.
+    """Return the jars of a pom in the order of ``sha256``, fetched where they are not there yet.
 
-    Parameters
-    ----------
-    pom : Path
-        Folder with ``pom.xml`` and ``sha256``.
-    into : Path
-        Folder for the jars. Every jar in it is checked, new or not.
-
-    Returns
-    -------
-    list of Path
-        In the order of ``sha256``.
+    `pom` is the folder with ``pom.xml`` and ``sha256``, and `into` the folder for the jars, all of
+    which are checked, new or not.
     """
     lines = (pom / "sha256").read_text().splitlines()
     wanted = {name: digest for digest, name in (line.split() for line in lines)}

@@ -48,33 +48,15 @@ SHARED_LIBRARIES = (
     "xbean-asm9-shaded",
 )
 
-#: Packages of Spark as the newest minor calls them, and as the minors of a range do.
-RENAMED = (
-    (
-        "until-4.0",
-        "org.apache.spark.sql.execution.streaming.checkpointing",
-        "org.apache.spark.sql.execution.streaming",
-    ),
-    (
-        "until-4.0",
-        "org.apache.spark.sql.execution.streaming.runtime",
-        "org.apache.spark.sql.execution.streaming",
-    ),
-    (
-        "until-4.0",
-        "org.apache.spark.sql.execution.streaming.sinks",
-        "org.apache.spark.sql.execution.streaming",
-    ),
-    (
-        "until-4.0",
-        "org.apache.spark.sql.execution.streaming.operators.stateful.join",
-        "org.apache.spark.sql.execution.streaming",
-    ),
-    (
-        "until-4.0",
-        "org.apache.spark.sql.execution.streaming.operators.stateful",
-        "org.apache.spark.sql.execution.streaming",
-    ),
+#: Packages of Spark within `STREAMING` that minors until 4.0 do not have: their classes are in
+#: `STREAMING` itself.
+STREAMING = "org.apache.spark.sql.execution.streaming"
+NEW_PACKAGES = (
+    "checkpointing",
+    "runtime",
+    "sinks",
+    "operators.stateful.join",
+    "operators.stateful",
 )
 
 _RANGE = re.compile(r"(?P<kind>from|until|only)-(?P<minor>[0-9]+\.[0-9]+)")
@@ -101,9 +83,9 @@ def holds(name: str, minor: str) -> bool:
 
 def form(source: str, minor: str) -> str:
     """Return a Java source as a minor compiles it."""
-    for holders, name, older in RENAMED:
-        if holds(holders, minor):
-            source = source.replace(name, older)
+    if holds("until-4.0", minor):
+        for package in NEW_PACKAGES:
+            source = source.replace(f"{STREAMING}.{package}", STREAMING)
     source = _COMMENT_OF_RANGE.sub(
         lambda line: line["code"] if holds(line["range"], minor) else line[0], source
     )

@@ -48,11 +48,8 @@ def native_platform(target: str) -> str:
 def build_jni_library(target: str | None = None) -> Path:
     """Compile ``rust/jni`` with optimisations and return the path of the library.
 
-    Parameters
-    ----------
-    target : str, optional
-        Platform as cargo-zigbuild names it, with the glibc that it needs, such as
-        ``aarch64-unknown-linux-gnu.2.17``. By default this machine.
+    `target` is a platform as cargo-zigbuild names it, with the glibc that it needs, such as
+    ``aarch64-unknown-linux-gnu.2.17``; by default this machine.
     """
     cargo = find_cargo()
     build = ["build"] if target is None else ["zigbuild", "--target", target]
@@ -94,16 +91,11 @@ def find_javac() -> str:
     return javac
 
 
-def java_sources(minor: str) -> list[Path]:
-    """Return all Java sources of a Spark minor."""
-    folders = source_folders(minor)
-    return sorted(file for folder in folders for file in (folder / "java").rglob("*.java"))
-
-
 def compile_java(minor: str, classes: Path) -> None:
     """Compile the plugin for a Spark minor into the folder `classes`; a warning is an error."""
-    stubs = [folder / "stubs" for folder in source_folders(minor)]
-    sources = java_sources(minor)
+    folders = source_folders(minor)
+    stubs = [folder / "stubs" for folder in folders]
+    sources = sorted(file for folder in folders for file in (folder / "java").rglob("*.java"))
     say(f"javac of {len(sources)} Java sources for Spark {minor}")
     with tempfile.TemporaryDirectory(prefix="holdfast-sources-") as folder:
         formed = [_formed(source, minor, Path(folder)) for source in sources]
@@ -125,18 +117,10 @@ def _formed(source: Path, minor: str, folder: Path) -> Path:
 def javac(
     sources: Sequence[Path], *, class_path: str, classes: Path, stubs: Iterable[Path] = ()
 ) -> None:
-    """Compile Java sources as strictly as the plugin's own.
+    """Compile Java sources, at least one, as strictly as the plugin's own.
 
-    Parameters
-    ----------
-    sources : sequence of Path
-        Files to compile, at least one.
-    class_path : str
-        In the notation of ``javac``.
-    classes : Path
-        Folder for the compiled classes.
-    stubs : iterable of Path
-        Folders with classes of Spark as javac accepts them; none is compiled into `classes`.
+    `class_path` is in the notation of ``javac``. The compiled classes go into the folder `classes`.
+    `stubs` are folders with classes of Spark as javac accepts them; none of these is compiled.
     """
     command = find_javac()
     with tempfile.NamedTemporaryFile("w", suffix=".args", encoding="utf-8") as args:
@@ -160,14 +144,9 @@ def files_below(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def write_jar(jar: Path, entries: dict[str, bytes]) -> None:
-    """Write a jar whose bytes depend on nothing but `entries`.
+    """Write a jar whose bytes depend on nothing but `entries`, contents by their names.
 
-    Parameters
-    ----------
-    jar : Path
-        File to write. It appears whole or not at all.
-    entries : dict
-        Content by entry name. The manifest is added in front.
+    The manifest is added in front. The jar appears whole or not at all.
     """
     manifest = f"Manifest-Version: 1.0\r\nImplementation-Version: {version()}\r\n\r\n"
     ordered = {"META-INF/MANIFEST.MF": manifest.encode(), **dict(sorted(entries.items()))}
@@ -205,12 +184,8 @@ def class_entries(minor: str) -> dict[str, bytes]:
 def native_entries(target: str | None = None) -> dict[str, bytes]:
     """Return the JNI library with its description, its licence and its bill of materials.
 
-    The bill of materials is written to `sbom.FILE` as well, for maturin.
-
-    Parameters
-    ----------
-    target : str, optional
-        See `build_jni_library`.
+    The bill of materials is written to `sbom.FILE` as well, for maturin. See `build_jni_library`
+    for `target`.
     """
     library = build_jni_library(target)
     rust_target = host() if target is None else target.partition(".")[0]
@@ -232,17 +207,8 @@ def build_plugin_jars(target: str | None = None) -> list[Path]:
     """Build the jars of the plugin into the Python package.
 
     ``holdfast-spark-<minor>_<scala>-<version>.jar`` has the classes for one minor, and
-    ``holdfast-native-<version>.jar`` the JNI library, which all of them share.
-
-    Parameters
-    ----------
-    target : str, optional
-        See `build_jni_library`.
-
-    Returns
-    -------
-    list of Path
-        The jars. All others in that folder are removed.
+    ``holdfast-native-<version>.jar`` the JNI library, which all of them share. All other jars in
+    that folder are removed. See `build_jni_library` for `target`.
     """
     contents = {f"holdfast-native-{version()}.jar": native_entries(target)}
     for minor in MINORS:

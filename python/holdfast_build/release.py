@@ -27,13 +27,7 @@ _SYMBOL_VERSION = re.compile(rb"\bGLIBC_(\d+)\.(\d+)")
 
 
 def build_release(into: Path) -> list[Path]:
-    """Build a wheel for every platform of `TARGETS`, and the source distribution.
-
-    Parameters
-    ----------
-    into : Path
-        Folder of the distributions. Other files in it stay.
-    """
+    """Build a wheel for every platform of `TARGETS`, and the source distribution, into a folder."""
     into.mkdir(parents=True, exist_ok=True)
     built = [into / _wheel(target, into) for target in TARGETS]
     return [*built, into / str(maturin.build_sdist(str(into)))]

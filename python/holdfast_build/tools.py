@@ -21,18 +21,10 @@ def say(message: str) -> None:
 
 
 def run(what: str, *command: str, shown: bool = False, cwd: Path | None = ROOT) -> str:
-    """Run a command, or raise BuildError.
+    """Run a program with its arguments, or raise a BuildError, in which its name is `what`.
 
-    Parameters
-    ----------
-    what : str
-        Its name in errors.
-    *command : str
-        The program and its arguments.
-    shown : bool
-        True sends its output to stderr, for the person who builds. Otherwise it is returned.
-    cwd : Path or None
-        Its working directory, None for that of this process.
+    If it is `shown`, its output goes to stderr, for the person who builds. Otherwise it is
+    returned. `cwd` is its working directory, None for that of this process.
     """
     stdout = sys.stderr if shown else subprocess.PIPE
     done = subprocess.run(command, cwd=cwd, stdout=stdout, check=False, text=True)
