@@ -19,10 +19,7 @@ _umask: int | None = None
 def follow(umask: int | None) -> None:
     """Use a umask for all files that this process makes on local disks from now on.
 
-    Parameters
-    ----------
-    umask : int or None
-        Rights that nobody gets, such as ``0o077``; None: the umask of the process.
+    It has the rights that nobody gets, such as ``0o077``; None: the umask of the process.
     """
     global _umask
     _umask = umask

@@ -103,13 +103,7 @@ def local_folder(path: str | os.PathLike[str]) -> MountedPath:
 
 
 def require_nameable(folder: AnyPath, jvm: Any) -> None:
-    """Check that a JVM can name a folder: Java encodes mounted paths by its locale.
-
-    Raises
-    ------
-    ValueError
-        If the locale has no encoding for a character of it.
-    """
+    """Raise a ValueError unless a JVM can name a folder: its locale encodes mounted paths."""
     if folder.local is None:
         return
     name = str(folder)

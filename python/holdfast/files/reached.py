@@ -168,10 +168,8 @@ class HadoopPath:
     def create(self, content: bytes) -> None:
         """Write a new file; its folder is made if it is not there.
 
-        Raises
-        ------
-        FileExistsError
-            If the name is taken. Nothing is overwritten, even by two processes at once.
+        Raises a FileExistsError if the name is taken. Nothing is overwritten, even by two processes
+        at once.
         """
         call_jvm("creating", self, lambda files: files.create(self.uri, content))
 
@@ -179,14 +177,8 @@ class HadoopPath:
         """Write another file, as `create` or `write_bytes`, as long as this folder is there.
 
         Once the folder is deleted, no such write that is under way can end. Not on object stores,
-        see `writes_through`.
-
-        Raises
-        ------
-        FileNotFoundError
-            If the folder is gone.
-        FileExistsError
-            If the name is taken, unless `replace`.
+        see `writes_through`. Raises a FileNotFoundError if the folder is gone, and a
+        FileExistsError if the name is taken, unless `replace`.
         """
         told = (self.uri, str(target), content, replace)
         call_jvm("writing", target, lambda files: files.writeThrough(*told))
@@ -229,10 +221,7 @@ class HadoopPath:
     def remove_files(self, names: Sequence[str]) -> None:
         """Delete files in this folder, as far as they are there; on object stores in one request.
 
-        Raises
-        ------
-        OSError
-            If one is not deleted. Others may be.
+        Raises an OSError if one is not deleted. Others may be.
         """
         files = [str(self / name) for name in names]
         call_jvm("deleting files in", self, lambda jvm: jvm.removeAll(files))
@@ -266,19 +255,9 @@ class HadoopPath:
     def publish(self, files: Sequence[tuple[str, str, int]]) -> None:
         """Give staged files below this folder their final names, several at once.
 
-        May be repeated after a crash at any moment.
-
-        Parameters
-        ----------
-        files : sequence of (str, str, int)
-            Staged name, final name and size in bytes.
-
-        Raises
-        ------
-        FileNotFoundError
-            If a file has neither name.
-        FileExistsError
-            If another file has the final name.
+        May be repeated after a crash at any moment. `files` have the staged name, the final name
+        and the size in bytes. Raises a FileNotFoundError if a file has neither name, and a
+        FileExistsError if another file has the final name.
         """
         staged = [str(self / one) for one, _, _ in files]
         targets = [str(self / one) for _, one, _ in files]
@@ -309,12 +288,7 @@ def qualified(uri: str) -> HadoopPath:
 def call_jvm(doing: str, path: HadoopPath, call: Callable[[Any], T]) -> T:
     """Make a call that concerns a path into the driver's JVM, with errors of Python.
 
-    Parameters
-    ----------
-    doing : str
-        The operation, for errors.
-    call : callable
-        Takes the ``PipelineFiles``.
+    `doing` names the operation in errors. `call` takes the ``PipelineFiles``.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
@@ -368,12 +342,8 @@ _OWN_JVM: Final[list[Any]] = []
 def use_jvm(jvm: Any, configuration: Any) -> None:
     """Reach file systems through a JVM without a Spark session.
 
-    Parameters
-    ----------
-    jvm
-        py4j's view of it; Holdfast's jar is in its class path.
-    configuration
-        Its Hadoop ``Configuration``.
+    `jvm` is py4j's view of it, with Holdfast's jar in its class path, and `configuration` its
+    Hadoop ``Configuration``.
     """
     _OWN_JVM.append(jvm.io.holdfast.spark.PipelineFiles(configuration))
 

@@ -24,24 +24,15 @@ from holdfast.files.reached import HadoopPath, call_jvm
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-#: Size at which a physical file of a temporary folder is sealed.
-_STAGED_FILE_BYTES = 256 << 20
 
-
+@dataclass(frozen=True)
 class MountedSegments:
     """Segments in a folder, read one after the other without a manager."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    folder: Path
 
     def read(self, ref: SegmentRef, owner: Owner) -> bytes:
-        """Read a segment and verify all of it.
-
-        Raises
-        ------
-        FileNotFoundError, CorruptSegmentError, NewerFormatError, OSError
-            In the same cases as `holdfast._core.read_segment`.
-        """
+        """Read a segment and verify all of it, with the errors of `holdfast._core.read_segment`."""
         return read_segment(self.folder, ref, owner)
 
     def payload_bytes(self, ref: SegmentRef, owner: Owner) -> int:
@@ -113,10 +104,13 @@ def stored_segments(folder: AnyPath, *, into: AnyPath | None = None) -> Iterator
 
 
 class ReachedImage:
-    """Takes the segments of one checkpoint into a folder, written by the JVM."""
+    """Takes the segments of one checkpoint into a folder, written by the JVM.
+
+    Files are sealed at `max_file_bytes`, whose default is for temporary folders.
+    """
 
     def __init__(
-        self, folder: str, reached: HadoopPath, *, max_file_bytes: int = _STAGED_FILE_BYTES
+        self, folder: str, reached: HadoopPath, *, max_file_bytes: int = 256 << 20
     ) -> None:
         self.reached = reached
         self._image: Any = self._call(lambda files: files.openImage(folder, max_file_bytes))
@@ -180,10 +174,7 @@ def copy_segment(
 ) -> SegmentRef:
     """Append a segment to an image, with the payload of one whose owner is `before`.
 
-    Raises
-    ------
-    FileNotFoundError, CorruptSegmentError
-        If that cannot be read.
+    Raises a FileNotFoundError or CorruptSegmentError if that cannot be read.
     """
     if isinstance(source, ReachedSegments) and isinstance(image, ReachedImage):
         # The payload stays in the JVM.
@@ -199,36 +190,26 @@ def copy_table(
 ) -> tuple[str, tuple[SegmentRef, ...], int]:
     """Write a table of another folder into an image, as one segment.
 
-    Returns the id of its commit there, its segments, and the number of keys.
-
-    Raises
-    ------
-    FileNotFoundError, CorruptSegmentError
-        If it cannot be read.
+    Returns the id of its commit there, its segments, and the number of keys. Raises a
+    FileNotFoundError or CorruptSegmentError if it cannot be read.
     """
+    whose = (before, commit, after, checkpoint)
     # `stored_segments` and `new_image` choose the same side.
     if isinstance(image, ReachedImage):
-        reader = cast("ReachedSegments", source)
-        return image.copy_table(reader, before, commit, after, checkpoint)
-    folder = cast("MountedSegments", source).folder
-    return image.copy_table(folder, before, commit, after, checkpoint)
-
-
-@dataclass(frozen=True)
-class MountedTables:
-    """Tables in a folder that this process reaches, by owner and commit."""
-
-    folder: Path
-    tables: Sequence[tuple[Owner, str]]
+        return image.copy_table(cast("ReachedSegments", source), *whose)
+    return image.copy_table(cast("MountedSegments", source).folder, *whose)
 
 
 @contextmanager
 def mounted_tables(
     source: StoredSegments, tables: Sequence[tuple[Owner, str]], checkpoint: int
-) -> Iterator[MountedTables]:
-    """Copy tables into a temporary folder, if the JVM reads them."""
+) -> Iterator[tuple[Path, Sequence[tuple[Owner, str]]]]:
+    """Yield the folder of tables, and their owners and commits; if the JVM reads them, of copies.
+
+    The copies are in a temporary folder.
+    """
     if isinstance(source, MountedSegments):
-        yield MountedTables(source.folder, tables)
+        yield source.folder, tables
         return
     with TemporaryDirectory(prefix="holdfast-tables-") as folder:
         with closing(ReachedImage(f"file:{folder}", source.reached)) as image:
@@ -236,11 +217,11 @@ def mounted_tables(
                 (owner, image.copy_table(source, owner, commit, owner, checkpoint)[0])
                 for owner, commit in tables
             ]
-        yield MountedTables(Path(folder), copies)
+        yield Path(folder), copies
 
 
 def divide_tables(
-    before: MountedTables,
+    before: tuple[Path, Sequence[tuple[Owner, str]]],
     image: Image,
     after: Owner,
     checkpoint: int,
@@ -248,14 +229,13 @@ def divide_tables(
     keys: Sequence[str],
     choose: Callable[[int, int, Any], bytes],
 ) -> tuple[str, tuple[SegmentRef, ...], int]:
-    """Write rows of tables of another folder into an image, as one table.
+    """Write rows of `mounted_tables` into an image, as one table.
 
     If the JVM writes the image, it takes the table from a temporary folder. See `copy_table`, and
     `holdfast.SnapshotManager.divide_tables` for the parameters.
     """
     if isinstance(image, SnapshotManager):
-        whose = (before.tables, after, checkpoint)
-        return image.divide_tables(before.folder, *whose, keys=keys, choose=choose)
+        return image.divide_tables(*before, after, checkpoint, keys=keys, choose=choose)
     with TemporaryDirectory(prefix="holdfast-tables-") as folder:
         with SnapshotManager(folder) as staged:
             commit, _, _ = divide_tables(

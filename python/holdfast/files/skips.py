@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from holdfast._core import CorruptSegmentError
 from holdfast.files.paths import AnyPath
@@ -19,27 +19,11 @@ ROW: Final = "_row"
 Range = tuple[int, int]
 
 
-class AnySkip(Protocol):
-    """Rows of one place that were moved."""
-
-    @property
-    def rows(self) -> tuple[Range, ...]:
-        """The rows, by their numbers there."""
-
-    @property
-    def dead_letters(self) -> str:
-        """The file that has the rows."""
-
-    @property
-    def done(self) -> bool:
-        """False while the file may not be there yet."""
+S = TypeVar("S")
 
 
-S = TypeVar("S", bound=AnySkip)
-
-
-def read_records(file: AnyPath, kind: type[S]) -> list[S]:
-    """Return what a file records; nothing without the file.
+def read_records(file: AnyPath, kind: Callable[..., S]) -> list[S]:
+    """Return what a file records, with ``rows`` as `Range` each; nothing without the file.
 
     Raises
     ------
@@ -62,7 +46,7 @@ def read_records(file: AnyPath, kind: type[S]) -> list[S]:
     ]
 
 
-def write_records(file: AnyPath, skips: Iterable[S]) -> None:
+def write_records(file: AnyPath, skips: Iterable[Any]) -> None:
     """Replace what a file records, durably."""
-    records = [asdict(skip) for skip in skips]  # type: ignore[call-overload]
+    records = [asdict(skip) for skip in skips]
     file.replace_text(json.dumps({"version": _VERSION, "skipped": records}))

@@ -76,10 +76,7 @@ class Batches:
 def of_checkpoint(folder: AnyPath) -> Batches:
     """Return what the newest batches of a checkpoint wrote.
 
-    Raises
-    ------
-    OSError
-        If no batch is committed, or a file cannot be read.
+    Raises an OSError if no batch is committed, or a file cannot be read.
     """
     committed = committed_batches(folder)[-BATCHES_MAX:]
     if not committed:
@@ -165,12 +162,8 @@ def _merged(folder: AnyPath, committed: list[int]) -> tuple[dict[str, float], fl
 def of_progress(path: Path) -> list[Batches]:
     """Return what the batches of each query wrote, by events of its progress.
 
-    The path is that of lines of JSON, or of the folder of an event log that rolls.
-
-    Raises
-    ------
-    OSError
-        If it cannot be read, or has no batch of a query with state.
+    The path is that of lines of JSON, or of the folder of an event log that rolls. Raises an
+    OSError if it cannot be read, or has no batch of a query with state.
     """
     files = [path]
     if path.is_dir():

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from holdfast.files.paths import AnyPath
 from holdfast.files.physical_files import file_sizes
@@ -27,7 +27,6 @@ PROVIDER: str = "io.holdfast.spark.HoldfastStateStoreProvider"
 STATE_FILES_FOLDER: str = "state/holdfast"
 
 _METADATA = "metadata"
-_STATE = "state"
 
 
 @dataclass(frozen=True)
@@ -63,17 +62,16 @@ class QueryCheckpoint:
 
     def describe(self) -> str:
         """Return in one sentence what the folder is."""
-        named = "" if self.query is None else f" {self.query}"
-        return f"{self.folder} is the checkpoint of the streaming query{named}, {self._state()}"
-
-    def _state(self) -> str:
         if not self.has_state:
-            return "which keeps no state"
-        if self.provider is None:
-            return "whose log names no state store provider"
-        if self.provider == PROVIDER:
-            return "whose state is in Holdfast's state store"
-        return f"whose state is in {self.provider}, not in Holdfast"
+            state = "which keeps no state"
+        elif self.provider is None:
+            state = "whose log names no state store provider"
+        elif self.provider == PROVIDER:
+            state = "whose state is in Holdfast's state store"
+        else:
+            state = f"whose state is in {self.provider}, not in Holdfast"
+        named = "" if self.query is None else f" {self.query}"
+        return f"{self.folder} is the checkpoint of the streaming query{named}, {state}"
 
 
 def is_query_checkpoint(folder: AnyPath) -> bool:
@@ -85,10 +83,7 @@ def is_query_checkpoint(folder: AnyPath) -> bool:
 def read_query_checkpoint(folder: AnyPath) -> QueryCheckpoint:
     """Read Spark's logs of a query from a folder for which `is_query_checkpoint` holds.
 
-    Raises
-    ------
-    OSError
-        If a file of the logs cannot be read.
+    Raises an OSError if a file of the logs cannot be read.
     """
     planned = max(logged_batches(folder / OFFSETS_FOLDER), default=None)
     conf: Mapping[str, str] = {}
@@ -103,7 +98,7 @@ def read_query_checkpoint(folder: AnyPath) -> QueryCheckpoint:
         committed=max(logged_batches(folder / COMMITS_FOLDER), default=None),
         provider=conf.get(PROVIDER_KEY),
         partitions=None if partitions is None else int(partitions),
-        has_state=(folder / _STATE).is_dir(),
+        has_state=(folder / "state").is_dir(),
         files=len(files),
         file_bytes=sum(files),
     )
@@ -119,15 +114,11 @@ def provider_of(folder: AnyPath, batch: int) -> str | None:
 
 def _id(file: AnyPath) -> str | None:
     try:
-        return _object(file.read_text()).get("id")
+        text = file.read_text()
     except FileNotFoundError:
         return None
-
-
-def _object(text: str) -> Mapping[str, Any]:
-    """Read a JSON object; empty if there is none."""
-    try:
+    with suppress(ValueError):
         found = json.loads(text)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+        if isinstance(found, dict):
+            return found.get("id")
+    return None

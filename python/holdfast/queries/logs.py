@@ -90,26 +90,14 @@ def entry_of(folder: AnyPath, batch: int) -> AnyPath:
 def read_plan(folder: AnyPath, batch: int) -> Plan:
     """Read the plan of a batch.
 
-    Raises
-    ------
-    FileNotFoundError
-        If there is none.
-    CorruptSegmentError
-        If it is damaged: a machine that crashed may have left it empty.
+    Raises a FileNotFoundError if there is none, and a CorruptSegmentError if it is damaged: a
+    machine that crashed may have left it empty.
     """
     return _read(folder / OFFSETS_FOLDER / str(batch), _plan)
 
 
 def read_commit(folder: AnyPath, batch: int) -> Commit:
-    """Read the entry of a batch in the commit log.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is none.
-    CorruptSegmentError
-        If it is damaged.
-    """
+    """Read the entry of a batch in the commit log, with the errors of `read_plan`."""
     return _read(entry_of(folder, batch), _commit)
 
 

@@ -7,7 +7,7 @@ and in the markers of ``isolation``. Only `write_skips` changes a file.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -133,20 +133,18 @@ def write_skips(folder: AnyPath, skips: Iterable[Skip]) -> None:
 def parked_partitions(folder: AnyPath) -> list[ParkedPartition]:
     """Return the partitions that are parked after the newest batch in the commit log.
 
-    Raises
-    ------
-    OSError, NewerFormatError, NotImplementedError
-        If input that waits is gone or damaged, or a newer Holdfast wrote it.
+    Raises an OSError, NewerFormatError or NotImplementedError if input that waits is gone or
+    damaged, or a newer Holdfast wrote it.
     """
-    batches = committed_batches(folder)
-    if not batches:
+    committed = committed_batches(folder)
+    if not committed:
         return []
     done: dict[str, list[Range]] = {}
     for skip in read_skips(folder):
         if skip.done:
             done.setdefault(skip.segment, []).extend(skip.rows)
     inputs: dict[tuple[int, int], list[Input]] = {}
-    for operator, partition, batch, segments in StateOfQuery(folder).pending(batches[-1]):
+    for operator, partition, batch, segments in StateOfQuery(folder).pending(committed[-1]):
         reports = []
         for segment in segments:
             if isinstance(segment.report, str):
@@ -158,31 +156,25 @@ def parked_partitions(folder: AnyPath) -> list[ParkedPartition]:
         skipped = tuple(sorted(done.get(pieces[-1].to_bytes().hex(), ())))
         one = Input(batch, pieces, reports[-1].owner, reports[-1].entries, size, skipped)
         inputs.setdefault((operator, partition), []).append(one)
-    markers = {
-        batch: _marker(folder, batch)
-        for batch in {one.batch for found in inputs.values() for one in found}
-    }
-    return [
-        _partition(operator, partition, found, markers)
-        for (operator, partition), found in sorted(inputs.items())
-    ]
-
-
-def _partition(
-    operator: int, partition: int, inputs: Sequence[Input], markers: Mapping[int, Mapping[str, Any]]
-) -> ParkedPartition:
-    first, last = (markers[inputs[place].batch] for place in (0, -1))
-    began, now = (one.get("parked", {}).get(str(partition), {}) for one in (first, last))
-    return ParkedPartition(
-        operator=operator,
-        name=last.get("name"),
-        partition=partition,
-        inputs=tuple(inputs),
-        since_ms=began.get("at_ms"),
-        tries=now.get("tries"),
-        keys=_share(now),
-        error=now.get("error"),
-    )
+    batches = {one.batch for found in inputs.values() for one in found}
+    markers = {batch: _marker(folder, batch) for batch in batches}
+    parked = []
+    for (operator, partition), found in sorted(inputs.items()):
+        first, last = markers[found[0].batch], markers[found[-1].batch]
+        began, now = (one.get("parked", {}).get(str(partition), {}) for one in (first, last))
+        parked.append(
+            ParkedPartition(
+                operator=operator,
+                name=last.get("name"),
+                partition=partition,
+                inputs=tuple(found),
+                since_ms=began.get("at_ms"),
+                tries=now.get("tries"),
+                keys=_share(now),
+                error=now.get("error"),
+            )
+        )
+    return parked
 
 
 def _share(parked: Mapping[str, Any]) -> float:

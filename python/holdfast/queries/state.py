@@ -9,12 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from holdfast._core import (
-    CommitId,
-    NewerFormatError,
-    SegmentRef,
-    SegmentReport,
-)
+from holdfast._core import CommitId, NewerFormatError, SegmentRef, SegmentReport
 from holdfast.files.paths import AnyPath
 from holdfast.files.segments import StoredSegments, stored_segments
 from holdfast.files.verdicts import UNREADABLE, Damage, Verdict
@@ -50,13 +45,7 @@ class StoredSegment:
 
 
 def require_committed(folder: AnyPath, batch: int, logged: Sequence[int]) -> None:
-    """Check that a batch is in the commit log of a query.
-
-    Raises
-    ------
-    FileNotFoundError
-        If it is not; the message says which batches are.
-    """
+    """Raise a FileNotFoundError unless a batch is in the commit log of a query."""
     if batch not in logged:
         there = f"{logged[0]} to {logged[-1]}" if logged else "none"
         raise FileNotFoundError(
@@ -74,30 +63,22 @@ class StateOfQuery:
     def segments(self, batch: int) -> Iterator[StoredSegment]:
         """Read the segments of a batch, by operator, partition and age, the oldest first.
 
-        Input that a parked partition waits for comes after the content of its store.
-
-        Raises
-        ------
-        OSError, NewerFormatError, NotImplementedError
-            If the entry of the commit log cannot be read, or names no state of Holdfast.
+        Input that a parked partition waits for comes after the content of its store. Raises an
+        OSError, NewerFormatError or NotImplementedError if the entry of the commit log cannot be
+        read, or names no state of Holdfast.
         """
         return self._segments(self.ids(batch))
 
     def pending(self, batch: int) -> Iterator[tuple[int, int, int, list[StoredSegment]]]:
         """Read the input that parked partitions wait for after a batch.
 
-        Yields
-        ------
-        tuple of (int, int, int, list of StoredSegment)
-            Operator, partition, the batch whose input it is, and its segments. Of the stores of
-            a partition, one has rows.
+        Yields operator, partition, the batch whose input it is, and its segments. One store of a
+        partition has rows.
         """
         with stored_segments(self.folder / STATE_FILES_FOLDER) as stored:
             for operator, partition, id in self.ids(batch):
                 for version, ref in id.pending:
-                    found = self._of_input(
-                        stored, operator, partition, range(version, id.version + 1), ref
-                    )
+                    found = self._of_input(stored, operator, partition, version, id.version, ref)
                     yield operator, partition, version - 1, list(found)
 
     def _segments(self, ids: Iterable[tuple[int, int, CommitId]]) -> Iterator[StoredSegment]:
@@ -106,9 +87,7 @@ class StateOfQuery:
                 if id.ref is not None:
                     yield from self._of_store(stored, operator, partition, id.ref)
                 for version, ref in id.pending:
-                    yield from self._of_input(
-                        stored, operator, partition, range(version, id.version + 1), ref
-                    )
+                    yield from self._of_input(stored, operator, partition, version, id.version, ref)
 
     def _of_store(
         self, stored: StoredSegments, operator: int, partition: int, id: SegmentRef
@@ -132,7 +111,8 @@ class StateOfQuery:
         stored: StoredSegments,
         operator: int,
         partition: int,
-        versions: range,
+        first: int,
+        newest: int,
         ref: SegmentRef,
     ) -> Iterator[StoredSegment]:
         # A later version may have stored the rest of the input once more.
@@ -144,11 +124,11 @@ class StateOfQuery:
             if not isinstance(report, str):
                 owner = report.owner
                 found = (report.kind, owner.operator, owner.region)
-                if found != expected or report.created not in versions:
+                if found != expected or not first <= report.created <= newest:
                     report = (
                         f"segment {piece.file} at offset {piece.offset}: kind, operator and "
                         f"partition: expected {expected}, found {found}; version: expected "
-                        f"{versions.start} to {versions.stop - 1}, found {report.created}"
+                        f"{first} to {newest}, found {report.created}"
                     )
             yield StoredSegment(operator, partition, piece, report)
 
@@ -178,14 +158,9 @@ class StateOfQuery:
         )
 
     def ids(self, batch: int) -> Iterator[tuple[int, int, CommitId]]:
-        """Yield operator, partition and id of every store after a batch.
+        """Yield operator, partition and id of every store after a batch; see `segments` for errors.
 
         A view of the stores of other partitions stands for these.
-
-        Raises
-        ------
-        OSError, NewerFormatError, NotImplementedError
-            As for `segments`.
         """
         ids = read_commit(self.folder, batch).ids or []
         if self._is_foreign(batch, [id for _, _, id in ids]):
@@ -210,14 +185,12 @@ class StateOfQuery:
         return provider_of(self.folder, batch) not in (PROVIDER, None)
 
     def _inspect(self, stored: StoredSegments, ref: SegmentRef) -> SegmentReport | str:
-        known = self._reports.get(ref)
-        if known is None:
+        if ref not in self._reports:
             try:
-                known = stored.inspect(ref)
+                self._reports[ref] = stored.inspect(ref)
             except UNREADABLE as error:
-                known = str(error)
-            self._reports[ref] = known
-        return known
+                self._reports[ref] = str(error)
+        return self._reports[ref]
 
 
 def _foreign(ref: SegmentRef, expected: str, report: SegmentReport) -> str:
