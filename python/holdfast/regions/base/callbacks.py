@@ -15,10 +15,7 @@ def methods_of(kind: type) -> list[str]:
 def require_methods(given: object, kind: type, *, yields: Collection[str] = ()) -> None:
     """Check the methods of an object that its base class has; those in `yields` may be generators.
 
-    Raises
-    ------
-    TypeError
-        If a call of one would only make a generator or a coroutine.
+    Raises a TypeError if a call of one would only make a generator or a coroutine.
     """
     for name in methods_of(kind):
         require_function(
@@ -29,10 +26,7 @@ def require_methods(given: object, kind: type, *, yields: Collection[str] = ()) 
 def require_function(function: Any, name: str, *, may_yield: bool = False) -> None:
     """Check that a call runs the function; `name` is its name in the error.
 
-    Raises
-    ------
-    TypeError
-        If a call would only make a generator or a coroutine.
+    Raises a TypeError if a call would only make a generator or a coroutine.
     """
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError(f"{name}() is async, and nothing awaits it: define it with 'def' alone")
@@ -45,10 +39,7 @@ def require_function(function: Any, name: str, *, may_yield: bool = False) -> No
 def called(function: Callable[..., object], *arguments: Any) -> None:
     """Call a function that has nothing to return.
 
-    Raises
-    ------
-    TypeError
-        If it returns something: nothing takes it, so it would be lost.
+    Raises a TypeError if it returns something: nothing takes it, so it would be lost.
     """
     if (found := function(*arguments)) is not None:
         name = getattr(function, "__qualname__", type(function).__qualname__)

@@ -15,12 +15,9 @@ _EXACT: Final = frozenset({type(None), bool, int, str, bytes})
 
 
 def exact_array(values: Any, kind: Any) -> pa.Array:
-    """Return values as an array of a type.
+    """Return values, an array of Arrow or any sequence, as an array of a type.
 
-    Parameters
-    ----------
-    values : pyarrow.Array, ChunkedArray or sequence
-        Integers stand for times as the numbers that Arrow stores. A time without a zone is in UTC.
+    Integers stand for times as the numbers that Arrow stores. A time without a zone is in UTC.
 
     Raises
     ------

@@ -68,7 +68,9 @@ def normal_type(kind: Any) -> pa.DataType:
         values = normal_type(kind.value_type)
         if values.num_fields or pat.is_dictionary(values):
             return values
-        return pa.dictionary(_wide(kind.index_type), values, ordered=kind.ordered)
+        # The dictionaries of many batches are joined, so small indices would overflow.
+        index = pa.int32() if kind.index_type.bit_width < 32 else kind.index_type
+        return pa.dictionary(index, values, ordered=kind.ordered)
     if pat.is_map(kind):
         return pa.map_(_normal(kind.key_field), _normal(kind.item_field), kind.keys_sorted)
     if pat.is_fixed_size_list(kind):
@@ -78,11 +80,6 @@ def normal_type(kind: Any) -> pa.DataType:
     if pat.is_large_list(kind) or pat.is_large_list_view(kind):
         return pa.large_list(_normal(kind.value_field))
     return pa.struct([_normal(field) for field in kind]) if pat.is_struct(kind) else kind
-
-
-def _wide(index: Any) -> pa.DataType:
-    """Return a type of indices for the values of many batches, whose dictionaries are joined."""
-    return pa.int32() if index.bit_width < 32 else index
 
 
 def take_rows(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> pa.RecordBatch:

@@ -15,10 +15,7 @@ def in_quarantine(entry: RegionEntry) -> bool:
 def quarantined(entry: RegionEntry, in_flight: Sequence[InFlight] | None = None) -> RegionEntry:
     """Return the entry of a region that fell back as that of one in quarantine.
 
-    Parameters
-    ----------
-    in_flight : sequence of InFlight, optional
-        All rows that it owes, if they are others than before.
+    `in_flight` are all rows that it owes, if they are others than before.
     """
     return RegionEntry(
         entry.region,

@@ -39,10 +39,8 @@ def arrow_schema(schema: Any) -> pa.Schema:
 def schema_of_columns(frame: DataFrame, names: Collection[str], *, of: str) -> pa.Schema:
     """Return the columns of a DataFrame that have one of these names, in Arrow's form.
 
-    Raises
-    ------
-    TypeError
-        If Arrow does not have the type of a column; the message names the option `of`.
+    Raises a TypeError if Arrow does not have the type of a column; the message names the option
+    `of`.
     """
     return _of_fields([field for field in frame.schema.fields if field.name in names], of)
 

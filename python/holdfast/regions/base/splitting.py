@@ -97,7 +97,9 @@ def split_by_region(
     codes, regions = _codes(keys)
     if regions == 1:
         return [(_bounded(_names(keys, np.zeros(1, np.int64))[0]), batch)]
-    order = _stable_order(codes, regions)
+    # NumPy sorts integers of up to 16 bits by radix, in linear time.
+    narrow = codes.astype(np.min_scalar_type(regions - 1), copy=False)
+    order = np.argsort(narrow, kind="stable")
     rows = np.bincount(codes, minlength=regions)
     starts = np.cumsum(rows) - rows
     found = map(_bounded, _names(keys, order[starts]))
@@ -113,25 +115,15 @@ def split_by_region(
 def route_codes(
     batch: pa.RecordBatch, *, route_by: str | Sequence[str], of: str = "route_by"
 ) -> tuple[npt.NDArray[Any], list[str]]:
-    """Return which key each row has.
+    """Return which key each row has, see `split_by_region` for types and errors.
 
-    Parameters
-    ----------
-    route_by : str or sequence of str
-        Column(s) that make a key; their types as for `split_by_region`.
-    of : str
-        Names the option in messages.
+    `route_by` has the columns of the key, and `of` names the option in messages.
 
     Returns
     -------
     tuple of (numpy.ndarray of shape (rows,), list of str)
         Number of each row's key, and the names of the keys by number. Numbers rise in the order in
         which the keys first appear. Names are as those of regions, but of any length.
-
-    Raises
-    ------
-    ValueError, TypeError
-        In the same cases as `split_by_region`.
     """
     keys = _keys(batch, route_by, of=of)
     if batch.num_rows == 0:
@@ -144,13 +136,7 @@ def route_codes(
 
 
 def require_keys(schema: pa.Schema, names: str | Sequence[str], *, of: str) -> None:
-    """Check that columns can identify regions, or keys, before there are rows.
-
-    Raises
-    ------
-    ValueError, TypeError
-        In the same cases as `split_by_region`.
-    """
+    """Raise the errors of `split_by_region` before there are rows."""
     wanted = column_names(names, of=of)
     fields = pa.schema([field for field in schema if field.name in wanted])
     columns = [pa.nulls(0, field.type) for field in fields]
@@ -217,12 +203,9 @@ def _plain(column: Any) -> pa.Array:
 
 
 def _codes(keys: Sequence[pa.Array]) -> tuple[npt.NDArray[Any], int]:
-    """Give every region a number from 0, in the order in which the regions first appear.
+    """Return the number of each row's region, shape (rows,), and how many regions there are.
 
-    Returns
-    -------
-    tuple of (numpy.ndarray of shape (rows,), int)
-        Number of each row's region, and how many regions there are.
+    Numbers begin with 0, in the order in which the regions first appear.
     """
     codes, count = _encode(keys[0])
     for key in keys[1:]:
@@ -235,12 +218,6 @@ def _codes(keys: Sequence[pa.Array]) -> tuple[npt.NDArray[Any], int]:
 def _encode(column: pa.Array) -> tuple[npt.NDArray[Any], int]:
     encoded = column.dictionary_encode(null_encoding="encode")
     return encoded.indices.to_numpy(), len(encoded.dictionary)
-
-
-def _stable_order(codes: npt.NDArray[Any], regions: int) -> npt.NDArray[np.int64]:
-    # NumPy sorts integers of up to 16 bits by radix, in linear time.
-    narrow = codes.astype(np.min_scalar_type(regions - 1), copy=False)
-    return np.argsort(narrow, kind="stable")
 
 
 def _names(keys: Sequence[pa.Array], rows: npt.NDArray[np.int64]) -> list[str]:

@@ -13,15 +13,10 @@ def aligned(
 ) -> list[str]:
     """Return the lines of a table, the head first, without trailing spaces.
 
-    Parameters
-    ----------
-    rows : sequence of sequence of str
-        A cell for each column, without line breaks.
-    words : collection of str
-        Columns to align to the left; all others hold figures and go to the right.
+    Cells have no line breaks. The columns of `words` are aligned to the left. All others hold
+    figures and go to the right.
     """
-    lines = padded(columns, rows, words=words)
-    return [GAP.join(cells).rstrip() for cells in lines]
+    return [GAP.join(cells).rstrip() for cells in padded(columns, rows, words=words)]
 
 
 def padded(

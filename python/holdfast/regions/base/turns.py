@@ -55,13 +55,7 @@ class Turns:
             )
 
     def require(self, call: str) -> None:
-        """Check that a call may wait for its turn.
-
-        Raises
-        ------
-        RegionalQueryError
-            In the same cases as `require_outside`, and if the pipeline is closed.
-        """
+        """Check `require_outside`, and that the pipeline is not closed."""
         self.require_outside(call)
         if self._closed:
             raise RegionalQueryError(f"{call}: the pipeline is closed; open it again to go on")
@@ -88,17 +82,9 @@ class Turns:
     def close(self, opened: ExitStack, *, hurry: Callable[[], None]) -> None:
         """Refuse later calls, wait for the one under way, and close what was opened.
 
-        May be repeated. A forked child closes nothing: everything belongs to its parent.
-
-        Parameters
-        ----------
-        hurry : callable
-            Asks the call that is under way to end early.
-
-        Raises
-        ------
-        RegionalQueryError
-            If code of the pipeline calls it.
+        May be repeated. A forked child closes nothing: everything belongs to its parent. `hurry`
+        asks the call that is under way to end early. Raises a RegionalQueryError if code of the
+        pipeline calls it.
         """
         if not self._is_own_process():
             return

@@ -11,21 +11,10 @@ _VERSION_MAX: Final = 1_000
 
 
 def require_known(what: str, version: int, newest: int) -> None:
-    """Refuse content that a newer Holdfast wrote.
+    """Raise a NewerFormatError for content of a version after the newest that this build reads.
 
-    Parameters
-    ----------
-    what : str
-        Name of the content, with the place where it is.
-    version, newest : int
-        Its version, and the newest one that this installation reads.
-
-    Raises
-    ------
-    NewerFormatError
-        If the version is newer.
-    ValueError
-        If the number is so large that damaged bytes must have been taken for it.
+    `what` names the content, with the place where it is. If the version is so large that damaged
+    bytes must have been taken for it, the error is a ValueError.
     """
     if version > _VERSION_MAX:
         raise ValueError(f"{what}: {version} is no version")

@@ -17,7 +17,7 @@ from holdfast.regions.base.callbacks import called
 from holdfast.regions.checkpoint.claim import delete_claimed
 from holdfast.regions.checkpoint.copy import Adapt, copy_region, require_free, write_image
 from holdfast.regions.checkpoint.declared import RunCompare, changed_regions
-from holdfast.regions.checkpoint.delivered_again import delivered_again
+from holdfast.regions.checkpoint.go_back import delivered_again
 from holdfast.regions.checkpoint.layout import LAYOUT_PROPERTY, Layout
 from holdfast.regions.checkpoint.ownership import (
     discard_unstarted,

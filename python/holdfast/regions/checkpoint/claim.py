@@ -113,12 +113,9 @@ def _delete_own(folder: AnyPath, path: str, own: re.Pattern[str]) -> None:
 def _delete_output(folder: AnyPath) -> None:
     """Delete rows on their way to a function, which has had them."""
     sink = ParquetSink(folder)
-    sink.sweep(_EVERY_ATTEMPT)
+    sink.sweep(1 << 64)  # of every attempt
     sink.withdraw(-1)
     forget_delivered(folder)
     for path in (folder / "_holdfast" / "staged", folder / "_holdfast", folder):
         with suppress(OSError):
             path.rmdir()
-
-
-_EVERY_ATTEMPT: Final = 1 << 64

@@ -58,21 +58,17 @@ from holdfast.regions.state.tables.stored_table import (
     saved_due,
 )
 
-ImageKind = Literal["checkpoint", "savepoint"]
-
 
 class SegmentCopies:
     """Copies segments of one folder into merged files of another.
 
-    `from_pipeline` and `to_pipeline` are the names of the pipeline in the owners, here and there.
+    `before` and `now` are the names of the pipeline in the owners there and here.
     """
 
-    def __init__(
-        self, source: StoredSegments, store: Image, *, from_pipeline: str, to_pipeline: str
-    ) -> None:
+    def __init__(self, source: StoredSegments, store: Image, *, before: str, now: str) -> None:
         self._source = source
-        self._from = from_pipeline
-        self._to = to_pipeline
+        self._from = before
+        self._to = now
         self._store = store
         self._copied: dict[tuple[Owner, SegmentRef], SegmentRef] = {}
         self._created: set[int] = set()
@@ -138,14 +134,9 @@ class SegmentCopies:
     ) -> list[FrozenTable]:
         """Write the table `name` of several operators (instances) with rows of those of others.
 
-        Parameters
-        ----------
-        held : mapping of str to SavedState
-            Tables of the original, by name of their operator (instance).
-        keys : sequence of str
-            Layouts of the columns of the key.
-        choose : mapping of str to callable
-            By operator (instance), see `holdfast.SnapshotManager.divide_tables`.
+        `held` are tables of the original, by name of their operator (instance), and `keys` the
+        layouts of the columns of the key. `choose` has a function for each new operator (instance),
+        see `holdfast.SnapshotManager.divide_tables`.
         """
         self._created.add(origin)
         of_region, owners = RegionOwners(self._from, region), self._owners(region)
@@ -194,7 +185,7 @@ class SegmentCopies:
         """Copy a table as one segment: its segments refer to each other."""
         self._created.add(origin)
         owner = self._owners(region).state(operator, state.name)
-        before = Owner(self._from, owner.operator, owner.region, owner.store)
+        before = RegionOwners(self._from, region).state(operator, state.name)
         data = memoryview(state.inline or b"")
         copied = copy_table(self._source, self._store, before, saved_commit(data), owner, origin)
         return table_entry(FrozenTable(state.name, saved_columns(data), *copied, saved_due(data)))
@@ -236,7 +227,7 @@ def write_image(
     metadata: CheckpointMetadata,
     target: AnyPath,
     *,
-    kind: ImageKind,
+    kind: Literal["checkpoint", "savepoint"],
     pipeline: str,
     properties: Mapping[str, str],
     max_file_bytes: int,
@@ -248,16 +239,8 @@ def write_image(
     copy.
 
     The checkpoint keeps its id, and its regions their origins: in the copy, ids go on from there
-    (R2), so output of the restored pipeline has names of its own.
-
-    Parameters
-    ----------
-    target : Path or HadoopPath
-        The new folder, with the layout of `CheckpointFolders`. See `require_free`.
-    properties : mapping of str to str
-        Properties of the copy, in addition to those of the original.
-    adapt : callable, optional
-        Copies a region in another layout.
+    (R2), so output of the restored pipeline has names of its own. The copy has the properties of
+    the original and these. See `require_free` for the new folder.
     """
     with _appearing(target) as staged:
         folders = CheckpointFolders(staged)
@@ -273,18 +256,27 @@ def write_image(
                 folders.segments, source=source.segments, max_file_bytes=max_file_bytes
             ) as store,
         ):
-            copies = SegmentCopies(
-                stored,
-                store,
-                from_pipeline=metadata.properties.get(PIPELINE_PROPERTY, pipeline),
-                to_pipeline=pipeline,
-            )
+            before = metadata.properties.get(PIPELINE_PROPERTY, pipeline)
+            copies = SegmentCopies(stored, store, before=before, now=pipeline)
             regions = [_copied(copies, entry, adapt) for entry in metadata.regions.values()]
             copies.persist()
         folders.metadata.make_folder()
         # Last: on object stores the folder appears file by file, and is no checkpoint without it.
-        properties = {**properties, PIPELINE_PROPERTY: pipeline}
-        folders.publish(_relabelled(metadata, regions, kind, properties))
+        folders.publish(
+            CheckpointMetadata(
+                metadata.id,
+                metadata.batch_id,
+                kind,
+                metadata.created_ms,
+                metadata.topology,
+                regions,
+                coordinators=metadata.coordinators,
+                consecutive_regional=metadata.consecutive_regional,
+                force_global=metadata.force_global,
+                finished_operators=metadata.finished_operators,
+                properties={**metadata.properties, **properties, PIPELINE_PROPERTY: pipeline},
+            )
+        )
 
 
 @contextmanager
@@ -326,25 +318,4 @@ def _copied(copies: SegmentCopies, entry: RegionEntry, adapt: Adapt) -> RegionEn
         fallbacks=entry.fallbacks,
         stale_since_ms=entry.stale_since_ms,
         cause=entry.cause,
-    )
-
-
-def _relabelled(
-    metadata: CheckpointMetadata,
-    regions: list[RegionEntry],
-    kind: ImageKind,
-    properties: Mapping[str, str],
-) -> CheckpointMetadata:
-    return CheckpointMetadata(
-        metadata.id,
-        metadata.batch_id,
-        kind,
-        metadata.created_ms,
-        metadata.topology,
-        regions,
-        coordinators=metadata.coordinators,
-        consecutive_regional=metadata.consecutive_regional,
-        force_global=metadata.force_global,
-        finished_operators=metadata.finished_operators,
-        properties={**metadata.properties, **properties},
     )

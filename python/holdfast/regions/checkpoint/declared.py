@@ -48,8 +48,9 @@ LOG: Final = logging.getLogger(__name__)
 _OPENED: Final = 20
 _OPENING_S: Final = 2.0
 
-#: Larger states are not read, and no state that is declared beside them is refused.
-_LOOKED_AT_BYTES: Final = 1024 * 1024
+#: Larger states are not read, and no state that is declared beside them is refused. Larger arrays
+#: are not filled, so most of their pages are never touched.
+_LARGE_BYTES: Final = 1024 * 1024
 
 #: Problems that a message names.
 _NAMED: Final = 5
@@ -128,7 +129,9 @@ def changed_regions(
         declared and not dropped.
     """
     groups = metadata.samples()
-    regions = _some_of(groups)
+    # The first region of each group, and as many others as may be opened.
+    others = islice((entry for group in groups for entry in group[1:]), _OPENED)
+    regions = [*(group[0] for group in groups), *others]
     pipeline = metadata.properties.get(PIPELINE_PROPERTY, plan.pipeline)
     with stored_segments(folders.segments) as stored:
         saved = [list(_saved(*of, regions, old, stored, pipeline)) for of in _instances(plan)]
@@ -168,12 +171,6 @@ def changed_regions(
         if not first.isdisjoint(group):
             changed.update(region for region in group if region not in looked_at)
     return frozenset(changed)
-
-
-def _some_of(groups: Sequence[Sequence[RegionEntry]]) -> list[RegionEntry]:
-    """Return the first region of each group, and as many others as may be opened."""
-    others = islice((entry for group in groups for entry in group[1:]), _OPENED)
-    return [*(group[0] for group in groups), *others]
 
 
 def compared(plan: PipelinePlan, saved: Sequence[Sequence[_Saved]]) -> Comparison:
@@ -310,7 +307,7 @@ def _contents(
     contents: list[_Content] = []
     complete = True
     for operator, state in states:
-        large = sum(piece.length for piece in state.pieces) > _LOOKED_AT_BYTES
+        large = sum(piece.length for piece in state.pieces) > _LARGE_BYTES
         large |= state.kind == "table" and form_of(state) in ("a list", "a map")
         if state.pieces and (large or state.kind == "array"):
             complete &= state.kind == "array"

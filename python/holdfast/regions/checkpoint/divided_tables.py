@@ -33,17 +33,9 @@ def divide_table(
     *,
     where: str,
 ) -> list[FrozenTable]:
-    """Write a table of each new instance.
+    """Write a table of each new instance; `held` are those of the old ones, by their names.
 
-    Parameters
-    ----------
-    held : mapping of str to SavedState
-        The tables of the old instances, by name of the instance.
-
-    Raises
-    ------
-    LayoutChangedError
-        If the key does not say to which instance a row belongs.
+    Raises a LayoutChangedError if the key does not say to which instance a row belongs.
     """
     first = next(iter(held.values()))
     where = f"{where}: table {first.name!r}"

@@ -193,14 +193,9 @@ def list_pages(folder: AnyPath) -> list[AnyPath]:
 
 
 def read_history(folder: AnyPath, *, last: int | None = None, since_ms: int = 0) -> History:
-    """Read attempts of all runs.
+    """Read attempts of all runs, the newest `last` of them: older pages are not read then.
 
-    Parameters
-    ----------
-    last : int, optional
-        Return so many attempts at most, the newest. Older pages are not read then.
-    since_ms : int, default 0
-        Leave out attempts that ended before this time, in milliseconds since 1970.
+    Attempts that ended before `since_ms`, in milliseconds since 1970, are left out.
     """
     # A page may repeat attempts of the one before, whose write seemed to fail.
     newest_first: dict[tuple[str, int], HistoryRecord] = {}
@@ -256,12 +251,8 @@ def encoded(record: HistoryRecord) -> bytes:
 def decoded(line: bytes) -> HistoryRecord:
     """Return the attempt of a line.
 
-    Raises
-    ------
-    ValueError
-        If the line has no attempt.
-    NewerFormatError
-        If a newer Holdfast wrote it.
+    Raises a ValueError if the line has no attempt, and a NewerFormatError if a newer Holdfast wrote
+    it.
     """
     found = json.loads(line)
     if not isinstance(found, dict):

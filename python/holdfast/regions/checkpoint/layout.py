@@ -16,11 +16,7 @@ LAYOUT_PROPERTY: Final = "layout"
 
 @dataclass(frozen=True)
 class StageLayout:
-    """Instances of one operator.
-
-    `route_by` has the columns by whose values rows go to one of several instances; it is empty for
-    a single one.
-    """
+    """Instances of one operator; `route_by` is empty for a single one."""
 
     name: str
     parallelism: int
@@ -54,10 +50,7 @@ class Layout:
     def recorded(cls, metadata: CheckpointMetadata) -> Layout | None:
         """Return the layout of a checkpoint; None for one without regions.
 
-        Raises
-        ------
-        ValueError
-            If it has regions, but does not say in which layout.
+        Raises a ValueError if it has regions, but does not say in which layout.
         """
         text = metadata.properties.get(LAYOUT_PROPERTY)
         if text is None:

@@ -37,14 +37,9 @@ def open_folder(
 ) -> tuple[list[CheckpointMetadata], frozenset[str]]:
     """Make a checkpoint folder ready to go on from; created if it is not there.
 
-    See `PipelineDriver.start` for the parameters.
-
-    Returns
-    -------
-    list of CheckpointMetadata
-        The retained checkpoints, ascending, up to the one to go on from; empty at the first start.
-    frozenset of str
-        Regions of that one with a state that is to be converted or dropped (R78).
+    See `PipelineDriver.start` for the parameters. Returns the retained checkpoints, ascending, up
+    to the one to go on from (none at the first start), and the regions of that one with a state
+    that is to be converted or dropped (R78).
     """
     folders.metadata.make_folder(exist_ok=True)
     finish_rewind(folders, plan.outputs)
@@ -69,7 +64,11 @@ def open_folder(
     retained = [*_complete(folders, older, like=metadata), metadata]
     if len(retained) == len(older) + 1:
         # Drivers that died, and checkpoints that were given up, may have left some.
-        _drop_bases(folders, retained)
+        try:
+            left = folders.bases(up_to=metadata.id)
+            folders.drop_bases(left - {one.base_file for one in retained})
+        except OSError as error:
+            LOG.warning("regions that no checkpoint names stay in %s: %s", folders.metadata, error)
     return retained, changed
 
 
@@ -93,14 +92,6 @@ def _require_same_pipeline(
         return frozenset()
     require_in_place(metadata, layout, Layout.of(plan), drop=plan.options.drop_undeclared_state)
     return changed_regions(folders, metadata, plan, old=layout, run=compare)
-
-
-def _drop_bases(folders: CheckpointFolders, retained: Sequence[CheckpointMetadata]) -> None:
-    try:
-        left = folders.bases(up_to=retained[-1].id)
-        folders.drop_bases(left - {metadata.base_file for metadata in retained})
-    except OSError as error:
-        LOG.warning("regions that no checkpoint names stay in %s: %s", folders.metadata, error)
 
 
 def _complete(

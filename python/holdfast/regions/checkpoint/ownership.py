@@ -33,21 +33,10 @@ def new_identity() -> str:
 def own_folders(
     folders: CheckpointFolders, pipeline: str, outputs: Sequence[Output], opened: ExitStack
 ) -> tuple[OutputOwner, CheckpointFolders]:
-    """Take the folders of a pipeline for as long as it runs.
+    """Take the folders of a pipeline for as long as it runs: for its checkpoints and its outputs.
 
-    Parameters
-    ----------
-    folders : CheckpointFolders
-        Its checkpoint folder; created if it is not there.
-    outputs : sequence of Output
-        Those outside of the checkpoint folder belong to one pipeline, too.
-
-    Returns
-    -------
-    OutputOwner
-        The owner that the output folders name from now on.
-    CheckpointFolders
-        The checkpoint folder to use from now on: it refuses to write once it is lost.
+    The checkpoint folder is created if it is not there. Returns the owner that the output folders
+    name from now on, and the checkpoint folder to use: it refuses to write once it is lost.
 
     Raises
     ------

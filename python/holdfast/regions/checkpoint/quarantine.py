@@ -81,13 +81,7 @@ def _moved(entry: RegionEntry, skipped: Mapping[int, Sequence[Range]]) -> int:
 
 
 def require_quarantined(metadata: CheckpointMetadata, region: str) -> Sequence[InFlight]:
-    """Return where the rows of a region in quarantine are.
-
-    Raises
-    ------
-    ValueError
-        If it is not in quarantine.
-    """
+    """Return where the rows of a region are; raises a ValueError if it is not in quarantine."""
     entry = metadata.regions.get(region)
     if entry is None or not in_quarantine(entry):
         raise ValueError(
@@ -101,14 +95,8 @@ def owed_rows(folders: CheckpointFolders, metadata: CheckpointMetadata, region: 
     """Read the rows that a region in quarantine owes, oldest first.
 
     Rows that wait between two operators have the columns of the operator in front. Rows that were
-    moved to dead letters are not among them.
-
-    Raises
-    ------
-    ValueError
-        If it is not in quarantine.
-    CorruptSegmentError, FileNotFoundError
-        If rows are damaged or missing.
+    moved to dead letters are not among them. Raises the errors of `require_quarantined`, and a
+    CorruptSegmentError or FileNotFoundError if rows are damaged or missing.
     """
     return placed_rows(folders, metadata, region).drop_columns([PLACE])
 

@@ -25,10 +25,7 @@ def read_metadata(folder: AnyPath, id: int) -> CheckpointMetadata:
 def checkpoint_ids(folder: AnyPath) -> list[int]:
     """Return the ids of all checkpoints, ascending.
 
-    Raises
-    ------
-    FileNotFoundError
-        If the folder does not belong to a pipeline.
+    Raises a FileNotFoundError if the folder does not belong to a pipeline.
     """
     folders = CheckpointFolders(folder)
     if folders.metadata.is_dir():

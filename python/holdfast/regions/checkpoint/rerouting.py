@@ -28,24 +28,11 @@ class Rerouting:
         self._ends = {channel_name(*ends): ends for ends in _channels(old)}
 
     def __call__(self, channel: str, batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
-        """Split a batch; see `holdfast.regions.graph.redistribute`.
+        """Split a batch of a channel of the old layout; see `holdfast.regions.graph.redistribute`.
 
-        Parameters
-        ----------
-        channel : str
-            A channel of the old layout, or `SOURCE`, whose rows are routed when they are fed.
-
-        Returns
-        -------
-        list of tuple of (str, pyarrow.RecordBatch)
-            New channels, and their rows in the order of the batch.
-
-        Raises
-        ------
-        LayoutChangedError
-            If the rows would miss an operator or pass one twice, or if they cannot be routed.
-        ValueError
-            If the old layout has no such channel.
+        Rows of the channel `SOURCE` are routed when they are fed. Raises a LayoutChangedError if
+        the rows would miss an operator or pass one twice, or if they cannot be routed, and a
+        ValueError if the old layout has no such channel.
         """
         if channel == SOURCE:
             return [(SOURCE, batch)]

@@ -34,10 +34,7 @@ from holdfast.regions.task.shared_states import joined, list_state, shared_state
 def require_no_loss(old: Layout, new: Layout, *, drop: bool) -> None:
     """Check the layouts without a look at states; `drop` allows to lose those of operators.
 
-    Raises
-    ------
-    LayoutChangedError
-        If regions are named by other columns, or an operator is gone.
+    Raises a LayoutChangedError if regions are named by other columns, or an operator is gone.
     """
     if old.region_by != new.region_by:
         raise LayoutChangedError(
@@ -57,10 +54,8 @@ def require_no_loss(old: Layout, new: Layout, *, drop: bool) -> None:
 def require_coordinators(metadata: CheckpointMetadata, plan: PipelinePlan) -> None:
     """Check that no state of an operator's coordinator, and no event, would be lost.
 
-    Raises
-    ------
-    LayoutChangedError
-        If an operator has no coordinator any more, and its state is not to be dropped.
+    Raises a LayoutChangedError if an operator has no coordinator any more, and its state is not to
+    be dropped.
     """
     coordinated = {stage.name for stage in plan.stages if stage.coordinated}
     for operator in metadata.coordinators:
@@ -80,10 +75,8 @@ def require_coordinators(metadata: CheckpointMetadata, plan: PipelinePlan) -> No
 def require_in_place(metadata: CheckpointMetadata, old: Layout, new: Layout, *, drop: bool) -> None:
     """Check that a checkpoint can be continued as it is, in its own folder.
 
-    Raises
-    ------
-    LayoutChangedError
-        If a state, or rows between operators, would not be found where they are.
+    Raises a LayoutChangedError if a state, or rows between operators, would not be found where they
+    are.
     """
     require_no_loss(old, new, drop=drop)
     moved = [stage.name for stage in old.stages if new.stage(stage.name) not in (stage, None)]
@@ -93,9 +86,14 @@ def require_in_place(metadata: CheckpointMetadata, old: Layout, new: Layout, *, 
             "divided anew, which is done on the way into a new checkpoint folder; start there, "
             "with restore=holdfast.restore(...) of this one"
         )
-    if old != new and (waiting := _regions_with_rows_inside(metadata)):
+    waiting = (
+        region
+        for region, entry in metadata.regions.items()
+        if any(data.channel != SOURCE for data in entry.in_flight)
+    )
+    if old != new and (region := next(waiting, None)) is not None:
         raise LayoutChangedError(
-            f"region {waiting[0]!r} has rows that wait between operators, and the pipeline joins "
+            f"region {region!r} has rows that wait between operators, and the pipeline joins "
             "its operators in another way now: start in a new checkpoint folder, with "
             "restore=holdfast.restore(...) of this one, or start the old pipeline once more and "
             "end it with stop(), on Spark, or finish(), which lets them through"
@@ -105,17 +103,9 @@ def require_in_place(metadata: CheckpointMetadata, old: Layout, new: Layout, *, 
 class Rescaling:
     """Copies regions into another layout; an `holdfast.regions.checkpoint.copy.Adapt`.
 
-    Parameters
-    ----------
-    old, new : Layout
-        Layout of the checkpoint, and of the pipeline that goes on from it.
-    drop : bool
-        Drop states of operators that are gone.
-
-    Raises
-    ------
-    LayoutChangedError
-        If no state could follow.
+    `old` is the layout of the checkpoint, and `new` that of the pipeline that goes on from it.
+    With `drop`, states of operators that are gone are dropped. Raises a LayoutChangedError if no
+    state could follow.
     """
 
     def __init__(
@@ -132,15 +122,9 @@ class Rescaling:
     def __call__(
         self, copies: SegmentCopies, entry: RegionEntry
     ) -> tuple[list[OperatorEntry], list[InFlight]]:
-        """Copy one region.
+        """Copy one region; raises a LayoutChangedError if a state cannot be divided.
 
-        Raises
-        ------
-        LayoutChangedError
-            If one of its states cannot be divided, or rows that wait between its operators would
-            miss one, or pass one twice.
-        ValueError
-            If rows wait where the checkpoint's layout has no channel.
+        See `Rerouting` for the errors of rows that wait between operators.
         """
         known = {operator.name: operator for operator in entry.operators}
         operators: list[OperatorEntry] = []
@@ -238,14 +222,6 @@ def _divide(
     items = [item for state in states for item in json.loads(bytes(state.data))]
     bounds = [len(items) * number // now.parallelism for number in range(now.parallelism + 1)]
     return [list_state(first, items[start:end]) for start, end in itertools.pairwise(bounds)]
-
-
-def _regions_with_rows_inside(metadata: CheckpointMetadata) -> list[str]:
-    return [
-        region
-        for region, entry in metadata.regions.items()
-        if any(data.channel != SOURCE for data in entry.in_flight)
-    ]
 
 
 def _columns(names: Sequence[str]) -> str:

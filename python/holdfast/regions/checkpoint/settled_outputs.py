@@ -27,15 +27,8 @@ def require_settled(
 ) -> None:
     """Check that rows of side outputs that a plan lacks were published.
 
-    Parameters
-    ----------
-    folders : CheckpointFolders
-        The folder of the checkpoint.
-
-    Raises
-    ------
-    ValueError
-        If they were not, or nothing tells.
+    `folders` is the folder of the checkpoint. Raises a ValueError if they were not, or nothing
+    tells.
     """
     declared = {output.name for output in plan.outputs}
     if metadata.outputs_at_most() <= declared:
@@ -55,10 +48,8 @@ def published_outputs(
 ) -> dict[str, list[Staged]]:
     """Return the outputs of a pipeline's own checkpoint that are known to be published.
 
-    Raises
-    ------
-    ValueError
-        If an output goes to another place, and nothing tells that its rows were published.
+    Raises a ValueError if an output goes to another place, and nothing tells that its rows were
+    published.
     """
     known: dict[str, list[Staged]] = {}
     staged_for = staged_by_output(metadata)

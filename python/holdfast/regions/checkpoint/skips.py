@@ -38,10 +38,7 @@ class SkippedRows:
 def skipped_rows(folders: CheckpointFolders) -> Skipped:
     """Return the ranges of rows that were moved, ascending.
 
-    Raises
-    ------
-    OSError
-        If a command has not finished.
+    Raises an OSError if a command has not finished.
     """
     found: dict[str, dict[int, list[Range]]] = {}
     for one in read_records(folders.skipped, SkippedRows):

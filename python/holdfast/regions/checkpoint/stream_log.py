@@ -29,24 +29,15 @@ from holdfast.regions.base.errors import RegionalQueryError
 
 LOG: Final = logging.getLogger(__name__)
 
-_SOURCES: Final = "sources"
-
 _COMPACT: Final = ".compact"
-
-#: Stands for the offset of a source that had none yet.
-_NO_OFFSET: Final = "-"
 
 
 def copy_stream(source: AnyPath, target: AnyPath) -> None:
     """Copy the record while Spark may be planning the next batch.
 
-    The target is created, and durable on return. Without a source, nothing is done.
-
-    Raises
-    ------
-    OSError
-        If the record has something else than files and folders, such as a symbolic link, which
-        Spark writes nowhere; or the file system refuses.
+    The target is created, and durable on return. Without a source, nothing is done. Raises an
+    OSError if the record has something else than files and folders, such as a symbolic link, which
+    Spark writes nowhere; or the file system refuses.
     """
     try:
         is_folder = source.status().is_folder
@@ -68,13 +59,9 @@ def settle_stream(folder: AnyPath, batch_id: int) -> None:
     """Make the record agree with itself and with a checkpoint, before Spark goes on from it.
 
     Sources find files again with which no batch was planned. Without a record, nothing is done.
-    Batch -1 stands for a pipeline without batches.
-
-    Raises
-    ------
-    RegionalQueryError
-        If the record ends before the batch of the checkpoint. Spark would plan batches anew that
-        the checkpoint holds, and their new rows would be taken for done.
+    Batch -1 stands for a pipeline without batches. Raises a RegionalQueryError if the record ends
+    before the batch of the checkpoint. Spark would plan batches anew that the checkpoint holds, and
+    their new rows would be taken for done.
     """
     newest = _newest_planned(folder)
     if newest < batch_id:
@@ -98,12 +85,8 @@ def rewind_stream(folder: AnyPath, batch_id: int) -> None:
 
     Newer batches are planned anew from where the batch ended. So their rows come again, but not
     necessarily in the same batches. The source must be able to give them out again. Without a
-    record, nothing is done. Batch -1 stands for the beginning.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the record does not say any more where the batch ended.
+    record, nothing is done. Batch -1 stands for the beginning. Raises a FileNotFoundError if the
+    record does not say any more where the batch ended.
     """
     # Sources first: after a crash, the newest offsets are needed again to cut their logs.
     newest = _newest_planned(folder)
@@ -152,8 +135,9 @@ def _file_logs(folder: AnyPath, batch_id: int) -> Iterator[tuple[AnyPath, int]]:
     Other sources keep their beginning in the same place, which stays for good.
     """
     offsets = {} if batch_id < 0 else _offsets(folder, batch_id)
-    for log in listed(folder / _SOURCES):
-        entry = _log_offset(offsets.get(log.name, _NO_OFFSET))
+    for log in listed(folder / "sources"):
+        # Spark writes "-" for a source that has no offset yet.
+        entry = _log_offset(offsets.get(log.name, "-"))
         if entry is not None or _lists_files(log):
             yield log, -1 if entry is None else entry
 
@@ -222,12 +206,8 @@ def _files(entry: AnyPath, *, torn: bool = True) -> Iterator[dict[str, Any]]:
 def _offsets(folder: AnyPath, batch_id: int) -> Mapping[str, str]:
     """Return the offset of each source after a batch, by the name of the source's folder.
 
-    Raises
-    ------
-    FileNotFoundError
-        If there are none.
-    RegionalQueryError
-        If they cannot be read: a machine that crashed may have left them empty.
+    Raises a FileNotFoundError if there are none, and a RegionalQueryError if they cannot be read: a
+    machine that crashed may have left them empty.
     """
     try:
         found = read_plan(folder, batch_id).sources

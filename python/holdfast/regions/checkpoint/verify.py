@@ -67,12 +67,10 @@ class Verification:
     def _read(self, stored: StoredSegments, owner: Owner, ref: SegmentRef) -> None:
         """Note the size of the payload in bytes, or why it cannot be read."""
         if (owner, ref) not in self._payload_bytes:
-            found: int | str
             try:
-                found = stored.payload_bytes(ref, owner)
+                self._payload_bytes[owner, ref] = stored.payload_bytes(ref, owner)
             except UNREADABLE as error:
-                found = str(error)
-            self._payload_bytes[owner, ref] = found
+                self._payload_bytes[owner, ref] = str(error)
 
     def _outside(self, pipeline: str, entry: RegionEntry) -> Iterator[str]:
         """Yield the pieces of states that reach beyond the payload of their segment."""
@@ -133,19 +131,10 @@ def require_intact(
 ) -> None:
     """Read everything that a checkpoint needs, and fail if anything is damaged.
 
-    Parameters
-    ----------
-    older : sequence of int
-        Ids of the retained checkpoints before it, ascending, to offer instead.
-    restored : bool, default False
-        Another pipeline begins from it with ``restore=``.
-
-    Raises
-    ------
-    DamagedCheckpointError
-        Names checkpoint, owner, file and offset, and the way out.
-    NewerFormatError
-        If a newer Holdfast wrote it.
+    `older` are the ids of the retained checkpoints before it, ascending, to offer instead. With
+    `restored`, another pipeline begins from it with ``restore=``. Raises a DamagedCheckpointError
+    with checkpoint, owner, file and offset, and the way out, or a NewerFormatError if a newer
+    Holdfast wrote it.
     """
     verification = Verification(root)
     verdict = verification.verify(checkpoint)

@@ -392,10 +392,7 @@ class _CallingThread:
     ) -> Any:
         """Return or raise the function's result; an error may name the function that it calls.
 
-        Raises
-        ------
-        TimeoutError
-            If it did not return in time.
+        Raises a TimeoutError if it did not return in time.
         """
         answer: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
 

@@ -160,10 +160,7 @@ class MetricsLog:
     def add(self, region: str, figures: bytes) -> None:
         """Add the figures of a region's answer in the attempt under way; nothing if they are empty.
 
-        Raises
-        ------
-        ValueError
-            If these are no figures of the operators.
+        Raises a ValueError if these are no figures of the operators.
         """
         if not figures:
             return

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-from holdfast._core import CheckpointMetadata, CorruptSegmentError, NewerFormatError
+from holdfast._core import (
+    CheckpointMetadata,
+    CorruptSegmentError,
+    NewerFormatError,
+    OrphanReclaimer,
+)
 from holdfast.files.paths import AnyPath, listed
-from holdfast.files.reached import HadoopPath
+from holdfast.files.reached import HadoopPath, call_jvm
 from holdfast.queries.logs import COMMITS_FOLDER
 from holdfast.regions.files.lease import FolderLease
 from holdfast.regions.files.lock import Hold
@@ -199,10 +204,7 @@ class CheckpointFolders:
     def drop(self, *ids: int) -> None:
         """Delete the files of checkpoints, if there are any; on an object store in one request.
 
-        Raises
-        ------
-        OSError
-            If one is not deleted; others may be.
+        Raises an OSError if one is not deleted; others may be.
         """
         self.metadata.remove_files([self.metadata_file(id).name for id in ids])
 
@@ -219,12 +221,8 @@ class CheckpointFolders:
         """Delete files of regions that no checkpoint names.
 
         Another driver may have taken the folder over meanwhile. So the names are those that this
-        driver knows, or are not newer than the checkpoint that it begins with.
-
-        Raises
-        ------
-        OSError
-            If one is not deleted; others may be.
+        driver knows, or are not newer than the checkpoint that it begins with. Raises an OSError if
+        one is not deleted; others may be.
         """
         if names:
             self.metadata.remove_files(sorted(names))
@@ -258,12 +256,8 @@ class CheckpointFolders:
         """Keep the number of an attempt that begins.
 
         With a lease, a later number is kept: a restart goes on behind it, and until then the
-        attempts up to it need no request.
-
-        Raises
-        ------
-        FolderLostError
-            If another process has taken the folder over. Nothing is written.
+        attempts up to it need no request. Raises a FolderLostError if another process has taken the
+        folder over. Nothing is written.
         """
         if not isinstance(self.held, FolderLease):
             # Not synced: tasks that could take a new attempt for this one end with the machine.
@@ -278,12 +272,36 @@ class CheckpointFolders:
     def write_published(self, text: str, *, durable: bool) -> None:
         """Replace the record of published output.
 
-        Raises
-        ------
-        FolderLostError
-            If another process has taken the folder over. Nothing is written.
+        Raises a FolderLostError if another process has taken the folder over. Nothing is written.
         """
         if isinstance(self.held, FolderLease):
             self.held.write(self.held.folder / PUBLISHED, text.encode(), replace=True)
         else:
             self.published.replace_text(text, durable=durable)
+
+
+def orphan_reclaimer(
+    folders: CheckpointFolders, pipeline: str, bridge: Any
+) -> tuple[Callable[..., tuple[str, list[str]]], Callable[[], None]]:
+    """Return the clean-up of segments whose managers are gone, and the release of its resources.
+
+    The first has the signature of `holdfast._core.OrphanReclaimer.reclaim`. `bridge` is py4j's view
+    of ``io.holdfast.spark.RegionalBridge``.
+    """
+    segments = folders.segments
+    if not isinstance(segments, HadoopPath):
+        return OrphanReclaimer(segments, pipeline).reclaim, lambda: None
+    opened = (str(segments), str(folders.metadata), pipeline)
+    handle = call_jvm("looking at the files of", segments, lambda _: bridge.openOrphans(*opened))
+
+    def reclaim(
+        retained: Sequence[CheckpointMetadata], *, live_terms: set[int], newest_term: int
+    ) -> tuple[str, list[str]]:
+        needed = ([metadata.id for metadata in retained], sorted(live_terms), newest_term)
+        done = call_jvm(
+            "reclaiming files in", segments, lambda _: bridge.reclaimOrphans(handle, *needed)
+        )
+        summary, *wasteful = map(str, done)
+        return summary, wasteful
+
+    return reclaim, lambda: bridge.closeOrphans(handle)

@@ -77,14 +77,7 @@ class FolderLease:
     def write(self, target: HadoopPath, content: bytes, *, replace: bool = False) -> None:
         """Write a file that another process would go on from, whole and durable or not at all.
 
-        Raises
-        ------
-        FileExistsError
-            If there is one, unless `replace`.
-        FolderLostError
-            If another process has taken the folder over. Nothing is written.
-        OSError
-            If that fails. The file may be there all the same.
+        The errors are those of `CheckpointFolders.publish`; with `replace` there may be a file.
         """
         if self._through is None:
             self.require_held()
@@ -152,10 +145,7 @@ class FolderLease:
 def take_lease(folder: HadoopPath, leases: HadoopPath) -> FolderLease:
     """Take a folder for this process; waits while another one may have it.
 
-    Raises
-    ------
-    FolderInUseError
-        If another process, or another pipeline of this one, has it.
+    Raises a FolderInUseError if another process, or another pipeline of this one, has it.
     """
     holder = _this_process()
     while True:

@@ -118,12 +118,8 @@ os.register_at_fork(after_in_child=_let_go_in_child)
 def lock_folder(path: AnyPath) -> Hold:
     """Lock a folder by a file in it, which stays there when the lock is gone.
 
-    On file systems without locks, the path is that of a folder of leases.
-
-    Raises
-    ------
-    FolderInUseError
-        If another process, or another pipeline of this one, has it locked.
+    On file systems without locks, the path is that of a folder of leases. Raises a FolderInUseError
+    if another process, or another pipeline of this one, has it locked.
     """
     if isinstance(path, HadoopPath):
         return take_lease(path.parent, path)
@@ -162,12 +158,12 @@ def read_if_free(file: AnyPath, leases: str) -> bytes | None:
 def take_by_file(file: AnyPath, leases: str, judge: Judge, pipeline: str) -> Hold:
     """Take a folder for this process by a file in it that names the owner of the folder.
 
-    A mounted file is locked. Elsewhere a lease on the folder guards it.
+    A mounted file is locked. Elsewhere a lease on the folder guards it. The folder is created if
+    it is not there. Raises a FolderInUseError if another process, or another pipeline of this one,
+    has it.
 
     Parameters
     ----------
-    file : Path or HadoopPath
-        The file; its folder is created if it is not there.
     leases : str
         Name of the folder of leases.
     judge : callable
@@ -175,11 +171,6 @@ def take_by_file(file: AnyPath, leases: str, judge: Judge, pipeline: str) -> Hol
         the file alone. Raises an exception if the folder belongs to another pipeline.
     pipeline : str
         The pipeline that takes the folder, for the errors of others.
-
-    Raises
-    ------
-    FolderInUseError
-        If another process, or another pipeline of this one, has it.
     """
     folder = file.parent
     taking = f"cannot make {folder} the folder of this pipeline"

@@ -19,9 +19,9 @@ from holdfast.regions.graph.data import (
     Progress,
     RegionSnapshot,
     channel_name,
+    redistribute,
 )
 from holdfast.regions.graph.graph import RegionGraph
-from holdfast.regions.graph.redistribution import redistribute
 from holdfast.regions.graph.spec import Route, StageOperator, StageSpec
 
 __all__ = [

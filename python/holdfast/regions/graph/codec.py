@@ -49,17 +49,8 @@ def encode_channels(data: Sequence[ChannelData]) -> bytes:
 def decode_channels(payload: Buffer) -> tuple[ChannelData, ...]:
     """Decode a payload of `encode_channels`.
 
-    Parameters
-    ----------
-    payload
-        The batches refer to its memory, which must not change.
-
-    Raises
-    ------
-    ValueError
-        If it is no such payload, is cut, or has bytes left over.
-    NewerFormatError
-        If a newer Holdfast wrote it.
+    The batches refer to its memory, which must not change. Raises a ValueError if it is no such
+    payload, is cut, or has bytes left over, and a NewerFormatError if a newer Holdfast wrote it.
     """
     reader = _Reader(payload)
     magic, version, entries = reader.unpack("<4sII")

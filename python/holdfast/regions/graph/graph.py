@@ -169,10 +169,7 @@ class RegionGraph:
     def feed(self, batch: pa.RecordBatch) -> None:
         """Queue a batch of the source's rows.
 
-        Raises
-        ------
-        RuntimeError
-            If there is no room, or after the end.
+        Raises a RuntimeError if there is no room, or after the end.
         """
         self._require_intact()
         if self._source_ended:
@@ -184,13 +181,7 @@ class RegionGraph:
             self._source.send(batch)
 
     def call(self, stage: str, call: Callable[[Any], Iterable[pa.RecordBatch]]) -> None:
-        """Let the instances of a stage put out rows that no input asks for.
-
-        Raises
-        ------
-        RuntimeError
-            If the graph is lost.
-        """
+        """Let the instances of a stage put out rows that no input asks for."""
         self._require_intact()
         self._used = True
         with self._lost_on_error():

@@ -14,14 +14,8 @@ class StepSize:
     A barrier does not interrupt an operator, so it waits for the batch at hand. If barriers may
     overtake, a batch should take a small part of the alignment timeout, however slow the operator
     is. The size begins small and doubles while batches are quick. After the first slow batch it
-    only shrinks.
-
-    Parameters
-    ----------
-    rows_max : int
-        Largest size, and the only one where barriers do not overtake.
-    timeout_ms : int or None
-        The alignment timeout; None: barriers do not overtake.
+    only shrinks. `rows_max` is the largest size, and the only one where barriers do not overtake:
+    without the alignment timeout `timeout_ms`.
     """
 
     def __init__(self, rows_max: int, timeout_ms: int | None) -> None:

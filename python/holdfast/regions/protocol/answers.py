@@ -76,10 +76,7 @@ def encode(run: str, answers: Iterable[Answer]) -> Iterator[bytes]:
 def messages_of(polled: bytes) -> Iterator[bytes]:
     """Yield the messages that the driver's JVM handed over together.
 
-    Raises
-    ------
-    ValueError
-        If one is cut.
+    Raises a ValueError if one is cut.
     """
     at = 0
     while at < len(polled):
@@ -99,10 +96,7 @@ def _require(found: int, expected: int, part: str = "an answer") -> None:
 def decode(message: bytes) -> tuple[str, list[Answer]]:
     """Return the run and the answers in a message.
 
-    Raises
-    ------
-    ValueError
-        If it is no message.
+    Raises a ValueError if it is no message.
     """
     if len(message) < _RUN_BYTES:
         raise ValueError(f"answers have at least {_RUN_BYTES} bytes, these have {len(message)}")

@@ -80,10 +80,7 @@ def encode(operators: Sequence[OperatorFigures]) -> bytes:
 def decode(data: bytes) -> list[OperatorFigures]:
     """Return figures that `encode` made.
 
-    Raises
-    ------
-    ValueError
-        If these are none.
+    Raises a ValueError if these are none.
     """
     try:
         found = [OperatorFigures(*fields) for fields in json.loads(data)]

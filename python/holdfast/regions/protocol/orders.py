@@ -33,10 +33,7 @@ SHARE_ROWS_BYTES: Final = 32 << 20
 def code_of(given: object) -> bytes:
     """Encode an object of a user for workers, which run this very version of everything.
 
-    Raises
-    ------
-    TypeError
-        If it holds something that cannot travel, such as a connection.
+    Raises a TypeError if it holds something that cannot travel, such as a connection.
     """
     try:
         from pyspark.cloudpickle import dumps

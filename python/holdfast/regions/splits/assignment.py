@@ -35,11 +35,8 @@ class Waiting:
 class Skipped:
     """A split that is not read.
 
-    Attributes
-    ----------
-    found : (int, int) or None
-        Size in bytes and time of modification, nanoseconds since the epoch, of the file at that
-        time; a file with others is worth another look. None: there was no file.
+    `found` are size in bytes and time of modification, nanoseconds since the epoch, of the file at
+    that time; a file with others is worth another look. None: there was no file.
     """
 
     split: FileSplit
@@ -64,8 +61,6 @@ class Assignment:
         Time of modification of the newest file, or the time when it was found if that is earlier.
     forgotten_ns : int
         Names of files that were modified before this may be missing in `seen`.
-    skipped : list of Skipped
-        Splits that are not read.
     """
 
     pool: list[Waiting] = field(default_factory=list)
@@ -218,10 +213,7 @@ class Assignment:
     def decode(cls, snapshot: bytes) -> Self:
         """Return the state that a checkpoint holds.
 
-        Raises
-        ------
-        NewerFormatError
-            If a newer Holdfast wrote it.
+        Raises a NewerFormatError if a newer Holdfast wrote it.
         """
         content = json.loads(snapshot)
         require_known("the checkpoint's list of splits", content["version"], VERSION)

@@ -47,17 +47,9 @@ def list_files(folder: Path, *, known: Container[str], unlisted: Unlisted) -> li
     gives it such a name until it is complete. A file without a byte has no rows: it is not there
     before it has some. A file or folder that has several names, by links, is listed once.
 
-    Parameters
-    ----------
-    known : container of str
-        Names under which files were found before; they go before other names of the same file.
-    unlisted : callable
-        Told of every subfolder and link that cannot be followed.
-
-    Raises
-    ------
-    OSError
-        If the folder itself cannot be listed.
+    `known` are names under which files were found before; they go before other names of the same
+    file. `unlisted` is told of every subfolder and link that cannot be followed. Raises an OSError
+    if the folder itself cannot be listed.
     """
     chosen: dict[object, tuple[tuple[bool, int, str], FoundFile]] = {}
     for rank, identity, file in _Walk(folder, unlisted).files():

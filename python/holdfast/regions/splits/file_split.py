@@ -89,13 +89,7 @@ class FileSplit:
 
 @dataclass(frozen=True, slots=True)
 class BadSplit:
-    """The event by which a region tells that it went on without a split, since it cannot read it.
-
-    Parameters
-    ----------
-    reason : str
-        Why it cannot be read.
-    """
+    """The event by which a region tells why it cannot read a split, and went on without it."""
 
     split: FileSplit
     reason: str

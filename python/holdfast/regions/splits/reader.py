@@ -23,13 +23,7 @@ _OF_THE_FILE: Final = (FileNotFoundError, IsADirectoryError, NotADirectoryError,
 
 
 class SplitReadError(RuntimeError):
-    """A split cannot be read.
-
-    Parameters
-    ----------
-    may_pass : bool, default False
-        True if storage or memory is to blame, and not the file.
-    """
+    """A split cannot be read; it `may_pass` if storage or memory is to blame, and not the file."""
 
     def __init__(
         self, split: FileSplit, folder: Path, problem: str, *, may_pass: bool = False
@@ -43,12 +37,8 @@ class SplitReadError(RuntimeError):
 class SplitReader:
     """Reads splits of files. Travels to the tasks.
 
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        Schema of the rows. Columns that a file lacks are null, its other columns are left out.
-    skips : bool, default False
-        Regions go on without a split that cannot be read.
+    Columns of the schema that a file lacks are null, its other columns are left out. If this
+    `skips`, regions go on without a split that cannot be read.
     """
 
     folder: Path
@@ -59,12 +49,8 @@ class SplitReader:
     def read(self, split: FileSplit) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the rows of a split, in the order of the file, and the number of each first one.
 
-        Rows are numbered in the file, from 0.
-
-        Raises
-        ------
-        SplitReadError
-            If the file is gone, was changed, is damaged, or does not fit the schema.
+        Rows are numbered in the file, from 0. Raises a SplitReadError if the file is gone, was
+        changed, is damaged, or does not fit the schema.
         """
         import pyarrow as pa
 

@@ -54,14 +54,9 @@ class Exchange:
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """A physical operator of a plan.
+    """A physical operator of a plan: its name with its arguments, and what is below it.
 
-    Attributes
-    ----------
-    text
-        Its name and its arguments.
-    streams
-        True if rows of the stream pass it or come from it; None if it does not tell.
+    `streams` is True if rows of the stream pass it or come from it; None if it does not tell.
     """
 
     text: str
@@ -95,17 +90,10 @@ def planned_exchanges(frame: DataFrame) -> list[Exchange]:
 
 
 def batch_exchanges(batch: DataFrame, *, session: SparkSession) -> list[Exchange]:
-    """Return the exchanges between the source and a batch; for use inside ``foreachBatch``.
+    """Return the exchanges between the source and a batch.
 
-    Parameters
-    ----------
-    session : pyspark.sql.SparkSession
-        The session of the streaming DataFrame. That of the batch is a copy without queries.
-
-    Raises
-    ------
-    ValueError
-        If this is not called by ``foreachBatch`` of a query of the session.
+    `session` is that of the streaming DataFrame; that of the batch is a copy without queries.
+    Raises a ValueError if this is not called by ``foreachBatch`` of a query of the session.
     """
     # The batch's own plan begins with the finished rows; the query has the plan that made them.
     query_id = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
@@ -118,22 +106,20 @@ def batch_exchanges(batch: DataFrame, *, session: SparkSession) -> list[Exchange
 
 def exchanges_in(plan: Node) -> list[Exchange]:
     """Return the exchanges of a plan that rows of the stream go through, outermost first."""
-    return [
-        Exchange(name=node.name, description=_IDS.sub("", node.text))
-        for node in _all(plan)
-        if _connects(node)
-        # If no operator tells, better an exchange too many than regions that depend on others.
-        and any(below.streams is not False for below in _telling(node))
-    ]
+    found = []
+    for node in _all(plan):
+        if (node.name.endswith("Exchange") and node.name != _REUSED) or node.name in _CONNECTING:
+            telling = [below.streams for below in _all(node) if below.streams is not None]
+            # If no operator tells, better an exchange too many than regions that depend on others.
+            if not telling or any(telling):
+                found.append(Exchange(name=node.name, description=_IDS.sub("", node.text)))
+    return found
 
 
 def read_plan(text: str) -> Node:
     """Read the physical plan in the output of ``DataFrame.explain()`` for a streaming DataFrame.
 
-    Raises
-    ------
-    ValueError
-        If there is no plan in it.
+    Raises a ValueError if there is no plan in it.
     """
     nodes: list[tuple[int, str]] = []
     for line in text.splitlines():
@@ -176,16 +162,6 @@ def _walk(plan: Any) -> Node:
         streams=link.get().isStreaming() if link.isDefined() else None,
         children=tuple(_walk(children.apply(number)) for number in range(children.size())),
     )
-
-
-def _connects(node: Node) -> bool:
-    name = node.name
-    return (name.endswith("Exchange") and name != _REUSED) or name in _CONNECTING
-
-
-def _telling(node: Node) -> list[Node]:
-    """Return the operators from here on that tell whether the stream is there; else this one."""
-    return [below for below in _all(node) if below.streams is not None] or [node]
 
 
 def _all(node: Node) -> Iterator[Node]:

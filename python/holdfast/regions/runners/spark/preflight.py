@@ -11,6 +11,7 @@ from holdfast._sessions import require_classic_session, require_jar, runs_plugin
 from holdfast.regions.task.array_modules import missing_gpu
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 #: Packages that region tasks import.
@@ -22,10 +23,7 @@ _TRIGGERS: Final = ("processingTime", "once", "availableNow")
 def require_application(session: SparkSession, name: str, *, gpu: bool = False) -> None:
     """Check that pipelines can run in an application, and this one beside the others there.
 
-    Parameters
-    ----------
-    gpu : bool, default False
-        The pipeline's states are on a device.
+    With `gpu`, its states are on a device.
 
     Raises
     ------
@@ -50,9 +48,12 @@ def require_application(session: SparkSession, name: str, *, gpu: bool = False) 
             f"a query named {name!r} is open already in this application: stop it first, or start "
             "this pipeline with another name=..."
         )
-    _require_worker_packages(session)
+    _require_worker_packages(context)
     if gpu:
-        _require_worker_gpu(session)
+        # Ask a Python worker: the driver may be on a machine without a device.
+        (lacking,) = context.parallelize([None], 1).map(lambda _: missing_gpu()).collect()
+        if lacking:
+            raise RuntimeError(f"gpu=True: in Python workers ({context.pythonExec}) {lacking}")
 
 
 def hadoop_umask(session: SparkSession) -> int | None:
@@ -84,9 +85,8 @@ def require_trigger(trigger: Mapping[str, Any]) -> None:
         )
 
 
-def _require_worker_packages(session: SparkSession) -> None:
+def _require_worker_packages(context: SparkContext) -> None:
     """Ask a Python worker, unless it runs in the interpreter that runs this."""
-    context = session.sparkContext
     python = context.pythonExec
     if str(context.master).startswith("local") and _same_file(python, sys.executable):
         return
@@ -109,14 +109,6 @@ def _require_worker_packages(session: SparkSession) -> None:
             f"Python workers ({python}) cannot import {', '.join(lacking)}: install "
             "'holdfast-spark[spark]' there, or set PYSPARK_PYTHON to an interpreter that has it"
         )
-
-
-def _require_worker_gpu(session: SparkSession) -> None:
-    """Ask a Python worker, because the driver may be on a machine without a device."""
-    context = session.sparkContext
-    (lacking,) = context.parallelize([None], 1).map(lambda _: missing_gpu()).collect()
-    if lacking:
-        raise RuntimeError(f"gpu=True: in Python workers ({context.pythonExec}) {lacking}")
 
 
 def _same_file(python: str, other: str) -> bool:

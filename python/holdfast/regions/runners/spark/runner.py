@@ -12,20 +12,14 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast._core import (
-    CheckpointMetadata,
-    CorruptSegmentError,
-    FencedError,
-    manager_message,
-)
+from holdfast._core import CheckpointMetadata, CorruptSegmentError, FencedError, manager_message
 from holdfast.regions.base.sparing_log import SparingLog
 from holdfast.regions.checkpoint.declared import Compare, Comparison
 from holdfast.regions.checkpoint.history import bounded, encoded
 from holdfast.regions.coordinator import HistoryRecord, NotifyManagers
 from holdfast.regions.driver.metrics import level
 from holdfast.regions.driver.task_runner import TasksLostError
-from holdfast.regions.files.folders import CheckpointFolders
-from holdfast.regions.files.orphans import orphan_reclaimer
+from holdfast.regions.files.folders import CheckpointFolders, orphan_reclaimer
 from holdfast.regions.protocol import answers
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, PipelinePlan
 from holdfast.regions.runners.spark.worker import close_kept_operators, run_region_task
@@ -68,10 +62,7 @@ _FAILED_TASK: Final = re.compile(r"Task (\d+) in stage")
 class SparkRunner:
     """Runs attempts as Spark jobs on the cluster of a session.
 
-    Raises
-    ------
-    RuntimeError
-        If the application does not run the Holdfast plugin.
+    Raises a RuntimeError if the application does not run the Holdfast plugin.
     """
 
     def __init__(
@@ -146,11 +137,8 @@ class SparkRunner:
         slices = self._context.defaultParallelism
         task: Any = partial(close_kept_operators, self._plan.pipeline, order.encoded())
         rows = self._watched(self._own.range(0, slices, 1, slices))
-        job = _Job(
-            self._spark,
-            f"holdfast-{self._plan.pipeline}-close",
-            lambda: rows.mapInArrow(task, SUMMARY).collect(),
-        )
+        name = f"holdfast-{self._plan.pipeline}-close"
+        job = _Job(self._spark, name, lambda: rows.mapInArrow(task, SUMMARY).collect())
         job.stop(self._plan.options.region_timeout_ms / 1000)
         if job.problem is not None:
             LOG.warning("operators may not be closed: %s", _reason(job.problem))

@@ -42,12 +42,8 @@ class SplitStream:
     """Answers questions of Spark's side of the source to the enumerator.
 
     Spark runs that side in a process of its own beside the driver. They talk over a socket in a
-    folder that only this user can enter.
-
-    Raises
-    ------
-    OSError
-        If there can be no socket in the system's temporary folder.
+    folder that only this user can enter. Raises an OSError if there can be no socket in the
+    system's temporary folder.
     """
 
     def __init__(self, enumerator: SplitEnumerator) -> None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+import queue
 import socket
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from typing import Any, Self
 
 import pyarrow as pa
 
 from holdfast._core import ManagerClient
 from holdfast.regions.protocol.answers import Answer, encode
 from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder, PipelinePlan
-from holdfast.regions.runners.spark.staging import Staging
+from holdfast.regions.sinks.sink import OutputStore
 from holdfast.regions.task.partition.cache import OperatorCache
 from holdfast.regions.task.partition.region_task import RegionTask
 
@@ -40,19 +41,9 @@ def run_region_task(
 ) -> Iterator[pa.RecordBatch]:
     """Run a region task in this worker.
 
-    Parameters
-    ----------
-    broadcast : pyspark.Broadcast
-        The `PipelinePlan`.
-    batches : iterable of pyarrow.RecordBatch
-        Rows of the partition; with `owed`, one column with names of regions.
-    owed : bool
-        `batches` names regions that replay rows they owe, without new rows.
-
-    Yields
-    ------
-    pyarrow.RecordBatch
-        One row: number of the partition, and of the regions that answered.
+    `broadcast` has the `PipelinePlan`. `batches` are the rows of the partition; if they are `owed`,
+    one column names regions that replay rows they owe, without new rows. Yields one row: number of
+    the partition, and of the regions that answered.
     """
     from pyspark import TaskContext
 
@@ -104,6 +95,35 @@ def run_region_task(
     yield pa.record_batch({name: pa.array([n], pa.int32()) for name, n in counts.items()})
 
 
+class Staging(OutputStore):
+    """Stages output through the executor: a connection for each file that is staged at a time.
+
+    A file mostly waits for its file system, and a connection does one thing after the other.
+    """
+
+    def __init__(self, connect: Callable[[], ManagerClient]) -> None:
+        self._connect = connect
+        self._idle: queue.SimpleQueue[ManagerClient] = queue.SimpleQueue()
+        self._opened = ExitStack()
+
+    def stage(self, local_path: str, staged: str, target: str) -> None:
+        """See `OutputStore`."""
+        try:
+            client = self._idle.get_nowait()
+        except queue.Empty:
+            client = self._opened.enter_context(self._connect())
+        try:
+            client.stage(local_path, staged, target)
+        finally:
+            self._idle.put(client)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._opened.close()
+
+
 def _leave_connections() -> None:
     """Close the worker's connections in a process that an operator forked from it.
 
@@ -129,10 +149,7 @@ os.register_at_fork(after_in_child=_leave_connections)
 def _require_mounted(plan: PipelinePlan) -> None:
     """Check once in a run that this machine sees the driver's folders.
 
-    Raises
-    ------
-    FileNotFoundError
-        If it does not: state or rows would be missing from a checkpoint that has them.
+    Otherwise state or rows would be missing from a checkpoint that has them.
     """
     if _SEEN.get(plan.pipeline) == plan.run:
         return
@@ -153,10 +170,7 @@ def close_kept_operators(
 ) -> Iterator[pa.RecordBatch]:
     """Notify and close the operators that this worker keeps.
 
-    Parameters
-    ----------
-    batches : iterable of pyarrow.RecordBatch
-        Ignored. The driver sends them because Spark starts no task without rows.
+    `batches` are ignored. The driver sends them because Spark starts no task without rows.
     """
     deque(batches, maxlen=0)
     if (cache := _CACHES.get(pipeline)) is not None:
