@@ -29,7 +29,7 @@ class Crate:
     checksum : str or None
         SHA-256 of its package in hexadecimal digits; None for a crate of this repository.
     needs : tuple of str
-        Identifiers, see `identifier`, of the crates of the same library that it calls.
+        `identifier` of each crate of the same library that it calls.
     """
 
     name: str

@@ -37,8 +37,6 @@ class MountedPath(PosixPath):
         """The path for Spark, which takes one without a scheme for its default file system's."""
         return f"file:{self}"
 
-    # --- looking --------------------------------------------------------------------------------
-
     def lies_in(self, other: object) -> bool:
         """Return whether the other path is the same, or a folder above it."""
         return isinstance(other, PosixPath) and self.is_relative_to(other)
@@ -58,8 +56,6 @@ class MountedPath(PosixPath):
                 found.append((path, path.status()))
         return found
 
-    # --- content --------------------------------------------------------------------------------
-
     def create(self, content: bytes) -> None:
         """Write a new file, whose content is durable."""
         with open(self, "xb", opener=create) as file:
@@ -78,8 +74,6 @@ class MountedPath(PosixPath):
         staged.replace(self)
         if durable:
             sync_folder(self.parent)
-
-    # --- changes --------------------------------------------------------------------------------
 
     def make_folder(self, *, exist_ok: bool = False) -> None:
         """Make a folder with its parents."""
@@ -103,8 +97,6 @@ class MountedPath(PosixPath):
         self.sync()
         os.rename(self, self.with_name(name))
         self.parent.sync()
-
-    # --- output of a sink -------------------------------------------------------------------------
 
     def publish(self, files: Sequence[tuple[str, str, int]]) -> None:
         """Give staged files below this folder their final names."""

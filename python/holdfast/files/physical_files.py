@@ -13,14 +13,9 @@ _SUFFIX = ".hf"
 
 @dataclass(frozen=True)
 class PhysicalFile:
-    """A file of segments.
+    """A file of segments, with number and size of those that are needed.
 
-    Attributes
-    ----------
-    bytes : int or None
-        Its size; None if it is not there, although segments in it are needed.
-    live_segments, live_bytes : int
-        Number and size in bytes of the segments in it that are needed.
+    `bytes` is its own size; None if it is not there, although segments in it are needed.
     """
 
     name: str

@@ -44,16 +44,12 @@ _KINDS: Final[dict[str, type[Exception]]] = {
 
 @dataclass(frozen=True)
 class Status:
-    """Status of a name in a file system.
+    """Status of a name in a file system; sizes in bytes, times in milliseconds since 1970.
 
     Attributes
     ----------
     is_folder : bool
         True for a folder; on object stores, True if objects lie below it.
-    st_size : int
-        Size of a file in bytes.
-    modified_ms : int
-        Time of the last change, in milliseconds since 1970.
     is_other : bool, default False
         True if it is neither a folder nor a file, such as a symbolic link.
     """

@@ -32,15 +32,11 @@ class Verdict:
 
     Attributes
     ----------
-    id : int
-        The checkpoint or the batch.
     parts, readable_parts : int
         Number of regions or partitions, and of those with all of their state and in-flight data
         readable. Both are 0 if the list of them cannot be read.
     segments, readable_segments : int
         Number of segments it needs, and of those that can be read.
-    damage : tuple of Damage
-        Everything that cannot be read.
     """
 
     id: int

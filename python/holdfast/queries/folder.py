@@ -41,11 +41,7 @@ class QueryCheckpoint:
         Newest batch in Spark's offset log, and in its commit log; None without any.
     provider : str or None
         Class of the state store provider; None if no batch was planned, or a very old Spark noted
-        none.
-    partitions : int or None
-        Number of partitions of the state, known if `provider` is.
-    has_state : bool
-        True if one of its operators keeps state.
+        none. The number of `partitions` is known if the provider is.
     files, file_bytes : int
         Number of Holdfast's files with state, and their size in bytes.
     """

@@ -28,12 +28,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Plan:
-    """An entry of the offset log.
+    """An entry of the offset log; `text` is the whole entry.
 
     Attributes
     ----------
-    text : str
-        The whole entry.
     conf : Mapping of str to str
         Settings of the batch; empty if a very old Spark noted none.
     planned_ms : int or None
@@ -55,14 +53,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Commit:
-    """An entry of the commit log.
+    """An entry of the commit log; `text` is the whole entry.
 
-    Attributes
-    ----------
-    text : str
-        The whole entry.
-    ids : list of (int, int, str), or None
-        Operator, partition and id of each store; None with checkpoint format 1, which has no ids.
+    `ids` are operator, partition and id of each store; None with checkpoint format 1, which has no
+    ids.
     """
 
     text: str

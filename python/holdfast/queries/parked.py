@@ -30,9 +30,7 @@ class Input:
     Attributes
     ----------
     pieces : tuple of SegmentRef
-        Its segments. The last one identifies it.
-    owner : Owner
-        Owner of the segments.
+        Its segments, which have one owner. The last one identifies it.
     rows, bytes : int
         Number of rows that were parked, and their size with that of their description.
     skipped : tuple of Range
@@ -48,7 +46,7 @@ class Input:
 
     @property
     def segment(self) -> str:
-        """The reference of its last piece, in hexadecimal, which identifies it."""
+        """The reference of its last piece, in hexadecimal."""
         return self.pieces[-1].to_bytes().hex()
 
     @property
@@ -101,14 +99,8 @@ class ParkedPartition:
 class Skip:
     """Rows of one input that are left out of the replay; their format is in FORMAT.md.
 
-    Attributes
-    ----------
-    segment : str
-        The reference that identifies the input.
-    dead_letters : str
-        The file that has the rows.
-    done : bool
-        False while the file may not be there yet. Then the query does not go on.
+    `segment` identifies the input. The file `dead_letters` has the rows. It may not be there before
+    they are `done`, and the query does not go on before.
     """
 
     operator: int

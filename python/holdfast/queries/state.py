@@ -19,17 +19,7 @@ from holdfast.queries.logs import entry_of, read_commit
 
 @dataclass(frozen=True)
 class StoredSegment:
-    """A segment that a batch needs.
-
-    Attributes
-    ----------
-    operator, partition : int
-        Number of the operator, and of its partition.
-    ref : SegmentRef
-        Where it is.
-    report : SegmentReport or str
-        Its content, or why it cannot be read.
-    """
+    """A segment that a batch needs; `report` is its content, or why it cannot be read."""
 
     operator: int
     partition: int
@@ -38,7 +28,7 @@ class StoredSegment:
 
     @property
     def message(self) -> str | None:
-        """Why it cannot be read; None if it can."""
+        """Why it cannot be read, and whose it is; None if it can be read."""
         if not isinstance(self.report, str):
             return None
         return f"{_named(self.operator, self.partition)}: {self.report}"

@@ -357,7 +357,7 @@ def test_segments_that_are_not_released_live_as_long_as_their_checkpoint(
         return told[-1]
 
     monkeypatch.setattr(PendingAttempt, "released", kept)
-    monkeypatch.setattr("support.regional.coordinator_runner.tell", without_release)
+    monkeypatch.setattr("support.regional.coordinator_runner.tell_manager", without_release)
     assert sum(leaked(seed) for seed in range(5)) > 0
     assert any(told)
 

@@ -99,16 +99,16 @@ def started(
     )
     latest = SimpleNamespace(id=7, batch_id=3, regions={}, failed={})
     facade: Any = SimpleNamespace(
+        name="counting",
+        folders=CheckpointFolders(path),
         latest=latest,
         saved=False,
         stopped=False,
         **{"interrupt": lambda: None, "finish": lambda: None, **calls},
     )
     return RegionalQuery(
-        "counting",
         source,
         facade,
-        CheckpointFolders(path),
         {},
         regional=True,
         bounded=False,

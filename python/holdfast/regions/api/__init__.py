@@ -23,10 +23,7 @@ from holdfast.regions.base.errors import (
     SinkFencedError as SinkFencedError,
     StoppedError as StoppedError,
 )
-from holdfast.regions.checkpoint.begin_from import (
-    Restore as Restore,
-    restore as restore,
-)
+from holdfast.regions.checkpoint.begin_from import Restore as Restore, restore as restore
 from holdfast.regions.checkpoint.verify import DamagedCheckpointError as DamagedCheckpointError
 from holdfast.regions.coordinator import CheckpointInfo as CheckpointInfo
 from holdfast.regions.coordinator.operator_coordinator import (

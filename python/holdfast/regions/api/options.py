@@ -8,13 +8,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Final, Literal, Self
 
-from holdfast._checks import (
-    Allowed,
-    not_allowed,
-    require_allowed,
-    require_duration,
-    whole_number,
-)
+from holdfast._checks import Allowed, not_allowed, require_allowed, require_duration, whole_number
 from holdfast.files import modes
 from holdfast.regions.coordinator import CoordinatorOptions, Staleness
 from holdfast.regions.protocol.orders import DEFAULT_THREADS, TaskOptions

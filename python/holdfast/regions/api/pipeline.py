@@ -340,7 +340,10 @@ class RegionalPipeline(Written[RegionalWriter]):
         else:
             known = schema_of_columns(source, columns, of=of)
             there = source.columns
-        _require_columns(of, columns, there)
+        if missing := [column for column in columns if column not in there]:
+            raise ValueError(
+                f"{of} names {', '.join(missing)}, but its rows have the columns {', '.join(there)}"
+            )
         if routed:
             require_keys(known, columns, of=of)
 
@@ -370,12 +373,3 @@ def _may_be_named(name: object, parallelism: int) -> bool:
     except UnicodeEncodeError:
         return False
     return ARROW not in name and len(longest) <= MAX_NAME_BYTES
-
-
-def _require_columns(of: str, wanted: Sequence[str], there: Sequence[str]) -> None:
-    """Check that rows have the columns that they are routed by."""
-    missing = [column for column in wanted if column not in there]
-    if missing:
-        raise ValueError(
-            f"{of} names {', '.join(missing)}, but its rows have the columns {', '.join(there)}"
-        )

@@ -32,11 +32,7 @@ from holdfast.regions.coordinator import Topology
 from holdfast.regions.driver.coordinator_host import CoordinatorHost
 from holdfast.regions.driver.pipeline_driver import PipelineDriver
 from holdfast.regions.driver.task_runner import TaskRunner
-from holdfast.regions.files.folders import (
-    SEGMENTS_FOLDER,
-    CheckpointFolders,
-    output_property,
-)
+from holdfast.regions.files.folders import SEGMENTS_FOLDER, CheckpointFolders, output_property
 from holdfast.regions.protocol.orders import OutputPlan, PipelinePlan, TaskOptions
 from holdfast.regions.runners.local import LocalQuery, LocalRunner
 from holdfast.regions.runners.spark.plan import planned_exchanges

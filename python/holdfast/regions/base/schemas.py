@@ -27,7 +27,9 @@ def arrow_schema(schema: Any) -> pa.Schema:
     ValueError
         If it is in DDL form and there is no SparkSession to parse it, or two columns have one name.
     """
-    found = _arrow_schema(schema)
+    import pyarrow as pa
+
+    found = schema if isinstance(schema, pa.Schema) else _of_spark(schema)
     # Such rows could be written, but no reader could tell one column from the other.
     if twice := [name for name in dict.fromkeys(found.names) if found.names.count(name) > 1]:
         raise ValueError(
@@ -45,11 +47,7 @@ def schema_of_columns(frame: DataFrame, names: Collection[str], *, of: str) -> p
     return _of_fields([field for field in frame.schema.fields if field.name in names], of)
 
 
-def _arrow_schema(schema: Any) -> pa.Schema:
-    import pyarrow as pa
-
-    if isinstance(schema, pa.Schema):
-        return schema
+def _of_spark(schema: Any) -> pa.Schema:
     try:
         from pyspark.sql.types import StructType
     except ImportError:
@@ -57,7 +55,14 @@ def _arrow_schema(schema: Any) -> pa.Schema:
             f"without PySpark, a schema is a pyarrow.Schema, not {type(schema).__name__}"
         ) from None
     if isinstance(schema, str):
-        schema = _parsed(schema)
+        from pyspark import SparkContext
+
+        if SparkContext._active_spark_context is None:
+            raise ValueError(
+                f"the schema {schema!r} is in DDL form, which Spark parses: create a SparkSession "
+                "first, or give a pyarrow.Schema"
+            )
+        schema = StructType.fromDDL(schema)
     if not isinstance(schema, StructType):
         raise TypeError(
             "a schema is a pyarrow.Schema, a pyspark StructType or a str in Spark's DDL form, not "
@@ -86,15 +91,3 @@ def _of_fields(fields: Sequence[Any], of: str) -> pa.Schema:
                 "a string"
             ) from error
     return pa.schema(found)
-
-
-def _parsed(ddl: str) -> Any:
-    from pyspark import SparkContext
-    from pyspark.sql.types import StructType
-
-    if SparkContext._active_spark_context is None:
-        raise ValueError(
-            f"the schema {ddl!r} is in DDL form, which Spark parses: create a SparkSession first, "
-            "or give a pyarrow.Schema"
-        )
-    return StructType.fromDDL(ddl)

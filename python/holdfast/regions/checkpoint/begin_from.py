@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 from urllib.parse import urlsplit
 
-from holdfast._checks import optional_int
+from holdfast._checks import optional_int, require_one_of
 from holdfast._core import CheckpointMetadata
 from holdfast.files.paths import AnyPath, any_folder
 from holdfast.regions.base.callbacks import called
@@ -115,10 +115,7 @@ def restore(
     >>> query.stop_with_savepoint("savepoints/monday")
     >>> query = writer.start(checkpoint="ckpt-2", restore=holdfast.restore("savepoints/monday"))
     """
-    if mode not in get_args(Mode):
-        raise ValueError(
-            f"mode={mode!r} is not allowed: expected one of {', '.join(get_args(Mode))}"
-        )
+    require_one_of("mode", mode, get_args(Mode))
     chosen = optional_int("checkpoint_id", checkpoint_id, at_least=0)
     return Restore(any_folder(path), mode, chosen)
 

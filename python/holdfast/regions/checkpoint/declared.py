@@ -79,14 +79,9 @@ class _Saved:
 class Comparison:
     """Result of a comparison.
 
-    Attributes
-    ----------
-    changed : set of str
-        Regions with a state that is converted or dropped.
-    problems : dict
-        States that do not fit: the first region of each operator, state and pair of forms.
-    unopened : dict of str to str
-        Why an operator did not open, by its name.
+    `changed` are regions with a state that is converted or dropped. `problems` are states that do
+    not fit: the first region of each operator, state and pair of forms. `unopened` has, by the name
+    of an operator that did not open, why.
     """
 
     changed: set[str] = field(default_factory=set)

@@ -122,10 +122,6 @@ def placed_rows(folders: CheckpointFolders, metadata: CheckpointMetadata, region
             created += [piece.created] * len(numbers)
             places += numbers if piece.channel == SOURCE else [None] * len(numbers)
     rows = pa.concat_tables(batches, promote_options="permissive") if batches else pa.table({})
-    for name, values in (
-        (CHECKPOINT, created),
-        (ROW, range(rows.num_rows)),
-        (PLACE, places),
-    ):
+    for name, values in ((CHECKPOINT, created), (ROW, range(rows.num_rows)), (PLACE, places)):
         rows = rows.add_column(0, name, pa.array(values, pa.int64()))
     return rows

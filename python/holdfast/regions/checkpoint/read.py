@@ -46,16 +46,7 @@ def checkpoint_ids(folder: AnyPath) -> list[int]:
 class Summary:
     """One checkpoint in a list of them.
 
-    Attributes
-    ----------
-    finished_regions : int
-        Number of regions whose data has ended.
-    in_flight_rows, in_flight_bytes : int
-        Rows that regions owe, and their size in bytes.
-    staged_files : int
-        Number of files that sinks staged.
-    stored_bytes : int
-        Size in bytes of its metadata files and of every segment it needs.
+    `stored_bytes` is the size of its metadata files and of every segment it needs.
     """
 
     metadata: CheckpointMetadata
@@ -68,25 +59,22 @@ class Summary:
 
 def summarise(folder: AnyPath, id: int) -> Summary:
     """Read a checkpoint's metadata and add it up."""
-    metadata = read_metadata(folder, id)
+    folders = CheckpointFolders(folder)
+    metadata = folders.read(id)
     entries = metadata.regions.values()
     # A segment has one owner, so none is counted twice.
     segment_bytes = sum(ref.length for entry in entries for _, _, ref in entry.refs())
+    files = [folders.metadata_file(id)]
+    if metadata.base_file:
+        files.append(folders.metadata / metadata.base_file)
     return Summary(
         metadata=metadata,
         finished_regions=sum(entry.finished for entry in entries),
         in_flight_rows=sum(in_flight_rows(entry) for entry in entries),
         in_flight_bytes=sum(entry.in_flight_bytes for entry in entries),
         staged_files=len({one.path for entry in entries for one in entry.staged}),
-        stored_bytes=_metadata_bytes(folder, metadata) + segment_bytes,
+        stored_bytes=sum(file.status().st_size for file in files) + segment_bytes,
     )
-
-
-def _metadata_bytes(folder: AnyPath, metadata: CheckpointMetadata) -> int:
-    folders = CheckpointFolders(folder)
-    base = metadata.base_file
-    size = folders.metadata_file(metadata.id).status().st_size
-    return size + ((folders.metadata / base).status().st_size if base else 0)
 
 
 def summarise_all(folder: AnyPath, ids: Iterable[int]) -> tuple[list[Summary], list[str]]:

@@ -16,16 +16,9 @@ Skipped = Mapping[str, Mapping[int, Sequence[Range]]]
 class SkippedRows:
     """Rows that a region owed and does not get; their format is in FORMAT.md.
 
-    Attributes
-    ----------
-    created : int
-        The checkpoint that stored them.
-    rows : tuple of Range
-        Their numbers among those that it stored for the region.
-    dead_letters : str
-        The file that has the rows.
-    done : bool
-        False while the file may not be there yet. Then the pipeline does not start.
+    `rows` are numbers among the rows that the checkpoint `created` stored for the region. The file
+    `dead_letters` has the rows. It may not be there before they are `done`, and the pipeline does
+    not start before.
     """
 
     region: str

@@ -60,8 +60,8 @@ class AttemptLog:
             if record.id > self._noted:
                 self._noted = record.id
                 self.history.note(record)
-                self.metrics.ended(record)
-                self.metrics.held([machine.entries[region] for region in machine.quarantined])
+                held = [machine.entries[region] for region in machine.quarantined]
+                self.metrics.ended(record, held)
                 self._runner.show_metrics({**self.metrics.sums(), "skippedSplits": skipped_splits})
                 self._runner.show_attempt(record)
 

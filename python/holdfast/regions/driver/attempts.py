@@ -10,11 +10,7 @@ from typing import Final, assert_never
 
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.base.clock import Clock
-from holdfast.regions.base.errors import (
-    OperatorFailedError,
-    RegionalQueryError,
-    StoppedError,
-)
+from holdfast.regions.base.errors import OperatorFailedError, RegionalQueryError, StoppedError
 from holdfast.regions.base.problem import Problem, in_words
 from holdfast.regions.coordinator import (
     INITIAL_BATCH,

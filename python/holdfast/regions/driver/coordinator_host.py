@@ -385,10 +385,7 @@ class _CallingThread:
         self._thread.start()
 
     def call(
-        self,
-        function: Callable[..., Any],
-        *arguments: Any,
-        named: Callable[..., Any] | None = None,
+        self, function: Callable[..., Any], *arguments: Any, named: Callable[..., Any] | None = None
     ) -> Any:
         """Return or raise the function's result; an error may name the function that it calls.
 

@@ -34,12 +34,8 @@ _TEXT_LENGTH: Final = 40
 class HistoryRow(HistoryRecord):
     """An attempt that has ended, with the size of its checkpoint.
 
-    Attributes
-    ----------
-    files
-        Physical files that hold the segments of the checkpoint; None if that is not known.
-    bytes
-        Size of these segments in bytes; None if that is not known.
+    `files` hold the segments of the checkpoint, and `bytes` is the size of these segments; both are
+    None if that is not known.
     """
 
     files: int | None = 0
@@ -50,12 +46,8 @@ def history_rows(records: Iterable[HistoryRecord], *, checkpoint: AnyPath) -> li
     """Turn records of attempts into rows of the table.
 
     Files and bytes are read from the metadata in the checkpoint folder, so they are known of the
-    retained checkpoints only. An aborted attempt has none.
-
-    Raises
-    ------
-    OSError, NewerFormatError
-        If the metadata of a retained checkpoint cannot be read.
+    retained checkpoints only. An aborted attempt has none. Raises an OSError or NewerFormatError if
+    the metadata of a retained checkpoint cannot be read.
     """
     folders = CheckpointFolders(checkpoint)
     retained = frozenset(folders.ids())

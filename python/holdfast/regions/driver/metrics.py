@@ -176,8 +176,8 @@ class MetricsLog:
             if self._know(region):
                 _add_later(self._of_regions[region], found)
 
-    def ended(self, record: HistoryRecord) -> None:
-        """Note the end of the attempt that was under way."""
+    def ended(self, record: HistoryRecord, held: Collection[RegionEntry] = ()) -> None:
+        """Note the end of the attempt that was under way, and the regions in quarantine then."""
         with self._lock:
             self._last, self._under_way = self._under_way, self._nothing()
             _add_later(self._total, self._last)
@@ -189,11 +189,7 @@ class MetricsLog:
                     self._failed[failed.region] = self._failed.get(failed.region, 0) + 1
             if record.outcome != "aborted":
                 self._in_flight_rows = record.in_flight_rows
-
-    def held(self, entries: Collection[RegionEntry]) -> None:
-        """Note the regions in quarantine after an attempt."""
-        with self._lock:
-            self._quarantined = len(entries), sum(entry.in_flight_bytes for entry in entries)
+            self._quarantined = len(held), sum(entry.in_flight_bytes for entry in held)
 
     def sums(self) -> dict[str, Number]:
         """Return the sums over all regions, by names for Spark's metrics system."""

@@ -37,12 +37,8 @@ class Outbox:
     def send(self, region: str, event: bytes, to: str) -> None:
         """Send an event; `to` names it in errors.
 
-        Raises
-        ------
-        RuntimeError
-            If the pipeline has ended, or too many bytes wait.
-        ValueError
-            If there is no such region.
+        Raises a RuntimeError if the pipeline has ended, or too many bytes wait, and a ValueError if
+        there is no such region.
         """
         with self._lock:
             if self._closed:

@@ -82,8 +82,6 @@ class PipelineDriver:
         # Numbers of batches that were left out between those that this start has run.
         self._left_out: deque[range] = deque(maxlen=1000)
 
-    # --- life -----------------------------------------------------------------------------------
-
     def start(
         self,
         *,
@@ -159,16 +157,8 @@ class PipelineDriver:
         """Run one batch to a completed checkpoint, in as many attempts as it takes.
 
         A batch that is done already runs no operator (R74): the process may have ended between the
-        checkpoint and the source's own log.
-
-        Parameters
-        ----------
-        batch_id : int or None
-            Number of the batch: that of the latest checkpoint, or the next one; None: the next one.
-        source : object
-            Its rows, in the runner's form.
-        global_only : bool, default False
-            No region may fail: in this batch, rows of different regions met.
+        checkpoint and the source's own log. None is the next batch. `source` has its rows, in the
+        runner's form. With `global_only` no region may fail: rows of different regions met.
 
         Raises
         ------

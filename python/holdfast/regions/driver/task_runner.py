@@ -30,17 +30,9 @@ class TaskRunner(Protocol):
     ) -> Generator[answers.Answer, None, None]:
         """Run the tasks of an attempt; yields answers while they run. Closing it ends the tasks.
 
-        Parameters
-        ----------
-        source : object or None
-            Rows of the batch, in the runner's own form; None: there are none.
-        owed : sequence of str
-            Regions to run without rows of this batch.
-
-        Raises
-        ------
-        TasksLostError
-            After the last answer, if some task came to no end of its own.
+        `source` has the rows of the batch, in the runner's own form; None: there are none. Regions
+        of `owed` run without rows of this batch. If some task comes to no end of its own, a
+        TasksLostError follows the last answer.
         """
 
     def close_operators(self, order: ClosingOrder) -> None:

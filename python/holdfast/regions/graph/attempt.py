@@ -19,14 +19,9 @@ if TYPE_CHECKING:
 class Instance:
     """One instance of an operator with the channels it reads from and writes to.
 
-    Attributes
-    ----------
-    outlet
-        None in the last stage.
-    snapshotted
-        The newest attempt for which it took its snapshot, complete or not.
-    finished
-        It has flushed, and its end stands in the channels it writes to.
+    The last stage has no `outlet`. `snapshotted` is the newest attempt for which it took its
+    snapshot, complete or not. Once it is `finished`, it has flushed, and its end stands in the
+    channels it writes to.
     """
 
     key: InstanceKey
@@ -41,14 +36,8 @@ class Instance:
 class Attempt:
     """A checkpoint attempt, with the parts that were collected so far.
 
-    Attributes
-    ----------
-    due_ms
-        When its barrier may overtake; None for never.
-    overtaking
-        Its barrier has overtaken; the snapshots that are missing are owed at once.
-    captured
-        Batches that the barrier overtook, by channel.
+    Its barrier may overtake at `due_ms`; None for never. Once it is `overtaking`, the snapshots
+    that are missing are owed at once. `captured` are the batches that it overtook, by channel.
     """
 
     checkpoint: int

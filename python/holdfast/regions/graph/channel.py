@@ -21,21 +21,16 @@ class Channel:
     One attempt is open at a time, so there is never a second barrier. The place of the barrier is a
     number, not an item of the queue, so overtaking moves no data.
 
-    Parameters
+    Attributes
     ----------
     measured
         Count bytes. That takes longer than everything else with a batch, so channels count 0 in a
         graph whose barriers never overtake.
-
-    Attributes
-    ----------
     barrier
         A barrier stands in the queue. When no batch is in front of it, the channel is blocked until
         the consumer takes the barrier.
-    ending
-        The producer has ended; the end stands behind everything.
-    ended
-        The consumer has taken the end.
+    ending, ended
+        The producer has ended, and the end stands behind everything; the consumer has taken it.
     nbytes
         Bytes of all queued batches.
     """
@@ -126,12 +121,7 @@ class Channel:
 class Outlet:
     """The channels that one producer writes to, and how a batch is split over them.
 
-    Parameters
-    ----------
-    stage
-        Name of the stage that reads, for errors.
-    channels
-        In the order of the instances that read. Exactly one if there is no route.
+    `stage` reads. `channels` are in the order of its instances; one if there is no route.
     """
 
     stage: str

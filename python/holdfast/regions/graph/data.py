@@ -103,15 +103,10 @@ def redistribute(
 
 @dataclass(frozen=True)
 class Output:
-    """One batch that reached the end of the graph.
+    """One batch that reached the end of the graph, and the instance that emitted it.
 
-    Attributes
-    ----------
-    instance
-        The instance of the last stage that emitted it.
-    follows
-        The newest checkpoint for which this instance took its snapshot before it emitted the batch;
-        None if there was none.
+    `follows` is the newest checkpoint for which this instance took its snapshot before; None if
+    there was none.
     """
 
     batch: pa.RecordBatch

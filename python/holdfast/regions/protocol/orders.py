@@ -188,13 +188,7 @@ class TaskOptions:
 
 @dataclass(frozen=True)
 class OutputPlan:
-    """An output of a pipeline: the main one, for rows of the last operator, or a side output.
-
-    Parameters
-    ----------
-    name : str
-        Name of the side output; empty for the main one.
-    """
+    """An output of a pipeline: a side output, or with an empty name the main one."""
 
     name: str
     schema: pa.Schema
@@ -260,14 +254,9 @@ class EndedAttempt:
 
 
 class RegionEvent(NamedTuple):
-    """An event of a coordinator to a region.
+    """An event of a coordinator to a region, in front of the rows of an attempt's batch.
 
-    Parameters
-    ----------
-    attempt : int
-        It comes in front of the rows of this attempt's batch.
-    operator : str
-        Name of the coordinator's operator, or of the source.
+    `operator` is the name of the coordinator's operator, or of the source.
     """
 
     attempt: int
@@ -342,12 +331,8 @@ class AttemptOrder:
 class ClosingOrder:
     """Order to a process to close the operators that it keeps, once all regions finished (R61).
 
-    Parameters
-    ----------
-    base : CheckpointMetadata or bytes
-        Metadata of the checkpoint that holds the regions as finished.
-    ended : tuple of EndedAttempt
-        Attempts that ended since the last order, with that checkpoint's.
+    `base` is the checkpoint that holds the regions as finished, and `ended` are the attempts that
+    ended since the last order, with that checkpoint's.
     """
 
     run: str

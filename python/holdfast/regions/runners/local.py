@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,16 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pyarrow as pa
 
 from holdfast._checks import optional_int
-from holdfast._core import (
-    CheckpointMetadata,
-    CorruptSegmentError,
-    FencedError,
-    SnapshotManager,
-)
+from holdfast._core import CheckpointMetadata, CorruptSegmentError, FencedError, SnapshotManager
 from holdfast.files.paths import local_folder
 from holdfast.regions.base.errors import traced_from_the_call
 from holdfast.regions.base.normal_form import normal_form
-from holdfast.regions.base.problem import message_of
+from holdfast.regions.base.problem import in_words
 from holdfast.regions.base.sparing_log import SparingLog
 from holdfast.regions.base.turns import work_for
 from holdfast.regions.coordinator import HistoryRecord, NotifyManagers
@@ -47,13 +42,7 @@ LOG: Final = logging.getLogger(__name__)
 
 
 class LocalRunner:
-    """Runs the partitions of a batch on threads of this process, with one snapshot manager.
-
-    Parameters
-    ----------
-    tasks : int
-        Partitions that run at the same time.
-    """
+    """Runs `tasks` partitions of a batch at a time, on threads, with one snapshot manager."""
 
     def __init__(
         self, plan: PipelinePlan, segments: Path, *, tasks: int, max_file_bytes: int
@@ -86,7 +75,18 @@ class LocalRunner:
         def work_off(partition: int, rows: Any, regions: Sequence[str]) -> None:
             try:
                 if not over.is_set():
-                    self._run_task(order, partition, rows, regions, tell)
+                    work_for(self._plan.run)
+                    task = RegionTask(
+                        self._plan,
+                        order,
+                        partition=partition,
+                        store=self.manager,
+                        tell=tell,
+                        cache=self._cache,
+                    )
+                    task.run(_kept(rows), regions)
+            except BaseException as e:
+                raise TasksLostError(in_words(e), partition=partition) from e
             finally:
                 messages.put(None)
 
@@ -140,38 +140,15 @@ class LocalRunner:
         """See `TaskRunner`. The only manager lives as long as this."""
 
     def show_metrics(self, sums: Mapping[str, float]) -> None:
-        """See `TaskRunner`. Without Spark nobody else looks."""
+        """Do nothing: without Spark nobody else looks."""
 
     def show_attempt(self, record: HistoryRecord) -> None:
-        """See `TaskRunner`. Without Spark nobody else looks."""
+        """Do nothing: without Spark nobody else looks."""
 
     def close(self) -> None:
         """Close the operators, and seal the open files."""
         self._cache.close_all(self._plan.options.region_timeout_ms / 1000)
         self.manager.close()
-
-    def _run_task(
-        self,
-        order: AttemptOrder,
-        partition: int,
-        rows: Any,
-        regions: Sequence[str],
-        tell: Callable[[Sequence[Answer]], None],
-    ) -> None:
-        work_for(self._plan.run)
-        try:
-            task = RegionTask(
-                self._plan,
-                order,
-                partition=partition,
-                store=self.manager,
-                tell=tell,
-                cache=self._cache,
-            )
-            task.run(_kept(rows), regions)
-        except BaseException as e:
-            cause = f"{type(e).__name__}: {message_of(e)}"
-            raise TasksLostError(cause, partition=partition) from e
 
 
 class _Once:

@@ -102,7 +102,16 @@ class FileChanges:
                 assignment.seen[path] = file.modified_ns
             elif not skipped:  # If it comes back, it is a new one.
                 assignment.seen.pop(path, None)
-        self._warn(removed, cut)
+        folder = str(self.folder)
+        if removed:
+            LOG.warning("removed from %r before they were read: %s", folder, named(removed))
+        if cut:
+            LOG.warning(
+                "removed from %r when only part of them was read; the rest is skipped unless they "
+                "come back: %s",
+                folder,
+                named(cut),
+            )
 
     def _of_changed(self, splits: Sequence[FileSplit], file: FoundFile) -> _Outcome | None:
         """Return the splits to read and those to skip; None: regions are to fail with the file."""
@@ -119,18 +128,6 @@ class FileChanges:
         LOG.warning("%r is skipped from now on: %s", file.path, reason)
         found = (file.size, file.modified_ns)
         return [], [Skipped(split, reason, found) for split in splits]
-
-    def _warn(self, removed: Collection[str], cut: Collection[str]) -> None:
-        folder = str(self.folder)
-        if removed:
-            LOG.warning("removed from %r before they were read: %s", folder, named(removed))
-        if cut:
-            LOG.warning(
-                "removed from %r when only part of them was read; the rest is skipped unless they "
-                "come back: %s",
-                folder,
-                named(cut),
-            )
 
     def _has_same_footer(self, split: FileSplit, file: FoundFile) -> bool:
         if not split.footer or file.size != split.file_bytes:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast._checks import require_one_of
-from holdfast.regions.base.problem import message_of
+from holdfast.regions.base.problem import in_words
 from holdfast.regions.splits.file_split import FileSplit
 
 if TYPE_CHECKING:
@@ -74,8 +74,7 @@ class SplitReader:
             may_pass = isinstance(e, MemoryError) or (
                 isinstance(e, OSError) and bool(e.errno) and not isinstance(e, _OF_THE_FILE)
             )
-            problem = f"{type(e).__name__}: {message_of(e)}"
-            raise SplitReadError(split, self.folder, problem, may_pass=may_pass) from e
+            raise SplitReadError(split, self.folder, in_words(e), may_pass=may_pass) from e
 
     def _require_unchanged(self, split: FileSplit, path: Path) -> None:
         status = path.stat()

@@ -39,13 +39,8 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 class Exchange:
     """A place in a plan where rows of different regions meet.
 
-    Attributes
-    ----------
-    name
-        Spark's name of it, for example ``Exchange`` or ``BroadcastExchange``.
-    description
-        Its line of the explained plan, without ids: for example
-        ``Exchange hashpartitioning(k, 4), REPARTITION_BY_COL``.
+    `name` is Spark's, for example ``BroadcastExchange``. `description` is its line of the explained
+    plan, without ids: for example ``Exchange hashpartitioning(k, 4), REPARTITION_BY_COL``.
     """
 
     name: str

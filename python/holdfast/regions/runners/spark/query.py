@@ -267,8 +267,6 @@ class RegionalQuery(PipelineQuery):
         self._stop_spark()
         self.awaitTermination()
 
-    # --- details --------------------------------------------------------------------------------
-
     def _state(self) -> str:
         if self.isActive:
             return "it runs"

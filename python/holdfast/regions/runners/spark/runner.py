@@ -73,6 +73,9 @@ class SparkRunner:
         *,
         max_file_bytes: int,
     ) -> None:
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+
         self._spark = spark
         self._context = spark.sparkContext
         kills = (spark.conf.get(key, "false") for key in (KILL_IDLE, KILL_IDLE_DEFAULT))
@@ -86,7 +89,10 @@ class SparkRunner:
         self._workers_began = False
         jvm: Any = self._context._jvm
         self._bridge = jvm.io.holdfast.spark.RegionalBridge
-        self._open()
+        try:
+            self._bridge.open(plan.pipeline, self._folder)
+        except (Py4JJavaError, PySparkException) as e:
+            raise RuntimeError(f"cannot start: {_reason(e)}") from e
         # For workers that begin from now on, unless the user has set them (spark.executorEnv).
         for variable, value in KEEP_FREED_MEMORY.items():
             self._context.environment.setdefault(variable, value)
@@ -182,8 +188,6 @@ class SparkRunner:
             closing.callback(_best_effort, self._close_reclaimer)
             closing.callback(_best_effort, lambda: self._bridge.close(self._plan.pipeline))
 
-    # --- details --------------------------------------------------------------------------------
-
     def _answers(self, job: _Job, order: AttemptOrder) -> Iterator[answers.Answer]:
         # Each task answers for its regions within region_timeout of its own beginning.
         options = self._plan.options
@@ -214,15 +218,6 @@ class SparkRunner:
         slices = min(len(owed), self._context.defaultParallelism)
         rows = self._context.parallelize([(region,) for region in owed], slices)
         return self._own.createDataFrame(rows, "region string")
-
-    def _open(self) -> None:
-        from py4j.protocol import Py4JJavaError
-        from pyspark.errors import PySparkException
-
-        try:
-            self._bridge.open(self._plan.pipeline, self._folder)
-        except (Py4JJavaError, PySparkException) as e:
-            raise RuntimeError(f"cannot start: {_reason(e)}") from e
 
     def _reclaim(
         self, retained: Sequence[CheckpointMetadata], *, fatal: tuple[type[OSError], ...]
