@@ -20,8 +20,9 @@ from holdfast.queries.folder import (
 )
 from holdfast.queries.logs import committed_batches, entry_of
 from holdfast.queries.state import StateOfQuery, require_committed
-from holdfast.regions.checkpoint.read import checkpoint_ids, read_metadata, summarise_all
+from holdfast.regions.checkpoint.read import checkpoint_ids, summarise_all
 from holdfast.regions.checkpoint.verify import Verification
+from holdfast.regions.files.folders import CheckpointFolders
 from holdfast.regions.splits.assignment import skipped_splits
 
 
@@ -46,7 +47,7 @@ def show(arguments: argparse.Namespace) -> None:
 
 def _show_pipeline(folder: AnyPath, arguments: argparse.Namespace) -> None:
     ids = checkpoint_ids(folder)
-    asked = None if arguments.id is None else read_metadata(folder, arguments.id)
+    asked = None if arguments.id is None else CheckpointFolders(folder).read(arguments.id)
     if asked is not None and not arguments.details:
         _show_regions(asked, json=arguments.json)
         return

@@ -15,7 +15,7 @@ import holdfast as hf
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.base import sparing_log
 from holdfast.regions.base.sparing_log import SparingLog
-from holdfast.regions.checkpoint.read import checkpoint_ids, read_metadata
+from holdfast.regions.checkpoint.read import checkpoint_ids
 from holdfast.regions.checkpoint.verify import Verification
 from holdfast.regions.files.folders import CheckpointFolders
 from holdfast.regions.runners import local
@@ -56,7 +56,7 @@ def damage(folder: Path) -> list[str]:
 
 def files_of(folder: Path, id: int) -> set[Path]:
     """Return the files that hold the segments of a checkpoint."""
-    metadata = read_metadata(folder, id)
+    metadata = CheckpointFolders(folder).read(id)
     return {
         folder / "segments" / ref.file for e in metadata.regions.values() for *_, ref in e.refs()
     }

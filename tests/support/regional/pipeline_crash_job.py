@@ -35,7 +35,7 @@ import pyarrow as pa
 import holdfast as hf
 from holdfast._core import CheckpointMetadata
 from holdfast.regions.base.quarantine import in_quarantine
-from holdfast.regions.checkpoint.read import checkpoint_ids, read_metadata
+from holdfast.regions.checkpoint.read import checkpoint_ids
 from holdfast.regions.checkpoint.verify import Verification
 from holdfast.regions.coordinator.idle import LEAST_CHECKPOINTS
 from holdfast.regions.files.folders import CheckpointFolders
@@ -334,7 +334,7 @@ def seen_in(folder: Path) -> dict[str, Any]:
     ids = checkpoint_ids(checkpoint) if (checkpoint / "metadata").exists() else []
     verification = Verification(checkpoint)
     verdicts = [verification.verify(number, lambda done, of: None) for number in ids]
-    entries = list(read_metadata(checkpoint, ids[-1]).regions.values()) if ids else []
+    entries = list(CheckpointFolders(checkpoint).read(ids[-1]).regions.values()) if ids else []
     return {
         "rows": output_of(folder / "out"),
         "ids": output_of(folder / "ids"),
@@ -361,7 +361,7 @@ def files_of(folder: Path) -> dict[str, list[str]]:
 def needed_segment_files(folder: Path) -> list[str]:
     """Merged files that the latest checkpoint has segments in."""
     latest = max(checkpoint_ids(folder / "ckpt"))
-    entries = read_metadata(folder / "ckpt", latest).regions.values()
+    entries = CheckpointFolders(folder / "ckpt").read(latest).regions.values()
     return sorted({ref.file for entry in entries for _, _, ref in entry.refs()})
 
 

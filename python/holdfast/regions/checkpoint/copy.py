@@ -68,7 +68,7 @@ class SegmentCopies:
     def __init__(self, source: StoredSegments, store: Image, *, before: str, now: str) -> None:
         self._source = source
         self._from = before
-        self._to = now
+        self._owners = partial(RegionOwners, now)
         self._store = store
         self._copied: dict[tuple[Owner, SegmentRef], SegmentRef] = {}
         self._created: set[int] = set()
@@ -161,9 +161,6 @@ class SegmentCopies:
         """Make all new segments durable."""
         for created in sorted(self._created):
             self._store.persist(created)
-
-    def _owners(self, region: str) -> RegionOwners:
-        return RegionOwners(self._to, region)
 
     def _state(self, region: str, origin: int, operator: str, state: StateEntry) -> StateEntry:
         if state.kind == "table":

@@ -17,11 +17,6 @@ from holdfast.queries.folder import is_query_checkpoint, read_query_checkpoint
 from holdfast.regions.files.folders import CheckpointFolders
 
 
-def read_metadata(folder: AnyPath, id: int) -> CheckpointMetadata:
-    """Read the metadata of a checkpoint, as `CheckpointMetadata.read`."""
-    return CheckpointFolders(folder).read(id)
-
-
 def checkpoint_ids(folder: AnyPath) -> list[int]:
     """Return the ids of all checkpoints, ascending.
 

@@ -14,8 +14,7 @@ from holdfast.files.paths import AnyPath
 from holdfast.files.segments import StoredSegments, stored_segments
 from holdfast.files.verdicts import UNREADABLE, Damage, Verdict
 from holdfast.regions.base.errors import RegionalQueryError
-from holdfast.regions.checkpoint.read import read_metadata
-from holdfast.regions.files.folders import PIPELINE_PROPERTY, SEGMENTS_FOLDER
+from holdfast.regions.files.folders import PIPELINE_PROPERTY, SEGMENTS_FOLDER, CheckpointFolders
 
 
 @dataclass
@@ -32,7 +31,7 @@ class Verification:
     def verify(self, id: int, progress: Callable[[int, int], None] | None = None) -> Verdict:
         """Verify one checkpoint; `progress` takes the number of finished segments, and of all."""
         try:
-            metadata = read_metadata(self.folder, id)
+            metadata = CheckpointFolders(self.folder).read(id)
             pipeline = self.pipeline
             if pipeline is None:
                 pipeline = metadata.properties.get(PIPELINE_PROPERTY, "")

@@ -157,8 +157,9 @@ class PipelineDriver:
         """Run one batch to a completed checkpoint, in as many attempts as it takes.
 
         A batch that is done already runs no operator (R74): the process may have ended between the
-        checkpoint and the source's own log. None is the next batch. `source` has its rows, in the
-        runner's form. With `global_only` no region may fail: rows of different regions met.
+        checkpoint and the source's own log. Without a number it is the next batch. `source` has its
+        rows, in the runner's form. With `global_only` no region may fail, because rows of different
+        regions met.
 
         Raises
         ------
@@ -204,7 +205,7 @@ class PipelineDriver:
     def end_of_data(self) -> None:
         """Let every region flush, and hold all as finished in a global checkpoint (R25, R61).
 
-        Raises a RegionalQueryError, without finished regions, if some region keeps failing.
+        Raises a RegionalQueryError if some region keeps failing. Then no region is finished.
         """
         with self.turn("end_of_data()"):
             self._attempts.require_intact()

@@ -69,9 +69,8 @@ class PipelineQuery(ABC):
         """Return the figures of operators since this start of the pipeline, also by region.
 
         Rows, time, bytes of state, rows in flight, failures, and the operators' own figures from
-        ``ctx.metrics``. Sums over regions are in Spark's metrics system as well. Spark's own
-        progress (``stream.lastProgress``) has no place for them: operators run in jobs of
-        ``foreachBatch``.
+        ``ctx.metrics``. On Spark, sums over regions are in its metrics system as well. Its progress
+        (``stream.lastProgress``) has no place for them: operators run in jobs of ``foreachBatch``.
 
         Returns
         -------
