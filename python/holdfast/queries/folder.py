@@ -100,14 +100,6 @@ def read_query_checkpoint(folder: AnyPath) -> QueryCheckpoint:
     )
 
 
-def provider_of(folder: AnyPath, batch: int) -> str | None:
-    """Return the provider that had the state in a batch; None if Spark's log does not say."""
-    try:
-        return read_plan(folder, batch).provider
-    except FileNotFoundError:
-        return None
-
-
 def _id(file: AnyPath) -> str | None:
     try:
         text = file.read_text()

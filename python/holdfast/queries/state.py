@@ -13,8 +13,8 @@ from holdfast._core import CommitId, NewerFormatError, SegmentRef, SegmentReport
 from holdfast.files.paths import AnyPath
 from holdfast.files.segments import StoredSegments, stored_segments
 from holdfast.files.verdicts import UNREADABLE, Damage, Verdict
-from holdfast.queries.folder import PROVIDER, STATE_FILES_FOLDER, provider_of
-from holdfast.queries.logs import entry_of, read_commit
+from holdfast.queries.folder import PROVIDER, STATE_FILES_FOLDER
+from holdfast.queries.logs import entry_of, read_commit, read_plan
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,10 @@ class StateOfQuery:
         """Say whether another provider had the state, before the query was moved, or after it."""
         if any(map(CommitId.is_holdfasts, ids)):
             return False
-        return provider_of(self.folder, batch) not in (PROVIDER, None)
+        try:
+            return read_plan(self.folder, batch).provider not in (PROVIDER, None)
+        except FileNotFoundError:
+            return False
 
     def _inspect(self, stored: StoredSegments, ref: SegmentRef) -> SegmentReport | str:
         if ref not in self._reports:

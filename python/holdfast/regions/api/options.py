@@ -13,10 +13,7 @@ from holdfast.files import modes
 from holdfast.regions.coordinator import CoordinatorOptions, Staleness
 from holdfast.regions.protocol.orders import DEFAULT_THREADS, TaskOptions
 
-DEFAULT_NAME = "pipeline"
-
 _MAX_NAME_BYTES = 1024
-
 
 #: By option. Values are checked against it, and the reference of settings shows it.
 ALLOWED: Final[Mapping[str, Allowed]] = {
@@ -110,7 +107,7 @@ class PipelineOptions:
         If a value is not allowed; the message names the option.
     """
 
-    name: str = DEFAULT_NAME
+    name: str = "pipeline"
     max_failure_ratio: float = 0.3
     max_consecutive_failures: int = 2
     max_region_staleness: tuple[int, timedelta] = (10, timedelta(minutes=10))

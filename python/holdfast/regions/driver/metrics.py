@@ -27,8 +27,6 @@ MAX_REGIONS: Final = 10_000
 #: Characters that no level of a name in Spark's metrics system has.
 _OTHER: Final = re.compile(r"[^A-Za-z0-9_-]", re.ASCII)
 
-Number = int | float
-
 
 @dataclass(frozen=True, kw_only=True)
 class GaugeMetrics:
@@ -191,10 +189,10 @@ class MetricsLog:
                 self._in_flight_rows = record.in_flight_rows
             self._quarantined = len(held), sum(entry.in_flight_bytes for entry in held)
 
-    def sums(self) -> dict[str, Number]:
+    def sums(self) -> dict[str, float]:
         """Return the sums over all regions, by names for Spark's metrics system."""
         with self._lock:
-            found: dict[str, Number] = {
+            found: dict[str, float] = {
                 "checkpointsGlobal": self._attempts["global"],
                 "checkpointsRegional": self._attempts["regional"],
                 "attemptsAborted": self._attempts["aborted"],

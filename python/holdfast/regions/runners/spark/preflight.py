@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -88,8 +89,9 @@ def require_trigger(trigger: Mapping[str, Any]) -> None:
 def _require_worker_packages(context: SparkContext) -> None:
     """Ask a Python worker, unless it runs in the interpreter that runs this."""
     python = context.pythonExec
-    if str(context.master).startswith("local") and _same_file(python, sys.executable):
-        return
+    with suppress(OSError):
+        if str(context.master).startswith("local") and Path(python).samefile(sys.executable):
+            return
 
     # Inside, so that a worker without Holdfast can be sent it, too.
     def missing(names: tuple[str, ...]) -> list[str]:
@@ -109,10 +111,3 @@ def _require_worker_packages(context: SparkContext) -> None:
             f"Python workers ({python}) cannot import {', '.join(lacking)}: install "
             "'holdfast-spark[spark]' there, or set PYSPARK_PYTHON to an interpreter that has it"
         )
-
-
-def _same_file(python: str, other: str) -> bool:
-    try:
-        return Path(python).samefile(other)
-    except OSError:
-        return False
