@@ -1,7 +1,6 @@
 package io.holdfast.spark.executor;
 
 import io.holdfast.spark.merged.Compression;
-import io.holdfast.spark.staging.StagedOutput;
 import java.io.IOException;
 
 /** Receives Python workers of an executor. The native side calls it (rust/jni/src/regional.rs). */
@@ -21,7 +20,7 @@ public interface WorkerHost {
     /** Passes bytes of the worker on to the driver. */
     void send(byte[] data);
 
-    /** See {@link StagedOutput#stage}. */
+    /** Stages output of the worker. */
     void stage(String local, String staged, String target) throws IOException;
   }
 }

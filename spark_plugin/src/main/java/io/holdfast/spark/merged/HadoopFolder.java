@@ -1,20 +1,12 @@
 package io.holdfast.spark.merged;
 
-import io.holdfast.spark.DaemonThreads;
-import io.holdfast.spark.storage.Deletes;
 import io.holdfast.spark.storage.NewFile;
 import io.holdfast.spark.storage.NewObject;
+import io.holdfast.spark.storage.ObjectStores;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.util.EnumSet;
 import java.util.List;
-import java.util.concurrent.Callable;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Future;
-import java.util.concurrent.SynchronousQueue;
-import java.util.concurrent.ThreadPoolExecutor;
-import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.CommonPathCapabilities;
@@ -34,8 +26,6 @@ import org.apache.hadoop.util.functional.RemoteIterators;
  * name (rust/jni/src/hadoop.rs).
  */
 public final class HadoopFolder {
-  private static final long IDLE_THREAD_S = 10;
-
   private static final EnumSet<CreateFlag> SYNCED =
       EnumSet.of(CreateFlag.CREATE, CreateFlag.SHOULD_REPLICATE);
 
@@ -49,18 +39,7 @@ public final class HadoopFolder {
   /** Files are visible while they are written, and then only an open file knows its length. */
   private final boolean seenWhileWritten;
 
-  /**
-   * Other threads do the writes: Spark interrupts the threads of tasks, and many tasks share a
-   * file. It must not break because one of them was cancelled in the middle of a write.
-   */
-  private final ExecutorService writers =
-      new ThreadPoolExecutor(
-          0,
-          Integer.MAX_VALUE,
-          IDLE_THREAD_S,
-          TimeUnit.SECONDS,
-          new SynchronousQueue<>(),
-          DaemonThreads.named("holdfast-writer"));
+  private final WriterThreads writers = new WriterThreads();
 
   HadoopFolder(Path folder, Configuration conf) throws IOException {
     this.folder = folder;
@@ -71,7 +50,7 @@ public final class HadoopFolder {
   /** Refuses a taken name: here, or at the end of the file if an object store can decide then. */
   HadoopOutput create(String name) throws IOException {
     Path path = new Path(folder, name);
-    return new HadoopOutput(this, uninterrupted(() -> begin(path)));
+    return new HadoopOutput(writers, writers.run(() -> begin(path)));
   }
 
   private FSDataOutputStream begin(Path path) throws IOException {
@@ -127,7 +106,7 @@ public final class HadoopFolder {
 
   private static HadoopInput opened(FutureDataInputStreamBuilder builder, long length)
       throws IOException {
-    return new HadoopInput(get(builder.build(), true), length);
+    return new HadoopInput(WriterThreads.get(builder.build(), true), length);
   }
 
   private long visibleLength(FSDataInputStream in, Path path) throws IOException {
@@ -152,7 +131,7 @@ public final class HadoopFolder {
   /** Deletes files that exist; slashes separate the names. */
   void delete(String names) throws IOException {
     List<Path> paths = Stream.of(names.split("/")).map(name -> new Path(folder, name)).toList();
-    Deletes.delete(fileSystem, paths);
+    ObjectStores.delete(fileSystem, paths);
   }
 
   /** The files of the folder, one in a line: length, space, name. */
@@ -171,34 +150,5 @@ public final class HadoopFolder {
       return "";
     }
     return lines.toString();
-  }
-
-  /** Runs a step to its end, even if the task is cancelled meanwhile. */
-  <T> T uninterrupted(Callable<T> step) throws IOException {
-    return get(writers.submit(step), false);
-  }
-
-  private static <T> T get(Future<T> future, boolean interruptible) throws IOException {
-    boolean interrupted = false;
-    try {
-      while (true) {
-        try {
-          return future.get();
-        } catch (InterruptedException e) {
-          interrupted = true;
-          if (interruptible) {
-            throw new IOException("Interrupted while a file was opened", e);
-          }
-        }
-      }
-    } catch (ExecutionException e) {
-      throw e.getCause() instanceof IOException cause
-          ? cause
-          : new IOException(e.getCause().toString(), e.getCause());
-    } finally {
-      if (interrupted) {
-        Thread.currentThread().interrupt();
-      }
-    }
   }
 }

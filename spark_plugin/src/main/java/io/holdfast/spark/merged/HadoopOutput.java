@@ -9,13 +9,13 @@ import org.apache.hadoop.fs.StreamCapabilities;
 final class HadoopOutput {
   private static final int COPY_BYTES = 64 << 10;
 
-  private final HadoopFolder files;
+  private final WriterThreads writers;
   private final FSDataOutputStream out;
   private final boolean durableAppend;
   private final byte[] copy = new byte[COPY_BYTES];
 
-  HadoopOutput(HadoopFolder files, FSDataOutputStream out) {
-    this.files = files;
+  HadoopOutput(WriterThreads writers, FSDataOutputStream out) {
+    this.writers = writers;
     this.out = out;
     durableAppend = out.hasCapability(StreamCapabilities.HSYNC);
   }
@@ -27,7 +27,7 @@ final class HadoopOutput {
 
   /** Appends native memory, which is valid during the call only. */
   void append(ByteBuffer bytes) throws IOException {
-    files.uninterrupted(
+    writers.run(
         () -> {
           while (bytes.hasRemaining()) {
             int length = Math.min(bytes.remaining(), COPY_BYTES);
@@ -42,7 +42,7 @@ final class HadoopOutput {
   }
 
   void sync() throws IOException {
-    files.uninterrupted(
+    writers.run(
         () -> {
           out.hsync();
           return null;
@@ -50,7 +50,7 @@ final class HadoopOutput {
   }
 
   void finish() throws IOException {
-    files.uninterrupted(
+    writers.run(
         () -> {
           if (durableAppend) {
             // A close alone leaves the last bytes in the memory of the data nodes.
@@ -63,7 +63,7 @@ final class HadoopOutput {
 
   /** Ends without finishing, with the same effect as a crash of the process. */
   void abandon() throws IOException {
-    files.uninterrupted(
+    writers.run(
         () -> {
           if (durableAppend) {
             out.close();

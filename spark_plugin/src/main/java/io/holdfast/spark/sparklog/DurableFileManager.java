@@ -2,10 +2,10 @@ package io.holdfast.spark.sparklog;
 
 import io.holdfast.spark.sparklog.SparkFile.Kind;
 import io.holdfast.spark.storage.AtomicStream;
-import io.holdfast.spark.storage.Deletes;
 import io.holdfast.spark.storage.LocalModes;
 import io.holdfast.spark.storage.LocalStorage;
 import io.holdfast.spark.storage.NewObject;
+import io.holdfast.spark.storage.ObjectStores;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.List;
@@ -55,7 +55,7 @@ public final class DurableFileManager extends SparkFileManager {
   }
 
   private AtomicStream create(SparkFile file, Path path, boolean overwrite) throws IOException {
-    if (NewObject.serves(fileSystem, path)) {
+    if (ObjectStores.serve(fileSystem, path)) {
       return NewObject.create(fileSystem, path, overwrite);
     }
     if (file.kind() != Kind.OF_STORE) {
@@ -85,7 +85,7 @@ public final class DurableFileManager extends SparkFileManager {
   /** Returns true if closing a file refuses a name that another application took, at no cost. */
   private boolean refusesTakenNames(Path path) {
     try {
-      return NewObject.serves(fileSystem, path)
+      return ObjectStores.serve(fileSystem, path)
           ? NewObject.looksAtClose(fileSystem, path)
           : HdfsEntry.serves(fileSystem);
     } catch (IOException e) {
@@ -103,7 +103,7 @@ public final class DurableFileManager extends SparkFileManager {
     }
     // It is no folder, which saves questions to an object store.
     try {
-      Deletes.delete(fileSystem, List.of(path));
+      ObjectStores.delete(fileSystem, List.of(path));
     } catch (IOException e) {
       throw new UncheckedIOException("Cannot delete " + path + ": " + e.getMessage(), e);
     }

@@ -9,7 +9,6 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.UUID;
-import org.apache.hadoop.fs.CommonPathCapabilities;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FSDataOutputStreamBuilder;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
@@ -58,11 +57,6 @@ public final class NewObject extends AtomicStream {
     this.writer = writer;
   }
 
-  /** Returns true if files of this store are invisible until closed, and can be given up. */
-  public static boolean serves(FileSystem fileSystem, Path path) throws IOException {
-    return fileSystem.hasPathCapability(path, CommonPathCapabilities.ABORTABLE_STREAM);
-  }
-
   /**
    * Returns true if the store refuses a taken name when the file is closed, and no earlier.
    * Hadoop's client asks every store to refuse it, but a store that cannot silently replaces the
@@ -102,7 +96,7 @@ public final class NewObject extends AtomicStream {
 
   private static void discard(FileSystem fileSystem, Path tried) {
     try {
-      Deletes.delete(fileSystem, List.of(tried));
+      ObjectStores.delete(fileSystem, List.of(tried));
     } catch (IOException e) {
       LOG.warn("{} stays, which is empty: it cannot be deleted", tried, e);
     }

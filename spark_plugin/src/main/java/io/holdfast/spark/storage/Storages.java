@@ -75,7 +75,7 @@ public final class Storages {
 
   /** Returns true if a path is on an object store, where a rename is a copy. */
   public boolean isObjectStore(Path path) throws IOException {
-    return NewObject.serves(fileSystem(path), path);
+    return ObjectStores.serve(fileSystem(path), path);
   }
 
   public Storage at(Path path) throws IOException {
@@ -115,7 +115,7 @@ public final class Storages {
       byFileSystem.computeIfAbsent(fileSystem(path), any -> new ArrayList<>()).add(path);
     }
     for (Map.Entry<FileSystem, List<Path>> there : byFileSystem.entrySet()) {
-      Deletes.delete(there.getKey(), there.getValue());
+      ObjectStores.delete(there.getKey(), there.getValue());
     }
   }
 }

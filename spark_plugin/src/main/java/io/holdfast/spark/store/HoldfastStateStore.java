@@ -21,7 +21,7 @@ final class HoldfastStateStore extends OpenedVersion implements StateStore {
   /**
    * @param baseId id of the version
    */
-  HoldfastStateStore(HoldfastReadStore read, Option<String> baseId) {
+  HoldfastStateStore(OpenedVersion read, Option<String> baseId) {
     super(read);
     this.baseId = baseId;
   }

@@ -1,6 +1,7 @@
 package io.holdfast.spark.store;
 
 import io.holdfast.spark.HoldfastConf;
+import io.holdfast.spark.Native;
 import io.holdfast.spark.executor.CommitEntries;
 import io.holdfast.spark.minor.SparkCalls;
 import java.util.Map;
@@ -10,6 +11,11 @@ import java.util.function.Supplier;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
+import org.apache.spark.sql.execution.streaming.state.NoPrefixKeyStateEncoderSpec;
+import org.apache.spark.sql.execution.streaming.state.RocksDBDataEncoder;
+import org.apache.spark.sql.execution.streaming.state.RocksDBStateEncoder$;
+import org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider;
+import org.apache.spark.sql.execution.streaming.state.StateRowEncoderCacheKey;
 import org.apache.spark.sql.execution.streaming.state.StateSchemaProvider;
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
@@ -18,6 +24,8 @@ import scala.Option;
 
 /** Spark's arguments at the start of a provider, shared by the stores that the provider opens. */
 public final class StoreContext {
+  private static final String UNSAFE_ROW = "unsaferow";
+
   final StateStoreId id;
   final StructType keySchema;
   final StructType valueSchema;
@@ -93,7 +101,57 @@ public final class StoreContext {
       boolean severalValues,
       boolean internal) {
     families.computeIfAbsent(
-        name, key -> FamilySpec.of(this, name, value, keySpec, severalValues, internal));
+        name, key -> describe(name, value, keySpec, severalValues, internal));
+  }
+
+  private FamilySpec describe(
+      String name,
+      StructType valueSchema,
+      KeyStateEncoderSpec keySpec,
+      boolean severalValues,
+      boolean internal) {
+    boolean plainKey = keySpec instanceof NoPrefixKeyStateEncoderSpec;
+    boolean unsafeRows = conf.stateStoreEncodingFormat().equalsIgnoreCase(UNSAFE_ROW);
+    RowForm key = new RowForm.Direct(keySpec.keySchema().length());
+    RowForm value = new RowForm.Direct(valueSchema.length());
+    if (!plainKey || !unsafeRows) {
+      RocksDBDataEncoder encoder = dataEncoder(name, valueSchema, keySpec);
+      key =
+          new RowForm.EncodedKey(
+              RocksDBStateEncoder$.MODULE$.getKeyEncoder(encoder, keySpec, columns));
+      if (!unsafeRows) {
+        // Lists are kept value by value, so every value is encoded on its own.
+        value =
+            new RowForm.EncodedValue(
+                RocksDBStateEncoder$.MODULE$.getValueEncoder(
+                    encoder, valueSchema, false, 0)); // from-4.2
+        // until-4.1: encoder, valueSchema, false));
+      }
+    }
+    int options =
+        (plainKey ? 0 : Native.ORDERED)
+            | (severalValues ? Native.SEVERAL_VALUES : 0)
+            | (internal ? Native.INTERNAL : 0);
+    return new FamilySpec(name, key, value, options);
+  }
+
+  /** Spark caches these encoders, because Avro's are costly. */
+  private RocksDBDataEncoder dataEncoder(
+      String name, StructType valueSchema, KeyStateEncoderSpec keySpec) {
+    StateRowEncoderCacheKey cacheKey =
+        new StateRowEncoderCacheKey(
+            runId().toString(),
+            id.operatorId(),
+            id.partitionId(),
+            id.storeName(),
+            name);
+    return RocksDBStateStoreProvider.getDataEncoder(
+        conf.stateStoreEncodingFormat(),
+        cacheKey,
+        keySpec,
+        valueSchema,
+        schemas,
+        Option.apply(name));
   }
 
   /** Compares the first row that is read with the schema, if Spark is configured to. */

@@ -1,6 +1,5 @@
 package io.holdfast.spark.ui;
 
-import io.holdfast.spark.ui.UiRows.Start;
 import java.util.List;
 import java.util.Locale;
 import java.util.function.Function;
@@ -119,14 +118,6 @@ final class Html {
               .collect(Collectors.joining("", "<tr>", "</tr>")));
     }
     return out.append("</tbody></table></div>").toString();
-  }
-
-  /** The head of a page: the failure of a start, its state, and further {@link #fact}s. */
-  static String head(Start start, String facts) {
-    String wrong =
-        start.failure().isEmpty() ? "" : "<p class=\"hf-wrong\">" + text(start.failure()) + "</p>";
-    String state = fact("state", start.state(), "started " + time(start.startedMs()));
-    return wrong + "<dl class=\"hf-facts\">" + state + facts + "</dl>";
   }
 
   /** One fact of the head of a page. The line below it may be empty. */

@@ -92,7 +92,7 @@ final class PipelinePage {
     }
     facts.append(fact("in-flight rows", number(inFlightRows(attempts)), ""));
     String head =
-        Html.head(start, facts.toString())
+        start.head(facts.toString())
             + format("<p class=\"hf-quiet\">Segments in %s</p>", text(start.place()));
     if (attempts.isEmpty()) {
       return head + "<p>No attempt at a checkpoint has ended yet.</p>";

@@ -80,7 +80,7 @@ final class QueryPage {
     List<Batch> batches = rows.of(Batch.class, start.run());
     List<FilesCounted> files = rows.cleanUps(start.run());
     String head =
-        Html.head(start, facts(batches, files))
+        start.head(facts(batches, files))
             + format(
                 "<p class=\"hf-quiet\">Id %s, run %s</p>", text(start.place()), text(start.run()));
     if (batches.isEmpty()) {

@@ -186,7 +186,7 @@ final class StatusListener extends SparkListener {
   }
 
   /** Keeps a row of a start, and deletes those that are too old. */
-  private <R extends UiRows.Row> void add(String run, Class<R> type, R row) throws Exception {
+  private <R extends Row> void add(String run, Class<R> type, R row) throws Exception {
     Known start = known.get(run);
     if (start == null) {
       return;

@@ -106,7 +106,7 @@ public final class UiEvents {
       String cause,
       List<FailedRegion> failed,
       long unnamedFailed)
-      implements SparkListenerEvent, UiRows.Row {
+      implements SparkListenerEvent, Row {
     private static final ObjectMapper HISTORY =
         new ObjectMapper()
             .configure(DeserializationFeature.FAIL_ON_UNKNOWN_PROPERTIES, false)
@@ -123,7 +123,7 @@ public final class UiEvents {
     @Override
     @KVIndex
     public String key() {
-      return UiRows.keyOf(run, id);
+      return Row.keyOf(run, id);
     }
 
     long ms() {

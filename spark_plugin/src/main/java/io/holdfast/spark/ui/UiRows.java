@@ -1,7 +1,6 @@
 package io.holdfast.spark.ui;
 
 import com.fasterxml.jackson.annotation.JsonIgnoreProperties;
-import io.holdfast.spark.ui.UiEvents.AttemptEnded;
 import io.holdfast.spark.ui.UiEvents.FilesCounted;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -15,11 +14,6 @@ import org.apache.spark.util.kvstore.KVIndex;
  */
 public final class UiRows {
   private UiRows() {}
-
-  /** A row of a start. */
-  sealed interface Row permits Batch, Files, AttemptEnded {
-    String key();
-  }
 
   public enum Kind {
     QUERY,
@@ -60,6 +54,14 @@ public final class UiRows {
       return failure.isEmpty() ? "ended" : "failed";
     }
 
+    /** The head of its page: the failure, the state, and further {@link Html#fact}s. */
+    String head(String facts) {
+      String wrong =
+          failure.isEmpty() ? "" : "<p class=\"hf-wrong\">" + Html.text(failure) + "</p>";
+      String state = Html.fact("state", state(), "started " + Html.time(startedMs));
+      return wrong + "<dl class=\"hf-facts\">" + state + facts + "</dl>";
+    }
+
     Start ended(long atMs, String why) {
       return new Start(run, kind, name, place, startedMs, atMs, why);
     }
@@ -80,7 +82,7 @@ public final class UiRows {
     @Override
     @KVIndex
     public String key() {
-      return keyOf(run, batch);
+      return Row.keyOf(run, batch);
     }
 
     long get(String figure) {
@@ -94,13 +96,8 @@ public final class UiRows {
     @Override
     @KVIndex
     public String key() {
-      return keyOf(run, counted.batch());
+      return Row.keyOf(run, counted.batch());
     }
-  }
-
-  /** The key of a row: rows of one start lie beside each other, by number. */
-  static String keyOf(String run, long number) {
-    return Html.format("%s/%019d", run, number);
   }
 
   static <R> List<R> reversed(List<R> rows) {

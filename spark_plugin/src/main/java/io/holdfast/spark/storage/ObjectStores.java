@@ -7,12 +7,18 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.hadoop.fs.BulkDelete;
+import org.apache.hadoop.fs.CommonPathCapabilities;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 
-/** Deletes files of one file system. */
-public final class Deletes {
-  private Deletes() {}
+/** Calls of file systems that may be object stores. */
+public final class ObjectStores {
+  private ObjectStores() {}
+
+  /** Returns true if files of this store are invisible until closed, and can be given up. */
+  public static boolean serve(FileSystem fileSystem, Path path) throws IOException {
+    return fileSystem.hasPathCapability(path, CommonPathCapabilities.ABORTABLE_STREAM);
+  }
 
   /**
    * Deletes files that exist.
@@ -22,7 +28,7 @@ public final class Deletes {
   public static void delete(FileSystem fileSystem, Collection<Path> paths) throws IOException {
     List<Path> objects = new ArrayList<>();
     for (Path path : paths) {
-      if (NewObject.serves(fileSystem, path)) {
+      if (serve(fileSystem, path)) {
         objects.add(path);
       } else {
         fileSystem.delete(path, false);
