@@ -23,14 +23,7 @@ RUST = [ROOT / "rust" / crate / "src" for crate in ("core", "wire", "jni", "py",
 
 #: Size of the circles that are there, by their first file. A larger or a new one is an error.
 KNOWN = {
-    "Adoption": 22,
-    "Deletes": 2,
-    "FamilySpec": 2,
-    "HadoopFolder": 2,
-    "HoldfastReadStore": 2,
-    "Html": 3,
-    "LocalModes": 6,
-    "Repartition": 2,
+    "DecisionService": 5,
 }
 
 #: Types that are printed.

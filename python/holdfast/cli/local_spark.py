@@ -95,9 +95,10 @@ def reason(error: Exception) -> str:
         return str(error)
     said = ""
     while True:
-        text = f"{cause.getClass().getSimpleName()}: {cause.getMessage()}"
-        is_first = cause.getCause() is None
-        if is_first or (not said and cause.getClass().getName().startswith("io.holdfast.")):
+        is_first, kind = cause.getCause() is None, cause.getClass()
+        is_own = kind.getName().startswith("io.holdfast.")
+        text = cause.getMessage() if is_own else f"{kind.getSimpleName()}: {cause.getMessage()}"
+        if is_first or (not said and is_own):
             said = f"{said.removesuffix('.')}: {text}" if said else text
         if is_first:
             return said

@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar
 
 from holdfast.cli import folders, local_spark
 from holdfast.files.paths import AnyPath, absolute
-from holdfast.queries.move_logs import Batch
 
 T = TypeVar("T")
 
@@ -21,11 +20,36 @@ T = TypeVar("T")
 _TELL_S: Final = 10
 
 
-def of_java(spark: Any, batch: Batch) -> Any:
-    """Return a batch as Spark's part takes it."""
-    return spark._jvm.io.holdfast.spark.sparklog.Batch(
-        batch.number, batch.plan.text, batch.commit.text
-    )
+def java_moves(spark: Any) -> Any:
+    """Return the package of Spark's part of a command."""
+    return spark._jvm.io.holdfast.spark.moves
+
+
+def read_logs(spark: Any, folder: AnyPath) -> Any:
+    """Return what Spark's logs say of a checkpoint, as io.holdfast.spark.sparklog.QueryLog."""
+    conf = spark._jsparkSession.sessionState().newHadoopConf()
+    with local_spark.java_errors():
+        return spark._jvm.io.holdfast.spark.sparklog.QueryLog.read(
+            absolute(folder).spark_name, conf
+        )
+
+
+def plan(spark: Any, folder: AnyPath, name: str, *facts: Any) -> Any:
+    """Ask a method of io.holdfast.spark.moves.Plan about a checkpoint.
+
+    Returns
+    -------
+    py4j.java_gateway.JavaObject or None
+        The batch that a command publishes; None if there is nothing to do.
+
+    Raises
+    ------
+    OSError
+        If the checkpoint is refused, with what to do.
+    """
+    logs = read_logs(spark, folder)
+    with local_spark.java_errors():
+        return getattr(java_moves(spark).Plan, name)(logs, *facts)
 
 
 def given_output(arguments: argparse.Namespace) -> AnyPath | None:
@@ -33,7 +57,7 @@ def given_output(arguments: argparse.Namespace) -> AnyPath | None:
     return None if arguments.output is None else folders.given(arguments.output)
 
 
-def sink_log(spark: Any, folder: AnyPath, output: AnyPath, newest: Batch) -> Any:
+def sink_log(spark: Any, folder: AnyPath, output: AnyPath, newest: int) -> Any:
     """Return the log of Spark's file sink, which is that of the query.
 
     Raises
@@ -42,14 +66,14 @@ def sink_log(spark: Any, folder: AnyPath, output: AnyPath, newest: Batch) -> Any
         If the folder is not the output of the query.
     """
     with local_spark.java_errors():
-        log = spark._jvm.io.holdfast.spark.moves.SinkLog(
+        log = java_moves(spark).SinkLog(
             spark._jsparkSession, absolute(folder).spark_name, absolute(output).spark_name
         )
-        log.check(newest.number)
+        log.check(newest)
     return log
 
 
-def complete(spark: Any, folder: AnyPath, output: AnyPath, newest: Batch, *, yes: bool) -> int:
+def complete(spark: Any, folder: AnyPath, output: AnyPath, newest: int, *, yes: bool) -> int:
     """Add the entries that a sink's log lacks because an earlier command did not know the output.
 
     Returns
@@ -59,7 +83,7 @@ def complete(spark: Any, folder: AnyPath, output: AnyPath, newest: Batch, *, yes
     """
     log = sink_log(spark, folder, output, newest)
     with local_spark.java_errors():
-        number: int = log.complete(newest.number) if yes else log.lacking(newest.number)
+        number: int = log.complete(newest) if yes else log.lacking(newest)
     return number
 
 

@@ -7,22 +7,13 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import Any, Final
+from typing import Any
 
 from holdfast.cli import folders, local_spark, moves, publishing
 from holdfast.cli.java import quick_start
 from holdfast.cli.output import report
 from holdfast.cli.output.tables import Table
-from holdfast.files.paths import AnyPath, absolute
-from holdfast.queries import move_logs
-from holdfast.queries.logs import MOVE_KEY, PARTITIONS_KEY
-from holdfast.queries.move_logs import Logs
-from holdfast.queries.parked import parked_partitions
-
-#: Old partitions that a new one may have to read.
-PARENTS_MAX: Final = 16
-
-_STRICT: Final = "spark.sql.streaming.statefulOperator.useStrictDistribution"
+from holdfast.files.paths import AnyPath
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -50,38 +41,28 @@ def _run(arguments: argparse.Namespace) -> None:
     wanted: int = arguments.partitions
     if wanted < 1:
         raise ValueError(f"--partitions {wanted}: expected a positive number")
-    logs = move_logs.read(folder)
-    old = int(logs.newest.conf[PARTITIONS_KEY])
-    _require_free(folder, logs, wanted)
-    number = logs.newest.number + 1
     output = publishing.given_output(arguments)
     with (
         local_spark.session(
             "to read state", local_spark.needed(), master=arguments.master
         ) as spark,
-        _job(spark, folder, logs, wanted) as job,
+        _job(spark, folder, wanted) as (plan, job),
     ):
+        old, number = plan.newest().partitions(), plan.number()
         is_there = old == wanted
         changed = arguments.yes and not is_there
         if not is_there:
-            parents: int = job.parents()
-            if parents > PARENTS_MAX and not arguments.rewrite:
-                raise ValueError(
-                    f"--partitions {wanted}: each new partition would have to read {parents} of "
-                    f"the {old} old ones, and the most is {PARENTS_MAX}. Choose a number with a "
-                    "larger common divisor, or add --rewrite"
-                )
-            if not arguments.rewrite and logs.newest.has_views:
-                raise OSError(
-                    f"{folder} has got {old} partitions and no batch since. Start the query for "
-                    "one batch first, which moves its rows, or add --rewrite"
-                )
+            refused = plan.tooManyParents(job.parents())
+            if refused and not arguments.rewrite:
+                raise ValueError(refused)
+            if not arguments.rewrite:
+                plan.requireRows()
             job.check()
         if output is not None:
-            log = publishing.sink_log(spark, folder, output, logs.newest)
+            log = publishing.sink_log(spark, folder, output, number - 1)
             job.sink(log)
             if arguments.yes and is_there:
-                log.complete(logs.newest.number)
+                log.complete(number - 1)
         if changed:
             if arguments.rewrite:
                 publishing.watched(spark, job, job.write)
@@ -118,31 +99,9 @@ def _table(document: Mapping[str, Any]) -> Table:
     return Table(columns, rows, frozenset({"name"}))
 
 
-def _require_free(folder: AnyPath, logs: Logs, wanted: int) -> None:
-    """Refuse a query in the middle of a batch, and one with parked partitions."""
-    logs.require_holdfast()
-    command = f"repartition --partitions {wanted}"
-    logs.require_next({PARTITIONS_KEY: str(wanted), MOVE_KEY: command})
-    # Queries that began on an older Spark have none.
-    if logs.newest.conf.get(_STRICT) != "true":
-        raise OSError(
-            f"{folder} was not made with {_STRICT}=true, so Spark may have partitioned its state "
-            "by a part of the key. It cannot get another number of partitions"
-        )
-    if parked_partitions(folder):
-        raise OSError(
-            f"{folder} has parked partitions, whose input waits. 'holdfast parked {folder}' shows "
-            "why. Let the query process it, or skip the rows"
-        )
-
-
 @contextmanager
-def _job(spark: Any, folder: AnyPath, logs: Logs, wanted: int) -> Iterator[Any]:
-    """Open Spark's part of the command."""
+def _job(spark: Any, folder: AnyPath, wanted: int) -> Iterator[tuple[Any, Any]]:
+    """Plan the batch, and open Spark's part of the command."""
+    plan = publishing.plan(spark, folder, "repartition", wanted)
     with local_spark.java_errors():
-        yield spark._jvm.io.holdfast.spark.moves.Repartition(
-            spark._jsparkSession,
-            absolute(folder).spark_name,
-            publishing.of_java(spark, logs.newest),
-            wanted,
-        )
+        yield plan, publishing.java_moves(spark).Repartition(spark._jsparkSession, plan)

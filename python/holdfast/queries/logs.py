@@ -20,8 +20,6 @@ COMMITS_FOLDER: Final = "commits"
 
 PROVIDER_KEY: Final = f"{STORE}.providerClass"
 PARTITIONS_KEY: Final = "spark.sql.shuffle.partitions"
-#: The command that planned a batch, in the settings of the batch, where Spark ignores it.
-MOVE_KEY: Final = f"{STORE}.holdfast.move"
 
 T = TypeVar("T")
 
@@ -40,7 +38,6 @@ class Plan:
         Where the batch ends in each source, by the name of the folder of the source.
     """
 
-    text: str
     conf: Mapping[str, str]
     planned_ms: int | None
     sources: Mapping[str, str]
@@ -49,18 +46,6 @@ class Plan:
     def provider(self) -> str | None:
         """The class that has the state; None if a very old Spark noted none."""
         return self.conf.get(PROVIDER_KEY)
-
-
-@dataclass(frozen=True)
-class Commit:
-    """An entry of the commit log; `text` is the whole entry.
-
-    `ids` are operator, partition and id of each store; None with checkpoint format 1, which has no
-    ids.
-    """
-
-    text: str
-    ids: list[tuple[int, int, str]] | None
 
 
 def logged_batches(log: AnyPath) -> list[int]:
@@ -90,8 +75,11 @@ def read_plan(folder: AnyPath, batch: int) -> Plan:
     return _read(folder / OFFSETS_FOLDER / str(batch), _plan)
 
 
-def read_commit(folder: AnyPath, batch: int) -> Commit:
-    """Read the entry of a batch in the commit log, with the errors of `read_plan`."""
+def read_commit(folder: AnyPath, batch: int) -> list[tuple[int, int, str]]:
+    """Return operator, partition and id of each store in the entry of a batch in the commit log.
+
+    An entry of checkpoint format 1 has no ids. Errors are those of `read_plan`.
+    """
     return _read(entry_of(folder, batch), _commit)
 
 
@@ -115,13 +103,11 @@ def _plan(text: str) -> Plan:
     else:
         raise ValueError(version)
     conf = found.get("conf") or {}
-    return Plan(text, dict(conf), found.get("batchTimestampMs") or None, sources)
+    return Plan(dict(conf), found.get("batchTimestampMs") or None, sources)
 
 
-def _commit(text: str) -> Commit:
-    operators = json.loads(text.partition("\n")[2] or "{}").get("stateUniqueIds")
-    if operators is None:
-        return Commit(text, None)
+def _commit(text: str) -> list[tuple[int, int, str]]:
+    operators = json.loads(text.partition("\n")[2] or "{}").get("stateUniqueIds") or {}
     ids = [
         (int(operator), partition, id)
         for operator, partitions in operators.items()
@@ -130,4 +116,4 @@ def _commit(text: str) -> Commit:
     ]
     if not all(isinstance(id, str) for _, _, id in ids):
         raise TypeError("an id of a store is no text")
-    return Commit(text, ids)
+    return ids

@@ -152,7 +152,7 @@ class StateOfQuery:
 
         A view of the stores of other partitions stands for these.
         """
-        ids = read_commit(self.folder, batch).ids or []
+        ids = read_commit(self.folder, batch)
         if self._is_foreign(batch, [id for _, _, id in ids]):
             return
         # Several views may name a store.

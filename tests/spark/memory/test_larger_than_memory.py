@@ -28,7 +28,8 @@ def limited_here_only(spark: SparkSession) -> Iterator[None]:
     yield
     jvm: Any = spark._jvm
     spark_plugin = jvm.io.holdfast.spark
-    spark_plugin.HoldfastPlugin.executor().stores().limitMemory(spark_plugin.HoldfastConf({}))
+    executor = spark_plugin.executor.HoldfastExecutor.running()
+    executor.stores().limitMemory(spark_plugin.HoldfastConf({}))
 
 
 class Limited(CountedTexts):

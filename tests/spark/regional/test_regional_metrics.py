@@ -162,7 +162,7 @@ class Watching:
 
 def test_a_figure_has_a_number_as_soon_as_sinks_see_it(spark: SparkSession, tmp_path: Path) -> None:
     # A null is no number for Prometheus, which gives up the whole scrape then.
-    driver = field_of(spark, "io.holdfast.spark.HoldfastPlugin", "DRIVER", None).get()
+    driver = field_of(spark, f"{DRIVER}.HoldfastDriver", "RUNNING", None).get()
     metrics = field_of(spark, f"{DRIVER}.HoldfastDriver", "regionalMetrics", driver)
     registry = field_of(spark, f"{DRIVER}.RegionalMetrics", "registry", metrics)
     ensure_callback_server_started(spark.sparkContext._gateway)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.cli import moves
+from holdfast.cli import moves, publishing
 from holdfast.files.paths import any_folder
 from support.spark.cases import CASES
 from support.spark.gaps import gap_of
@@ -74,9 +74,11 @@ class Moved:
             query = self.case.query(frames)
             drain(query, checkpoint=self.checkpoint, mode=self.case.mode, into={})
 
-    def move(self, plan: moves.Plan | None) -> None:
+    def move(self, name: str, *facts: Any) -> None:
+        folder = any_folder(str(self.checkpoint))
+        plan = publishing.plan(self.spark, folder, name, *facts)
         assert plan is not None
-        moves.move(self.spark, plan, yes=True)
+        moves.move(self.spark, folder, plan, yes=True)
 
     def rows(self, provider: str = "holdfast") -> list[list[Any]]:
         """All state of the newest batch. Partitions may change."""
@@ -101,14 +103,14 @@ def test_the_reader_shows_the_same_rows_behind_every_move(
     version, to = FROM[of]
     if INSTALLED == "4.0" and (to, version) == ("rocksdb", "2"):
         pytest.skip("Spark 4.0 does not read format 2 of its own provider")
-    query, folder = Moved(spark, name, version, tmp_path), any_folder(str(tmp_path / "checkpoint"))
+    query = Moved(spark, name, version, tmp_path)
     query.feed(to)
     rows = query.rows(to)
-    query.move(moves.plan_adoption(folder))
+    query.move("adoption")
     assert query.rows() == rows
-    query.move(moves.plan_undo(folder))
+    query.move("undo", False)
     assert query.rows(to) == rows
-    query.move(moves.plan_adoption(folder))
+    query.move("adoption")
     for partitions in NUMBERS:
         query.feed("holdfast")
         rows = query.rows()
@@ -118,6 +120,6 @@ def test_the_reader_shows_the_same_rows_behind_every_move(
             assert query.rows() == rows
     query.feed("holdfast")
     rows = query.rows()
-    query.move(moves.plan_leave(folder, to, version))
+    query.move("leave", to, version)
     assert query.rows(to) == rows
     query.feed(to)

@@ -66,15 +66,15 @@ def test_an_adopted_query_gives_the_rows_of_an_undisturbed_run(
     query = Query(spark, name, of, tmp_path)
     query.begin()
     before = entries(query.checkpoint)
-    plan = moves.plan_adoption(any_folder(str(query.checkpoint)))
+    plan = query.plan("adoption")
     assert plan is not None
-    estimate = moves.move(spark, plan, yes=False)
+    estimate = moves.move(spark, any_folder(str(query.checkpoint)), plan, yes=False)
     assert entries(query.checkpoint) == before
     assert not (query.checkpoint / "state" / "holdfast").exists()
     moved = query.adopt()
     # Nothing that was there has changed.
     assert entries(query.checkpoint).items() >= before.items()
-    assert moves.plan_adoption(any_folder(str(query.checkpoint))) is None
+    assert query.plan("adoption") is None
     assert [one["name"] for one in estimate["operators"]] == [
         one["name"] for one in moved["operators"]
     ]
@@ -91,11 +91,10 @@ def test_a_query_that_leaves_gives_the_rows_of_an_undisturbed_run(
     query.begin()
     query.adopt()
     query.go_on()
-    folder = any_folder(str(query.checkpoint))
     before = entries(query.checkpoint)
-    query.move(moves.plan_leave(folder, provider, version))
+    query.move("leave", provider, version)
     assert entries(query.checkpoint).items() >= before.items()
-    assert moves.plan_leave(folder, provider, version) is None
+    assert query.plan("leave", provider, version) is None
     left = {STATE + "checkpointFormatVersion": version}
     for _ in range(2):
         query.go_on(lambda: query.run_old(query.checkpoint, query.rows, left))
@@ -110,27 +109,9 @@ def test_an_adoption_is_undone(of: str, spark: SparkSession, tmp_path: Path) -> 
     query = Query(spark, "join-inner-append", of, tmp_path)
     query.begin()
     query.adopt()
-    query.move(moves.plan_undo(any_folder(str(query.checkpoint))))
-    assert moves.plan_undo(any_folder(str(query.checkpoint))) is None
+    query.move("undo", False)
+    assert query.plan("undo", False) is None
     query.go_on(lambda: query.run_old(query.checkpoint, query.rows))
-
-
-def test_an_adoption_is_not_undone_once_rows_came_after_it(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    query = Query(spark, "aggregation-update", "rocksdb", tmp_path)
-    query.begin()
-    folder = any_folder(str(query.checkpoint))
-    with pytest.raises(OSError, match="not in Holdfast"):
-        moves.plan_undo(folder)
-    with pytest.raises(OSError, match="not in Holdfast"):
-        moves.plan_leave(folder, "hdfs", "1")
-    query.adopt()
-    query.go_on()
-    before = entries(query.checkpoint)
-    with pytest.raises(OSError, match="use 'holdfast leave'"):
-        moves.plan_undo(folder)
-    assert entries(query.checkpoint) == before
 
 
 def test_old_files_are_purged_once_a_batch_has_run(
@@ -142,12 +123,12 @@ def test_old_files_are_purged_once_a_batch_has_run(
     folder = any_folder(str(query.checkpoint))
     query.adopt()
     with pytest.raises(OSError, match="are the way back"):
-        moves.purgeable(folder)
+        moves.purgeable(spark, folder)
     query.go_on()
     # Batches of the other provider have no state that these commands read.
     assert commands.run(capsys, "verify", query.checkpoint)[0] == 0
     assert commands.run(capsys, "show", query.checkpoint, "--details")[0] == 0
-    batches = moves.purgeable(folder)
+    batches = moves.purgeable(spark, folder)
     before = entries(query.checkpoint)
     counted = moves.purge(spark, folder, batches, yes=False)
     assert entries(query.checkpoint) == before
@@ -160,9 +141,9 @@ def test_old_files_are_purged_once_a_batch_has_run(
     kept = {name for name in old if not name.startswith("state/") or "/_" in name}
     assert kept <= set(entries(query.checkpoint))
     assert not list((query.checkpoint / "state").rglob("*.zip"))
-    assert moves.purgeable(folder) == []
+    assert moves.purgeable(spark, folder) == []
     query.go_on()
-    query.move(moves.plan_leave(folder, "rocksdb", "2"))
+    query.move("leave", "rocksdb", "2")
     query.go_on(lambda: query.run_old(query.checkpoint, query.rows))
 
 
@@ -174,7 +155,7 @@ def test_column_families_cannot_leave_to_the_hdfs_backed_provider(
     query.adopt()
     before = entries(query.checkpoint)
     with pytest.raises(OSError, match=r"operator 0 \(transformWithStateExec\): leave to rocksdb"):
-        query.move(moves.plan_leave(any_folder(str(query.checkpoint)), "hdfs", "1"))
+        query.move("leave", "hdfs", "1")
     assert entries(query.checkpoint) == before
 
 
@@ -216,34 +197,16 @@ def test_the_command_says_what_it_would_do_and_does_it(spark: SparkSession, tmp_
     assert "no files of an adoption to delete" in err
 
 
-def test_a_batch_that_has_begun_must_end_first(spark: SparkSession, tmp_path: Path) -> None:
-    query = Query(spark, "aggregation-update", "rocksdb", tmp_path)
-    query.begin()
-    (query.checkpoint / "commits" / str(max(query.rows))).unlink()
-    before = entries(query.checkpoint)
-    with pytest.raises(OSError, match=r"has begun and not ended.*availableNow"):
-        query.adopt()
-    assert entries(query.checkpoint) == before
-
-
-def test_a_checkpoint_without_state_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="is not the checkpoint"):
-        moves.plan_adoption(any_folder(str(tmp_path)))
-    (tmp_path / "offsets").mkdir()
-    with pytest.raises(OSError, match="no state of a committed batch"):
-        moves.plan_adoption(any_folder(str(tmp_path)))
-
-
 def test_a_query_that_goes_on_meanwhile_wins(spark: SparkSession, tmp_path: Path) -> None:
     query = Query(spark, "aggregation-update", "rocksdb", tmp_path)
     query.begin()
-    plan = moves.plan_adoption(any_folder(str(query.checkpoint)))
+    plan = query.plan("adoption")
     assert plan is not None
     query.feed(1)
     query.run_old(query.checkpoint, query.rows)
     before = entries(query.checkpoint)
     with pytest.raises(OSError, match="has planned batch"):
-        moves.move(spark, plan, yes=True)
+        moves.move(spark, any_folder(str(query.checkpoint)), plan, yes=True)
     assert entries(query.checkpoint) == before
 
 
@@ -252,7 +215,7 @@ def test_a_query_does_not_start_until_the_adoption_has_ended(
 ) -> None:
     query = Query(spark, "aggregation-update", "rocksdb", tmp_path)
     query.begin()
-    plan = moves.plan_adoption(any_folder(str(query.checkpoint)))
+    plan = query.plan("adoption")
     assert plan is not None
     write_plan(query.checkpoint, plan)
     before = entries(query.checkpoint)
@@ -331,30 +294,9 @@ def test_changelogs_of_the_session_do_not_change_what_a_command_makes(
     query.adopt()
     query.go_on()
     with settings(spark, CHANGELOG):
-        query.move(moves.plan_leave(any_folder(str(query.checkpoint)), "rocksdb", "1"))
+        query.move("leave", "rocksdb", "1")
     assert not list((query.checkpoint / "state").rglob("*.changelog"))
     query.go_on(lambda: query.run_old(query.checkpoint, query.rows))
-
-
-@pytest.mark.parametrize("log", ["offsets", "commits"])
-def test_a_damaged_entry_is_named(log: str, tmp_path: Path) -> None:
-    entries_of = {
-        "offsets": 'v1\n{"batchWatermarkMs":0,"conf":{}}',
-        "commits": 'v1\n{"nextBatchWatermarkMs":0}',
-    }
-    (tmp_path / "state").mkdir()
-    (tmp_path / "metadata").write_text('{"id":"1"}')
-    for name, text in entries_of.items():
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "0").write_text(text[:-20] if name == log else text)
-    plans = (
-        moves.plan_adoption,
-        moves.plan_undo,
-        lambda folder: moves.plan_leave(folder, "hdfs", "1"),
-    )
-    for plan in plans:
-        with pytest.raises(OSError, match=f"{tmp_path}/{log}/0 is damaged: put it back from"):
-            plan(any_folder(str(tmp_path)))
 
 
 @pytest.mark.parametrize("of", ["rocksdb", "hdfs"])
@@ -387,14 +329,14 @@ def test_a_command_that_fails_leaves_no_state_beside_that_of_the_query(
     query.begin()
     query.adopt()
     query.go_on()
-    plan = moves.plan_leave(any_folder(str(query.checkpoint)), "rocksdb", "1")
+    plan = query.plan("leave", "rocksdb", "1")
     assert plan is not None
     before = entries(query.checkpoint)
     # Nothing can be written to the log.
     (query.checkpoint / "offsets").rename(tmp_path / "offsets")
     (query.checkpoint / "offsets").touch()
     with pytest.raises(OSError, match="offsets"):
-        moves.move(spark, plan, yes=True)
+        moves.move(spark, any_folder(str(query.checkpoint)), plan, yes=True)
     assert not list((query.checkpoint / "state").glob("moving-*"))
     (query.checkpoint / "offsets").unlink()
     (tmp_path / "offsets").rename(query.checkpoint / "offsets")
@@ -446,7 +388,7 @@ def test_a_query_on_rocksdb_gets_other_partitions_by_way_of_holdfast(
     query.adopt()
     assert repartition(spark, query.checkpoint, partitions, "--yes", *way.split()) == 0
     query.moved.append(query.moved[-1] + 1)
-    query.move(moves.plan_leave(any_folder(str(query.checkpoint)), "rocksdb", "1"))
+    query.move("leave", "rocksdb", "1")
     for _ in range(2):
         query.go_on(lambda: query.run_old(query.checkpoint, query.rows))
     newest = f"{max(query.rows) + 1}.zip"
@@ -466,14 +408,14 @@ def test_a_folder_does_not_get_files_of_both_formats(
     before = entries(query.checkpoint)
     folder = any_folder(str(query.checkpoint))
     with pytest.raises(OSError, match="files of both formats") as refused:
-        query.move(moves.plan_leave(folder, "rocksdb", "1"))
+        query.move("leave", "rocksdb", "1")
     assert entries(query.checkpoint) == before
     assert advice in str(refused.value)
     version = "2"
     if advice == "--purge":
         version = "1"
-        moves.purge(spark, folder, moves.purgeable(folder), yes=True)
-    query.move(moves.plan_leave(folder, "rocksdb", version))
+        moves.purge(spark, folder, moves.purgeable(spark, folder), yes=True)
+    query.move("leave", "rocksdb", version)
     left = {STATE + "checkpointFormatVersion": version}
     query.go_on(lambda: query.run_old(query.checkpoint, query.rows, left))
 
@@ -487,7 +429,7 @@ def test_a_query_leaves_to_the_other_provider_of_spark(
     query.begin()
     query.adopt()
     query.go_on()
-    query.move(moves.plan_leave(any_folder(str(query.checkpoint)), to, "1"))
+    query.move("leave", to, "1")
     left = {STATE + "providerClass": PROVIDERS[to]}
     for _ in range(2):
         query.go_on(lambda: query.run_old(query.checkpoint, query.rows, left))
@@ -525,17 +467,6 @@ def test_errors_of_java_are_errors_of_the_command(
     call = attrgetter(name)(spark._jvm)
     with pytest.raises(OSError, match=error), local_spark.java_errors():
         call("none")
-
-
-def test_an_entry_that_is_empty_or_cut_says_nothing(spark: SparkSession) -> None:
-    entry = attrgetter("io.holdfast.spark.sparklog.PlanEntry")(spark._jvm).of
-    whole = 'v1\n{"conf":{"a":"b"}}\n{"logOffset":1}'
-    assert entry(whole).says(entry(whole))
-    assert (entry(whole).setting("a"), entry(whole).isWhole()) == ("b", True)
-    for text in ("", "v1", "v1\n", 'v1\n{"conf":{"a"', 'v1\n{"conf":{"a"\n-'):
-        assert not entry(text).says(entry(whole)), text
-        assert not entry(whole).says(entry(text)), text
-        assert (entry(text).setting("a"), entry(text).isWhole()) == ("", False), text
 
 
 def test_a_session_that_does_not_start_is_an_error_of_the_command(

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast.cli import moves
-from holdfast.files.paths import any_folder
 from support.spark.cases import CASES
 from support.spark.minors import is_older_than
 from support.spark.moved_queries import ADOPTING, FILE_MANAGER, Query, entries
@@ -74,8 +72,7 @@ def test_a_query_goes_on_with_the_number_that_spark_gave_it(
     query.go_on()
     assert repartition(spark, query.checkpoint, BEGIN, "--yes") == 0
     query.moved.append(max(query.rows) + 1)
-    folder = any_folder(str(query.checkpoint))
-    query.move(moves.plan_leave(folder, "rocksdb", "2" if of.endswith("v2") else "1"))
+    query.move("leave", "rocksdb", "2" if of.endswith("v2") else "1")
     for _ in range(2):
         query.go_on(lambda: query.run_old(query.checkpoint, query.rows))
 
@@ -83,7 +80,7 @@ def test_a_query_goes_on_with_the_number_that_spark_gave_it(
 def test_an_adoption_is_undone(spark: SparkSession, tmp_path: Path) -> None:
     query = repartitioned(spark, "windows-append", "rocksdb", 8, tmp_path)
     query.adopt()
-    query.move(moves.plan_undo(any_folder(str(query.checkpoint))))
+    query.move("undo", False)
     query.go_on(lambda: query.run_old(query.checkpoint, query.rows))
 
 

@@ -93,12 +93,7 @@ def test_times_lie_within_those_that_spark_takes(progress: list[dict[str, Any]])
 def executor_nanos(spark: SparkSession) -> dict[str, int]:
     """Times that the executor in this JVM has measured so far, by metric of the progress."""
     jvm: Any = spark._jvm
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    plugin = jvm.java.lang.Class.forName("io.holdfast.spark.HoldfastPlugin", True, loader)
-    # Not public: only the plugin asks for it.
-    executor = plugin.getDeclaredMethod("executor", None)
-    executor.setAccessible(True)
-    totals = executor.invoke(None, None).stores().totals()
+    totals = jvm.io.holdfast.spark.executor.HoldfastExecutor.running().stores().totals()
     return {
         "holdfastAppendMs": get_field(totals, "appendNanos"),
         "holdfastLoadMs": get_field(totals, "loadNanos"),

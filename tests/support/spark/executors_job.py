@@ -18,7 +18,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import holdfast
-from support.spark.java_fields import java_class
 from support.spark.queries import builder, canonical, configured, source, write_batch
 
 DRIVER = "io.holdfast.spark.driver"
@@ -104,11 +103,8 @@ class Executors:
         """Return by executor how many stores it has open."""
         request = getattr(self._jvm.io.holdfast.spark.rpc, "ExecutorRequest$ListStores")
         wanted = request(self._folder)
-        found = java_class(self._spark, "io.holdfast.spark.HoldfastPlugin").getDeclaredMethod(
-            "driver", None
-        )
-        found.setAccessible(True)
-        writers = found.invoke(None, None).terms().writers(self._folder).values()
+        driver = self._jvm.io.holdfast.spark.driver.HoldfastDriver.running()
+        writers = driver.terms().writers(self._folder).values()
         # Terms of an earlier run of the query name the same executors.
         return {
             writer.executorId(): len(writer.link().ask(wanted).get().stores()) for writer in writers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -14,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from harness.process import kill_session
-from holdfast.cli import moves
+from holdfast.cli import moves, publishing
 from holdfast.files.paths import any_folder
 from support import environment
 from support.spark.cases import CASES
@@ -131,14 +130,19 @@ class Query:
         """Runs the query without a move. An end of the input may take a batch of its own."""
         self.run_old(self.folder / "undisturbed", self.undisturbed)
 
-    def move(self, plan: moves.Plan | None) -> dict[str, Any]:
+    def plan(self, name: str, *facts: Any) -> Any:
+        """The batch of a move; None if there is nothing to do."""
+        return publishing.plan(self.spark, any_folder(str(self.checkpoint)), name, *facts)
+
+    def move(self, name: str, *facts: Any) -> dict[str, Any]:
+        plan = self.plan(name, *facts)
         assert plan is not None
-        done = moves.move(self.spark, plan, yes=True)
-        self.moved.append(plan.number)
+        done = moves.move(self.spark, any_folder(str(self.checkpoint)), plan, yes=True)
+        self.moved.append(plan.number())
         return done
 
     def adopt(self) -> dict[str, Any]:
-        return self.move(moves.plan_adoption(any_folder(str(self.checkpoint))))
+        return self.move("adoption")
 
     def go_on(self, on: Callable[[], None] | None = None) -> None:
         """Runs more input, on Holdfast by default, and compares with a run that was not moved."""
@@ -162,13 +166,10 @@ def entries(checkpoint: Path) -> dict[str, bytes]:
     }
 
 
-def write_plan(checkpoint: Path, plan: moves.Plan) -> None:
+def write_plan(checkpoint: Path, plan: Any) -> None:
     """Plans the batch of a command, as one leaves it that is killed between its two entries."""
-    lines = plan.newest.plan.text.split("\n")
-    facts = json.loads(lines[1])
-    facts["conf"] |= plan.changes
-    lines[1] = json.dumps(facts)
-    (checkpoint / "offsets" / str(plan.number)).write_text("\n".join(lines))
+    text = plan.newest().planned(plan.changes())
+    (checkpoint / "offsets" / str(plan.number())).write_text(text)
 
 
 class Command:

@@ -55,18 +55,18 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
     begun |= file.kind() == Kind.PLAN;
     AtomicStream out = super.createAtomic(path, overwriteIfPossible);
     return file.kind() == Kind.COMMIT
-        ? CommitEntry.of(out, file, conf, HoldfastPlugin::driver)
+        ? CommitEntry.of(out, file, conf)
         : out;
   }
 
   /** Records the running Spark now: at the commit, executors have changed the state already. */
   private void recordSpark(SparkFile file) {
     Optional<SparkRecords> records =
-        HoldfastPlugin.startedDriver().map(HoldfastDriver::sparkRecords);
+        HoldfastDriver.started().map(HoldfastDriver::sparkRecords);
     try {
       if (file.kind() == Kind.PLAN) {
         records.ifPresent(of -> of.planning(file.checkpoint(), conf));
-        HoldfastPlugin.startedDriver().ifPresent(driver -> driver.planning(file, conf));
+        HoldfastDriver.started().ifPresent(driver -> driver.planning(file, conf));
       } else if (CheckpointGuard.wantsHoldfast(conf)) {
         records.ifPresent(of -> of.creating(file.path(), conf));
       }
@@ -99,7 +99,7 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
   @Override
   public FileStatus[] list(Path path, PathFilter filter) {
     if (path.getName().equals("offsets")) {
-      HoldfastPlugin.startedDriver()
+      HoldfastDriver.started()
           .ifPresent(driver -> driver.decisions().initializing(path.getParent(), conf));
     }
     FileStatus[] found = super.list(path, filter);
@@ -120,10 +120,9 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
     try {
       switch (CheckpointGuard.standing(this::exists, super::open, plan.path())) {
         case ADOPTABLE -> {
-          CheckpointGuard.refuseTornLogs(conf, plan.checkpoint());
-          boolean changed = Adoption.atStart(plan.checkpoint(), plan.number(), conf);
+          boolean changed = Adoption.atStart(plan.checkpoint(), conf);
           // Files that another driver wrote meanwhile are older than the log that is read next.
-          HoldfastPlugin.startedDriver()
+          HoldfastDriver.started()
               .ifPresent(driver -> driver.starting(plan.checkpoint(), conf));
           return changed;
         }
@@ -150,9 +149,9 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
   public Path createCheckpointDirectory() {
     CheckpointGuard.checkSettings(conf);
     CheckpointGuard.refuseOldFormat(conf, root);
-    HoldfastPlugin.startedDriver().ifPresent(driver -> driver.starting(root, conf));
+    HoldfastDriver.started().ifPresent(driver -> driver.starting(root, conf));
     boolean hasState =
-        HoldfastPlugin.startedDriver()
+        HoldfastDriver.started()
             .map(driver -> driver.sparkRecords().starting(root, conf))
             .orElseGet(() -> SparkRecords.refuseNewer(root, conf));
     if (hasState && CheckpointGuard.wantsHoldfast(conf)) {

@@ -31,7 +31,7 @@ public final class HoldfastConf {
   public static final String PREFIX = "spark.sql.streaming.stateStore.holdfast.";
   public static final String PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass";
   public static final String PROVIDER_CLASS = "io.holdfast.spark.HoldfastStateStoreProvider";
-  static final String PLUGIN_CLASS = "io.holdfast.spark.HoldfastPlugin";
+  private static final String PLUGIN_CLASS = "io.holdfast.spark.HoldfastPlugin";
 
   /** Key of the setting by which a query adopts its checkpoint. */
   public static final String ADOPT_KEY = PREFIX + "adopt";
@@ -151,6 +151,19 @@ public final class HoldfastConf {
   /** Returns whether state may move between two batches of a query. */
   public static boolean rebalances(Configuration conf) {
     return found(conf::get, "rebalance").equals("auto");
+  }
+
+  /** Returns a side of the plugin; fails if it is null, because it does not run. */
+  public static <T> T requireRunning(T side) {
+    if (side == null) {
+      throw new HoldfastException(
+          "The Holdfast plugin is not running in this application: spark.plugins must contain "
+              + PLUGIN_CLASS
+              + " when the application starts. Use holdfast.configure(builder) before the first"
+              + " SparkSession is created, or the lines of 'holdfast conf' in"
+              + " spark-defaults.conf.");
+    }
+    return side;
   }
 
   /** The message for a checkpoint of another format than 2. */

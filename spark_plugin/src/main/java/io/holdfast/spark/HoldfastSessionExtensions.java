@@ -1,5 +1,6 @@
 package io.holdfast.spark;
 
+import io.holdfast.spark.driver.HoldfastDriver;
 import io.holdfast.spark.isolation.IsolateFailures;
 import io.holdfast.spark.plan.TransformWithStateNodes; // from-4.2
 import org.apache.spark.sql.SparkSessionExtensions;
@@ -48,7 +49,7 @@ public final class HoldfastSessionExtensions implements SparkSessionExtensionsPr
     private static SparkPlan guarded(SparkPlan plan) {
       HoldfastConf conf =
           new HoldfastConf(CollectionConverters.asJava(plan.conf().getAllConfs()));
-      return new IsolateFailures(HoldfastPlugin.driver().decisions(), plan.sparkContext(), conf)
+      return new IsolateFailures(HoldfastDriver.running().decisions(), plan.sparkContext(), conf)
           .apply(plan);
     }
   }

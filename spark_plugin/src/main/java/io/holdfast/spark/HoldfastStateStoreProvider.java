@@ -1,5 +1,7 @@
 package io.holdfast.spark;
 
+import io.holdfast.spark.driver.HoldfastDriver;
+import io.holdfast.spark.executor.HoldfastExecutor;
 import io.holdfast.spark.merged.SegmentFolder;
 import io.holdfast.spark.minor.MaintainedProvider;
 import io.holdfast.spark.minor.OpensStores;
@@ -91,11 +93,11 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
             storeConf,
             hadoopConf,
             stateSchemaProvider,
-            () -> HoldfastPlugin.executor().commitEntries());
+            () -> HoldfastExecutor.running().commitEntries());
     String family = StateStore.DEFAULT_COL_FAMILY_NAME();
     context.register(family, valueSchema, keyStateEncoderSpec, useMultipleValuesPerKey, false);
     HoldfastConf conf = new HoldfastConf(CollectionConverters.asJava(storeConf.sqlConfs()));
-    HoldfastPlugin.executor().stores().limitMemory(conf);
+    HoldfastExecutor.running().stores().limitMemory(conf);
     SegmentFolder folder = SegmentFolder.of(id.checkpointRootLocation(), hadoopConf);
     nativeStore =
         new NativeStore(
@@ -105,7 +107,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
                 id.storeName(),
                 useColumnFamilies,
                 context.families.get(family).options()),
-            () -> HoldfastPlugin.executor().stores().acquire(folder, conf, context.runId()),
+            () -> HoldfastExecutor.running().stores().acquire(folder, conf, context.runId()),
             // Spark's own provider takes a negative number for 0.
             Math.max(0, storeConf.maxVersionsToRetainInMemory()),
             storeConf.minDeltasForSnapshot(),
@@ -323,7 +325,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
       }
       ofReader = null;
       nativeStore.follow(
-          HoldfastPlugin.executor().replayOf(TaskContext.get(), id.partitionId()));
+          HoldfastExecutor.running().replayOf(TaskContext.get(), id.partitionId()));
       TimedStats statsBefore = statsBefore();
       String view = position.get();
       HoldfastReadStore read = new HoldfastReadStore(context, nativeStore, version, statsBefore);
@@ -386,7 +388,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
   @Override
   public Seq<StateStoreCustomMetric> supportedCustomMetrics() {
     boolean parked =
-        HoldfastPlugin.startedDriver().map(one -> one.decisions().showsMetrics()).orElse(false);
+        HoldfastDriver.started().map(one -> one.decisions().showsMetrics()).orElse(false);
     return CollectionConverters.asScala(StoreMetrics.all(parked)).toSeq();
   }
 }

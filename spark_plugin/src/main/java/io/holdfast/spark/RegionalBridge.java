@@ -1,5 +1,6 @@
 package io.holdfast.spark;
 
+import io.holdfast.spark.driver.HoldfastDriver;
 import io.holdfast.spark.driver.RegionalPipelines;
 import io.holdfast.spark.driver.Terms;
 import io.holdfast.spark.merged.SegmentFolder;
@@ -87,7 +88,7 @@ public final class RegionalBridge {
    * @param lines for each figure a line: its name, with dots between levels, a space, its value
    */
   public static void showMetrics(String pipeline, String lines) {
-    HoldfastPlugin.driver().regionalMetrics().show(pipeline, lines);
+    HoldfastDriver.running().regionalMetrics().show(pipeline, lines);
   }
 
   /**
@@ -101,14 +102,14 @@ public final class RegionalBridge {
 
   /** Returns the terms of managers of this folder whose executors are not known to be gone. */
   public static long[] liveTerms(String folder) {
-    return HoldfastPlugin.driver().terms().live(pipelines().folder(folder).name);
+    return HoldfastDriver.running().terms().live(pipelines().folder(folder).name);
   }
 
   /**
    * Returns the newest term that this application gave to a manager of this folder; 0 without one.
    */
   public static long newestTerm(String folder) {
-    return HoldfastPlugin.driver().terms().newest(pipelines().folder(folder).name);
+    return HoldfastDriver.running().terms().newest(pipelines().folder(folder).name);
   }
 
   /**
@@ -171,7 +172,7 @@ public final class RegionalBridge {
   }
 
   private static RegionalPipelines pipelines() {
-    return HoldfastPlugin.driver().regionalPipelines();
+    return HoldfastDriver.running().regionalPipelines();
   }
 
   /** A request that was sent to a writer. */
@@ -185,7 +186,7 @@ public final class RegionalBridge {
    */
   private static int ask(SegmentFolder folder, LongFunction<ExecutorRequest> request) {
     List<Asked> all = new ArrayList<>();
-    HoldfastPlugin.driver()
+    HoldfastDriver.running()
         .terms()
         .writers(folder.name)
         .forEach(

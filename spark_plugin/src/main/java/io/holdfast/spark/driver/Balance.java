@@ -33,7 +33,7 @@ public final class Balance {
     }
   }
 
-  public record Move(Part part, String to) {}
+  public record Relocation(Part part, String to) {}
 
   /**
    * Evens out the bytes of state per executor.
@@ -42,7 +42,7 @@ public final class Balance {
    * @param executors that may have state; parts elsewhere move first
    * @param most moves
    */
-  public static List<Move> moves(Collection<Part> parts, Set<String> executors, int most) {
+  public static List<Relocation> moves(Collection<Part> parts, Set<String> executors, int most) {
     Map<String, List<Part>> held = new HashMap<>();
     Map<String, Long> loads = new HashMap<>();
     executors.forEach(executor -> loads.put(executor, 0L));
@@ -51,19 +51,19 @@ public final class Balance {
       loads.computeIfPresent(part.executor(), (any, load) -> load + part.weight());
     }
     Comparator<String> byLoad = Comparator.<String>comparingLong(loads::get).thenComparing(it -> it);
-    List<Move> moves = new ArrayList<>();
+    List<Relocation> moves = new ArrayList<>();
     List<Part> elsewhere =
         parts.stream().filter(part -> !loads.containsKey(part.executor())).sorted(LARGEST).toList();
     for (Part part : elsewhere.subList(0, Math.min(most, elsewhere.size()))) {
       String to = Collections.min(executors, byLoad);
-      moves.add(new Move(part, to));
+      moves.add(new Relocation(part, to));
       loads.merge(to, part.weight(), Long::sum);
     }
     boolean goesOn = !isEven(loads.values());
     while (goesOn && moves.size() < most) {
       List<String> ordered = executors.stream().sorted(byLoad.reversed()).toList();
       String to = ordered.get(ordered.size() - 1);
-      Move move =
+      Relocation move =
           ordered.stream()
               .map(
                   from ->
@@ -91,13 +91,13 @@ public final class Balance {
   }
 
   /** The move that leaves the least difference between two executors; null if none lessens it. */
-  private static Move best(List<Part> parts, long gap, String to) {
+  private static Relocation best(List<Part> parts, long gap, String to) {
     return parts.stream()
         .filter(part -> part.weight() < gap)
         .min(
             Comparator.<Part>comparingLong(part -> Math.abs(gap - 2 * part.weight()))
                 .thenComparing(Part::partition))
-        .map(part -> new Move(part, to))
+        .map(part -> new Relocation(part, to))
         .orElse(null);
   }
 }

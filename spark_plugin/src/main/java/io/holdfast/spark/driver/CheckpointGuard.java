@@ -1,11 +1,12 @@
 package io.holdfast.spark.driver;
 
-import io.holdfast.spark.DamagedStateException;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.UnsupportedStateException;
+import io.holdfast.spark.moves.Plan;
 import io.holdfast.spark.sparklog.CommitLog;
 import io.holdfast.spark.sparklog.PlanEntry;
+import io.holdfast.spark.sparklog.QueryLog;
 import io.holdfast.spark.sparklog.SparkFile;
 import java.io.IOException;
 import java.io.InputStream;
@@ -27,11 +28,6 @@ import org.slf4j.LoggerFactory;
  */
 public final class CheckpointGuard {
   private static final Logger LOG = LoggerFactory.getLogger(CheckpointGuard.class);
-
-  private static final String ADOPT = "adopt";
-
-  /** Begins the classes of Spark's own providers. */
-  private static final String SPARKS = "org.apache.spark.sql.execution.streaming.state.";
 
   /** Who can go on with a checkpoint. */
   public enum Standing {
@@ -91,20 +87,18 @@ public final class CheckpointGuard {
     PlanEntry plan = read(open, path);
     String provider = plan.setting(HoldfastConf.PROVIDER_KEY);
     String pending = pendingMove(exists, plan, path);
-    if (pending == null && provider.equals(HoldfastConf.PROVIDER_CLASS)) {
+    if (pending.isEmpty() && provider.equals(HoldfastConf.PROVIDER_CLASS)) {
       return Standing.HOLDFASTS;
     }
-    boolean adoptable =
-        pending == null
-            ? provider.startsWith(SPARKS) && exists.test(new Path(checkpoint, "state"))
-            : pending.equals(ADOPT);
-    return adoptable ? Standing.ADOPTABLE : Standing.OTHER;
+    return Plan.isAdoptable(provider, pending) && exists.test(new Path(checkpoint, "state"))
+        ? Standing.ADOPTABLE
+        : Standing.OTHER;
   }
 
-  /** The command that planned a batch, if the batch is not committed; else null. */
+  /** The command that planned a batch, if the batch is not committed; else empty. */
   private static String pendingMove(Predicate<Path> exists, PlanEntry plan, Path path) {
     String move = plan.setting(HoldfastConf.MOVE_KEY);
-    return !move.isEmpty() && !exists.test(committed(path)) ? move : null;
+    return move.isEmpty() || exists.test(committed(path)) ? "" : move;
   }
 
   private static Path committed(Path plan) {
@@ -125,14 +119,10 @@ public final class CheckpointGuard {
       return;
     }
     PlanEntry plan = read(open, path);
-    String move = pendingMove(exists, plan, path);
-    if (move != null) {
-      throw new UnsupportedStateException(
-          String.format(
-              "'holdfast %1$s %2$s' has begun and not ended: %3$s is missing. Run 'holdfast %1$s"
-                  + " %2$s --yes' again, and then start the query. Nothing was changed.",
-              move, checkpoint, committed(path)));
-    }
+    Plan.requireNoMove(
+        QueryLog.shown(checkpoint.toString()),
+        pendingMove(exists, plan, path),
+        SparkFile.of(path).number());
     String provider = plan.setting(HoldfastConf.PROVIDER_KEY);
     // Spark reports an entry that is cut.
     if (provider.equals(HoldfastConf.PROVIDER_CLASS) || !plan.isWhole()) {
@@ -167,39 +157,14 @@ public final class CheckpointGuard {
    * would ask stores for state without an id, or with the id of another batch.
    */
   public static void refuseTornLogs(Configuration conf, Path checkpoint) {
-    long planned;
-    long committed;
     try {
-      planned = CommitLog.newestBatch(new Path(checkpoint, "offsets"), conf);
-      committed = CommitLog.newestBatch(new Path(checkpoint, "commits"), conf);
+      Plan.requireWhole(
+          checkpoint.toString(),
+          CommitLog.newestBatch(new Path(checkpoint, "offsets"), conf),
+          CommitLog.newestBatch(new Path(checkpoint, "commits"), conf));
     } catch (IOException e) {
       throw new HoldfastException("Cannot list the logs of " + checkpoint, e);
     }
-    if (planned == committed || planned == committed + 1) {
-      return;
-    }
-    boolean commitsGone = committed < planned;
-    String log = commitsGone ? "commits" : "offsets";
-    long last = Math.min(planned, committed);
-    String otherLog = commitsGone ? "offsets" : "commits";
-    String wayBack =
-        last < 0
-            ? "begin with a new checkpoint folder."
-            : String.format(
-                "go back to batch %1$d: delete the entries of %2$s behind %1$d, with their twins"
-                    + " .N.crc, and start the query again. It then takes the rows since batch %1$d"
-                    + " once more, so they must still be in the source.",
-                last, otherLog);
-    throw new DamagedStateException(
-        String.format(
-            "Checkpoint %s lacks entries of %s behind %s: its log of offsets ends at batch %s, and"
-                + " its commit log at batch %s. Without them it is not known where the state is."
-                + " Nothing was changed. Put the entries back from a copy. Without a copy, %s",
-            checkpoint, log, ended(last), ended(planned), ended(committed), wayBack));
-  }
-
-  private static String ended(long batch) {
-    return batch < 0 ? "none" : Long.toString(batch);
   }
 
   private static PlanEntry read(Function<Path, FSDataInputStream> open, Path path) {

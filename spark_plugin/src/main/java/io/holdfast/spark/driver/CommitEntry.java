@@ -7,7 +7,6 @@ import io.holdfast.spark.storage.AtomicStream;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.util.List;
-import java.util.function.Supplier;
 import org.apache.commons.io.output.TeeOutputStream;
 import org.apache.hadoop.conf.Configuration;
 
@@ -19,10 +18,8 @@ public final class CommitEntry {
    * Returns an entry.
    *
    * @param spark the stream of the entry itself
-   * @param driver gives the driver side of the plugin; an entry with ids of Holdfast needs it
    */
-  public static AtomicStream of(
-      AtomicStream spark, SparkFile file, Configuration conf, Supplier<HoldfastDriver> driver) {
+  public static AtomicStream of(AtomicStream spark, SparkFile file, Configuration conf) {
     ByteArrayOutputStream copy = new ByteArrayOutputStream();
     return new AtomicStream(new TeeOutputStream(spark, copy)) {
       @Override
@@ -31,12 +28,12 @@ public final class CommitEntry {
         try {
           ids = CommitLog.holdfastIds(copy.toByteArray());
           if (!ids.isEmpty()) {
-            driver.get().publishing(file, ids, conf);
+            HoldfastDriver.running().publishing(file, ids, conf);
             Interruption.throwIfStopped();
           }
         } catch (RuntimeException | IOException e) {
           if (!(e instanceof JsonProcessingException)
-              || driver.get().sparkRecords().knows(file.checkpoint(), conf)) {
+              || HoldfastDriver.running().sparkRecords().knows(file.checkpoint(), conf)) {
             spark.cancel();
             Interruption.throwIfBehind(e);
             throw e;
@@ -46,7 +43,7 @@ public final class CommitEntry {
         }
         spark.close();
         if (!ids.isEmpty()) {
-          driver.get().published(file, conf);
+          HoldfastDriver.running().published(file, conf);
         }
       }
 

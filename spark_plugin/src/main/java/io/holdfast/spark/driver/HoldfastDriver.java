@@ -21,8 +21,10 @@ import io.holdfast.spark.ui.UiEvents;
 import java.io.IOException;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
 import java.util.function.ToLongFunction;
@@ -40,6 +42,8 @@ import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
  * reclaims files of all executors once no retained batch needs them.
  */
 public final class HoldfastDriver implements DriverPlugin {
+  private static final AtomicReference<HoldfastDriver> RUNNING = new AtomicReference<>();
+
   /** By folder, the query that publishes there. */
   private final Map<String, String> queries = new ConcurrentHashMap<>();
 
@@ -56,8 +60,6 @@ public final class HoldfastDriver implements DriverPlugin {
   private final Durability durability = new Durability(terms);
   private final PartitionFolders partitionFolders = new PartitionFolders();
   private final SparkRecords sparkRecords = new SparkRecords();
-  private final Consumer<HoldfastDriver> started;
-  private final Consumer<HoldfastDriver> stopped;
   private DecisionService decisions;
   private ParkedFigures parked;
   private Reclaimer reclaimer;
@@ -67,13 +69,14 @@ public final class HoldfastDriver implements DriverPlugin {
   private Consumer<SparkListenerEvent> events;
   private Supplier<String> queryOfThread;
 
-  /**
-   * @param started receives this side when it can be used
-   * @param stopped receives this side when it ends
-   */
-  public HoldfastDriver(Consumer<HoldfastDriver> started, Consumer<HoldfastDriver> stopped) {
-    this.started = started;
-    this.stopped = stopped;
+  /** The driver side of this JVM. */
+  public static HoldfastDriver running() {
+    return HoldfastConf.requireRunning(RUNNING.get());
+  }
+
+  /** The driver side of this JVM, if there is one. Queries without state need none. */
+  public static Optional<HoldfastDriver> started() {
+    return Optional.ofNullable(RUNNING.get());
   }
 
   @Override
@@ -99,7 +102,7 @@ public final class HoldfastDriver implements DriverPlugin {
     sc.addSparkListener(rebalancer);
     sc.addSparkListener(parked);
     HoldfastUi.attach(sc);
-    started.accept(this);
+    RUNNING.set(this);
     return Map.of();
   }
 
@@ -151,7 +154,7 @@ public final class HoldfastDriver implements DriverPlugin {
 
   @Override
   public void shutdown() {
-    stopped.accept(this);
+    RUNNING.compareAndSet(this, null);
     reclaimer.stop();
     regionalPipelines.stop();
     synchronized (this) {

@@ -72,7 +72,7 @@ final class Rebalancer extends SparkListener {
     final Map<String, List<StoreSize>> open = new HashMap<>();
 
     /** Moves before the last batch. */
-    List<Balance.Move> moves = List.of();
+    List<Balance.Relocation> moves = List.of();
 
     /** Executors to which state was to move, and where no task ran. */
     final Set<String> unused = new HashSet<>();
@@ -83,7 +83,7 @@ final class Rebalancer extends SparkListener {
 
     /** Notes executors that took nothing of what was to move there. */
     void noteUnused(Set<Balance.Part> parts) {
-      moves.stream().map(Balance.Move::to).forEach(unused::add);
+      moves.stream().map(Balance.Relocation::to).forEach(unused::add);
       parts.stream().map(Balance.Part::executor).forEach(unused::remove);
     }
   }
@@ -158,7 +158,7 @@ final class Rebalancer extends SparkListener {
     Set<String> usable = new HashSet<>(executors);
     usable.removeAll(run.unused);
     run.moves = Balance.moves(parts.keySet(), usable, MOVES_MAX);
-    for (Balance.Move move : run.moves) {
+    for (Balance.Relocation move : run.moves) {
       Balance.Part part = move.part();
       List<StateStoreProviderId> stores = parts.get(part);
       LOG.info(

@@ -1,5 +1,6 @@
 package io.holdfast.spark.executor;
 
+import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.rpc.DriverLink;
 import io.holdfast.spark.rpc.DriverReply;
 import io.holdfast.spark.rpc.DriverRequest;
@@ -9,7 +10,7 @@ import io.holdfast.spark.rpc.ExecutorRequest;
 import io.holdfast.spark.storage.LocalModes;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.function.Consumer;
+import java.util.concurrent.atomic.AtomicReference;
 import org.apache.spark.TaskContext;
 import org.apache.spark.api.plugin.ExecutorPlugin;
 import org.apache.spark.api.plugin.PluginContext;
@@ -18,26 +19,22 @@ import org.apache.spark.util.TaskCompletionListener;
 
 /** Executor side of the plugin: managers of state stores and of regional pipelines. */
 public final class HoldfastExecutor implements ExecutorPlugin {
+  private static final AtomicReference<HoldfastExecutor> RUNNING = new AtomicReference<>();
+
   /** Entries for state readers. */
   private final CommitEntries commitEntries = new CommitEntries();
 
   /** By task, the replays that it works on, by partition of the operator. */
   private final Map<Long, Map<Integer, Replay>> replays = new ConcurrentHashMap<>();
 
-  private final Consumer<HoldfastExecutor> started;
-  private final Consumer<HoldfastExecutor> stopped;
   private DriverLink driver;
   private ExecutorEndpoint endpoint;
   private StoreManagers stores;
   private RegionalManagers regional;
 
-  /**
-   * @param started receives this side when it can be used
-   * @param stopped receives this side when it ends
-   */
-  public HoldfastExecutor(Consumer<HoldfastExecutor> started, Consumer<HoldfastExecutor> stopped) {
-    this.started = started;
-    this.stopped = stopped;
+  /** The executor side of this JVM. Tasks come from elsewhere, so nothing hands it to them. */
+  public static HoldfastExecutor running() {
+    return HoldfastConf.requireRunning(RUNNING.get());
   }
 
   @Override
@@ -52,7 +49,7 @@ public final class HoldfastExecutor implements ExecutorPlugin {
         .totals()
         .register(
             context.metricRegistry(), stores::memoryBytes, stores::written, stores::cached);
-    started.accept(this);
+    RUNNING.set(this);
   }
 
   /** A request of the driver. */
@@ -125,7 +122,7 @@ public final class HoldfastExecutor implements ExecutorPlugin {
 
   @Override
   public void shutdown() {
-    stopped.accept(this);
+    RUNNING.compareAndSet(this, null);
     regional.stop();
     endpoint.close();
     stores.stop();

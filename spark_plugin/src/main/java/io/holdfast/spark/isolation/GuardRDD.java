@@ -1,6 +1,5 @@
 package io.holdfast.spark.isolation;
 
-import io.holdfast.spark.HoldfastPlugin;
 import io.holdfast.spark.executor.HoldfastExecutor;
 import io.holdfast.spark.rpc.DriverReply;
 import io.holdfast.spark.rpc.DriverRequest.Attempt;
@@ -122,7 +121,7 @@ final class GuardRDD extends RDD<InternalRow> {
     Attempt attempt =
         new Attempt(
             task.stageId(), task.stageAttemptNumber(), task.partitionId(), task.attemptNumber());
-    HoldfastExecutor executor = HoldfastPlugin.executor();
+    HoldfastExecutor executor = HoldfastExecutor.running();
     DriverReply.Decision decision =
         executor.decide(
             new DriverRequest.Decide(key, attempt, own.index(), task.taskAttemptId()));

@@ -1,6 +1,6 @@
 package io.holdfast.spark.isolation;
 
-import io.holdfast.spark.HoldfastPlugin;
+import io.holdfast.spark.executor.HoldfastExecutor;
 import io.holdfast.spark.executor.Replay;
 import java.io.Serializable;
 import java.util.ArrayList;
@@ -99,7 +99,7 @@ record KeyGroups(Expression hash, Seq<Attribute> columns, int partitions)
 
   /** Leaves out the rows of keys of a partition that wait in the task of its replay. */
   Iterator<InternalRow> delivered(Iterator<InternalRow> rows, int partition) {
-    Replay replay = HoldfastPlugin.executor().replayOf(TaskContext.get(), partition);
+    Replay replay = HoldfastExecutor.running().replayOf(TaskContext.get(), partition);
     if (replay == null || replay.waits().isEmpty()) {
       return rows;
     }

@@ -1,7 +1,7 @@
 package io.holdfast.spark.isolation;
 
-import io.holdfast.spark.HoldfastPlugin;
 import io.holdfast.spark.UnsupportedStateException;
+import io.holdfast.spark.executor.HoldfastExecutor;
 import java.io.InputStream;
 import java.io.Serializable;
 import java.util.Map;
@@ -38,7 +38,7 @@ record PendingBatch(
             .open(
                 partition,
                 stores.first(),
-                HoldfastPlugin.executor().replayOf(task, partition).conf())
+                HoldfastExecutor.running().replayOf(task, partition).conf())
             .pendingInput(ids.get(partition), batch + 1);
     long[] skips = skipped.getOrDefault(partition, new long[0]);
     PendingRows rows = new PendingRows(bytes, exchange, skips, task);

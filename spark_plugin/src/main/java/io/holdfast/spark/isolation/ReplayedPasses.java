@@ -1,6 +1,6 @@
 package io.holdfast.spark.isolation;
 
-import io.holdfast.spark.HoldfastPlugin;
+import io.holdfast.spark.executor.HoldfastExecutor;
 import org.apache.spark.Dependency;
 import org.apache.spark.NarrowDependency;
 import org.apache.spark.TaskContext;
@@ -46,7 +46,7 @@ public final class ReplayedPasses {
 
   /** A batch with one more column, the number of the pass that a row comes from. */
   public static org.apache.spark.sql.Dataset<?> numbered(Dataset<?> batch, String column) {
-    UDF0<Integer> pass = () -> HoldfastPlugin.executor().passOf(TaskContext.get());
+    UDF0<Integer> pass = () -> HoldfastExecutor.running().passOf(TaskContext.get());
     return batch.withColumn(
         column, functions.udf(pass, DataTypes.IntegerType).asNondeterministic().apply());
   }

@@ -1,7 +1,7 @@
 package io.holdfast.spark.isolation;
 
 import io.holdfast.spark.HoldfastConf;
-import io.holdfast.spark.HoldfastPlugin;
+import io.holdfast.spark.executor.HoldfastExecutor;
 import io.holdfast.spark.merged.SegmentFolder;
 import io.holdfast.spark.minor.SparkCalls;
 import io.holdfast.spark.store.NativeStore;
@@ -53,7 +53,7 @@ record StoreAccess(String root, UUID run, long operator, List<String> names)
         new NativeStore(
             new NativeStore.Identity(
                 Long.toString(operator), Integer.toString(partition), name, false, 0),
-            () -> HoldfastPlugin.executor().stores().acquire(folder, conf, run),
+            () -> HoldfastExecutor.running().stores().acquire(folder, conf, run),
             // No version is opened.
             1,
             Integer.MAX_VALUE,

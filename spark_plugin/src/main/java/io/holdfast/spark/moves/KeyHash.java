@@ -43,7 +43,8 @@ final class KeyHash {
    * @param from the old number of partitions
    * @param to the new one
    */
-  KeyHash(Operator operator, Operator.Store store, Operator.Family family, int from, int to) {
+  private KeyHash(
+      Operator operator, Operator.Store store, Operator.Family family, int from, int to) {
     String name = store.columns() ? family.name() : store.name();
     what = String.format("operator %d (%s), store %s", operator.id(), operator.name(), name);
     this.from = from;
@@ -58,6 +59,15 @@ final class KeyHash {
     partitions =
         UnsafeProjection.create(
             CollectionConverters.asScala(List.of(hash(columns, from), hash(columns, to))).toSeq());
+  }
+
+  /** By number, the hashes of the column families of a store; null if no partition changes. */
+  static KeyHash[] of(Operator operator, Operator.Store store, int from, int to) {
+    return from == to
+        ? null
+        : store.families().stream()
+            .map(family -> new KeyHash(operator, store, family, from, to))
+            .toArray(KeyHash[]::new);
   }
 
   private static Expression hash(List<Expression> columns, int partitions) {

@@ -2,19 +2,22 @@ package io.holdfast.spark.moves;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
-import io.holdfast.spark.HoldfastCheckpointFileManager;
+import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.sparklog.Batch;
 import io.holdfast.spark.sparklog.CommitLog;
 import io.holdfast.spark.sparklog.PlanEntry;
-import io.holdfast.spark.storage.AtomicStream;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Function;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.Path;
+import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager;
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream;
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.util.LongAccumulator;
@@ -28,16 +31,13 @@ public abstract class Move {
   static final ObjectMapper JSON = new ObjectMapper();
 
   final SparkSession session;
+  final Plan plan;
   final Path checkpoint;
-  final Batch newest;
 
   /** Partitions and bytes of rows that are done, for a progress bar. */
   final LongAccumulator partitions;
 
   final LongAccumulator bytes;
-
-  private final Map<String, String> changes;
-  private final String format;
 
   /** The log of the query's sink; null if it is not known. */
   private SinkLog sink;
@@ -45,22 +45,10 @@ public abstract class Move {
   /** By operator and partition, the ids of the stores with the new state. */
   private Map<Long, List<List<String>>> made;
 
-  /**
-   * @param newest the batch before the one that is published
-   * @param changes settings of the batch that the one before does not have
-   * @param format the checkpoint format of the new state
-   */
-  Move(
-      SparkSession session,
-      String checkpoint,
-      Batch newest,
-      Map<String, String> changes,
-      String format) {
+  Move(SparkSession session, Plan plan) {
     this.session = session;
-    this.checkpoint = new Path(checkpoint);
-    this.newest = newest;
-    this.changes = changes;
-    this.format = format;
+    this.plan = plan;
+    checkpoint = new Path(plan.checkpoint());
     partitions = session.sparkContext().longAccumulator();
     bytes = session.sparkContext().longAccumulator();
   }
@@ -83,9 +71,16 @@ public abstract class Move {
     return new StateStoreConf(conf, Map$.MODULE$.empty());
   }
 
-  /** The number of the batch that is published. */
-  final long number() {
-    return newest.number() + 1;
+  /** Runs a job of Spark as a batch of a query runs it. */
+  final <T> T job(Function<JavaSparkContext, T> job) {
+    JavaSparkContext spark = JavaSparkContext.fromSparkContext(session.sparkContext());
+    // Holdfast's provider takes a task without it for one of a state reader.
+    spark.setLocalProperty(HoldfastConf.BATCH_ID_KEY, Long.toString(plan.number()));
+    try {
+      return job.apply(spark);
+    } finally {
+      spark.setLocalProperty(HoldfastConf.BATCH_ID_KEY, null);
+    }
   }
 
   /** Partitions that are made. */
@@ -113,13 +108,13 @@ public abstract class Move {
    * another one.
    */
   public final boolean plan() throws IOException {
-    String planned = newest.planned(changes);
-    Path entry = Batch.entry(checkpoint, "offsets", number());
+    String planned = plan.newest().planned(plan.changes());
+    Path entry = Batch.entry(checkpoint, "offsets", plan.number());
     boolean own =
         create(entry, planned)
-            || Batch.plan(checkpoint, number(), hadoopConf()).says(PlanEntry.of(planned));
+            || Batch.plan(checkpoint, plan.number(), hadoopConf()).says(PlanEntry.of(planned));
     // Spark may have deleted an entry of this number, behind which the query has gone on.
-    if (own && CommitLog.newestBatch(entry.getParent(), hadoopConf()) == number()) {
+    if (own && CommitLog.newestBatch(entry.getParent(), hadoopConf()) == plan.number()) {
       return true;
     }
     clean();
@@ -128,15 +123,15 @@ public abstract class Move {
 
   /** Commits the batch. Returns false if the same command has committed it elsewhere. */
   public final boolean commit() throws IOException {
-    Path entry = Batch.entry(checkpoint, "commits", number());
+    Path entry = Batch.entry(checkpoint, "commits", plan.number());
     boolean first = !entry.getFileSystem(hadoopConf()).exists(entry);
     if (sink != null) {
       // The batch is planned, so no query gives rows of it to the sink.
-      sink.complete(number());
+      sink.complete(plan.number());
     }
     if (first) {
       beforeCommit();
-      first = create(entry, newest.committed(format, made));
+      first = create(entry, plan.newest().committed(plan.format(), made));
     }
     clean();
     return first;
@@ -159,9 +154,10 @@ public abstract class Move {
   }
 
   final void create(Path file, String text, boolean replace) throws IOException {
-    AtomicStream out =
-        new HoldfastCheckpointFileManager(file.getParent(), hadoopConf())
-            .createAtomic(file, replace);
+    Configuration conf = hadoopConf();
+    conf.set(HoldfastConf.FILE_MANAGER_KEY, HoldfastConf.FILE_MANAGER_CLASS);
+    CancellableFSDataOutputStream out =
+        CheckpointFileManager.create(file.getParent(), conf).createAtomic(file, replace);
     try {
       out.write(text.getBytes(StandardCharsets.UTF_8));
       out.close();

@@ -7,13 +7,12 @@ import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.UUID;
-import org.apache.hadoop.conf.Configuration;
-import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.streaming.state.ReadStateStore;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider;
+import org.apache.spark.util.SerializableConfiguration;
 import scala.Option;
 
 /** Copies one partition of an operator into another provider. It has one row at a time. */
@@ -56,7 +55,7 @@ final class PartitionCopy {
       implements Serializable {}
 
   private final Task task;
-  private final Configuration hadoop;
+  private final SerializableConfiguration hadoop;
   private final UUID run;
   private long rows;
   private long bytes;
@@ -64,7 +63,7 @@ final class PartitionCopy {
   /**
    * @param run id in the place of that of a query's run
    */
-  PartitionCopy(Task task, Configuration hadoop, UUID run) {
+  PartitionCopy(Task task, SerializableConfiguration hadoop, UUID run) {
     this.task = task;
     this.hadoop = hadoop;
     this.run = run;
@@ -112,7 +111,7 @@ final class PartitionCopy {
         if (task.to != null) {
           return write(store, reading);
         }
-        SourceStores.rows(reading, store, (family, first, key, value) -> count(key, value));
+        copy(reading, store, null);
         return null;
       } finally {
         reading.abort();
@@ -122,9 +121,17 @@ final class PartitionCopy {
     }
   }
 
-  private void count(UnsafeRow key, UnsafeRow value) {
-    rows++;
-    bytes += key.getSizeInBytes() + value.getSizeInBytes();
+  /** Reads all rows, and writes them unless there is no writer. */
+  private void copy(ReadStateStore reading, Operator.Store store, RowWriter writer) {
+    try (RowReader read = new RowReader(reading, store, Long.MAX_VALUE)) {
+      while (read.next()) {
+        rows++;
+        bytes += read.bytes();
+        if (writer != null) {
+          read.writeTo(writer);
+        }
+      }
+    }
   }
 
   private String write(Operator.Store store, ReadStateStore reading) {
@@ -135,26 +142,10 @@ final class PartitionCopy {
           holdfast
               ? ((OpensStores) target).open(task.made - 1, Option.empty(), true)
               : SourceStores.first(target);
-      try {
+      try (RowWriter writer = new RowWriter(writing)) {
         SourceStores.create(writing, store);
-        KeyCount keys = new KeyCount();
-        SourceStores.rows(
-            reading,
-            store,
-            (family, first, key, value) -> {
-              count(key, value);
-              SourceStores.put(writing, family, first, key, value);
-              if (first) {
-                keys.add(family);
-              }
-            });
-        keys.require(writing);
-        writing.commit();
-        return writing.getStateStoreCheckpointInfo().stateStoreCkptId().getOrElse(() -> null);
-      } finally {
-        if (!writing.hasCommitted()) {
-          writing.abort();
-        }
+        copy(reading, store, writer);
+        return writer.commit();
       }
     } finally {
       target.close();
@@ -163,7 +154,7 @@ final class PartitionCopy {
 
   private StateStoreProvider provider(String root, Operator.Store store, StateStoreConf conf) {
     int number = task.operator.stores().indexOf(store);
-    return SourceStores.provider(
-        root, task.operator, number, task.partition, conf, hadoop, run);
+    return new SourceStores(root, conf, hadoop, run)
+        .provider(task.operator, number, task.partition);
   }
 }

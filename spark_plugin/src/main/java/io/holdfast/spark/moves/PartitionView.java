@@ -3,8 +3,6 @@ package io.holdfast.spark.moves;
 import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.sparklog.ViewId;
 import java.io.IOException;
-import java.util.HashMap;
-import java.util.Map;
 import java.util.UUID;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
@@ -13,6 +11,7 @@ import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider;
+import org.apache.spark.util.SerializableConfiguration;
 
 /** The rows of a version that is a view of stores of other partitions. */
 public final class PartitionView {
@@ -40,15 +39,18 @@ public final class PartitionView {
     int number = operator.numberOf(id.storeName());
     Operator.Store form = operator.stores().get(number);
     SourceStores.create(target, form);
+    SourceStores stores =
+        new SourceStores(
+            id.checkpointRootLocation(), conf, new SerializableConfiguration(hadoop), run);
+    KeyHash[] hashes = KeyHash.of(operator, form, view.from(), view.to());
     view.parents().forEach(
         (partition, parent) -> {
-          StateStoreProvider source =
-              SourceStores.provider(
-                  id.checkpointRootLocation(), operator, number, partition, conf, hadoop, run);
+          StateStoreProvider source = stores.provider(operator, number, partition);
           try {
             ReadStateStore reading = SourceStores.open(source, view.batch() + 1, parent, form);
             try {
-              copy(reading, view, partition, target, id.partitionId(), operator, form);
+              RowReader rows = new RowReader(reading, form, Long.MAX_VALUE);
+              copy(rows, hashes, partition, new RowWriter(target), id.partitionId());
             } finally {
               reading.abort();
             }
@@ -59,27 +61,13 @@ public final class PartitionView {
   }
 
   private static void copy(
-      ReadStateStore reading,
-      ViewId view,
-      int parent,
-      StateStore target,
-      int partition,
-      Operator operator,
-      Operator.Store form) {
-    Map<String, KeyHash> hashes = new HashMap<>();
-    if (view.from() != view.to()) {
-      form.families()
-          .forEach(
-              family ->
-                  hashes.put(family.name(), new KeyHash(operator, form, family, view.from(), view.to())));
+      RowReader source, KeyHash[] hashes, int parent, RowWriter target, int partition) {
+    try (RowReader rows = source) {
+      while (rows.next()) {
+        if (hashes == null || hashes[rows.number()].of(rows.key(), parent) == partition) {
+          rows.writeTo(target);
+        }
+      }
     }
-    SourceStores.rows(
-        reading,
-        form,
-        (family, first, key, value) -> {
-          if (view.from() == view.to() || hashes.get(family.name()).of(key, parent) == partition) {
-            SourceStores.put(target, family, first, key, value);
-          }
-        });
   }
 }

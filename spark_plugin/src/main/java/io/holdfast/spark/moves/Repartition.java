@@ -3,8 +3,9 @@ package io.holdfast.spark.moves;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.holdfast.spark.HoldfastConf;
-import io.holdfast.spark.HoldfastPlugin;
 import io.holdfast.spark.UnsupportedStateException;
+import io.holdfast.spark.executor.HoldfastExecutor;
+import io.holdfast.spark.executor.StoreManagers;
 import io.holdfast.spark.merged.SegmentFolder;
 import io.holdfast.spark.minor.OpensStores;
 import io.holdfast.spark.sparklog.Batch;
@@ -12,8 +13,6 @@ import io.holdfast.spark.sparklog.ViewId;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.InputStream;
-import java.io.Serializable;
-import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Iterator;
@@ -23,10 +22,9 @@ import java.util.Map;
 import java.util.OptionalLong;
 import java.util.TreeMap;
 import java.util.UUID;
-import java.util.function.Function;
+import java.util.stream.Stream;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.Partitioner;
-import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
@@ -42,39 +40,6 @@ import scala.jdk.javaapi.CollectionConverters;
  * each old partition once, sends its rows through a shuffle, and writes each new partition.
  */
 public final class Repartition extends Move {
-  /**
-   * An old partition of an operator.
-   *
-   * @param place number of the first new partition of the operator, among those of all operators
-   * @param from the old number of partitions of the operator
-   * @param to the new one
-   * @param ids of its stores
-   */
-  record Source(
-      Operator operator, int place, int from, int to, int partition, String[] ids)
-      implements Serializable {
-    /** A key of an old and a new partition has the same rest by it in both. */
-    int divisor() {
-      return BigInteger.valueOf(from).gcd(BigInteger.valueOf(to)).intValue();
-    }
-  }
-
-  /**
-   * The stores of a checkpoint.
-   *
-   * @param state the folder of the state
-   * @param version of the state that is read, and that the new state is based on
-   * @param run id in the place of that of a query's run
-   */
-  record Stores(
-      String state, long version, StateStoreConf conf, SerializableConfiguration hadoop, UUID run)
-      implements Serializable {
-    StateStoreProvider provider(Operator operator, int number, int partition) {
-      return SourceStores.provider(
-          state, operator, number, partition, conf, hadoop.value(), run);
-    }
-  }
-
   /** Sends a chunk to the new partition with its number. */
   private static final class Places extends Partitioner {
     private static final long serialVersionUID = 1L;
@@ -102,33 +67,24 @@ public final class Repartition extends Move {
   private static final int SAMPLED_PARTITIONS = 4;
 
   private final StateStoreConf conf;
-  private final List<Source> sources = new ArrayList<>();
+  private final List<SplitRows.Source> sources = new ArrayList<>();
 
   /** By number, the operators of the new partitions. */
-  private final List<Source> targets = new ArrayList<>();
+  private final List<SplitRows.Source> targets = new ArrayList<>();
 
   private final LongAccumulator rows;
   private final int to;
 
-  /**
-   * @param newest the newest committed batch
-   * @param to the new number of partitions of the query
-   */
-  public Repartition(SparkSession session, String checkpoint, Batch newest, int to)
-      throws IOException {
-    super(session, checkpoint, newest, changes(to), "2");
-    this.to = to;
+  public Repartition(SparkSession session, Plan plan) throws IOException {
+    super(session, plan);
+    to = Integer.parseInt(plan.changes().get(Batch.PARTITIONS_KEY));
+    Batch newest = plan.newest();
     conf = conf(newest.conf(), Map.of());
     rows = session.sparkContext().longAccumulator();
     int from = newest.partitions();
-    for (Operator operator : Operator.read(this.checkpoint, newest.number(), hadoopConf())) {
+    for (Operator operator : Operator.read(checkpoint, newest.number(), hadoopConf())) {
       add(operator, newest.ids().path(Long.toString(operator.id())), from, to);
     }
-  }
-
-  private static Map<String, String> changes(int to) {
-    String command = "repartition --partitions " + to;
-    return Map.of(Batch.PARTITIONS_KEY, Integer.toString(to), HoldfastConf.MOVE_KEY, command);
   }
 
   private void add(Operator operator, JsonNode partitions, int from, int to) {
@@ -145,7 +101,7 @@ public final class Repartition extends Move {
       List<String> own = new ArrayList<>();
       partitions.path(partition).forEach(id -> own.add(id.asText()));
       sources.add(
-          new Source(
+          new SplitRows.Source(
               operator, place, old, single ? 1 : to, partition, own.toArray(String[]::new)));
     }
     for (int partition = 0; partition < (single ? 1 : to); partition++) {
@@ -156,7 +112,7 @@ public final class Repartition extends Move {
   /** The operators and their numbers of partitions, as JSON. */
   public String operators() throws IOException {
     List<Map<String, Object>> found = new ArrayList<>();
-    for (Source one : sources) {
+    for (SplitRows.Source one : sources) {
       if (one.partition() == 0) {
         Map<String, Object> shown = new LinkedHashMap<>();
         shown.put("operator", one.operator().id());
@@ -183,7 +139,7 @@ public final class Repartition extends Move {
   public void views() throws IOException {
     Map<Long, List<List<String>>> found = new TreeMap<>();
     for (int place = 0; place < targets.size(); place++) {
-      Source target = targets.get(place);
+      SplitRows.Source target = targets.get(place);
       found
           .computeIfAbsent(target.operator().id(), key -> new ArrayList<>())
           .add(views(target, place - target.place()));
@@ -191,28 +147,33 @@ public final class Repartition extends Move {
     // The commit needs a term above those of the query.
     String state = new Path(checkpoint, "state").toString();
     HoldfastConf own = new HoldfastConf(CollectionConverters.asJava(conf.sqlConfs()));
-    HoldfastPlugin.executor().stores().limitMemory(own);
-    HoldfastPlugin.executor()
-        .stores()
+    StoreManagers stores = HoldfastExecutor.running().stores();
+    stores.limitMemory(own);
+    stores
         .acquire(SegmentFolder.of(state, hadoopConf()), own, UUID.randomUUID())
         .close();
     made(found);
   }
 
   /** The views of the stores of a new partition. */
-  private List<String> views(Source target, int partition) {
+  private List<String> views(SplitRows.Source target, int partition) {
     List<String> ids = new ArrayList<>();
     List<Operator.Store> stores = target.operator().stores();
     for (int store = 0; store < stores.size(); store++) {
       Map<Integer, String> parents = new TreeMap<>();
-      for (Source source : sources) {
+      for (SplitRows.Source source : sources) {
         boolean own = source.operator().id() == target.operator().id();
         if (own && (source.partition() - partition) % target.divisor() == 0) {
           parents.put(source.partition(), source.ids()[store]);
         }
       }
       ids.add(
-          new ViewId(newest.number(), target.from(), target.to(), stores.get(store).name(), parents)
+          new ViewId(
+                  plan.newest().number(),
+                  target.from(),
+                  target.to(),
+                  stores.get(store).name(),
+                  parents)
               .text());
     }
     return ids;
@@ -225,8 +186,9 @@ public final class Repartition extends Move {
 
   /** Writes the new state. */
   public void write() {
-    Stores stores = stores();
-    List<Source> all = targets;
+    SourceStores stores = stores();
+    long version = plan.number();
+    List<SplitRows.Source> all = targets;
     // Tasks take no fields of this object along.
     LongAccumulator read = rows;
     LongAccumulator readBytes = bytes;
@@ -237,13 +199,15 @@ public final class Repartition extends Move {
                 spark
                     .parallelize(sources, sources.size())
                     .mapPartitionsToPair(
-                        one -> new SplitRows(one.next(), stores, Long.MAX_VALUE, read, readBytes))
+                        one ->
+                            new SplitRows(
+                                one.next(), stores, version, Long.MAX_VALUE, read, readBytes))
                     .partitionBy(new Places(all.size()))
                     .mapPartitionsWithIndex(
                         (place, chunks) -> {
-                          Source target = all.get(place);
+                          SplitRows.Source target = all.get(place);
                           List<String> own =
-                              write(stores, target, place - target.place(), chunks);
+                              write(stores, version, target, place - target.place(), chunks);
                           ended.add(1);
                           return List.of(own).iterator();
                         },
@@ -264,37 +228,26 @@ public final class Repartition extends Move {
    * @throws UnsupportedStateException if one is not
    */
   public void check() {
-    List<Source> some =
+    List<SplitRows.Source> some =
         sources.stream().filter(one -> one.partition() < SAMPLED_PARTITIONS).toList();
-    Stores stores = stores();
+    SourceStores stores = stores();
+    long version = plan.number();
     LongAccumulator read = session.sparkContext().longAccumulator();
     job(
         spark ->
             spark
                 .parallelize(some, some.size())
                 .mapPartitionsToPair(
-                    one -> new SplitRows(one.next(), stores, SAMPLED_KEYS, read, read))
+                    one -> new SplitRows(one.next(), stores, version, SAMPLED_KEYS, read, read))
                 .count());
   }
 
-  private Stores stores() {
-    return new Stores(
+  private SourceStores stores() {
+    return new SourceStores(
         new Path(checkpoint, "state").toString(),
-        newest.number() + 1,
         conf,
         new SerializableConfiguration(hadoopConf()),
         UUID.randomUUID());
-  }
-
-  private <T> T job(Function<JavaSparkContext, T> job) {
-    JavaSparkContext spark = JavaSparkContext.fromSparkContext(session.sparkContext());
-    // Holdfast's provider takes a task without it for one of a state reader.
-    spark.setLocalProperty(HoldfastConf.BATCH_ID_KEY, Long.toString(number()));
-    try {
-      return job.apply(spark);
-    } finally {
-      spark.setLocalProperty(HoldfastConf.BATCH_ID_KEY, null);
-    }
   }
 
   /**
@@ -302,7 +255,7 @@ public final class Repartition extends Move {
    * goes by it.
    */
   public void describe() throws IOException {
-    for (Source one : sources) {
+    for (SplitRows.Source one : sources) {
       if (one.partition() == 0) {
         Path file = new Path(descriptions(one), "metadata");
         describe(file, file);
@@ -313,17 +266,17 @@ public final class Repartition extends Move {
   /** Describes operators whose descriptions have versions for the batch that is published. */
   @Override
   void beforeCommit() throws IOException {
-    for (Source one : sources) {
+    for (SplitRows.Source one : sources) {
       if (one.partition() == 0) {
         Path versions = new Path(descriptions(one), "v2");
         OptionalLong described =
             Operator.numbers(versions.getFileSystem(hadoopConf()), versions)
-                .filter(version -> version <= newest.number())
+                .filter(version -> version <= plan.newest().number())
                 .max();
         if (described.isPresent()) {
           describe(
               new Path(versions, Long.toString(described.getAsLong())),
-              new Path(versions, Long.toString(number())));
+              new Path(versions, Long.toString(plan.number())));
         }
       }
     }
@@ -332,7 +285,7 @@ public final class Repartition extends Move {
   @Override
   void clean() {}
 
-  private Path descriptions(Source source) {
+  private Path descriptions(SplitRows.Source source) {
     return new Path(checkpoint, "state/" + source.operator().id() + "/_metadata");
   }
 
@@ -357,34 +310,30 @@ public final class Repartition extends Move {
 
   /** Writes the stores of one new partition, and returns their ids. */
   private static List<String> write(
-      Stores stores, Source target, int partition, Iterator<Tuple2<Integer, byte[]>> chunks) {
+      SourceStores stores,
+      long version,
+      SplitRows.Source target,
+      int partition,
+      Iterator<Tuple2<Integer, byte[]>> chunks) {
     Operator operator = target.operator();
     int number = operator.stores().size();
     StateStoreProvider[] providers = new StateStoreProvider[number];
-    StateStore[] writing = new StateStore[number];
-    KeyCount[] keys = new KeyCount[number];
+    RowWriter[] writers = new RowWriter[number];
     try {
       for (int store = 0; store < number; store++) {
         providers[store] = stores.provider(operator, store, partition);
-        writing[store] =
-            ((OpensStores) providers[store]).open(stores.version(), Option.empty(), true);
-        SourceStores.create(writing[store], operator.stores().get(store));
-        keys[store] = new KeyCount();
+        StateStore writing = ((OpensStores) providers[store]).open(version, Option.empty(), true);
+        writers[store] = new RowWriter(writing);
+        SourceStores.create(writing, operator.stores().get(store));
       }
       while (chunks.hasNext()) {
-        RowChunks.write(chunks.next()._2(), operator, writing, keys);
+        RowChunks.write(chunks.next()._2(), operator, writers);
       }
-      List<String> ids = new ArrayList<>();
-      for (int store = 0; store < number; store++) {
-        keys[store].require(writing[store]);
-        writing[store].commit();
-        ids.add(writing[store].getStateStoreCheckpointInfo().stateStoreCkptId().get());
-      }
-      return ids;
+      return Stream.of(writers).map(RowWriter::commit).toList();
     } finally {
       for (int store = 0; store < number && providers[store] != null; store++) {
-        if (writing[store] != null && !writing[store].hasCommitted()) {
-          writing[store].abort();
+        if (writers[store] != null) {
+          writers[store].close();
         }
         providers[store].close();
       }

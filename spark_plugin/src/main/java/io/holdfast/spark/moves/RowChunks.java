@@ -7,7 +7,6 @@ import java.io.DataOutputStream;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
-import org.apache.spark.sql.execution.streaming.state.StateStore;
 
 /** Rows of the stores of one partition, as bytes that go through a shuffle of Spark. */
 final class RowChunks {
@@ -26,18 +25,16 @@ final class RowChunks {
   }
 
   /**
-   * Adds a row.
+   * Adds a row. All values of a key are in one chunk.
    *
    * @param store number of its store
-   * @param family number of its column family
-   * @param first whether it is the first value of its key. Others follow it in the same chunk.
    */
-  void add(int store, int family, boolean first, UnsafeRow key, UnsafeRow value) {
+  void add(int store, RowReader read) {
     try {
       out.writeShort(store);
-      out.writeShort(family);
-      out.writeBoolean(first);
-      for (UnsafeRow row : new UnsafeRow[] {key, value}) {
+      out.writeShort(read.number());
+      out.writeBoolean(read.isFirst());
+      for (UnsafeRow row : new UnsafeRow[] {read.key(), read.value()}) {
         out.writeInt(row.getSizeInBytes());
         out.write(row.getBytes());
       }
@@ -46,12 +43,8 @@ final class RowChunks {
     }
   }
 
-  /**
-   * Puts the rows of a chunk into stores.
-   *
-   * @param keys counts them, by store
-   */
-  static void write(byte[] chunk, Operator operator, StateStore[] stores, KeyCount[] keys) {
+  /** Writes the rows of a chunk into stores. */
+  static void write(byte[] chunk, Operator operator, RowWriter[] stores) {
     try (DataInputStream in = new DataInputStream(new ByteArrayInputStream(chunk))) {
       while (in.available() > 0) {
         int store = in.readShort();
@@ -59,10 +52,7 @@ final class RowChunks {
         boolean first = in.readBoolean();
         UnsafeRow key = row(in, family.key().length());
         UnsafeRow value = row(in, family.value().length());
-        SourceStores.put(stores[store], family, first, key, value);
-        if (first) {
-          keys[store].add(family);
-        }
+        stores[store].write(family, first, key, value);
       }
     } catch (IOException e) {
       throw new UncheckedIOException(e);

@@ -4,6 +4,7 @@ import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.UnsupportedStateException;
 import io.holdfast.spark.sparklog.Batch;
 import io.holdfast.spark.sparklog.CommitLog;
+import io.holdfast.spark.sparklog.QueryLog;
 import io.holdfast.spark.sparklog.SparkFile;
 import java.io.FileNotFoundException;
 import java.io.IOException;
@@ -124,7 +125,7 @@ public final class SinkLog {
     // The code of a query may read another checkpoint.
     if (query == null
         || !(query.sink() instanceof FileStreamSink sink)
-        || !Adoption.isOf(id, checkpoint, conf)) {
+        || !QueryLog.isOf(id, checkpoint, conf)) {
       return;
     }
     String shown = sink.toString();

@@ -45,55 +45,36 @@ public final class StateCopy extends Move {
   private final StateStoreConf from;
   private final StateStoreConf to;
 
-  /**
-   * @param newest the batch before the one that gets the state
-   * @param base the batch whose state is copied
-   * @param command what finishes this, without the checkpoint
-   * @param provider the class that gets the state
-   * @param format the checkpoint format that it uses
-   */
-  public StateCopy(
-      SparkSession session,
-      String checkpoint,
-      Batch newest,
-      Batch base,
-      String command,
-      String provider,
-      String format)
-      throws IOException {
-    super(session, checkpoint, newest, changes(command, provider), format);
-    this.base = base;
-    operators = Operator.read(this.checkpoint, base.number(), hadoopConf());
+  public StateCopy(SparkSession session, Plan plan) throws IOException {
+    super(session, plan);
+    base = plan.base();
+    operators = Operator.read(checkpoint, base.number(), hadoopConf());
     ids = base.ids();
     // A version without changelogs stands alone. A store that only reads would begin one.
     String changelog = "false";
-    String old = ids.isObject() ? "2" : "1";
-    from = conf(base.conf(), Map.of(HoldfastConf.FORMAT_KEY, old, CHANGELOG_KEY, changelog));
+    Map<String, String> old =
+        Map.of(HoldfastConf.FORMAT_KEY, base.format(), CHANGELOG_KEY, changelog);
+    from = conf(base.conf(), old);
     Map<String, String> own =
         Map.of(
             HoldfastConf.PROVIDER_KEY,
-            provider,
+            plan.provider(),
             HoldfastConf.FORMAT_KEY,
-            format,
+            plan.format(),
             CHANGELOG_KEY,
             changelog);
     to = conf(base.conf(), own);
     for (Operator operator : operators) {
       requirePartitions(operator);
     }
-    if (provider.endsWith(".HDFSBackedStateStoreProvider")) {
+    if (plan.provider().endsWith(".HDFSBackedStateStoreProvider")) {
       operators.forEach(StateCopy::refuseColumns);
     }
-    if (format.equals("1")) {
+    if (plan.format().equals("1")) {
       for (Operator operator : operators) {
         refuseMixed(operator);
       }
     }
-  }
-
-  /** The settings by which the batch differs from the one before it. */
-  static Map<String, String> changes(String command, String provider) {
-    return Map.of(HoldfastConf.PROVIDER_KEY, provider, HoldfastConf.MOVE_KEY, command);
   }
 
   private static void refuseColumns(Operator operator) {
@@ -243,33 +224,28 @@ public final class StateCopy extends Move {
         own.isEmpty() ? null : own.toArray(String[]::new),
         from,
         target,
-        number() + 1,
+        plan.number() + 1,
         new Path(state, SCRATCH + run).toString());
   }
 
   private List<PartitionCopy.Copied> run(List<PartitionCopy.Task> tasks) {
-    JavaSparkContext spark = JavaSparkContext.fromSparkContext(session.sparkContext());
     SerializableConfiguration hadoop = new SerializableConfiguration(hadoopConf());
     // Tasks take no fields of this object along.
     UUID id = run;
     LongAccumulator ended = partitions;
     LongAccumulator readBytes = bytes;
-    // Holdfast's provider takes a task without it for one of a state reader.
-    spark.setLocalProperty(HoldfastConf.BATCH_ID_KEY, Long.toString(number()));
-    try {
-      return spark
-          .parallelize(tasks, tasks.size())
-          .map(
-              task -> {
-                PartitionCopy.Copied copied = new PartitionCopy(task, hadoop.value(), id).copy();
-                ended.add(1);
-                readBytes.add(copied.bytes());
-                return copied;
-              })
-          .collect();
-    } finally {
-      spark.setLocalProperty(HoldfastConf.BATCH_ID_KEY, null);
-    }
+    return job(
+        spark ->
+            spark
+                .parallelize(tasks, tasks.size())
+                .map(
+                    task -> {
+                      PartitionCopy.Copied copied = new PartitionCopy(task, hadoop, id).copy();
+                      ended.add(1);
+                      readBytes.add(copied.bytes());
+                      return copied;
+                    })
+                .collect());
   }
 
   /**
@@ -279,7 +255,7 @@ public final class StateCopy extends Move {
   @Override
   void beforeCommit() throws IOException {
     if (to.providerClass().equals(HoldfastConf.PROVIDER_CLASS)) {
-      new OldFiles(checkpoint.toString(), number(), hadoopConf()).record();
+      new OldFiles(checkpoint.toString(), plan.number(), hadoopConf()).record();
       return;
     }
     List<PartitionCopy.Task> tasks = tasks(true);

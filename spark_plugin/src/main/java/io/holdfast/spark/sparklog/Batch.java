@@ -4,8 +4,11 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.holdfast.spark.DamagedStateException;
+import io.holdfast.spark.HoldfastConf;
+import io.holdfast.spark.Native;
 import java.io.IOException;
 import java.io.InputStream;
+import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Map;
@@ -21,13 +24,30 @@ import org.apache.hadoop.fs.Path;
 public record Batch(long number, String offsets, String commit) {
   public static final String PARTITIONS_KEY = "spark.sql.shuffle.partitions";
 
-  private static final ObjectMapper JSON = new ObjectMapper();
+  static final ObjectMapper JSON = new ObjectMapper();
 
+  /**
+   * Reads the entries of a batch.
+   *
+   * @throws DamagedStateException if one of them is damaged
+   */
   public static Batch read(Path checkpoint, long number, Configuration conf) throws IOException {
-    return new Batch(
-        number,
-        text(entry(checkpoint, "offsets", number), conf),
-        text(entry(checkpoint, "commits", number), conf));
+    Path plan = entry(checkpoint, "offsets", number);
+    Path commit = entry(checkpoint, "commits", number);
+    Batch batch = new Batch(number, text(plan, conf), text(commit, conf));
+    if (!PlanEntry.of(batch.offsets).isWhole()) {
+      throw damaged(plan);
+    }
+    try {
+      CommitLog.content(batch.commit);
+    } catch (IOException e) {
+      throw damaged(commit);
+    }
+    return batch;
+  }
+
+  private static DamagedStateException damaged(Path entry) {
+    return new DamagedStateException(entry + " is damaged: put it back from a copy");
   }
 
   public static Path entry(Path checkpoint, String log, long number) {
@@ -51,6 +71,36 @@ public record Batch(long number, String offsets, String commit) {
     return PlanEntry.of(offsets).conf();
   }
 
+  /** One of its settings; empty if it has none. */
+  public String setting(String key) {
+    return conf().path(key).asText();
+  }
+
+  /** The class that has the state; empty if a very old Spark noted none. */
+  public String provider() {
+    return setting(HoldfastConf.PROVIDER_KEY);
+  }
+
+  /** The checkpoint format: 2 has ids of the state. */
+  public String format() {
+    return ids().isObject() ? "2" : "1";
+  }
+
+  /** Returns true if rows wait in its state. */
+  public boolean isParked() {
+    return CommitLog.needed(stores()).stream()
+        .anyMatch(store -> Native.pendingVersions(store.id()).length > 0);
+  }
+
+  /** Returns true if rows are still in stores of an older number of partitions. */
+  public boolean hasViews() {
+    return stores().stream().anyMatch(store -> ViewId.is(store.id()));
+  }
+
+  private List<CommitLog.StoreId> stores() {
+    return CommitLog.holdfastIds(ids());
+  }
+
   /**
    * The number of partitions of its state, but for operators that have one always. Spark's
    * descriptions of operators may have an older number.
@@ -67,8 +117,16 @@ public record Batch(long number, String offsets, String commit) {
   }
 
   /** By operator and partition, the ids of its stores; nothing if it has checkpoint format 1. */
-  public JsonNode ids() throws IOException {
-    return CommitLog.content(commit).path(CommitLog.IDS);
+  public JsonNode ids() {
+    return content().path(CommitLog.IDS);
+  }
+
+  private ObjectNode content() {
+    try {
+      return CommitLog.content(commit);
+    } catch (IOException e) {
+      throw new UncheckedIOException("The entry of batch " + number + " in the commit log", e);
+    }
   }
 
   /** Returns the entry of the offset log of the batch behind it, which has other settings. */
@@ -83,7 +141,7 @@ public record Batch(long number, String offsets, String commit) {
    * @param ids those of its state, by operator and partition
    */
   public String committed(String format, Map<Long, List<List<String>>> ids) throws IOException {
-    ObjectNode content = CommitLog.content(commit);
+    ObjectNode content = content();
     content.remove(CommitLog.IDS);
     if (format.equals("2")) {
       content.set(CommitLog.IDS, JSON.valueToTree(ids));

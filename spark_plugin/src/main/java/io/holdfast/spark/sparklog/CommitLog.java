@@ -130,8 +130,11 @@ public final class CommitLog {
    * @param entry the entry's bytes
    */
   public static List<StoreId> holdfastIds(byte[] entry) throws IOException {
+    return holdfastIds(content(new String(entry, StandardCharsets.UTF_8)).path(IDS));
+  }
+
+  static List<StoreId> holdfastIds(JsonNode operators) {
     List<StoreId> ids = new ArrayList<>();
-    JsonNode operators = content(new String(entry, StandardCharsets.UTF_8)).path(IDS);
     for (Map.Entry<String, JsonNode> operator : operators.properties()) {
       int partition = 0;
       for (JsonNode stores : operator.getValue()) {

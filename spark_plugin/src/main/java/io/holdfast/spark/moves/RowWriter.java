@@ -1,0 +1,42 @@
+package io.holdfast.spark.moves;
+
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.execution.streaming.state.StateStore;
+
+/** Puts rows into a store: the first value of a key is put, and others are merged. */
+final class RowWriter implements AutoCloseable {
+  private final StateStore store;
+  private final KeyCount keys = new KeyCount();
+
+  RowWriter(StateStore store) {
+    this.store = store;
+  }
+
+  /**
+   * Writes a row.
+   *
+   * @param first whether it is the first value of its key. Others follow it.
+   */
+  void write(Operator.Family family, boolean first, UnsafeRow key, UnsafeRow value) {
+    if (first) {
+      store.put(key, value, family.name());
+      keys.add(family);
+    } else {
+      store.merge(key, value, family.name());
+    }
+  }
+
+  /** Commits the store, which has all keys that were written. Returns its id, or null without one. */
+  String commit() {
+    keys.require(store);
+    store.commit();
+    return store.getStateStoreCheckpointInfo().stateStoreCkptId().getOrElse(() -> null);
+  }
+
+  @Override
+  public void close() {
+    if (!store.hasCommitted()) {
+      store.abort();
+    }
+  }
+}

@@ -1,0 +1,55 @@
+package io.holdfast.spark.sparklog;
+
+import io.holdfast.spark.HoldfastConf;
+import java.io.IOException;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+
+/**
+ * What Spark's logs say of the checkpoint of a query.
+ *
+ * @param checkpoint its path, with a scheme
+ * @param hasState whether there is a folder with state
+ * @param planned the newest planned batch; -1 without one
+ * @param plan its entry; null without one
+ * @param newest the newest committed batch; null without one
+ * @param before the batch before it, if a command published the newest one; else null
+ */
+public record QueryLog(
+    String checkpoint, boolean hasState, long planned, PlanEntry plan, Batch newest, Batch before) {
+  public static QueryLog read(String checkpoint, Configuration conf) throws IOException {
+    Path root = new Path(checkpoint);
+    long planned = CommitLog.newestBatch(new Path(root, "offsets"), conf);
+    long committed = CommitLog.newestBatch(new Path(root, "commits"), conf);
+    Batch newest = committed < 0 ? null : Batch.read(root, committed, conf);
+    boolean moved = newest != null && !newest.setting(HoldfastConf.MOVE_KEY).isEmpty();
+    return new QueryLog(
+        checkpoint,
+        root.getFileSystem(conf).exists(new Path(root, "state")),
+        planned,
+        planned < 0 ? null : Batch.plan(root, planned, conf),
+        newest,
+        moved ? Batch.read(root, committed - 1, conf) : null);
+  }
+
+  /** A checkpoint as people name it. */
+  public static String shown(String checkpoint) {
+    return checkpoint.replaceFirst("^file:", "");
+  }
+
+  /** The checkpoint as people name it. */
+  public String shown() {
+    return shown(checkpoint);
+  }
+
+  /** The newest committed batch; -1 without one. */
+  public long committed() {
+    return newest == null ? -1 : newest.number();
+  }
+
+  /** Returns true if a checkpoint is that of a query. */
+  public static boolean isOf(String query, Path checkpoint, Configuration conf) throws IOException {
+    String metadata = Batch.text(new Path(checkpoint, "metadata"), conf);
+    return Batch.JSON.readTree(metadata).path("id").asText().equals(query);
+  }
+}
