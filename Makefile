@@ -71,11 +71,15 @@ release: $(VENV)/locked build/release/locked  ## in dist/release/: manylinux whe
 ##@ Develop
 
 .PHONY: test
-test: test-rust test-python  ## all tests on the newest Spark
+test: test-rust test-java test-python  ## all tests on the newest Spark
 
 .PHONY: test-rust
 test-rust: tools  ## tests of the Rust crates
 	PROPTEST_RNG_SEED=0 cargo test $(TESTED_CRATES) --features holdfast-jni/conformance --locked
+
+.PHONY: test-java
+test-java: $(VENV)/installed  ## tests of what the plugin decides, without Spark
+	PYTHONPATH=tests $(BIN)/python -m support.spark.java_tests
 
 .PHONY: test-python
 test-python: $(VENV)/installed  ## tests of the installed package: python, command line, Spark

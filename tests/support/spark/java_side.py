@@ -126,16 +126,18 @@ class JavaServer:
 
 
 @cache
-def compiled(name: str = "*", *more: Path, spark: Path = PYSPARK_JARS) -> Path:
+def compiled(
+    name: str = "*", *more: Path, spark: Path = PYSPARK_JARS, sources: Path = SOURCES
+) -> Path:
     """The folder with ``tests/spark/java``, compiled against PySpark, Holdfast and ``more``.
 
     All of it needs the jars of ``hdfs``, one class by its ``name`` may not. What was compiled once
     is in ``build/tests``, by all that it is made from.
     """
-    sources = sorted(SOURCES.rglob(f"{name}.java"))
+    files = sorted(sources.rglob(f"{name}.java"))
     path = classpath(*more, spark=spark)
     key = sha256(path.encode())
-    for file in (*sources, *holdfast.plugin_jars()):
+    for file in (*files, *holdfast.plugin_jars()):
         key.update(file.read_bytes())
     folder = BUILT / f"java-{key.hexdigest()[:16]}"
     BUILT.mkdir(parents=True, exist_ok=True)
@@ -144,7 +146,7 @@ def compiled(name: str = "*", *more: Path, spark: Path = PYSPARK_JARS) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
             with tempfile.TemporaryDirectory(dir=BUILT) as scratch:
-                _compile(sources, path, into=Path(scratch, "classes")).rename(folder)
+                _compile(files, path, into=Path(scratch, "classes")).rename(folder)
     return folder
 
 
