@@ -13,7 +13,6 @@ from holdfast.cli import folders, local_spark, moves, publishing
 from holdfast.cli.java import quick_start
 from holdfast.cli.output import report
 from holdfast.cli.output.tables import Table
-from holdfast.files.paths import AnyPath
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -46,7 +45,7 @@ def _run(arguments: argparse.Namespace) -> None:
         local_spark.session(
             "to read state", local_spark.needed(), master=arguments.master
         ) as spark,
-        _job(spark, folder, wanted) as (plan, job),
+        _job(spark, plan := publishing.plan(spark, folder, "repartition", wanted)) as job,
     ):
         old, number = plan.newest().partitions(), plan.number()
         is_there = old == wanted
@@ -100,8 +99,7 @@ def _table(document: Mapping[str, Any]) -> Table:
 
 
 @contextmanager
-def _job(spark: Any, folder: AnyPath, wanted: int) -> Iterator[tuple[Any, Any]]:
-    """Plan the batch, and open Spark's part of the command."""
-    plan = publishing.plan(spark, folder, "repartition", wanted)
+def _job(spark: Any, plan: Any) -> Iterator[Any]:
+    """Open Spark's part of the command."""
     with local_spark.java_errors():
-        yield plan, publishing.java_moves(spark).Repartition(spark._jsparkSession, plan)
+        yield publishing.java_moves(spark).Repartition(spark._jsparkSession, plan)

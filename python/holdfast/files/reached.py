@@ -296,6 +296,13 @@ def call_jvm(doing: str, path: HadoopPath, call: Callable[[Any], T]) -> T:
         raise _error(doing, path, e) from e
 
 
+def native(files: Any) -> Any:
+    """Return py4j's view of io.holdfast.spark.Native, in the JVM of a ``PipelineFiles``."""
+    from py4j.java_gateway import JavaClass
+
+    return JavaClass("io.holdfast.spark.Native", files._gateway_client)
+
+
 def _error(doing: str, path: HadoopPath, raised: Any) -> Exception:
     thrown = getattr(raised, "java_exception", None) or getattr(raised, "_origin", None)
     if thrown is None:

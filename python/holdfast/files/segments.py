@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from holdfast._core import (
     Owner,
@@ -19,10 +19,17 @@ from holdfast._core import (
     read_table,
 )
 from holdfast.files.paths import AnyPath
-from holdfast.files.reached import HadoopPath, call_jvm
+from holdfast.files.reached import HadoopPath, call_jvm, native
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+#: Numbers of the kinds of segments that copies have, see rust/core/FORMAT.md.
+_KINDS: Final = {"snapshot": 3, "in_flight": 4}
+
+#: For errors.
+_READING: Final = "reading a segment in"
+_WRITING: Final = "writing segments in"
 
 
 @dataclass(frozen=True)
@@ -57,31 +64,30 @@ class ReachedSegments:
 
     def __init__(self, folder: str, reached: HadoopPath) -> None:
         self.reached = reached
-        self.reader: Any = self._call(lambda files: files.openSegments(folder))
+        self.handle: int = call_jvm(_READING, reached, lambda files: files.openSegments(folder))
 
     def read(self, ref: SegmentRef, owner: Owner) -> bytes:
         """See `MountedSegments`."""
-        return bytes(self._call(lambda _: self.reader.read(ref.to_bytes(), *_parts(owner))))
+        return bytes(self._call("readSegment", ref.to_bytes(), *_parts(owner)))
 
     def payload_bytes(self, ref: SegmentRef, owner: Owner) -> int:
         """See `MountedSegments`."""
-        return int(self._call(lambda _: self.reader.bytes(ref.to_bytes(), *_parts(owner))))
+        return int(self._call("segmentBytes", ref.to_bytes(), *_parts(owner)))
 
     def inspect(self, ref: SegmentRef) -> SegmentReport:
         """See `MountedSegments`."""
-        data = self._call(lambda _: self.reader.inspect(ref.to_bytes()))
-        return SegmentReport.from_bytes(bytes(data))
+        return SegmentReport.from_bytes(bytes(self._call("inspectSegment", ref.to_bytes())))
 
     def read_table(self, owner: Owner, commit: str) -> bytes:
         """See `MountedSegments`."""
-        return bytes(self._call(lambda _: self.reader.readTable(commit, *_parts(owner))))
+        return bytes(self._call("readTable", commit, *_parts(owner)))
 
     def close(self) -> None:
         """Close its files."""
-        self._call(lambda _: self.reader.close())
+        self._call("closeStored")
 
-    def _call(self, call: Any) -> Any:
-        return call_jvm("reading a segment in", self.reached, call)
+    def _call(self, method: str, *arguments: Any) -> Any:
+        return _call(_READING, self.reached, method, self.handle, *arguments)
 
 
 StoredSegments = MountedSegments | ReachedSegments
@@ -113,7 +119,9 @@ class ReachedImage:
         self, folder: str, reached: HadoopPath, *, max_file_bytes: int = 256 << 20
     ) -> None:
         self.reached = reached
-        self._image: Any = self._call(lambda files: files.openImage(folder, max_file_bytes))
+        self._handle: int = call_jvm(
+            _WRITING, reached, lambda files: files.openImage(folder, max_file_bytes)
+        )
 
     def append(
         self,
@@ -128,33 +136,49 @@ class ReachedImage:
         """Append a segment, as `holdfast.SnapshotManager.append`."""
         if lineage:
             raise ValueError("the segments of an image have no lineage")
-        whose = (*_parts(owner), checkpoint, kind, entries)
-        return self.write(lambda image: image.append(*whose, bytes(data)))
+        whose = (*_parts(owner), checkpoint, _KINDS[kind], entries)
+        return SegmentRef.from_bytes(bytes(self._call("appendSegment", *whose, bytes(data))))
+
+    def copy_segment(
+        self,
+        source: ReachedSegments,
+        ref: SegmentRef,
+        before: Owner,
+        after: Owner,
+        checkpoint: int,
+        *,
+        kind: str,
+        entries: int,
+    ) -> SegmentRef:
+        """Copy a segment, whose payload stays in the JVM."""
+        original = (source.handle, ref.to_bytes(), before.pipeline)
+        whose = (*_parts(after), checkpoint, _KINDS[kind], entries)
+        return SegmentRef.from_bytes(bytes(self._call("copySegment", *original, *whose)))
 
     def copy_table(
         self, source: ReachedSegments, before: Owner, commit: str, after: Owner, checkpoint: int
     ) -> tuple[str, tuple[SegmentRef, ...], int]:
         """Copy a table, see `holdfast.SnapshotManager.copy_table`."""
-        original = (source.reader, commit, before.pipeline)
-        done = self._call(lambda _: self._image.copyTable(*original, *_parts(after), checkpoint))
+        original = (source.handle, commit, before.pipeline)
+        done = self._call("copyTable", *original, *_parts(after), checkpoint)
         copied, keys, *refs = map(str, done)
         segments = tuple(SegmentRef.from_bytes(bytes.fromhex(ref)) for ref in refs)
         return copied, segments, int(keys)
 
-    def write(self, call: Callable[[Any], Any]) -> SegmentRef:
-        """Write a segment by a call of the image in the JVM."""
-        return SegmentRef.from_bytes(bytes(self._call(lambda _: call(self._image))))
-
     def persist(self, checkpoint: int) -> None:
         """Make all segments of a checkpoint durable."""
-        self._call(lambda _: self._image.persist(checkpoint))
+        self._call("persistSegments", checkpoint)
 
     def close(self) -> None:
         """Seal its files."""
-        self._call(lambda _: self._image.close())
+        self._call("closeRegional")
 
-    def _call(self, call: Any) -> Any:
-        return call_jvm("writing segments in", self.reached, call)
+    def _call(self, method: str, *arguments: Any) -> Any:
+        return _call(_WRITING, self.reached, method, self._handle, *arguments)
+
+
+def _call(doing: str, reached: HadoopPath, method: str, *arguments: Any) -> Any:
+    return call_jvm(doing, reached, lambda files: getattr(native(files), method)(*arguments))
 
 
 #: Takes the segments of one checkpoint into a folder of its own.
@@ -177,10 +201,8 @@ def copy_segment(
     Raises a FileNotFoundError or CorruptSegmentError if that cannot be read.
     """
     if isinstance(source, ReachedSegments) and isinstance(image, ReachedImage):
-        # The payload stays in the JVM.
-        original = (source.reader, ref.to_bytes(), before.pipeline)
-        whose = (*_parts(after), checkpoint, kind, entries)
-        return image.write(lambda written: written.copy(*original, *whose))
+        whose = (before, after, checkpoint)
+        return image.copy_segment(source, ref, *whose, kind=kind, entries=entries)
     payload = source.read(ref, before)
     return image.append(after, checkpoint, payload, kind=kind, entries=entries)
 

@@ -127,7 +127,7 @@ impl SegmentReport {
     /// Parameters
     /// ----------
     /// data : bytes
-    ///     Return value of ``StoredSegments.inspect``.
+    ///     Return value of ``Native.inspectSegment``.
     ///
     /// Raises
     /// ------

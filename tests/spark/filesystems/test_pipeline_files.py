@@ -7,7 +7,6 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from pyspark.sql import SparkSession
 from holdfast import SegmentRef
 from holdfast._core import CheckpointMetadata, OperatorEntry, Piece, RegionEntry, StateEntry
 from holdfast.files import reached
-from holdfast.files.reached import HadoopPath
+from holdfast.files.reached import HadoopPath, native
 from holdfast.regions.driver.cleanup import CleanUp
 from holdfast.regions.files.folders import DROPPED_TOGETHER, CheckpointFolders
 from support.spark.java_side import classpath, gateway, jars, skipped_without_jars
@@ -32,6 +31,8 @@ NOT_FOUND = "java.io.FileNotFoundException"
 TAKEN = "org.apache.hadoop.fs.FileAlreadyExistsException"
 REFUSED = "org.apache.hadoop.security.AccessControlException"
 OTHER = "java.io.IOException"
+#: Numbers of kinds of segments.
+SNAPSHOT, IN_FLIGHT = 3, 4
 ON_HDFS = pytest.param("hdfs", marks=pytest.mark.full)
 ON_S3 = pytest.param("s3a", marks=pytest.mark.full)
 
@@ -508,58 +509,64 @@ def test_an_upload_that_fails_in_the_middle_leaves_nothing(bucket: Place) -> Non
 
 
 def test_segments_are_written_into_a_new_folder_and_read_without_a_manager(place: Place) -> None:
-    folder = f"{place.uri}/segments"
+    folder, core = f"{place.uri}/segments", native(place.files)
     owner = ("sales", "stats", "east", "default")
     payloads = {1: content(70_000), 2: b"small"}
     image = place.files.openImage(folder, 1 << 20)
     refs = {
-        created: bytes(image.append(*owner, created, "snapshot", 1, payload))
+        created: bytes(core.appendSegment(image, *owner, created, SNAPSHOT, 1, payload))
         for created, payload in payloads.items()
     }
-    in_flight = bytes(image.append(*owner, 2, "in_flight", 3, b"rows"))
+    in_flight = bytes(core.appendSegment(image, *owner, 2, IN_FLIGHT, 3, b"rows"))
     for created in payloads:
-        image.persist(created)
-    image.close()
-    image.close()
+        core.persistSegments(image, created)
+    core.closeRegional(image)
     stored = place.files.openSegments(folder)
     for created, payload in payloads.items():
-        assert bytes(stored.read(refs[created], *owner)) == payload
-    assert bytes(stored.read(in_flight, *owner)) == b"rows"
+        assert bytes(core.readSegment(stored, refs[created], *owner)) == payload
+    assert bytes(core.readSegment(stored, in_flight, *owner)) == b"rows"
     for created, payload in payloads.items():
-        assert stored.bytes(refs[created], *owner) == len(payload)
+        assert core.segmentBytes(stored, refs[created], *owner) == len(payload)
     another = ("sales", "stats", "west", "default")
-    for read in (stored.read, stored.bytes):
-        refused(partial(read, in_flight, *another), "io.holdfast.spark.DamagedStateException")
-    stored.close()
-    stored.close()
+    for read in (core.readSegment, core.segmentBytes):
+        call = partial(read, stored, in_flight, *another)
+        refused(call, "io.holdfast.spark.DamagedStateException")
+    core.closeStored(stored)
     with pytest.raises(Py4JJavaError, match="closed"):
-        stored.read(in_flight, *owner)
+        core.readSegment(stored, in_flight, *owner)
     place.files.delete(folder, True)
-    with closing(place.files.openSegments(folder)) as stored:
-        refused(lambda: stored.read(in_flight, *owner), "io.holdfast.spark.MissingStateException")
+    again = place.files.openSegments(folder)
+    refused(
+        lambda: core.readSegment(again, in_flight, *owner),
+        "io.holdfast.spark.MissingStateException",
+    )
+    core.closeStored(again)
     with pytest.raises(Py4JJavaError, match="closed"):
-        image.append(*owner, 1, "snapshot", 0, b"")
+        core.appendSegment(image, *owner, 1, SNAPSHOT, 0, b"")
 
 
 def test_segments_are_copied_from_one_file_system_to_another(place: Place, tmp_path: Path) -> None:
+    core = native(place.files)
     owner = ("sales", "stats", "east", "default")
     payload = content(200_000)
     here, there = f"{place.uri}/segments", f"file:{tmp_path}/savepoint"
-    with closing(place.files.openImage(here, 1 << 20)) as image:
-        ref = bytes(image.append(*owner, 7, "snapshot", 1, payload))
-        image.persist(7)
-    with (
-        closing(place.files.openSegments(here)) as stored,
-        closing(place.files.openImage(there, 1 << 20)) as image,
-    ):
-        copied = bytes(image.copy(stored, ref, "sales", "turnover", *owner[1:], 7, "snapshot", 1))
-        image.persist(7)
-        refused(
-            lambda: image.copy(stored, ref, "x", "turnover", *owner[1:], 7, "snapshot", 1),
-            "io.holdfast.spark.DamagedStateException",
-        )
-    with closing(place.files.openSegments(there)) as stored:
-        assert bytes(stored.read(copied, "turnover", *owner[1:])) == payload
+    image = place.files.openImage(here, 1 << 20)
+    ref = bytes(core.appendSegment(image, *owner, 7, SNAPSHOT, 1, payload))
+    core.persistSegments(image, 7)
+    core.closeRegional(image)
+    stored, image = place.files.openSegments(here), place.files.openImage(there, 1 << 20)
+    whose = ("turnover", *owner[1:], 7, SNAPSHOT, 1)
+    copied = bytes(core.copySegment(image, stored, ref, "sales", *whose))
+    core.persistSegments(image, 7)
+    refused(
+        lambda: core.copySegment(image, stored, ref, "x", *whose),
+        "io.holdfast.spark.DamagedStateException",
+    )
+    core.closeRegional(image)
+    core.closeStored(stored)
+    stored = place.files.openSegments(there)
+    assert bytes(core.readSegment(stored, copied, "turnover", *owner[1:])) == payload
+    core.closeStored(stored)
 
 
 # --- clean-up ------------------------------------------------------------------------------------
@@ -576,12 +583,12 @@ class Folders:
 
     def written(self, checkpoint: int, *, closed: bool = True) -> SegmentRef:
         """A segment in a file of a manager that is gone, or died."""
-        image = self.files.openImage(self.segments, 1 << 20)
+        core, image = native(self.files), self.files.openImage(self.segments, 1 << 20)
         owner = ("sales", "count", "north", "default")
-        ref = bytes(image.append(*owner, checkpoint, "snapshot", 1, PAYLOAD))
-        image.persist(checkpoint)
+        ref = bytes(core.appendSegment(image, *owner, checkpoint, SNAPSHOT, 1, PAYLOAD))
+        core.persistSegments(image, checkpoint)
         if closed:
-            image.close()
+            core.closeRegional(image)
         return SegmentRef.from_bytes(ref)
 
     def retain(self, checkpoint: int, ref: SegmentRef) -> str:

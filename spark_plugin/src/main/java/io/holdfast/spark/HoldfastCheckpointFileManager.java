@@ -81,7 +81,8 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
     if (!begun && CheckpointGuard.isRestart(conf, path)) {
       try {
         CheckpointGuard.refuseForeignCheckpoint(this::exists, super::open, path);
-        begin(path);
+        SinkLog.atStart(SparkFile.of(path).checkpoint(), conf);
+        begun = true;
       } catch (IOException e) {
         throw Interruption.orSame(new UncheckedIOException(e));
       } catch (RuntimeException e) {
@@ -89,11 +90,6 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
       }
     }
     return super.open(path);
-  }
-
-  private void begin(Path plan) throws IOException {
-    SinkLog.atStart(SparkFile.of(plan).checkpoint(), conf);
-    begun = true;
   }
 
   @Override
@@ -118,19 +114,13 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
     }
     SparkFile plan = newest.get();
     try {
-      switch (CheckpointGuard.standing(this::exists, super::open, plan.path())) {
-        case ADOPTABLE -> {
-          boolean changed = Adoption.atStart(plan.checkpoint(), conf);
-          // Files that another driver wrote meanwhile are older than the log that is read next.
-          HoldfastDriver.started()
-              .ifPresent(driver -> driver.starting(plan.checkpoint(), conf));
-          return changed;
-        }
-        // Spark's own reading need not ask again.
-        case HOLDFASTS -> begin(plan.path());
-        case OTHER -> {}
+      if (!CheckpointGuard.isAdoptable(this::exists, super::open, plan.path())) {
+        return false;
       }
-      return false;
+      boolean changed = Adoption.atStart(plan.checkpoint(), conf);
+      // Files that another driver wrote meanwhile are older than the log that is read next.
+      HoldfastDriver.started().ifPresent(driver -> driver.starting(plan.checkpoint(), conf));
+      return changed;
     } catch (IOException e) {
       throw Interruption.orSame(new UncheckedIOException(e));
     } catch (RuntimeException e) {

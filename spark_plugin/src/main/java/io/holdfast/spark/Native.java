@@ -44,7 +44,6 @@ public final class Native {
   public static final int SCAN_PREFIX_VALUES = 3;
   public static final int SCAN_VALUES_OF_KEY = 4;
 
-  static final int CHANGE_PUT = 0;
   public static final int CHANGE_REMOVE = 1;
   public static final int CHANGE_APPEND = 2;
 
@@ -387,21 +386,21 @@ public final class Native {
   /** Opens a folder to read segments one after the other, without a manager. */
   static native long openStored(String dir, HadoopFolder files);
 
-  static native void closeStored(long stored);
+  public static native void closeStored(long stored);
 
   /**
    * The payload of a segment, after all of it was verified.
    *
    * @param reference as checkpoints hold it
    */
-  static native byte[] readSegment(
+  public static native byte[] readSegment(
       long stored, byte[] reference, String pipeline, String operator, String region, String store);
 
   /** The content of a segment of a state store, verified, encoded by the core. */
-  static native byte[] inspectSegment(long stored, byte[] reference);
+  public static native byte[] inspectSegment(long stored, byte[] reference);
 
   /** Size of the payload that {@link #readSegment} returns. */
-  static native long segmentBytes(
+  public static native long segmentBytes(
       long stored, byte[] reference, String pipeline, String operator, String region, String store);
 
   /**
@@ -410,7 +409,7 @@ public final class Native {
    * @param fromPipeline the pipeline of its owner in the original
    * @return its reference in the copy
    */
-  static native byte[] copySegment(
+  public static native byte[] copySegment(
       long manager,
       long stored,
       byte[] reference,
@@ -429,7 +428,7 @@ public final class Native {
    * @param kind number of the kind, see rust/core/FORMAT.md
    * @return its reference
    */
-  static native byte[] appendSegment(
+  public static native byte[] appendSegment(
       long manager,
       String pipeline,
       String operator,
@@ -446,7 +445,7 @@ public final class Native {
    * @param id of its commit
    * @return id of the new commit, number of keys, references of its segments in hexadecimal
    */
-  static native String[] copyTable(
+  public static native String[] copyTable(
       long manager,
       long stored,
       String id,
@@ -458,11 +457,11 @@ public final class Native {
       long created);
 
   /** All rows of a table, for {@code holdfast._core.decode_rows}. */
-  static native byte[] readTable(
+  public static native byte[] readTable(
       long stored, String id, String pipeline, String operator, String region, String store);
 
   /** Makes all writes of a regional manager for a checkpoint survive a machine crash. */
-  static native void persistSegments(long manager, long checkpoint);
+  public static native void persistSegments(long manager, long checkpoint);
 
   /**
    * Begins the clean-up of a pipeline's folder. The terms of all files in it count as known.

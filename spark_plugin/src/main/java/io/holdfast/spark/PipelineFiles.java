@@ -1,5 +1,6 @@
 package io.holdfast.spark;
 
+import io.holdfast.spark.merged.Compression;
 import io.holdfast.spark.merged.SegmentFolder;
 import io.holdfast.spark.staging.StagedOutput;
 import io.holdfast.spark.storage.FileErrors;
@@ -35,6 +36,15 @@ public final class PipelineFiles {
     output = new StagedOutput(files);
   }
 
+  private interface PathStep<T> {
+    T run(Path path) throws IOException;
+  }
+
+  /** Runs a step on the path of a URI; its errors say what failed. */
+  private <T> T at(String failure, String uri, PathStep<T> step) throws IOException {
+    return FileErrors.explained(failure + " " + uri, () -> step.run(files.path(uri)));
+  }
+
   /**
    * Returns the whole URI of a folder: with scheme and authority, without {@code .} and {@code ..},
    * without a slash at its end.
@@ -42,15 +52,13 @@ public final class PipelineFiles {
    * @throws IOException if Spark reaches no files of that scheme
    */
   public String qualify(String uri) throws IOException {
-    String qualified =
-        FileErrors.explained("cannot resolve " + uri, () -> files.path(uri)).toString();
+    String qualified = at("cannot resolve", uri, Path::toString);
     return qualified.endsWith("/") ? qualified.substring(0, qualified.length() - 1) : qualified;
   }
 
   /** Returns whether a rename is one step. On object stores it is not. */
   public boolean renames(String uri) throws IOException {
-    return FileErrors.explained(
-        "cannot resolve " + uri, () -> !files.isObjectStore(files.path(uri)));
+    return at("cannot resolve", uri, path -> !files.isObjectStore(path));
   }
 
   /**
@@ -58,12 +66,8 @@ public final class PipelineFiles {
    * null if there is neither. On an object store a folder is a name with objects below it.
    */
   public String status(String uri) throws IOException {
-    return FileErrors.explained(
-        "cannot look at " + uri,
-        () -> {
-          FileStatus found = files.status(files.path(uri));
-          return found == null ? null : line(found);
-        });
+    FileStatus found = at("cannot look at", uri, files::status);
+    return found == null ? null : line(found);
   }
 
   /**
@@ -72,20 +76,19 @@ public final class PipelineFiles {
    * @throws FileNotFoundException if there is no such folder
    */
   public String[] list(String uri) throws IOException {
-    return FileErrors.explained(
-        "cannot list " + uri,
-        () -> {
-          Path folder = files.path(uri);
-          List<FileStatus> found =
-              RemoteIterators.toList(files.fileSystem(folder).listStatusIterator(folder));
-          if (found.size() == 1 && found.get(0).getPath().equals(folder)) {
-            throw new IOException("expected a folder, found a file");
-          }
-          return found.stream()
-              .sorted(Comparator.comparing(entry -> entry.getPath().getName()))
-              .map(entry -> line(entry) + " " + entry.getPath().getName())
-              .toArray(String[]::new);
-        });
+    return at("cannot list", uri, this::list);
+  }
+
+  private String[] list(Path folder) throws IOException {
+    List<FileStatus> found =
+        RemoteIterators.toList(files.fileSystem(folder).listStatusIterator(folder));
+    if (found.size() == 1 && found.get(0).getPath().equals(folder)) {
+      throw new IOException("expected a folder, found a file");
+    }
+    return found.stream()
+        .sorted(Comparator.comparing(entry -> entry.getPath().getName()))
+        .map(entry -> line(entry) + " " + entry.getPath().getName())
+        .toArray(String[]::new);
   }
 
   private static String line(FileStatus status) {
@@ -96,14 +99,13 @@ public final class PipelineFiles {
 
   /** Returns the content of a file. If it is being written, that is the content for readers now. */
   public byte[] read(String uri) throws IOException {
-    return FileErrors.explained(
-        "cannot read " + uri,
-        () -> {
-          Path path = files.path(uri);
-          try (InputStream in = files.fileSystem(path).open(path)) {
-            return in.readAllBytes();
-          }
-        });
+    return at("cannot read", uri, this::read);
+  }
+
+  private byte[] read(Path path) throws IOException {
+    try (InputStream in = files.fileSystem(path).open(path)) {
+      return in.readAllBytes();
+    }
   }
 
   /**
@@ -113,27 +115,27 @@ public final class PipelineFiles {
    *     at the same time, one succeeds
    */
   public void create(String uri, byte[] data) throws IOException {
-    write("cannot create " + uri, uri, data, false);
+    write("cannot create", uri, data, false);
   }
 
   /** Like {@link #create}, but replaces the file if it exists: readers see the old or the new one. */
   public void replace(String uri, byte[] data) throws IOException {
-    write("cannot write " + uri, uri, data, true);
+    write("cannot write", uri, data, true);
   }
 
   private void write(String failure, String uri, byte[] data, boolean replace) throws IOException {
-    FileErrors.explained(
+    at(
         failure,
-        () -> {
-          Path path = files.path(uri);
+        uri,
+        path -> {
           files.at(path).write(path, out -> out.write(data), replace);
+          return null;
         });
   }
 
   /** Returns whether {@link #writeThrough} works: on file systems that rename files in one step. */
   public boolean writesThrough(String uri) throws IOException {
-    return FileErrors.explained(
-        "cannot resolve " + uri, () -> files.at(files.path(uri)).writesThrough());
+    return at("cannot resolve", uri, path -> files.at(path).writesThrough());
   }
 
   /**
@@ -144,12 +146,13 @@ public final class PipelineFiles {
    */
   public void writeThrough(String folder, String uri, byte[] data, boolean replace)
       throws IOException {
-    FileErrors.explained(
-        "cannot write " + uri,
-        () -> {
-          Path path = files.path(uri);
+    at(
+        "cannot write",
+        uri,
+        path -> {
           Path way = files.path(folder);
           files.at(path).writeThrough(way, path, out -> out.write(data), replace);
+          return null;
         });
   }
 
@@ -159,11 +162,12 @@ public final class PipelineFiles {
    * @throws FileNotFoundException if there is none
    */
   public void touch(String uri) throws IOException {
-    FileErrors.explained(
-        "cannot change the time of " + uri,
-        () -> {
-          Path path = files.path(uri);
+    at(
+        "cannot change the time of",
+        uri,
+        path -> {
           files.fileSystem(path).setTimes(path, System.currentTimeMillis(), -1);
+          return null;
         });
   }
 
@@ -174,12 +178,7 @@ public final class PipelineFiles {
    * @throws IOException if a folder is not empty and {@code recursive} is false
    */
   public boolean delete(String uri, boolean recursive) throws IOException {
-    return FileErrors.explained(
-        "cannot delete " + uri,
-        () -> {
-          Path path = files.path(uri);
-          return files.fileSystem(path).delete(path, recursive);
-        });
+    return at("cannot delete", uri, path -> files.fileSystem(path).delete(path, recursive));
   }
 
   /**
@@ -206,13 +205,14 @@ public final class PipelineFiles {
    * @throws FileAlreadyExistsException if a file has the name
    */
   public void makeFolder(String uri) throws IOException {
-    FileErrors.explained(
-        "cannot make the folder " + uri,
-        () -> {
-          Path path = files.path(uri);
+    at(
+        "cannot make the folder",
+        uri,
+        path -> {
           if (!files.fileSystem(path).mkdirs(path)) {
             throw new IOException("the file system does not say why");
           }
+          return null;
         });
   }
 
@@ -249,9 +249,15 @@ public final class PipelineFiles {
     output.discard(staged);
   }
 
-  /** Opens a folder of physical files, to read segments one after the other. */
-  public StoredSegments openSegments(String folder) {
-    return new StoredSegments(SegmentFolder.at(folder, conf));
+  /**
+   * Opens a folder of physical files, to read segments one after the other. Files stay open, and
+   * small segments are read together with their neighbours.
+   *
+   * @return a handle for {@link Native#readSegment} and others, until {@link Native#closeStored}
+   */
+  public long openSegments(String folder) {
+    SegmentFolder opened = SegmentFolder.at(folder, conf);
+    return Native.openStored(opened.name, opened.files());
   }
 
   /**
@@ -259,8 +265,14 @@ public final class PipelineFiles {
    *
    * @param folder a new folder, which nothing else writes to
    * @param maxFileBytes size at which a physical file is sealed
+   * @return a handle for {@link Native#appendSegment} and others, until {@link Native#closeRegional}
    */
-  public SegmentImage openImage(String folder, long maxFileBytes) {
-    return new SegmentImage(SegmentFolder.at(folder, conf), maxFileBytes);
+  public long openImage(String folder, long maxFileBytes) {
+    SegmentFolder made = SegmentFolder.at(folder, conf);
+    // Terms of managers are times, so a later pipeline in this folder gets a newer term.
+    long term = System.currentTimeMillis();
+    int compression = Compression.LZ4.code;
+    return Native.openRegional(
+        made.name, made.files(), term, new long[0], "", maxFileBytes, compression);
   }
 }

@@ -68,34 +68,6 @@ public final class HoldfastTransformWithStateExec extends TransformWithStateExec
         initialState);
   }
 
-  /** The same operator with these children. */
-  public static HoldfastTransformWithStateExec of(
-      TransformWithStateExec node, SparkPlan child, SparkPlan initialState) {
-    return new HoldfastTransformWithStateExec(
-        node.keyDeserializer(),
-        node.valueDeserializer(),
-        node.groupingAttributes(),
-        node.dataAttributes(),
-        node.statefulProcessor(),
-        node.timeMode(),
-        node.outputMode(),
-        node.keyEncoder(),
-        node.outputObjAttr(),
-        node.stateInfo(),
-        node.batchTimestampMs(),
-        node.prevBatchTimestampMs(),
-        node.eventTimeWatermarkForLateEvents(),
-        node.eventTimeWatermarkForEviction(),
-        child,
-        node.isStreaming(),
-        node.isRealTimeMode(), // from-4.3
-        node.hasInitialState(),
-        node.initialStateGroupingAttrs(),
-        node.initialStateDataAttrs(),
-        node.initialStateDeserializer(),
-        initialState);
-  }
-
   /** Refuses nothing, because Holdfast serves the operator. The class exists for this method. */
   @Override
   public void validateStateStoreProvider(boolean isStreaming) {}
@@ -103,7 +75,7 @@ public final class HoldfastTransformWithStateExec extends TransformWithStateExec
   @Override
   public HoldfastTransformWithStateExec withNewChildrenInternal(
       SparkPlan newChild, SparkPlan newInitialState) {
-    return of(this, newChild, newInitialState);
+    return TransformWithStateNodes.copy(this, HoldfastTransformWithStateExec.class, newChild, newInitialState);
   }
 
   /** Never equal to a node of the parent's class. Otherwise Spark would keep that node. */

@@ -58,31 +58,6 @@ public final class HoldfastTransformWithStateInPySparkExec extends TransformWith
         initialStateSchema);
   }
 
-  /** The same operator with these children. */
-  public static HoldfastTransformWithStateInPySparkExec of(
-      TransformWithStateInPySparkExec node, SparkPlan child, SparkPlan initialState) {
-    return new HoldfastTransformWithStateInPySparkExec(
-        node.functionExpr(),
-        node.groupingAttributes(),
-        // The argument of its constructor. Since 4.3 its output is derived from it.
-        node.outputAttrs(), // from-4.3
-        // until-4.2: node.output(),
-        node.outputMode(),
-        node.timeMode(),
-        node.stateInfo(),
-        node.batchTimestampMs(),
-        node.prevBatchTimestampMs(),
-        node.eventTimeWatermarkForLateEvents(),
-        node.eventTimeWatermarkForEviction(),
-        node.userFacingDataType(),
-        child,
-        node.isStreaming(),
-        node.hasInitialState(),
-        initialState,
-        node.initialStateGroupingAttrs(),
-        node.initialStateSchema());
-  }
-
   /** Refuses nothing, because Holdfast serves the operator. The class exists for this method. */
   @Override
   public void validateStateStoreProvider(boolean isStreaming) {}
@@ -90,7 +65,7 @@ public final class HoldfastTransformWithStateInPySparkExec extends TransformWith
   @Override
   public HoldfastTransformWithStateInPySparkExec withNewChildrenInternal(
       SparkPlan newChild, SparkPlan newInitialState) {
-    return of(this, newChild, newInitialState);
+    return TransformWithStateNodes.copy(this, HoldfastTransformWithStateInPySparkExec.class, newChild, newInitialState);
   }
 
   /** Never equal to a node of the parent's class. Otherwise Spark would keep that node. */

@@ -1,5 +1,6 @@
 package io.holdfast.spark.plan;
 
+import io.holdfast.spark.HoldfastException;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkExec;
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExec;
@@ -26,15 +27,39 @@ public final class TransformWithStateNodes {
     if (node.getClass() == TransformWithStateExec.class) {
       TransformWithStateExec spark = (TransformWithStateExec) node;
       return spark.isStreaming()
-          ? HoldfastTransformWithStateExec.of(spark, spark.child(), spark.initialState())
+          ? copy(
+              spark, HoldfastTransformWithStateExec.class, spark.child(), spark.initialState())
           : spark;
     }
     if (node.getClass() == TransformWithStateInPySparkExec.class) {
       TransformWithStateInPySparkExec spark = (TransformWithStateInPySparkExec) node;
       return spark.isStreaming()
-          ? HoldfastTransformWithStateInPySparkExec.of(spark, spark.child(), spark.initialState())
+          ? copy(
+              spark,
+              HoldfastTransformWithStateInPySparkExec.class,
+              spark.child(),
+              spark.initialState())
           : spark;
     }
     return node;
+  }
+
+  /** The same operator of a class with the same constructor, with these children. */
+  static <T extends SparkPlan> T copy(
+      SparkPlan node, Class<T> type, SparkPlan child, SparkPlan initialState) {
+    Object[] values = new Object[node.productArity()];
+    for (int i = 0; i < values.length; i++) {
+      values[i] =
+          switch (node.productElementName(i)) {
+            case "child" -> child;
+            case "initialState" -> initialState;
+            default -> node.productElement(i);
+          };
+    }
+    try {
+      return type.cast(type.getConstructors()[0].newInstance(values));
+    } catch (ReflectiveOperationException e) {
+      throw new HoldfastException("Cannot make a node of " + type, e);
+    }
   }
 }

@@ -29,16 +29,6 @@ import org.slf4j.LoggerFactory;
 public final class CheckpointGuard {
   private static final Logger LOG = LoggerFactory.getLogger(CheckpointGuard.class);
 
-  /** Who can go on with a checkpoint. */
-  public enum Standing {
-    /** Holdfast. */
-    HOLDFASTS,
-    /** Holdfast after an adoption. */
-    ADOPTABLE,
-    /** Nobody or another provider, as {@link #refuseForeignCheckpoint} says. */
-    OTHER
-  }
-
   private CheckpointGuard() {}
 
   /** Returns true if the session selects Holdfast for the queries that it starts. */
@@ -80,19 +70,13 @@ public final class CheckpointGuard {
         && Thread.currentThread() instanceof UninterruptibleThread;
   }
 
-  /** Returns who can go on with a checkpoint whose newest plan this is. */
-  public static Standing standing(
+  /** Returns true if Holdfast can go on, after an adoption, with a checkpoint of this newest plan. */
+  public static boolean isAdoptable(
       Predicate<Path> exists, Function<Path, FSDataInputStream> open, Path path) {
-    Path checkpoint = SparkFile.of(path).checkpoint();
     PlanEntry plan = read(open, path);
     String provider = plan.setting(HoldfastConf.PROVIDER_KEY);
-    String pending = pendingMove(exists, plan, path);
-    if (pending.isEmpty() && provider.equals(HoldfastConf.PROVIDER_CLASS)) {
-      return Standing.HOLDFASTS;
-    }
-    return Plan.isAdoptable(provider, pending) && exists.test(new Path(checkpoint, "state"))
-        ? Standing.ADOPTABLE
-        : Standing.OTHER;
+    return Plan.isAdoptable(provider, pendingMove(exists, plan, path))
+        && exists.test(new Path(SparkFile.of(path).checkpoint(), "state"));
   }
 
   /** The command that planned a batch, if the batch is not committed; else empty. */

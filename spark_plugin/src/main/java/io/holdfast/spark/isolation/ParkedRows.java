@@ -1,7 +1,7 @@
 package io.holdfast.spark.isolation;
 
+import io.holdfast.spark.Native;
 import io.holdfast.spark.PipelineFiles;
-import io.holdfast.spark.StoredSegments;
 import io.holdfast.spark.UnsupportedStateException;
 import java.io.ByteArrayInputStream;
 import java.io.DataInputStream;
@@ -113,7 +113,7 @@ public final class ParkedRows {
         (number, task) -> read(segments(from, hadoop), all.get(number), exchange, side, task));
   }
 
-  private static StoredSegments segments(String folder, SerializableConfiguration conf) {
+  private static long segments(String folder, SerializableConfiguration conf) {
     return new PipelineFiles(conf.value()).openSegments(folder);
   }
 
@@ -143,12 +143,15 @@ public final class ParkedRows {
   }
 
   /** One piece is in memory at a time. */
-  private static InputStream open(StoredSegments segments, Input input) {
+  private static InputStream open(long segments, Input input) {
     Iterator<InputStream> pieces =
         IntStream.range(0, input.pieces.length / REFERENCE_BYTES)
             .map(piece -> piece * REFERENCE_BYTES)
             .mapToObj(at -> Arrays.copyOfRange(input.pieces, at, at + REFERENCE_BYTES))
-            .map(piece -> segments.read(piece, "", input.operator, input.region(), input.store))
+            .map(
+                piece ->
+                    Native.readSegment(
+                        segments, piece, "", input.operator, input.region(), input.store))
             .<InputStream>map(ByteArrayInputStream::new)
             .iterator();
     Enumeration<InputStream> all =
@@ -157,13 +160,13 @@ public final class ParkedRows {
       @Override
       public void close() {
         // That of the superclass reads the pieces that are left.
-        segments.close();
+        Native.closeStored(segments);
       }
     };
   }
 
   private static scala.collection.Iterator<InternalRow> read(
-      StoredSegments segments, Input input, int exchange, String side, TaskContext task) {
+      long segments, Input input, int exchange, String side, TaskContext task) {
     PendingRows rows = new PendingRows(open(segments, input), exchange, input.skipped, task);
     return rows.map(
         row -> {

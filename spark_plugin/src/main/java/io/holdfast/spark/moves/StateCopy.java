@@ -8,7 +8,6 @@ import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
@@ -37,6 +36,10 @@ public final class StateCopy extends Move {
 
   /** Tenths of a second that a failed command waits for its tasks. */
   private static final int TRIES = 600;
+
+  /** An operator as commands show it. */
+  private record Moved(
+      long operator, String name, int partitions, long rows, long bytes, long ms) {}
 
   private final UUID run = UUID.randomUUID();
   private final Batch base;
@@ -181,19 +184,19 @@ public final class StateCopy extends Move {
    */
   public String run(boolean all) throws IOException {
     List<PartitionCopy.Copied> copied = run(tasks(all));
-    List<Map<String, Object>> found = new ArrayList<>();
+    List<Moved> found = new ArrayList<>();
     Map<Long, List<List<String>>> made = new TreeMap<>();
     for (Operator operator : operators) {
       List<PartitionCopy.Copied> own =
           copied.stream().filter(one -> one.operator() == operator.id()).toList();
-      Map<String, Object> shown = new LinkedHashMap<>();
-      shown.put("operator", operator.id());
-      shown.put("name", operator.name());
-      shown.put("partitions", partitionsOf(operator));
-      shown.put("rows", own.stream().mapToLong(PartitionCopy.Copied::rows).sum());
-      shown.put("bytes", own.stream().mapToLong(PartitionCopy.Copied::bytes).sum());
-      shown.put("ms", own.stream().mapToLong(PartitionCopy.Copied::ms).sum());
-      found.add(shown);
+      found.add(
+          new Moved(
+              operator.id(),
+              operator.name(),
+              partitionsOf(operator),
+              own.stream().mapToLong(PartitionCopy.Copied::rows).sum(),
+              own.stream().mapToLong(PartitionCopy.Copied::bytes).sum(),
+              own.stream().mapToLong(PartitionCopy.Copied::ms).sum()));
       made.put(operator.id(), own.stream().map(PartitionCopy.Copied::ids).toList());
     }
     made(made);

@@ -1,6 +1,7 @@
 package io.holdfast.spark.store;
 
 import io.holdfast.spark.executor.ManagerTotals;
+import io.holdfast.spark.merged.WriterStats;
 import io.holdfast.spark.minor.SparkCalls;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -56,22 +57,13 @@ public final class StoreMetrics {
         "holdfastRuns",
         "base images and delta runs that stores are made of",
         of -> of.now().counters().runs());
-    sum(
-        "holdfastFilesCreated",
-        "physical files created",
-        of -> of.manager().written().filesCreated());
-    sum(
-        "holdfastFilesSealed",
-        "physical files closed with a footer",
-        of -> of.manager().written().filesSealed());
-    sum(
-        "holdfastSegments",
-        "segments written, runs included",
-        of -> of.manager().written().segments());
+    sum("holdfastFilesCreated", "physical files created", written(WriterStats::filesCreated));
+    sum("holdfastFilesSealed", "physical files closed with a footer", written(WriterStats::filesSealed));
+    sum("holdfastSegments", "segments written, runs included", written(WriterStats::segments));
     size(
         "holdfastStoredBytes",
         "bytes of these segments in physical files",
-        of -> of.manager().written().storedBytes());
+        written(WriterStats::storedBytes));
     timing(
         "holdfastSealMs",
         "time to make physical files durable for the batch before",
@@ -126,6 +118,10 @@ public final class StoreMetrics {
 
   private static void timing(String name, String description, ToLongFunction<Counters> value) {
     METRICS.put(new StateStoreCustomTimingMetric(name, "Holdfast: " + description), value);
+  }
+
+  private static ToLongFunction<Counters> written(ToLongFunction<WriterStats> counter) {
+    return of -> counter.applyAsLong(of.manager().written());
   }
 
   /** The growth of a counter in the session. */
