@@ -95,7 +95,7 @@ def require_jar(context: Any) -> None:
     """
     from py4j.java_gateway import JavaPackage
 
-    if isinstance(context._jvm.io.holdfast.spark.RegionalBridge, JavaPackage):
+    if isinstance(context._jvm.io.holdfast.spark.HoldfastPlugin, JavaPackage):
         raise RuntimeError(
             "the Spark application does not have Holdfast's jar, and the class path of its JVM is "
             "fixed. Start a new process and build its first session with "

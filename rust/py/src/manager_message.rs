@@ -25,7 +25,7 @@ use crate::arguments::{FallbacksArgument, ReleasedArgument, RetainedArgument, on
 /// Returns
 /// -------
 /// bytes
-///     For ``RegionalBridge.tellManagers``.
+///     For ``RegionalPipelines.tellManagers``.
 ///
 /// Raises
 /// ------

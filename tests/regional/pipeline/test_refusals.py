@@ -37,7 +37,7 @@ def test_a_schema_in_which_two_columns_have_one_name_is_refused() -> None:
 
 def application(
     *,
-    bridge: Any = None,
+    of_jar: Any = None,
     plugins: str = f"com.example.Other, {PLUGIN}",
     queries: tuple[str, ...] = (),
     master: str = "local[2]",
@@ -54,7 +54,7 @@ def application(
         def collect(self) -> list[Any]:
             return self.rows
 
-    spark = SimpleNamespace(RegionalBridge=bridge)
+    spark = SimpleNamespace(HoldfastPlugin=of_jar)
     conf = {"spark.plugins": plugins}
     context = SimpleNamespace(
         _jvm=SimpleNamespace(io=SimpleNamespace(holdfast=SimpleNamespace(spark=spark))),
@@ -80,8 +80,8 @@ def test_an_application_with_all_that_is_needed_passes() -> None:
 
 
 def test_without_the_jar_configure_is_named() -> None:
-    package: Any = JavaPackage("io.holdfast.spark.RegionalBridge", None)
-    message = refused(application(bridge=package))
+    package: Any = JavaPackage("io.holdfast.spark.HoldfastPlugin", None)
+    message = refused(application(of_jar=package))
     assert "does not have Holdfast's jar" in message
     assert "--jars $(python -m holdfast jar)" in message
     assert "holdfast.configure(SparkSession.builder).getOrCreate()" in message

@@ -619,7 +619,8 @@ def folders(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path)
     package: Any = spark._jvm.io.holdfast.spark  # type: ignore[union-attr]
     files = package.PipelineFiles(spark._jsparkSession.sessionState().newHadoopConf())
     files.makeFolder(f"{root}/segments")
-    return Folders(package.RegionalBridge, files, f"{root}/segments", f"{root}/metadata")
+    bridge = package.driver.HoldfastDriver.running().regionalPipelines()
+    return Folders(bridge, files, f"{root}/segments", f"{root}/metadata")
 
 
 def test_files_of_managers_that_are_gone_go_once_no_checkpoint_needs_them(folders: Folders) -> None:

@@ -125,10 +125,16 @@ def test_the_query_and_sparks_metrics_system_show_what_operators_count(
     assert (shown["checkpointsGlobal"], shown["checkpointsRegional"]) == (1, 0)
 
 
+def pipelines(spark: SparkSession) -> Any:
+    """The driver's side of regional pipelines."""
+    jvm: Any = spark._jvm
+    return jvm.io.holdfast.spark.driver.HoldfastDriver.running().regionalPipelines()
+
+
 def test_the_figures_of_pipelines_that_ended_long_ago_go(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    bridge = spark._jvm.io.holdfast.spark.RegionalBridge  # type: ignore[union-attr]
+    bridge = pipelines(spark)
     for number in range(105):
         bridge.open(f"p{number}", str(tmp_path / str(number)))
         bridge.showMetrics(f"p{number}", f"regional.p{number}.failures {number}")
@@ -169,7 +175,7 @@ def test_a_figure_has_a_number_as_soon_as_sinks_see_it(spark: SparkSession, tmp_
     watching = Watching()
     registry.addListener(watching)
     try:
-        bridge = spark._jvm.io.holdfast.spark.RegionalBridge  # type: ignore[union-attr]
+        bridge = pipelines(spark)
         bridge.open("seen", str(tmp_path))
         bridge.showMetrics("seen", "regional.seen.failures 7\nregional.seen.mean 0.5")
         bridge.close("seen")

@@ -46,22 +46,12 @@ def describe(checkpoint: Path, old: str, new: str) -> None:
             file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize(
-    ("name", "known", "unknown"),
-    [
-        ("aggregation-2", '"stateStoreSave"', '"another"'),
-        pytest.param("maps-unsaferow", "MapState", "QueueState", marks=pytest.mark.full),
-    ],
-)
+@pytest.mark.full
 def test_state_that_is_not_known_is_refused_from_one_partition_too(
-    name: str,
-    known: str,
-    unknown: str,
-    spark: SparkSession,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    query = Query(spark, name, "rocksdb", tmp_path, partitions=1, cases=FORMAT_CASES)
+    known, unknown = "MapState", "QueueState"
+    query = Query(spark, "maps-unsaferow", "rocksdb", tmp_path, partitions=1, cases=FORMAT_CASES)
     query.feed(BEFORE)
     query.run_holdfast()
     describe(query.checkpoint, known, unknown)

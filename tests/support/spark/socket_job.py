@@ -166,7 +166,8 @@ class Driver:
         )
         self.spark: SparkSession = holdfast.configure(base).getOrCreate()
         self.spark.sparkContext.setLogLevel("ERROR")
-        self.bridge: Any = self.spark._jvm.io.holdfast.spark.RegionalBridge  # type: ignore[union-attr]
+        jvm: Any = self.spark._jvm
+        self.bridge = jvm.io.holdfast.spark.driver.HoldfastDriver.running().regionalPipelines()
         self.pool = ThreadPoolExecutor(1)
         self.polled: deque[bytes] = deque()
         # One task per executor at a time, and both have come up.

@@ -88,8 +88,9 @@ class SparkRunner:
         self._warnings = SparingLog(LOG)
         self._workers_began = False
         jvm: Any = self._context._jvm
-        self._bridge = jvm.io.holdfast.spark.RegionalBridge
         try:
+            driver = jvm.io.holdfast.spark.driver.HoldfastDriver.running()
+            self._bridge = driver.regionalPipelines()
             self._bridge.open(plan.pipeline, self._folder)
         except (Py4JJavaError, PySparkException) as e:
             raise RuntimeError(f"cannot start: {_reason(e)}") from e

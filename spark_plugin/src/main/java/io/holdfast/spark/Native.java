@@ -468,7 +468,7 @@ public final class Native {
    *
    * @param metadata folder of the checkpoints
    */
-  static native long openOrphans(
+  public static native long openOrphans(
       String segments,
       HadoopFolder segmentFiles,
       String metadata,
@@ -479,10 +479,10 @@ public final class Native {
    * Deletes files of managers that are gone; returns the work done, empty if there was none, and the
    * names of files that waste too much.
    */
-  static native String[] reclaimOrphans(
+  public static native String[] reclaimOrphans(
       long orphans, long[] retained, long[] liveTerms, long newestTerm);
 
-  static native void closeOrphans(long orphans);
+  public static native void closeOrphans(long orphans);
 
   private static void load() {
     String os = System.getProperty("os.name").toLowerCase(Locale.ROOT);

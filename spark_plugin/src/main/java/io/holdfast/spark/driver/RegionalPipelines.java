@@ -1,8 +1,11 @@
 package io.holdfast.spark.driver;
 
+import io.holdfast.spark.Native;
 import io.holdfast.spark.merged.SegmentFolder;
 import io.holdfast.spark.rpc.DriverReply;
 import io.holdfast.spark.rpc.DriverRequest;
+import io.holdfast.spark.rpc.ExecutorReply;
+import io.holdfast.spark.rpc.ExecutorRequest;
 import io.holdfast.spark.ui.UiEvents;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -11,15 +14,29 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.function.Consumer;
+import java.util.function.LongFunction;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.util.SerializableConfiguration;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
-/** Driver side of regional pipelines: the open pipelines, and the messages of their workers. */
+/**
+ * Driver side of regional pipelines: the open pipelines, and the messages of their workers. The
+ * pipelines' driver in Python calls it. A pipeline has a name and a folder of segments.
+ */
 public final class RegionalPipelines {
+  private static final Logger LOG = LoggerFactory.getLogger(RegionalPipelines.class);
+
+  /** Slower executors miss a message. The next message tells them the same and more. */
+  private static final long ANSWER_MS = 10_000;
+
   /** Bounds on messages that wait for {@link #poll}. Beyond them senders wait. */
   private static final int MAX_QUEUED = 4096;
 
@@ -148,11 +165,17 @@ public final class RegionalPipelines {
     return new DriverReply.Refused(notOpen(pipeline));
   }
 
-  public SegmentFolder folder(String location) {
+  private SegmentFolder folder(String location) {
     return SegmentFolder.at(location, conf);
   }
 
-  /** Opens a pipeline with its segments in a folder that no other open pipeline uses. */
+  /**
+   * Opens a pipeline: workers may connect, and their messages wait for {@link #poll}.
+   *
+   * @param location path or URI of the folder for segments, which no other open pipeline uses
+   * @throws IllegalStateException if the pipeline is open, or another one has this folder
+   * @throws IllegalArgumentException if the folder belongs to state stores
+   */
   public synchronized void open(String name, String location) {
     SegmentFolder folder = folder(location);
     if (folder.isOfStateStores()) {
@@ -173,19 +196,43 @@ public final class RegionalPipelines {
         new UiEvents.PipelineOpened(uiRun(run), name, folder.name, System.currentTimeMillis()));
   }
 
-  /** Closes a pipeline; returns the folder of its segments, null if it was not open. */
-  public SegmentFolder close(String name) {
+  /**
+   * Closes a pipeline if it is open: refuses its workers from now on, drops messages that wait, and
+   * has executors seal their files.
+   */
+  public void close(String name) {
     Pipeline pipeline = open.remove(name);
     if (pipeline == null) {
-      return null;
+      return;
     }
     pipeline.close();
     events.accept(new UiEvents.PipelineClosed(uiRun(pipeline.run), System.currentTimeMillis()));
-    return pipeline.folder;
+    String dir = pipeline.folder.name;
+    ask(dir, term -> new ExecutorRequest.CloseManager(dir, term));
   }
 
   /**
-   * Tells listeners of the application about the end of an attempt.
+   * Tells the managers of a folder about a checkpoint, on all executors that are known to live.
+   *
+   * @param message encoded by {@code holdfast._core.manager_message}
+   * @return how many managers carried it out
+   */
+  public int tellManagers(String folder, byte[] message) {
+    String dir = folder(folder).name;
+    return ask(dir, term -> new ExecutorRequest.TellManager(dir, term, message));
+  }
+
+  /**
+   * Shows figures of a pipeline in Spark's metrics system, beside earlier figures of this run.
+   *
+   * @param lines for each figure a line: its name, with dots between levels, a space, its value
+   */
+  public void showMetrics(String pipeline, String lines) {
+    metrics.show(pipeline, lines);
+  }
+
+  /**
+   * Shows the end of an attempt in Spark's UI, and in the event log.
    *
    * @param line of the history of a pipeline
    */
@@ -198,17 +245,94 @@ public final class RegionalPipelines {
     return "pipeline-" + run.number();
   }
 
-  /** Names the files of ended managers whose segments managers write again. */
+  /** Returns the terms of managers of this folder whose executors are not known to be gone. */
+  public long[] liveTerms(String folder) {
+    return terms.live(folder(folder).name);
+  }
+
+  /**
+   * Returns the newest term that this application gave to a manager of this folder; 0 without one.
+   */
+  public long newestTerm(String folder) {
+    return terms.newest(folder(folder).name);
+  }
+
+  /**
+   * Begins the clean-up of files of a pipeline's managers whose executors are gone. The terms of
+   * all files in the folder count as known.
+   *
+   * @param segmentsFolder folder of the physical files
+   * @param metadataFolder folder of the checkpoints' metadata
+   * @return a handle for {@link #reclaimOrphans}
+   */
+  public long openOrphans(String segmentsFolder, String metadataFolder, String pipeline) {
+    SegmentFolder segments = folder(segmentsFolder);
+    SegmentFolder metadata = folder(metadataFolder);
+    return Native.openOrphans(
+        segments.name, segments.files(), metadata.name, metadata.files(), pipeline);
+  }
+
+  /**
+   * Deletes files of managers that are gone, if no retained checkpoint needs them. No attempt may
+   * be under way.
+   *
+   * @param retainedIds all retained checkpoints; reads the metadata of each once
+   * @param liveTerms see {@link #liveTerms}: their files are left alone
+   * @param newestTerm see {@link #newestTerm}; asked for before {@code liveTerms}
+   * @return the work done, for the log, empty if there was none; then the names of files that waste
+   *     too much, see {@link #nameWasteful}
+   * @throws io.holdfast.spark.FencedException if a file has a newer term, because another application writes to the
+   *     folder. This exception and the next two come before any file is deleted.
+   * @throws io.holdfast.spark.MissingStateException if segments or metadata that are needed are missing
+   * @throws IllegalArgumentException if a checkpoint gives an owner two origins, or a newer origin
+   *     than itself
+   * @throws io.holdfast.spark.HoldfastException if the folder cannot be listed
+   */
+  public String[] reclaimOrphans(
+      long orphans,
+      List<? extends Number> retainedIds,
+      List<? extends Number> liveTerms,
+      long newestTerm) {
+    return Native.reclaimOrphans(orphans, longs(retainedIds), longs(liveTerms), newestTerm);
+  }
+
+  /** Ends a clean-up. A second call does nothing. */
+  public void closeOrphans(long orphans) {
+    Native.closeOrphans(orphans);
+  }
+
+  /** Converts numbers from Python: small ones are Integers, others Longs. */
+  private static long[] longs(List<? extends Number> numbers) {
+    return numbers.stream().mapToLong(Number::longValue).toArray();
+  }
+
+  /**
+   * Names files of ended managers. Managers that begin from now on have segments in them written
+   * again.
+   *
+   * @param files a line for each
+   */
   public void nameWasteful(String name, String files) {
     named(name).wasteful = files;
   }
 
-  /** Messages of workers; null if none came in time, or after a call of {@link #wake}. */
+  /**
+   * Returns messages of workers in their order, or null if none came in time or {@link #wake} was
+   * called. A call returns all messages that wait: a call from Python with a result between about 6
+   * and 60 KB takes 40 ms, as both ends of its connection wait (Nagle's algorithm, delayed
+   * acknowledgements).
+   *
+   * @return before each message its length, 4 bytes, little-endian
+   * @throws IllegalStateException if the pipeline is not open, or is closed meanwhile
+   */
   public byte[] poll(String name, long timeoutMs) {
     return named(name).poll(timeoutMs);
   }
 
-  /** Lets a poll return; nothing if the pipeline is not open. */
+  /**
+   * Lets a {@link #poll} that waits, or else the next one, return without a message, because the
+   * driver has other work. Does nothing if the pipeline is not open.
+   */
   public void wake(String name) {
     Pipeline pipeline = open.get(name);
     if (pipeline != null) {
@@ -273,5 +397,46 @@ public final class RegionalPipelines {
       throw new IllegalStateException(notOpen(name));
     }
     return pipeline;
+  }
+
+  /** A request that was sent to a writer. */
+  private record Asked(Terms.Writer writer, CompletableFuture<ExecutorReply> reply) {}
+
+  /**
+   * Asks all managers of a folder at once.
+   *
+   * @param request for the manager of a term
+   * @return how many managers did it
+   */
+  private int ask(String dir, LongFunction<ExecutorRequest> request) {
+    List<Asked> all = new ArrayList<>();
+    terms
+        .writers(dir)
+        .forEach(
+            (term, writer) ->
+                all.add(new Asked(writer, writer.link().ask(request.apply(term)))));
+    long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(ANSWER_MS);
+    int done = 0;
+    for (Asked asked : all) {
+      done += isDone(asked, deadline - System.nanoTime()) ? 1 : 0;
+    }
+    return done;
+  }
+
+  /** Waits for the answer; returns whether the manager did it. */
+  private static boolean isDone(Asked asked, long nanosLeft) {
+    try {
+      ExecutorReply reply = asked.reply().get(Math.max(0, nanosLeft), TimeUnit.NANOSECONDS);
+      if (reply.outcome() == ExecutorReply.Outcome.FAILED) {
+        LOG.warn("A manager on {} failed: {}", asked.writer(), reply.error());
+      }
+      return reply.outcome() == ExecutorReply.Outcome.DONE;
+    } catch (ExecutionException | TimeoutException e) {
+      LOG.warn("No answer of {}", asked.writer(), e);
+      return false;
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      return false;
+    }
   }
 }

@@ -3,7 +3,7 @@ package io.holdfast.spark.isolation;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.executor.HoldfastExecutor;
 import io.holdfast.spark.merged.SegmentFolder;
-import io.holdfast.spark.minor.SparkCalls;
+import io.holdfast.spark.minor.StoreNames;
 import io.holdfast.spark.store.NativeStore;
 import java.io.Serializable;
 import java.util.List;
@@ -28,7 +28,7 @@ record StoreAccess(String root, UUID run, long operator, List<String> names)
         state.checkpointLocation(),
         state.queryRunId(),
         state.operatorId(),
-        List.copyOf(SparkCalls.storeNames(operator)));
+        List.copyOf(StoreNames.of(operator)));
   }
 
   StateStoreId id(int partition, String name) {

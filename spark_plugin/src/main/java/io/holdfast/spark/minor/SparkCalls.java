@@ -1,16 +1,10 @@
 package io.holdfast.spark.minor;
 
-import java.util.List;
 import java.util.Map;
 import java.util.UUID;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 // until-4.0: import org.apache.spark.sql.errors.QueryExecutionErrors$;
-import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter;
-// until-4.0: import org.apache.spark.sql.execution.streaming.StreamingSymmetricHashJoinExec;
-// until-4.0: import org.apache.spark.sql.execution.streaming.StreamingSymmetricHashJoinHelper.JoinSide;
-// until-4.0: import org.apache.spark.sql.execution.streaming.StreamingSymmetricHashJoinHelper.LeftSide$;
-// until-4.0: import org.apache.spark.sql.execution.streaming.StreamingSymmetricHashJoinHelper.RightSide$;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCustomMetric;
@@ -20,7 +14,6 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreInstanceMetric; 
 import org.apache.spark.sql.execution.streaming.state.StateStoreMetrics;
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider$;
 import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId;
-// until-4.0: import org.apache.spark.sql.execution.streaming.state.SymmetricHashJoinStateManager;
 import org.apache.spark.sql.types.StructType;
 import scala.collection.immutable.Map$;
 import scala.jdk.javaapi.CollectionConverters;
@@ -75,17 +68,6 @@ public final class SparkCalls {
     return StateStoreErrors$.MODULE$.invalidStamp(stamp, -1); // from-4.1
     // until-4.0: String over = "The state store was committed, aborted or released before";
     // until-4.0: return new IllegalStateException(over + ", in session " + stamp);
-  }
-
-  /** Names of the stores that an operator has for each partition, in the order of their ids. */
-  public static List<String> storeNames(StateStoreWriter operator) {
-    return CollectionConverters.asJava(operator.stateStoreNames()); // from-4.1
-    // until-4.0: return operator instanceof StreamingSymmetricHashJoinExec
-    // until-4.0:     ? CollectionConverters.asJava(
-    // until-4.0:         SymmetricHashJoinStateManager.allStateStoreNames(
-    // until-4.0:             CollectionConverters.asScala(
-    // until-4.0:                 List.<JoinSide>of(LeftSide$.MODULE$, RightSide$.MODULE$)).toSeq()))
-    // until-4.0:     : List.of("default");
   }
 
   public static StateStoreMetrics metrics(

@@ -154,12 +154,7 @@ record Operator(long id, String name, List<Store> stores, StateSchemaMetadata sc
                 ? plain(name, storeName, store.path("numColsPrefixKey").asInt())
                 : withFamilies(name, storeName, schemaFiles));
       }
-      // until-4.0: JsonNode store = metadata.path("stateStoreInfo").path(0);
-      // until-4.0: if (name.equals(LIMIT) && store.path("numPartitions").asInt() > 1) {
-      // until-4.0:   throw new UnsupportedStateException(
-      // until-4.0:       "Spark 4.0 has no limit with checkpoint format 2, which Holdfast needs, on"
-      // until-4.0:           + " more than one shuffle partition. Use a newer Spark.");
-      // until-4.0: }
+      // until-4.0: Limits.requireOne(name, metadata.path("stateStoreInfo").path(0));
       return new Operator(
           id,
           name,
