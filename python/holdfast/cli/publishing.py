@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 from holdfast.cli import folders, local_spark
 from holdfast.files.paths import AnyPath, absolute
+from holdfast.files.printable import printable
 
 T = TypeVar("T")
 
@@ -48,8 +49,12 @@ def plan(spark: Any, folder: AnyPath, name: str, *facts: Any) -> Any:
         If the checkpoint is refused, with what to do.
     """
     logs = read_logs(spark, folder)
-    with local_spark.java_errors():
-        return getattr(java_moves(spark).Plan, name)(logs, *facts)
+    try:
+        with local_spark.java_errors():
+            return getattr(java_moves(spark).Plan, name)(logs, *facts)
+    except OSError as error:
+        # It names provider and command as they are in the checkpoint.
+        raise OSError(printable(str(error))) from None
 
 
 def given_output(arguments: argparse.Namespace) -> AnyPath | None:

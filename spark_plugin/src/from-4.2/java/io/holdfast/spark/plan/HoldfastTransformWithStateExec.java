@@ -75,7 +75,8 @@ public final class HoldfastTransformWithStateExec extends TransformWithStateExec
   @Override
   public HoldfastTransformWithStateExec withNewChildrenInternal(
       SparkPlan newChild, SparkPlan newInitialState) {
-    return TransformWithStateNodes.copy(this, HoldfastTransformWithStateExec.class, newChild, newInitialState);
+    return TransformWithStateNodes.copy(
+        this, HoldfastTransformWithStateExec.class, newChild, newInitialState);
   }
 
   /** Never equal to a node of the parent's class. Otherwise Spark would keep that node. */

@@ -65,7 +65,8 @@ public final class HoldfastTransformWithStateInPySparkExec extends TransformWith
   @Override
   public HoldfastTransformWithStateInPySparkExec withNewChildrenInternal(
       SparkPlan newChild, SparkPlan newInitialState) {
-    return TransformWithStateNodes.copy(this, HoldfastTransformWithStateInPySparkExec.class, newChild, newInitialState);
+    return TransformWithStateNodes.copy(
+        this, HoldfastTransformWithStateInPySparkExec.class, newChild, newInitialState);
   }
 
   /** Never equal to a node of the parent's class. Otherwise Spark would keep that node. */

@@ -281,9 +281,11 @@ public final class RegionalPipelines {
    * @param newestTerm see {@link #newestTerm}; asked for before {@code liveTerms}
    * @return the work done, for the log, empty if there was none; then the names of files that waste
    *     too much, see {@link #nameWasteful}
-   * @throws io.holdfast.spark.FencedException if a file has a newer term, because another application writes to the
-   *     folder. This exception and the next two come before any file is deleted.
-   * @throws io.holdfast.spark.MissingStateException if segments or metadata that are needed are missing
+   * @throws io.holdfast.spark.FencedException if a file has a newer term, because another
+   *     application writes to the folder. This exception and the next two come before any file is
+   *     deleted.
+   * @throws io.holdfast.spark.MissingStateException if segments or metadata that are needed are
+   *     missing
    * @throws IllegalArgumentException if a checkpoint gives an owner two origins, or a newer origin
    *     than itself
    * @throws io.holdfast.spark.HoldfastException if the folder cannot be listed

@@ -58,7 +58,10 @@ public final class StoreMetrics {
         "base images and delta runs that stores are made of",
         of -> of.now().counters().runs());
     sum("holdfastFilesCreated", "physical files created", written(WriterStats::filesCreated));
-    sum("holdfastFilesSealed", "physical files closed with a footer", written(WriterStats::filesSealed));
+    sum(
+        "holdfastFilesSealed",
+        "physical files closed with a footer",
+        written(WriterStats::filesSealed));
     sum("holdfastSegments", "segments written, runs included", written(WriterStats::segments));
     size(
         "holdfastStoredBytes",
