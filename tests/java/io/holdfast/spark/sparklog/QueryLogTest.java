@@ -73,6 +73,16 @@ class QueryLogTest {
     assertEquals("1", log.before().format());
   }
 
+  @Test
+  void anEntryThatDoesNotFitItsChecksumsIsDamaged() throws IOException {
+    write("offsets", 0, PLAN);
+    write("commits", 0, COMMIT);
+    byte[] head = {'c', 'r', 'c', 0, 0, 0, 2, 0, 1, 2, 3, 4};
+    Files.write(checkpoint.resolve("offsets/.0.crc"), head);
+    Exception damaged = assertThrows(DamagedStateException.class, this::read);
+    assertTrue(damaged.getMessage().contains("/offsets/0 is damaged"), damaged.getMessage());
+  }
+
   @ParameterizedTest
   @ValueSource(strings = {"offsets", "commits"})
   void aDamagedEntryIsNamed(String log) throws IOException {

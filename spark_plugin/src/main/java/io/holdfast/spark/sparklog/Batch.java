@@ -13,6 +13,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.ChecksumException;
 import org.apache.hadoop.fs.Path;
 
 /**
@@ -34,7 +35,7 @@ public record Batch(long number, String offsets, String commit) {
   public static Batch read(Path checkpoint, long number, Configuration conf) throws IOException {
     Path plan = entry(checkpoint, "offsets", number);
     Path commit = entry(checkpoint, "commits", number);
-    Batch batch = new Batch(number, text(plan, conf), text(commit, conf));
+    Batch batch = new Batch(number, checked(plan, conf), checked(commit, conf));
     if (!PlanEntry.of(batch.offsets).isWhole()) {
       throw damaged(plan);
     }
@@ -44,6 +45,14 @@ public record Batch(long number, String offsets, String commit) {
       throw damaged(commit);
     }
     return batch;
+  }
+
+  private static String checked(Path entry, Configuration conf) throws IOException {
+    try {
+      return text(entry, conf);
+    } catch (ChecksumException e) {
+      throw damaged(entry);
+    }
   }
 
   private static DamagedStateException damaged(Path entry) {
