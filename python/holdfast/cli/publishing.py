@@ -27,7 +27,7 @@ def java_moves(spark: Any) -> Any:
 
 
 def read_logs(spark: Any, folder: AnyPath) -> Any:
-    """Return what Spark's logs say of a checkpoint, as io.holdfast.spark.sparklog.QueryLog."""
+    """Return the end of Spark's logs, as io.holdfast.spark.sparklog.QueryLog."""
     conf = spark._jsparkSession.sessionState().newHadoopConf()
     with local_spark.java_errors():
         return spark._jvm.io.holdfast.spark.sparklog.QueryLog.read(

@@ -108,7 +108,7 @@ class PlanTest {
     Plan plan = Plan.leave(stopped(batch(HOLDFAST, ID)), "hdfs", "1");
     assertEquals(HDFS, plan.provider());
     assertEquals("1", plan.format());
-    assertEquals("leave --to hdfs --format 1", plan.command());
+    assertEquals("leave --to hdfs --format 1", plan.changes().get(HoldfastConf.MOVE_KEY));
   }
 
   @Test

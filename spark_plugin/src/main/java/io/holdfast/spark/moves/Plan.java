@@ -12,19 +12,13 @@ import java.util.Map;
  * The batch without input that moves a checkpoint. The methods decide from Spark's logs alone whether
  * a checkpoint may be moved, and refuse it with what to do.
  *
- * @param command what finishes the move, without the checkpoint
  * @param newest the batch before it
  * @param base the batch whose state it gets
  * @param changes settings by which it differs from the batch before it
  * @param format the checkpoint format of its state
  */
 public record Plan(
-    String checkpoint,
-    String command,
-    Batch newest,
-    Batch base,
-    Map<String, String> changes,
-    String format) {
+    String checkpoint, Batch newest, Batch base, Map<String, String> changes, String format) {
   private static final String ADOPT = "adopt";
   private static final String UNDO = "undo";
 
@@ -117,11 +111,13 @@ public record Plan(
     requireState(log);
     requireHoldfast(log);
     String number = Integer.toString(partitions);
-    String command = "repartition --partitions " + number;
     Map<String, String> changes =
-        Map.of(Batch.PARTITIONS_KEY, number, HoldfastConf.MOVE_KEY, command);
-    Batch newest = log.newest();
-    Plan plan = next(log, new Plan(log.checkpoint(), command, newest, newest, changes, "2"));
+        Map.of(
+            Batch.PARTITIONS_KEY,
+            number,
+            HoldfastConf.MOVE_KEY,
+            "repartition --partitions " + number);
+    Plan plan = next(log, log.newest(), changes, "2");
     // Queries that began on an older Spark have none.
     if (!log.newest().setting(STRICT).equals("true")) {
       throw refused(
@@ -226,22 +222,27 @@ public record Plan(
     }
   }
 
+  /**
+   * @param command what finishes the move, without the checkpoint
+   */
   private static Plan move(
       QueryLog log, String command, Batch base, String provider, String format) {
     Map<String, String> changes =
         Map.of(HoldfastConf.PROVIDER_KEY, provider, HoldfastConf.MOVE_KEY, command);
-    return next(log, new Plan(log.checkpoint(), command, log.newest(), base, changes, format));
+    return next(log, base, changes, format);
   }
 
   /** Refuses a batch that has begun, unless the same command has planned it. */
-  private static Plan next(QueryLog log, Plan plan) {
+  private static Plan next(
+      QueryLog log, Batch base, Map<String, String> changes, String format) {
+    Batch newest = log.newest();
     boolean own =
-        log.planned() == plan.number()
-            && log.plan().says(PlanEntry.of(log.newest().planned(plan.changes)));
+        log.planned() == newest.number() + 1
+            && log.plan().says(PlanEntry.of(newest.planned(changes)));
     if (!own) {
       requireEnded(log);
     }
-    return plan;
+    return new Plan(log.checkpoint(), newest, base, changes, format);
   }
 
   private static Plan done(QueryLog log) {

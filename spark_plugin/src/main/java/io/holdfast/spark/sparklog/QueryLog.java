@@ -6,7 +6,7 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 
 /**
- * What Spark's logs say of the checkpoint of a query.
+ * The end of Spark's logs of a query: the newest planned batch, and the newest committed one.
  *
  * @param checkpoint its path, with a scheme
  * @param hasState whether there is a folder with state
