@@ -286,7 +286,7 @@ def orphan_reclaimer(
     """Return the clean-up of segments whose managers are gone, and the release of its resources.
 
     The first has the signature of `holdfast._core.OrphanReclaimer.reclaim`. `bridge` is py4j's view
-    of ``io.holdfast.spark.RegionalBridge``.
+    of ``io.holdfast.spark.driver.RegionalPipelines``.
     """
     segments = folders.segments
     if not isinstance(segments, HadoopPath):
