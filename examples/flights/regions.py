@@ -22,8 +22,9 @@ from harness.process import follow
 from harness.screen import RunLine, Screen
 from holdfast._core import CheckpointMetadata
 from holdfast.files.paths import local_folder
-from holdfast.regions.checkpoint.read import checkpoint_ids, read_metadata
+from holdfast.regions.checkpoint.read import checkpoint_ids
 from holdfast.regions.driver.history import print_history
+from holdfast.regions.files.folders import CheckpointFolders
 
 _SILENCE_S = 180.0
 
@@ -137,7 +138,7 @@ class RegionalDemo:
             begun=last_logged(checkpoint / "spark" / "offsets"),
             committed=last_logged(checkpoint / "spark" / "commits"),
             files_staged=(in_batch or {}).get("files_staged", 0),
-            latest=read_metadata(checkpoint, checkpoint_ids(checkpoint)[-1]),
+            latest=CheckpointFolders(checkpoint).read(checkpoint_ids(checkpoint)[-1]),
         )
         return attempts, kill
 

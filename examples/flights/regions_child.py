@@ -18,7 +18,7 @@ from flights.trouble import HANGING, Trouble, TroubledDelays
 from harness.process import Reporter, report_to_parent
 from harness.providers import start_session
 from holdfast.files.paths import local_folder
-from holdfast.regions.checkpoint.read import in_flight_rows, read_metadata
+from holdfast.regions.checkpoint.read import in_flight_rows
 from holdfast.regions.coordinator import HistoryRecord
 from holdfast.regions.driver.history import history_rows
 from holdfast.regions.files.folders import CheckpointFolders
@@ -137,7 +137,7 @@ class _Follower:
         """Return the number of rows that regions owe after a checkpoint."""
         if not record.in_flight_rows:
             return {}
-        metadata = read_metadata(local_folder(self._spec.checkpoint), record.id)
+        metadata = CheckpointFolders(local_folder(self._spec.checkpoint)).read(record.id)
         owed = {region: in_flight_rows(entry) for region, entry in metadata.regions.items()}
         return {region: rows for region, rows in owed.items() if rows}
 

@@ -31,8 +31,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from harness.process import kill_session, running_in_session
 from holdfast.files.mounted import MountedPath
 from holdfast.regions.checkpoint.quarantine import quarantined_regions
-from holdfast.regions.checkpoint.read import checkpoint_ids, read_metadata
+from holdfast.regions.checkpoint.read import checkpoint_ids
 from holdfast.regions.checkpoint.verify import Verification
+from holdfast.regions.files.folders import CheckpointFolders
 from holdfast.regions.protocol.orders import TaskOptions
 from support import environment, program
 from support.regional.pipelines import Row, expected, output_of, rows_of
@@ -261,7 +262,7 @@ class RegionalSoak:
     def _check_quarantine(self) -> None:
         """One region owes all of its rows, in few pieces; the others have processed theirs."""
         checkpoint = MountedPath(self.folder / "ckpt")
-        latest = read_metadata(checkpoint, checkpoint_ids(checkpoint)[-1])
+        latest = CheckpointFolders(checkpoint).read(checkpoint_ids(checkpoint)[-1])
         (held,) = quarantined_regions(latest, {})
         assert held.region == STUCK
         assert held.rows == self.batches * ROWS_EACH
