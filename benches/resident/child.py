@@ -22,7 +22,8 @@ from memory.native import sample, tracking_settings, trim  # noqa: E402
 from harness.figures import BatchFigures  # noqa: E402
 from harness.process import Reporter, report_to_parent  # noqa: E402
 from harness.providers import start_session  # noqa: E402
-from holdfast.queries.state import StateOfQuery, committed_batches  # noqa: E402
+from holdfast.queries.logs import committed_batches  # noqa: E402
+from holdfast.queries.state import StateOfQuery  # noqa: E402
 from resident.inputs import SCHEMA, TRIGGER_S, Request, write  # noqa: E402
 from resident.queries import ALL_QUERIES, BACKFILLS  # noqa: E402
 

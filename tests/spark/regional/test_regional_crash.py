@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.regions.checkpoint.read import checkpoint_ids, read_metadata
+from holdfast.regions.checkpoint.read import checkpoint_ids
 from holdfast.regions.checkpoint.verify import Verification
+from holdfast.regions.files.folders import CheckpointFolders
 from support.regional.pipelines import Row, expected, output_of, rows_of
 from support.spark.java_side import skipped_without_jars
 from support.spark.kafka_broker import KafkaBroker
@@ -39,7 +40,7 @@ def check_rows(folder: Path, batches: Sequence[Sequence[Row]]) -> None:
 def check_files(folder: Path) -> None:
     """Nothing is left over of any dead process."""
     (latest,) = checkpoint_ids(folder / "ckpt")
-    entries = read_metadata(folder / "ckpt", latest).regions.values()
+    entries = CheckpointFolders(folder / "ckpt").read(latest).regions.values()
     needed = {ref.file for entry in entries for _, _, ref in entry.refs()}
     # A file with the number 0 is a manager's claim, and empty.
     found = {path.name for path in (folder / "ckpt" / "segments").iterdir()}

@@ -34,7 +34,6 @@ from holdfast.regions.checkpoint.quarantine import quarantined_regions
 from holdfast.regions.checkpoint.read import checkpoint_ids
 from holdfast.regions.checkpoint.verify import Verification
 from holdfast.regions.files.folders import CheckpointFolders
-from holdfast.regions.protocol.orders import TaskOptions
 from support import environment, program
 from support.regional.pipelines import Row, expected, output_of, rows_of
 from support.spark import processes
@@ -282,7 +281,7 @@ class RegionalSoak:
         needed = set()
         for number in checkpoint_ids(checkpoint):
             assert Verification(checkpoint).verify(number, lambda done, of: None).damage == ()
-            entries = read_metadata(checkpoint, number).regions.values()
+            entries = CheckpointFolders(checkpoint).read(number).regions.values()
             needed |= {ref.file for entry in entries for _, _, ref in entry.refs()}
         # A file with the number 0 is a manager's claim, and empty.
         found = {path.name for path in (checkpoint / "segments").iterdir()}
