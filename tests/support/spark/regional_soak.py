@@ -34,6 +34,7 @@ from holdfast.regions.checkpoint.quarantine import quarantined_regions
 from holdfast.regions.checkpoint.read import checkpoint_ids
 from holdfast.regions.checkpoint.verify import Verification
 from holdfast.regions.files.folders import CheckpointFolders
+from holdfast.regions.protocol.orders import TaskOptions
 from support import environment, program
 from support.regional.pipelines import Row, expected, output_of, rows_of
 from support.spark import processes
