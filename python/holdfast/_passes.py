@@ -58,7 +58,7 @@ def passes(batch: DataFrame) -> Iterator[DataFrame]:
     spark = batch.sparkSession
     require_jar(spark.sparkContext)
     jvm: Any = spark.sparkContext._jvm
-    replayed = jvm.io.holdfast.spark.isolation.ReplayedPasses
+    replayed = jvm.io.holdfast.spark.isolation.task.ReplayedPasses
     if not replayed.mayHave(batch._jdf):
         yield batch
         return

@@ -139,16 +139,17 @@ PLUGIN = Path(__file__).resolve().parents[2] / "spark_plugin" / "src"
 #: what Spark and Python load, exceptions and the core's methods.
 JAVA_ORDER = (
     *("storage", "merged", "minor", "plan", "sparklog", "rpc", "staging", "executor", "store"),
-    *("isolation", "ui", "moves", "driver"),
+    *("isolation.task", "isolation.driver", "isolation.show", "isolation.plan"),
+    *("ui", "moves", "driver"),
 )
-JAVA_NAME = re.compile(r"\bio\.holdfast\.spark\.([a-z]\w*)\.")
+JAVA_NAME = re.compile(r"\bio\.holdfast\.spark\.((?:[a-z]\w*\.)*[a-z]\w*)\.[A-Z]")
 
 
 def java_graph(folder: Path) -> dict[str, set[str]]:
     """Return which packages each package of the plugin names, for all minors of Spark."""
     found: dict[str, set[str]] = {}
-    for file in folder.glob("*/java/io/holdfast/spark/*/*.java"):
-        package = file.parent.name
+    for file in folder.glob("*/java/io/holdfast/spark/*/**/*.java"):
+        package = ".".join(file.parent.relative_to(folder).parts[5:])
         found.setdefault(package, set()).update(JAVA_NAME.findall(file.read_text()))
         found[package].discard(package)
     return found

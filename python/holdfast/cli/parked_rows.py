@@ -69,7 +69,7 @@ def _rows(folder: AnyPath, parked: Sequence[ParkedPartition]) -> Iterator[DataFr
     with local_spark.session("to read parked rows", jars) as spark, local_spark.java_errors():
         jvm: Any = spark._jvm
         segments = (absolute(folder) / STATE_FILES_FOLDER).spark_name
-        found = jvm.io.holdfast.spark.isolation.ParkedRows(spark._jsparkSession, segments)
+        found = jvm.io.holdfast.spark.isolation.show.ParkedRows(spark._jsparkSession, segments)
         for partition in parked:
             for one in partition.inputs:
                 found.add(

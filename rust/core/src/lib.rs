@@ -13,6 +13,7 @@ mod ids;
 pub mod checkpoint;
 pub mod digest;
 pub mod format;
+pub mod isolation;
 pub mod liveness;
 pub mod manager;
 pub mod reclaim;

@@ -8,6 +8,7 @@ mod common;
 mod format_damage;
 mod format_fixtures;
 mod format_round_trip;
+mod isolation;
 mod late_lengths;
 mod local_cache;
 mod manager_tables;

@@ -17,6 +17,7 @@ mod folders;
 mod guard;
 mod hadoop;
 mod handles;
+mod isolation;
 mod malloc;
 mod parking;
 mod pipeline;

@@ -135,7 +135,7 @@ def test_fields_that_this_spark_lacks_are_named(spark: SparkSession) -> None:
     node = spark.range(1)._jdf.queryExecution().sparkPlan()
     plan = java_class(spark, "org.apache.spark.sql.execution.SparkPlan")
     text = java_class(spark, "java.lang.String")
-    fields = java_class(spark, "io.holdfast.spark.isolation.Fields")
+    fields = java_class(spark, "io.holdfast.spark.isolation.plan.Fields")
     types = spark._sc._gateway.new_array(spark._jvm.java.lang.Class, 2)
     types[0], types[1] = plan, text
     method = fields.getDeclaredMethod("missing", types)

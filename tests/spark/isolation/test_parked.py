@@ -90,7 +90,7 @@ def test_a_query_catches_up_without_the_rows_that_were_skipped(
     assert left["rows"] == parked["rows"] - 3
     said = (folder / "log.txt").read_text()
     assert re.search(
-        rf"ERROR GuardedBatch: Partition {partition} of stateStoreSave \(operator 0\) is parked in"
+        rf"ERROR QueryRun: Partition {partition} of stateStoreSave \(operator 0\) is parked in"
         r" batch 2 after 2 failures of its task\. The batch completes without its rows\. .* the"
         r" next try is in batch 3, .* holdfast parked \S+/checkpoint\."
         r" The last failure: \[CAST_INVALID_INPUT\] .* \(CAST\(key AS INT\)\)",

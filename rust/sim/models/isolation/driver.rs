@@ -1,342 +1,484 @@
-//! The driver: decisions, the marker, and the order in which a batch becomes durable.
+//! The driver: the product's machine decides, and this world does what it orders.
+
+use std::collections::BTreeMap;
+
+use holdfast_core::isolation::{self, Action, Fact, Limits, Marker, Part, Plan};
 
 use crate::model::{BATCHES_MAX, KEYS, Model, Mutant, PARTITIONS, Sink};
 use crate::store::Store;
-use crate::tasks::{ALL, Keys, NONE, Partition, Phase, is_part};
+use crate::tasks::{ALL, FAILURES_MAX, Keys, NONE, Partition, Phase, has_key, is_part, keys_of};
 
 /// Partitions of a batch that may be parked at once.
-pub const PARKED_MAX: u32 = 1;
-/// Failures of a task in one stage attempt after which Spark ends the job.
-pub const FAILURES_MAX: u8 = 3;
+pub const PARKED_MAX: usize = 1;
 
-/// Survives the driver. All but stores and outputs belongs to the batch after the committed ones.
+/// Survives the driver. All but stores, markers and outputs belongs to the batch after the committed ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Durable {
     /// Batches that have an entry in `commits`.
     pub committed: u8,
     /// The stores that the newest entry names.
     pub stores: [Store; PARTITIONS],
-    /// By partition, the keys whose rows the batch before parked.
-    pub suspects: [Keys; PARTITIONS],
     /// An earlier run began the batch: `offsets/N` is there.
     pub begun: bool,
-    pub marker: Option<Marker>,
+    pub markers: BTreeMap<u64, Marker>,
     /// Outputs to which a job of the batch was written.
     pub written: [bool; 2],
     /// How often the result of each batch is in each output, by partition and key; 2 is more than once.
     pub outputs: [[[[u8; BATCHES_MAX]; KEYS]; PARTITIONS]; 2],
 }
 
-/// The durable record of a batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Marker {
-    /// By partition, the keys whose rows an attempt parked that ran to its end.
-    pub settled: [Option<Keys>; PARTITIONS],
-    /// The sink may have been reached.
-    pub sealed: bool,
-}
-
 impl Durable {
+    /// The first batch parked these keys of partition 1, and groups wait.
+    pub fn after_one(waits: Keys, groups: &str) -> Self {
+        let mut durable = Self {
+            committed: 1,
+            ..Self::default()
+        };
+        for (p, store) in durable.stores.iter_mut().enumerate() {
+            for (k, key) in store.keys.iter_mut().enumerate() {
+                if p == 1 && has_key(waits, k) {
+                    key.pending.push(1);
+                    continue;
+                }
+                key.applied.push(1);
+                for output in &mut durable.outputs {
+                    output[p][k][0] = 1;
+                }
+            }
+        }
+        durable.markers.insert(1, marker(groups));
+        durable
+    }
+
+    fn batch(&self) -> u64 {
+        u64::from(self.committed) + 1
+    }
+
+    pub fn marker(&self) -> Option<&Marker> {
+        self.markers.get(&self.batch())
+    }
+
     /// The keys whose rows the marker parks; none if it does not name the partition.
     pub fn settled(&self, p: usize) -> Option<Keys> {
-        self.marker.and_then(|marker| marker.settled[p])
-    }
-
-    /// Returns whether the sink got nothing of a partition from an earlier run of the batch, by what is
-    /// durable: it stays parked until an attempt settles it.
-    pub fn is_untouched(&self, p: usize) -> bool {
-        self.stores[p].is_parked() && self.settled(p).is_none()
-    }
-}
-
-impl Durable {
-    /// A new marker is sealed if an earlier run may have reached the sink.
-    fn settle(&mut self, model: &Model, p: usize, waits: Keys, sealed: bool) {
-        let lacks_part = is_part(waits) && model.is(Mutant::MarkerLacksPart);
-        if !model.is(Mutant::NoMarker) && !model.is(Mutant::MarkerAfterSink) {
-            let marker = self.marker.get_or_insert(Marker {
-                sealed,
-                ..Marker::default()
-            });
-            marker.settled[p] = Some(if lacks_part { ALL } else { waits });
-        }
+        let parked = self.marker()?.parked.get(&(p as u32))?;
+        Some(keys_of(&parked.waits))
     }
 }
 
 /// The memory of the driver about the batch that it runs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Run {
+    machine: isolation::Run,
     /// An earlier run began this batch.
     pub is_rerun: bool,
-    /// An earlier run may have given the sink rows of the batch that must not come again.
-    pub is_closed: bool,
     /// Jobs of the batch that wrote their output.
     pub jobs: u8,
     pub partitions: [Partition; PARTITIONS],
+    /// The sink may have the batch.
+    pub is_sealed: bool,
+    /// A mutant's marker, which is written too late.
+    pub late: Option<Marker>,
     /// The partition for which Spark ended the query.
     pub failed: Option<usize>,
 }
 
 impl Run {
-    /// Begins the batch after the committed ones. The driver reads the marker before the first task.
-    pub fn begin(model: &Model, durable: &mut Durable) -> Self {
+    /// Begins the batch after the committed ones. A driver that starts reads all markers.
+    pub fn begin(model: &Model, durable: &mut Durable, machine: Option<isolation::Run>) -> Self {
         let mut run = Self {
+            machine: machine.unwrap_or_else(|| knowing(&durable.markers)),
             is_rerun: durable.begun,
-            is_closed: durable.begun && model.sink_may_hold_rows(durable),
             jobs: 0,
             partitions: Default::default(),
+            is_sealed: false,
+            late: None,
             failed: None,
         };
-        for (p, partition) in run.partitions.iter_mut().enumerate() {
-            let is_bound = run.is_closed && !durable.is_untouched(p);
-            partition.waits = durable.settled(p).or(is_bound.then_some(NONE));
-            partition.is_decided = is_bound || partition.waits == Some(ALL);
-        }
+        let plan = plan(model, durable);
         durable.begun = true;
-        run.accept_healthy(model, durable);
+        let mut world = World {
+            model,
+            durable,
+            run: &mut run,
+        };
+        world.tell(Fact::Begin(Box::new(plan)));
+        world.begin_job();
         run
-    }
-
-    /// A healthy partition delivers in any case, and nothing depends on when.
-    fn accept_healthy(&mut self, model: &Model, durable: &Durable) {
-        for p in (0..PARTITIONS).filter(|p| model.poison[*p] == NONE) {
-            self.accept(model, durable, p, NONE);
-        }
-    }
-
-    /// An attempt runs the stage, or asks before.
-    pub fn compute(&mut self, model: &Model, durable: &Durable, p: usize, index: usize) {
-        let attempt = self.partitions[p].attempts[index];
-        let is_blind = self.jobs > 0 && model.is(Mutant::LaterJobAsksNobody);
-        let asks = attempt.number > 0
-            || attempt.stage_attempt > 0
-            || (self.is_suspect(durable, p) && !is_blind);
-        let phase = if asks {
-            Phase::Asking
-        } else {
-            Phase::Delivering
-        };
-        self.partitions[p].enter(model, index, phase);
-    }
-
-    /// A stage comes with the names of these partitions, all of whose attempts ask.
-    fn is_suspect(&self, durable: &Durable, p: usize) -> bool {
-        self.partitions[p].parks() || durable.stores[p].is_parked()
-    }
-
-    /// Answers that an attempt may get. Without one it waits.
-    pub fn answers(&self, model: &Model, durable: &Durable, p: usize, index: usize) -> Vec<Keys> {
-        let partition = &self.partitions[p];
-        let failures = if model.is(Mutant::CountsAttemptNumber) {
-            partition.attempts[index].number
-        } else {
-            partition.failures
-        };
-        let others = partition.may_deliver_beside(model, index);
-        let others_parked = (self.parked() & !bit(p)).count_ones();
-        let has_room = others_parked < PARKED_MAX || model.is(Mutant::ParksAll);
-        // A partition with pending input may be parked without a try, so that it costs less.
-        let is_suspect = self.is_suspect(durable, p);
-        let backs_off = is_suspect && has_room && !is_last_batch(model, durable);
-        let suspects = durable.suspects[p];
-        let now = match partition.waits {
-            Some(waits) if partition.is_decided => return vec![waits],
-            Some(waits) => waits,
-            None if backs_off && model.divides && suspects != NONE => {
-                // The rows of any suspects are tried.
-                return (NONE..=suspects).filter(|w| w & !suspects == 0).collect();
-            }
-            None if backs_off && others == 0 => return vec![NONE, ALL],
-            None => NONE,
-        };
-        let is_try = self.is_try(model, durable, p);
-        let is_last = failures + others + 1 >= FAILURES_MAX || (is_try && failures > 0);
-        let next = if is_try && failures + 1 < FAILURES_MAX {
-            suspects
-        } else {
-            ALL
-        };
-        let is_stuck = is_part(now) && !is_try && model.is(Mutant::NewKeyIsNoSuspect);
-        let is_alone = others == 0
-            || model.is(Mutant::ParksBesideOthers)
-            || (is_try && model.is(Mutant::DividesBesideOthers));
-        if !is_last || !has_room || is_stuck {
-            vec![now]
-        } else if is_alone {
-            vec![next]
-        } else {
-            Vec::new()
-        }
-    }
-
-    /// Returns whether keys that waited before the batch do not wait.
-    fn is_try(&self, model: &Model, durable: &Durable, p: usize) -> bool {
-        let suspects = durable.suspects[p];
-        model.divides && self.partitions[p].waits.unwrap_or(NONE) & suspects != suspects
-    }
-
-    /// Returns whether another attempt waits, and parks if this one does not deliver. The service
-    /// kills this one then.
-    pub fn is_awaited(&self, model: &Model, durable: &Durable, p: usize, index: usize) -> bool {
-        let partition = &self.partitions[p];
-        let mut others = partition.attempts.iter().enumerate();
-        let is_try = self.is_try(model, durable, p) && partition.failures > 0;
-        (is_try || partition.failures + 1 >= FAILURES_MAX)
-            && partition.attempts[index].phase == Phase::Delivering
-            && others.any(|(other, attempt)| {
-                attempt.is_asking()
-                    && !attempt.ended
-                    && self.answers(model, durable, p, other).is_empty()
-            })
-    }
-
-    pub fn answer(
-        &mut self,
-        model: &Model,
-        durable: &mut Durable,
-        (p, index): (usize, usize),
-        answer: Keys,
-    ) {
-        let is_suspect = self.is_suspect(durable, p);
-        let partition = &mut self.partitions[p];
-        partition.attempts[index].waits = answer;
-        if answer != NONE || is_suspect {
-            partition.waits = Some(answer);
-        }
-        partition.is_decided |= answer == ALL;
-        let phase = if answer == ALL {
-            Phase::Parking
-        } else {
-            Phase::Delivering
-        };
-        partition.enter(model, index, phase);
-        if model.is(Mutant::SettlesAtAnswer) {
-            durable.settle(model, p, answer, self.is_closed);
-        }
-    }
-
-    /// An attempt ran to its end. The driver refuses a zombie, which fails then.
-    pub fn settle(&mut self, model: &Model, durable: &mut Durable, p: usize, index: usize) {
-        let attempt = self.partitions[p].attempts[index];
-        if attempt.ended && !model.is(Mutant::TakesInfoOfZombie) {
-            self.partitions[p].attempts.remove(index);
-            return;
-        }
-        durable.settle(model, p, attempt.waits, self.is_closed);
-        self.partitions[p].enter(model, index, Phase::Settled);
-    }
-
-    /// Returns whether the end of an attempt has to be durable before Spark takes its result.
-    pub fn settles(&self, durable: &Durable, p: usize, index: usize) -> bool {
-        self.partitions[p].attempts[index].waits != NONE || durable.stores[p].is_parked()
-    }
-
-    /// A failure opens the marker of a sink that was not reached, so that a re-run knows.
-    pub fn mark_failure(&self, model: &Model, durable: &mut Durable) {
-        if model.sink == Sink::Transactional
-            && (!self.is_closed || model.is(Mutant::RerunMarksFailure))
-        {
-            durable.marker.get_or_insert_default();
-        }
-    }
-
-    /// An attempt succeeds. Spark ignores what a zombie reports.
-    pub fn report(&mut self, model: &Model, durable: &Durable, p: usize, index: usize) {
-        let attempt = self.partitions[p].attempts.remove(index);
-        if attempt.ended {
-            self.take_info(model, durable, p, attempt.waits);
-        } else {
-            self.accept(model, durable, p, attempt.waits);
-        }
-    }
-
-    /// Spark takes the result of an attempt, which is the decision for later jobs.
-    fn accept(&mut self, model: &Model, durable: &Durable, p: usize, outcome: Keys) {
-        let partition = &mut self.partitions[p];
-        partition.accepted = Some(outcome);
-        partition.waits.get_or_insert(outcome);
-        partition.is_decided = true;
-        partition.attempts.clear();
-        self.take_info(model, durable, p, outcome);
-    }
-
-    fn take_info(&mut self, model: &Model, durable: &Durable, p: usize, outcome: Keys) {
-        let (base, batch) = (&durable.stores[p], durable.committed + 1);
-        let info = &mut self.partitions[p].info;
-        info.get_or_insert_with(|| base.next(batch, outcome, model));
-    }
-
-    /// Partitions of which the run parks rows, as bits.
-    pub fn parked(&self) -> u8 {
-        self.bits(Partition::parks)
     }
 
     /// Partitions whose rows Spark has from this job, as bits.
     pub fn delivered(&self) -> u8 {
-        self.bits(|partition| partition.accepted.is_some_and(|waits| waits != ALL))
+        let partitions = self.partitions.iter().enumerate();
+        let delivered = partitions.filter(|(_, one)| one.accepted.is_some_and(|keys| keys != ALL));
+        delivered.map(|(p, _)| bit(p)).sum()
     }
 
-    fn bits(&self, test: fn(&Partition) -> bool) -> u8 {
-        let found = (0..PARTITIONS).filter(|p| test(&self.partitions[*p]));
-        found.map(bit).sum()
+    /// Spark writes `commits/N`, which names the store of the first info of each partition. Returns the
+    /// machine, which goes on with the next batch.
+    pub fn commit(self, durable: &mut Durable) -> isolation::Run {
+        let stores = self.partitions.map(|p| p.info.unwrap_or_default());
+        *durable = Durable {
+            committed: durable.committed + 1,
+            stores,
+            markers: std::mem::take(&mut durable.markers),
+            outputs: durable.outputs,
+            ..Durable::default()
+        };
+        self.machine
+    }
+}
+
+/// A step that the driver or a task takes.
+pub struct World<'a> {
+    pub model: &'a Model,
+    pub durable: &'a mut Durable,
+    pub run: &'a mut Run,
+}
+
+impl World<'_> {
+    fn begin_job(&mut self) {
+        let (stage, tasks) = (u32::from(self.run.jobs), PARTITIONS as u32);
+        self.tell(Fact::StageBegan(stage, tasks));
+        // A healthy partition delivers in any case, and nothing depends on when.
+        for p in (0..PARTITIONS).filter(|p| self.model.poison[*p] == NONE) {
+            self.take_info(p, NONE);
+            self.run.partitions[p].accepted = Some(NONE);
+        }
+    }
+
+    /// Tells the machine, and does what it orders. Mutants sit between both.
+    fn tell(&mut self, fact: Fact) {
+        let through = self.through();
+        for action in self.run.machine.take(self.durable.batch(), &through, fact) {
+            match action {
+                Action::Answer(part, answer) => self.answered(part, &answer),
+                Action::Settled(part) => self.enter(part, Phase::Settled),
+                Action::Refuse(part, _) if self.model.is(Mutant::TakesInfoOfZombie) => {
+                    self.enter(part, Phase::Settled);
+                }
+                Action::Refuse(part, _) => {
+                    if let Some((p, index)) = self.find(part) {
+                        if self.run.partitions[p].attempts[index].ended {
+                            self.run.partitions[p].attempts.remove(index);
+                        } else {
+                            self.fail(p, index);
+                        }
+                    }
+                }
+                Action::Sealed(_) => self.run.is_sealed = true,
+                Action::Write(_, marker) => {
+                    self.write_marker(marker);
+                    self.tell(Fact::Written);
+                }
+                Action::Delete(batch) => {
+                    self.durable.markers.remove(&batch);
+                }
+                Action::Kill(tasks) => {
+                    for (p, partition) in self.run.partitions.iter_mut().enumerate() {
+                        for attempt in &mut partition.attempts {
+                            let is_asking = attempt.phase == Phase::Asking;
+                            attempt.is_doomed |= tasks.contains(&attempt.task(p))
+                                && !(is_asking && self.model.is(Mutant::WaitsForAskers));
+                        }
+                    }
+                }
+                Action::Suspect(partitions) => {
+                    for p in partitions {
+                        self.run.partitions[p as usize].is_suspect = true;
+                    }
+                }
+                Action::Fail(why) => panic!("{why}"),
+                // No task of the model stops early, and no second passes.
+                Action::ForgetCommits(_) | Action::Wait(_) => {}
+                Action::Show(_) | Action::Warn(_) | Action::Report(_) => {}
+            }
+        }
+    }
+
+    fn enter(&mut self, part: Part, phase: Phase) {
+        if let Some((p, index)) = self.find(part) {
+            self.run.partitions[p].enter(self.model, index, phase);
+        }
+    }
+
+    fn write_marker(&mut self, mut marker: Marker) {
+        if self.model.is(Mutant::MarkerLacksPart) {
+            for parked in marker.parked.values_mut() {
+                if is_part(keys_of(&parked.waits)) {
+                    parked.waits = isolation::Groups::all();
+                }
+            }
+        }
+        if self.model.is(Mutant::MarkerAfterSink) {
+            self.run.late = Some(marker);
+        } else if !self.model.is(Mutant::NoMarker) {
+            self.durable.markers.insert(self.durable.batch(), marker);
+        }
+    }
+
+    /// A mutant writes its marker.
+    pub fn write_late(&mut self) {
+        let batch = self.durable.batch();
+        self.durable
+            .markers
+            .extend(self.run.late.take().map(|marker| (batch, marker)));
+    }
+
+    fn find(&self, part: Part) -> Option<(usize, usize)> {
+        let p = part.partition as usize;
+        let mut attempts = self.run.partitions[p].attempts.iter();
+        let index = attempts.position(|one| one.id(self.run.jobs, p) == part.attempt)?;
+        Some((p, index))
+    }
+
+    fn id(&self, p: usize, index: usize) -> isolation::Attempt {
+        self.run.partitions[p].attempts[index].id(self.run.jobs, p)
+    }
+
+    pub fn launch(&mut self, p: usize) {
+        let attempt = self.run.partitions[p].launch();
+        let (task, attempt) = (attempt.task(p), attempt.id(self.run.jobs, p));
+        self.tell(Fact::Began(attempt, task));
+    }
+
+    /// An attempt runs the stage, or asks before.
+    pub fn compute(&mut self, p: usize, index: usize) {
+        let attempt = self.run.partitions[p].attempts[index];
+        let is_blind = self.run.jobs > 0 && self.model.is(Mutant::LaterJobAsksNobody);
+        let asks = attempt.number > 0
+            || attempt.stage_attempt > 0
+            || (self.run.partitions[p].is_suspect && !is_blind);
+        if !asks {
+            return self.run.partitions[p].enter(self.model, index, Phase::Delivering);
+        }
+        self.run.partitions[p].has_asked = true;
+        let is_alone = self.run.partitions[p]
+            .attempts
+            .iter()
+            .all(|one| one.phase != Phase::Asking);
+        self.run.partitions[p].enter(self.model, index, Phase::Asking);
+        if !is_alone && self.model.is(Mutant::WaitsForAskers) {
+            return;
+        }
+        let (attempt, task) = (attempt.id(self.run.jobs, p), attempt.task(p));
+        let is_part =
+            self.model.is(Mutant::DividesBesideOthers) && self.durable.stores[p].is_parked();
+        if self.model.is(Mutant::ParksBesideOthers) || is_part {
+            for index in 0..self.run.partitions[p].attempts.len() {
+                let other = self.id(p, index);
+                if other != attempt {
+                    self.tell_end(other, false, false);
+                }
+            }
+        }
+        let partition = p as u32;
+        self.tell(Fact::Asks(Part { attempt, partition }, task));
+    }
+
+    fn answered(&mut self, part: Part, answer: &isolation::Answer) {
+        let Some((p, index)) = self.find(part) else {
+            return;
+        };
+        let mut waits = keys_of(&answer.waits);
+        let mut parks = answer.parks;
+        let pending = self.durable.stores[p].waiting();
+        if self.model.is(Mutant::NewKeyIsNoSuspect) && parks && is_part(pending) {
+            (waits, parks) = (pending, false);
+        }
+        let is_full = self.others_parked(p) >= PARKED_MAX;
+        let partition = &mut self.run.partitions[p];
+        partition.answer = Some(waits);
+        partition.is_full = is_full;
+        partition.attempts[index].waits = waits;
+        partition.attempts[index].settles = answer.settles;
+        let phase = if parks {
+            Phase::Parking
+        } else {
+            Phase::Delivering
+        };
+        partition.enter(self.model, index, phase);
+        if self.model.is(Mutant::SettlesAtAnswer) && answer.settles {
+            self.tell(Fact::Settles(part, 0));
+        }
+    }
+
+    /// An attempt ran to its end. The driver refuses a zombie, which fails then.
+    pub fn settle(&mut self, p: usize, index: usize) {
+        let (attempt, partition) = (self.id(p, index), p as u32);
+        self.tell(Fact::Settles(Part { attempt, partition }, 0));
+    }
+
+    fn tell_end(&mut self, attempt: isolation::Attempt, success: bool, is_failure: bool) {
+        let failure = is_failure.then(String::new);
+        self.tell(Fact::Ended(attempt, success, failure));
+        let rerun_marks =
+            self.model.is(Mutant::RerunMarksFailure) && self.model.sink == Sink::Transactional;
+        if rerun_marks && self.run.is_rerun && self.durable.marker().is_none() {
+            let mut open = marker("[]");
+            open.parked.clear();
+            self.durable.markers.insert(self.durable.batch(), open);
+        }
+    }
+
+    /// An attempt fails. Spark ends the query if that happens too often.
+    pub fn fail(&mut self, p: usize, index: usize) {
+        let attempt = self.id(p, index);
+        if self.run.partitions[p].fail(index) {
+            self.run.failed = Some(p);
+        }
+        self.tell_end(attempt, false, true);
+    }
+
+    /// The executor of an attempt is lost, and with it output of the map stage.
+    pub fn lose_executor(&mut self, p: usize, index: usize) {
+        let attempt = self.id(p, index);
+        if self.run.partitions[p].lose_executor(self.model, index) {
+            self.run.failed = Some(p);
+        }
+        let counts = !self.model.is(Mutant::CountsAttemptNumber);
+        self.tell_end(attempt, false, counts);
+    }
+
+    pub fn kill(&mut self, p: usize, index: usize) {
+        let attempt = self.id(p, index);
+        self.run.partitions[p].end(self.model, index);
+        self.tell_end(attempt, false, false);
+    }
+
+    /// An attempt succeeds. Spark ignores what a zombie reports.
+    pub fn report(&mut self, p: usize, index: usize) {
+        let attempt = self.id(p, index);
+        let one = self.run.partitions[p].attempts.remove(index);
+        self.take_info(p, one.waits);
+        if one.ended {
+            return;
+        }
+        // Spark takes the result, which is the decision for later jobs.
+        self.run.partitions[p].accepted = Some(one.waits);
+        self.run.partitions[p].is_through = true;
+        self.tell_end(attempt, true, false);
+        for other in std::mem::take(&mut self.run.partitions[p].attempts) {
+            self.tell_end(other.id(self.run.jobs, p), false, false);
+        }
+    }
+
+    fn take_info(&mut self, p: usize, outcome: Keys) {
+        let (base, batch) = (&self.durable.stores[p], self.durable.committed + 1);
+        let info = &mut self.run.partitions[p].info;
+        info.get_or_insert_with(|| base.next(batch, outcome, self.model));
+    }
+
+    fn through(&self) -> Vec<u32> {
+        let is_through = |p: &u32| self.run.partitions[*p as usize].is_through;
+        (0..PARTITIONS as u32).filter(is_through).collect()
+    }
+
+    /// Partitions other than this one of which the run parks rows, or may do so.
+    fn others_parked(&self, p: usize) -> usize {
+        let others = (0..PARTITIONS).filter(|other| *other != p);
+        others
+            .filter(|p| {
+                let partition = &self.run.partitions[*p];
+                let is_pending = self.durable.stores[*p].is_parked() && !partition.is_through;
+                let is_settled = self.durable.settled(*p).is_some_and(|waits| waits != NONE);
+                partition.parks() || is_pending || is_settled
+            })
+            .count()
+    }
+
+    /// The sink is about to commit.
+    pub fn seal(&mut self) {
+        self.tell(Fact::Seal);
     }
 
     /// The job writes its output to the sink.
-    pub fn write(&mut self, model: &Model, durable: &mut Durable) {
-        let job = usize::from(self.jobs);
-        let is_ignored = durable.written[job] && model.sink != Sink::AtLeastOnce;
-        durable.written[job] = true;
-        for (p, partition) in self.partitions.iter().enumerate() {
+    pub fn write(&mut self) {
+        let job = usize::from(self.run.jobs);
+        let is_ignored = self.durable.written[job] && self.model.sink != Sink::AtLeastOnce;
+        self.durable.written[job] = true;
+        for (p, partition) in self.run.partitions.iter().enumerate() {
             let Some(waits) = partition.accepted.filter(|_| !is_ignored) else {
                 continue;
             };
-            let base = &durable.stores[p];
-            let next = base.next(durable.committed + 1, waits, model);
+            let base = &self.durable.stores[p];
+            let next = base.next(self.durable.committed + 1, waits, self.model);
             for (k, key) in next.keys.iter().enumerate() {
                 for batch in &key.applied[base.keys[k].applied.len()..] {
-                    let count = &mut durable.outputs[job][p][k][usize::from(*batch) - 1];
+                    let count = &mut self.durable.outputs[job][p][k][usize::from(*batch) - 1];
                     *count = (*count + 1).min(2);
                 }
             }
         }
-        self.jobs += 1;
-        if self.jobs == model.jobs() {
+        let stage = u32::from(self.run.jobs);
+        self.tell(Fact::StageEnded(stage));
+        self.run.jobs += 1;
+        if self.run.jobs == self.model.jobs() {
             return;
         }
-        for partition in &mut self.partitions {
+        let mut partitions = self.run.partitions.iter();
+        let forgets = partitions.any(|partition| match partition.answer {
+            Some(ALL) => self.model.is(Mutant::ForgetsPark),
+            Some(NONE) | None => partition.is_through && self.model.is(Mutant::ForgetsDelivery),
+            Some(_) => self.model.is(Mutant::ForgetsPart),
+        });
+        for partition in &mut self.run.partitions {
             partition.begin_job();
-            let forgets = match partition.waits {
-                Some(ALL) => model.is(Mutant::ForgetsPark),
-                Some(NONE) => model.is(Mutant::ForgetsDelivery),
-                Some(_) => model.is(Mutant::ForgetsPart),
-                None => false,
-            };
-            if forgets {
-                partition.waits = None;
-                partition.is_decided = false;
-                partition.failures = 0;
-            }
         }
-        self.accept_healthy(model, durable);
+        if forgets {
+            let mut markers = self.durable.markers.clone();
+            markers.remove(&self.durable.batch());
+            self.run.machine = knowing(&markers);
+            self.run.partitions.iter_mut().for_each(Partition::forget);
+            self.tell(Fact::Begin(Box::new(plan(self.model, self.durable))));
+        }
+        self.begin_job();
     }
+}
 
-    /// Spark writes `commits/N`, which names the store of the first info of each partition.
-    pub fn commit(self, durable: &mut Durable) {
-        let waits = self.partitions.each_ref().map(|p| p.waits.unwrap_or(NONE));
-        let stores = self.partitions.map(|p| p.info.unwrap_or_default());
-        *durable = Durable {
-            committed: durable.committed + 1,
-            suspects: std::array::from_fn(|p| {
-                if stores[p].is_parked() {
-                    waits[p]
-                } else {
-                    NONE
-                }
-            }),
-            stores,
-            outputs: durable.outputs,
-            ..Durable::default()
-        };
+/// A marker that is not sealed, in which these groups of partition 1 wait.
+fn marker(groups: &str) -> Marker {
+    let text = format!(
+        r#"{{"version":1,"operator":0,"name":"","times":{{}},"parked":{{"1":{{"waits":{groups}}}}}}}"#
+    );
+    Marker::from_json(text.as_bytes()).unwrap()
+}
+
+/// The machine of a driver that starts.
+fn knowing(markers: &BTreeMap<u64, Marker>) -> isolation::Run {
+    let mut machine = isolation::Run::new("", "");
+    for (batch, marker) in markers {
+        machine.know(*batch, marker.clone());
+    }
+    machine
+}
+
+fn plan(model: &Model, durable: &Durable) -> Plan {
+    let pending = durable.stores.iter().enumerate().filter_map(|(p, store)| {
+        let mut batches: Vec<u64> = store.pending().map(u64::from).collect();
+        batches.sort_unstable();
+        batches.dedup();
+        (!batches.is_empty()).then_some((p as u32, batches))
+    });
+    Plan {
+        operator: 0,
+        name: String::new(),
+        times: BTreeMap::new(),
+        pending: pending.collect(),
+        partitions: PARTITIONS as u32,
+        seals: model.sink == Sink::Transactional,
+        divides: model.divides,
+        rerun: durable.begun,
+        reruns_park: model.sink == Sink::AtLeastOnce || model.is(Mutant::RerunParks),
+        retained: 0,
+        limits: Limits {
+            attempts: FAILURES_MAX - 1,
+            batches: BATCHES_MAX,
+            parked: if model.is(Mutant::ParksAll) {
+                PARTITIONS
+            } else {
+                PARKED_MAX
+            },
+        },
     }
 }
 

@@ -38,7 +38,7 @@ pub enum Mutant {
     ForgetsDelivery,
     /// The first attempt of a later job does not ask for a partition that is parked.
     LaterJobAsksNobody,
-    /// Failures are counted by the number of the attempt.
+    /// Failures are counted by the number of the attempt, which begins anew in a stage attempt.
     CountsAttemptNumber,
     /// An attempt parks while another one may deliver.
     ParksBesideOthers,
@@ -103,7 +103,7 @@ impl Model {
     /// again, by all that is durable.
     pub fn sink_may_hold_rows(&self, durable: &Durable) -> bool {
         match self.sink {
-            Sink::Transactional => durable.marker.is_none_or(|marker| marker.sealed),
+            Sink::Transactional => durable.marker().is_none_or(|marker| marker.sealed),
             Sink::Idempotent => !self.is(Mutant::RerunParks),
             Sink::AtLeastOnce => false,
         }
@@ -172,7 +172,7 @@ impl State {
             && (!is_pending || self.through & bit(p) != 0);
         self.exposed & bit(p) != 0
             || (is_unknown && self.durable.settled(p) != Some(ALL))
-            || (run.parked() & !bit(p)).count_ones() == PARKED_MAX
+            || run.partitions[p].is_full
     }
 }
 
@@ -208,7 +208,7 @@ pub fn invariants() -> Vec<Claim> {
                 let mut keys = store.keys.iter();
                 keys.any(|key| key.pending.contains(&durable.committed))
             });
-            parked.count() as u32 <= PARKED_MAX
+            parked.count() <= PARKED_MAX
         }),
         Claim::always(ONE_PLACE, |_, state| {
             state.keys().all(|(_, _, key)| {
@@ -238,11 +238,11 @@ pub fn reached() -> [Claim; 4] {
         Claim::sometimes("a re-run parks what its marker names", |_, state| {
             let runs = state.run.iter().filter(|run| run.is_rerun);
             runs.flat_map(|run| &run.partitions)
-                .any(|p| p.failures == 0 && p.accepted == Some(ALL))
+                .any(|p| p.failed == 0 && p.accepted == Some(ALL))
         }),
-        Claim::sometimes("a zombie asks", |_, state| {
+        Claim::sometimes("a zombie is about to ask", |_, state| {
             let mut attempts = state.attempts();
-            attempts.any(|attempt| attempt.ended && attempt.phase == Phase::Asking)
+            attempts.any(|one| one.ended && one.number > 0 && one.phase == Phase::Launched)
         }),
         Claim::sometimes("an attempt waits for an older stage attempt", |_, state| {
             let (mut asking, mut delivering) = (state.attempts(), state.attempts());
@@ -268,7 +268,7 @@ pub fn reached_by_parts() -> [Claim; 3] {
             |_, state| {
                 let runs = state.run.iter().filter(|run| run.is_rerun);
                 runs.flat_map(|run| &run.partitions)
-                    .any(|p| p.failures == 0 && p.accepted.is_some_and(is_part))
+                    .any(|p| p.failed == 0 && p.accepted.is_some_and(is_part))
             },
         ),
         Claim::sometimes("a key fails that did not wait", |_, state| {
@@ -276,8 +276,8 @@ pub fn reached_by_parts() -> [Claim; 3] {
                 .run
                 .iter()
                 .flat_map(|run| run.partitions.iter().enumerate());
-            runs.filter(|(p, _)| is_part(state.durable.suspects[*p]))
-                .any(|(_, partition)| partition.waits == Some(ALL) && partition.failures > 0)
+            runs.filter(|(p, _)| is_part(state.durable.stores[*p].waiting()))
+                .any(|(_, partition)| partition.answer == Some(ALL) && partition.failed > 0)
         }),
     ]
 }

@@ -2,9 +2,9 @@
 
 use stateright::Property;
 
-use crate::driver::{Durable, Run, bit, is_last_batch};
+use crate::driver::{Durable, Run, World, bit, is_last_batch};
 use crate::model::{Model, Mutant, PARTITIONS, Sink, State, invariants, reached, reached_by_parts};
-use crate::tasks::{Attempt, Keys, Phase};
+use crate::tasks::{ALL, Attempt, Phase};
 
 /// A step. An attempt is named by its partition and its index.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,6 @@ pub enum Action {
     LaunchTwin(usize),
     ReplaceStageAttempt(usize),
     Compute(usize, usize),
-    Decide(usize, usize, Keys),
     Fail(usize, usize),
     LoseExecutor(usize, usize),
     Kill(usize, usize),
@@ -33,8 +32,17 @@ impl stateright::Model for Model {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        vec![State {
-            durable: Durable::default(),
+        let durable = if self.divides {
+            // It takes batches until a group is divided.
+            vec![
+                Durable::after_one(ALL, "[2,3]"),
+                Durable::after_one(1, "[2]"),
+            ]
+        } else {
+            vec![Durable::default()]
+        };
+        let state = |durable| State {
+            durable,
             run: None,
             crashes: self.crashes,
             disturbances: self.disturbances,
@@ -42,7 +50,8 @@ impl stateright::Model for Model {
             has_rerun: false,
             exposed: 0,
             through: 0,
-        }]
+        };
+        durable.into_iter().map(state).collect()
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -54,7 +63,7 @@ impl stateright::Model for Model {
                 if state.crashes > 0 {
                     actions.push(Action::Crash);
                 }
-                self.driver_actions(state, run, actions);
+                self.driver_actions(run, actions);
                 for p in (0..PARTITIONS).filter(|p| run.partitions[*p].accepted.is_none()) {
                     self.launches(state, run, p, actions);
                     for index in 0..run.partitions[p].attempts.len() {
@@ -67,11 +76,11 @@ impl stateright::Model for Model {
 
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
         let mut state = last.clone();
-        let (durable, run) = (&mut state.durable, state.run.as_mut());
+        let durable = &mut state.durable;
         match action {
             Action::Start => {
                 state.has_rerun |= durable.begun;
-                state.run = Some(Run::begin(self, durable));
+                state.run = Some(Run::begin(self, durable, None));
             }
             Action::Crash => {
                 state.crashes -= 1;
@@ -81,63 +90,22 @@ impl stateright::Model for Model {
                 state.is_fixed = true;
                 state.run = None;
             }
-            Action::Seal => durable.marker.as_mut()?.sealed = true,
-            Action::MarkLate => {
-                let settled = &mut durable.marker.get_or_insert_default().settled;
-                *settled = run?.partitions.each_ref().map(|p| p.waits);
-            }
-            Action::WriteSink => {
-                state.exposed |= run.as_ref()?.delivered();
-                run?.write(self, durable);
-            }
             Action::Commit => {
-                state.run.take()?.commit(durable);
+                let machine = state.run.take()?.commit(durable);
                 state.exposed = 0;
                 state.through = 0;
-                if is_last_batch(self, durable) {
+                let is_last = is_last_batch(self, durable);
+                if is_last {
                     state.is_fixed = true;
                     state.disturbances = 0;
                 }
                 if durable.committed < self.batches {
-                    state.run = Some(Run::begin(self, durable));
+                    // The query starts again with the repaired program.
+                    let machine = (!is_last).then_some(machine);
+                    state.run = Some(Run::begin(self, durable, machine));
                 }
             }
-            Action::Launch(p) => run?.partitions[p].launch(),
-            Action::LaunchTwin(p) => {
-                state.disturbances -= 1;
-                run?.partitions[p].launch();
-            }
-            Action::ReplaceStageAttempt(p) => {
-                state.disturbances -= 1;
-                run?.partitions[p].begin_stage_attempt();
-            }
-            Action::Compute(p, index) => run?.compute(self, durable, p, index),
-            Action::Decide(p, index, answer) => run?.answer(self, durable, (p, index), answer),
-            Action::Fail(p, index) => {
-                let run = run?;
-                run.failed = run.partitions[p].fail(index).then_some(p);
-                run.mark_failure(self, durable);
-            }
-            Action::LoseExecutor(p, index) => {
-                let run = run?;
-                if !self.may_fail(last, p, run.partitions[p].attempts[index]) {
-                    state.disturbances -= 1;
-                }
-                run.failed = run.partitions[p].lose_executor(self, index).then_some(p);
-                run.mark_failure(self, durable);
-            }
-            Action::Kill(p, index) => {
-                let run = run?;
-                if !run.is_awaited(self, durable, p, index) {
-                    state.disturbances -= 1;
-                }
-                run.partitions[p].end(self, index);
-            }
-            Action::Settle(p, index) => {
-                state.through |= bit(p);
-                run?.settle(self, durable, p, index);
-            }
-            Action::Report(p, index) => run?.report(self, durable, p, index),
+            action => self.step(last, &mut state, action)?,
         }
         Some(state)
     }
@@ -156,12 +124,55 @@ impl stateright::Model for Model {
 }
 
 impl Model {
-    fn driver_actions(&self, state: &State, run: &Run, actions: &mut Vec<Action>) {
-        let durable = &state.durable;
+    /// A step within a run.
+    fn step(&self, last: &State, state: &mut State, action: Action) -> Option<()> {
+        let mut world = World {
+            model: self,
+            durable: &mut state.durable,
+            run: state.run.as_mut()?,
+        };
+        match action {
+            Action::Start | Action::Crash | Action::FixAndRestart | Action::Commit => {}
+            Action::Seal => world.seal(),
+            Action::MarkLate => world.write_late(),
+            Action::WriteSink => {
+                state.exposed |= world.run.delivered();
+                world.write();
+            }
+            Action::Launch(p) => world.launch(p),
+            Action::LaunchTwin(p) => {
+                state.disturbances -= 1;
+                world.launch(p);
+            }
+            Action::ReplaceStageAttempt(p) => {
+                state.disturbances -= 1;
+                world.run.partitions[p].begin_stage_attempt();
+            }
+            Action::Compute(p, index) => world.compute(p, index),
+            Action::Fail(p, index) => world.fail(p, index),
+            Action::LoseExecutor(p, index) => {
+                let attempt = world.run.partitions[p].attempts[index];
+                state.disturbances -= u8::from(!self.may_fail(last, p, attempt));
+                world.lose_executor(p, index);
+            }
+            Action::Kill(p, index) => {
+                let attempt = world.run.partitions[p].attempts[index];
+                state.disturbances -= u8::from(!attempt.is_doomed);
+                world.kill(p, index);
+            }
+            Action::Settle(p, index) => {
+                state.through |= bit(p);
+                world.settle(p, index);
+            }
+            Action::Report(p, index) => world.report(p, index),
+        }
+        Some(())
+    }
+
+    fn driver_actions(&self, run: &Run, actions: &mut Vec<Action>) {
         let has_written = run.jobs == self.jobs();
         let has_results = !has_written && run.partitions.iter().all(|p| p.accepted.is_some());
-        let is_open = durable.marker.is_some_and(|marker| !marker.sealed);
-        let is_unsealed = is_open && self.sink == Sink::Transactional;
+        let is_unsealed = !run.is_sealed && self.sink == Sink::Transactional;
         let seals_late = self.is(Mutant::SealAfterSink);
         if is_unsealed && if seals_late { has_written } else { has_results } {
             actions.push(Action::Seal);
@@ -169,9 +180,7 @@ impl Model {
         if has_results && (!is_unsealed || seals_late) {
             actions.push(Action::WriteSink);
         }
-        let is_unmarked =
-            (0..PARTITIONS).any(|p| run.parked() & bit(p) != 0 && durable.settled(p).is_none());
-        if self.is(Mutant::MarkerAfterSink) && run.jobs > 0 && is_unmarked {
+        if run.jobs > 0 && run.late.is_some() {
             actions.push(Action::MarkLate);
         }
         if has_written {
@@ -199,15 +208,8 @@ impl Model {
         let attempt = run.partitions[p].attempts[index];
         match attempt.phase {
             Phase::Launched => actions.push(Action::Compute(p, index)),
-            Phase::Asking => {
-                let answers = run.answers(self, &state.durable, p, index);
-                actions.extend(
-                    answers
-                        .into_iter()
-                        .map(|answer| Action::Decide(p, index, answer)),
-                );
-            }
-            Phase::Delivering | Phase::Parking if run.settles(&state.durable, p, index) => {
+            Phase::Asking => {}
+            Phase::Delivering | Phase::Parking if attempt.settles => {
                 actions.push(Action::Settle(p, index));
             }
             Phase::Delivering | Phase::Parking | Phase::Settled => {
@@ -224,7 +226,7 @@ impl Model {
         if may_fail || is_disturbed {
             actions.push(Action::LoseExecutor(p, index));
         }
-        if is_disturbed || run.is_awaited(self, &state.durable, p, index) {
+        if is_disturbed || attempt.is_doomed {
             actions.push(Action::Kill(p, index));
         }
     }

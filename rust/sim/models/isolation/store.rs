@@ -23,7 +23,19 @@ pub struct Key {
 
 impl Store {
     pub fn is_parked(&self) -> bool {
-        self.keys.iter().any(|key| !key.pending.is_empty())
+        self.pending().next().is_some()
+    }
+
+    /// Batches whose input is pending, for some key each.
+    pub fn pending(&self) -> impl Iterator<Item = u8> {
+        self.keys.iter().flat_map(|key| key.pending.iter().copied())
+    }
+
+    /// Keys with pending input.
+    pub fn waiting(&self) -> Keys {
+        let keys = self.keys.iter().enumerate();
+        let waiting = keys.filter(|(_, key)| !key.pending.is_empty());
+        waiting.map(|(k, _)| 1 << k).sum()
     }
 
     /// The next version. The input of keys that wait is stored. All others have a pass for each pending

@@ -1,8 +1,12 @@
-//! The tasks of one partition in one job.
+//! The tasks of one partition in one job, as Spark's scheduler knows them.
 
-use crate::driver::FAILURES_MAX;
+use holdfast_core::isolation::{self, Groups};
+
 use crate::model::{KEYS, Model, Mutant};
 use crate::store::Store;
+
+/// Failures of a task in one stage attempt after which Spark ends the job.
+pub const FAILURES_MAX: u32 = 3;
 
 /// Keys of a partition, as bits.
 pub type Keys = u8;
@@ -17,6 +21,12 @@ pub const fn has_key(keys: Keys, k: usize) -> bool {
 /// Returns whether some keys are processed and some wait.
 pub const fn is_part(waits: Keys) -> bool {
     waits != NONE && waits != ALL
+}
+
+/// The keys in these groups: the hash of a key is its number.
+pub fn keys_of(groups: &Groups) -> Keys {
+    let keys = (0..KEYS).filter(|k| groups.has(*k as u32));
+    keys.map(|k| 1 << k).sum()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,30 +45,54 @@ pub enum Phase {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Attempt {
-    pub stage_attempt: u8,
-    pub number: u8,
+    pub stage_attempt: u32,
+    pub number: u32,
     pub phase: Phase,
     /// The keys whose rows it parks, once it has an answer.
     pub waits: Keys,
+    /// The end of the attempt has to be durable before Spark takes its result.
+    pub settles: bool,
+    /// The driver ordered to kill it.
+    pub is_doomed: bool,
     /// Spark takes no result of this attempt any more, but it may go on: a zombie.
     pub ended: bool,
+}
+
+impl Attempt {
+    pub fn id(&self, job: u8, p: usize) -> isolation::Attempt {
+        isolation::Attempt {
+            stage: job.into(),
+            stage_attempt: self.stage_attempt,
+            task: p as u32,
+            number: self.number,
+        }
+    }
+
+    /// Spark's number of the task.
+    pub fn task(&self, p: usize) -> u64 {
+        u64::from(self.stage_attempt << 16 | self.number << 8) + p as u64
+    }
 }
 
 /// A partition in the batch that a run works on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Partition {
-    /// The keys whose rows attempts park: none if the stage runs, all if it does not.
-    pub waits: Option<Keys>,
-    /// They do not change any more.
-    pub is_decided: bool,
-    /// Attempts that failed in this batch, over all jobs and stage attempts.
-    pub failures: u8,
+    /// The keys that the last answer parks.
+    pub answer: Option<Keys>,
+    /// As many others were parked then as may be, so the query may fail.
+    pub is_full: bool,
+    /// All attempts of the job ask.
+    pub is_suspect: bool,
+    /// An attempt of the job asked, so all of later jobs do.
+    pub has_asked: bool,
+    /// Spark took a result of it, in any job of the batch.
+    pub is_through: bool,
     /// Attempts of this job that may still do something. Their order means nothing, and is always one.
     pub attempts: Vec<Attempt>,
     /// The newest stage attempt of this job, the attempts that it launched, and those that failed.
-    pub stage_attempt: u8,
-    pub launched: u8,
-    pub failed: u8,
+    pub stage_attempt: u32,
+    pub launched: u32,
+    pub failed: u32,
     /// The keys that the attempt parked whose result Spark took in this job.
     pub accepted: Option<Keys>,
     /// The first commit info that the driver got, over all jobs of the batch.
@@ -68,15 +102,24 @@ pub struct Partition {
 impl Partition {
     /// Returns whether rows of it are parked.
     pub fn parks(&self) -> bool {
-        self.waits.is_some_and(|waits| waits != NONE)
+        self.answer.is_some_and(|waits| waits != NONE)
     }
 
     /// Another job is another stage. Its first attempts have number 0.
     pub fn begin_job(&mut self) {
         *self = Self {
-            waits: self.waits,
-            is_decided: self.is_decided,
-            failures: self.failures,
+            answer: self.answer,
+            is_full: self.is_full,
+            is_suspect: self.is_suspect || self.has_asked,
+            is_through: self.is_through,
+            info: self.info.take(),
+            ..Self::default()
+        };
+    }
+
+    /// A mutant forgets what became of the partition in this batch.
+    pub fn forget(&mut self) {
+        *self = Self {
             info: self.info.take(),
             ..Self::default()
         };
@@ -89,15 +132,19 @@ impl Partition {
         self.failed = 0;
     }
 
-    pub fn launch(&mut self) {
-        self.add(Attempt {
+    pub fn launch(&mut self) -> Attempt {
+        let attempt = Attempt {
             stage_attempt: self.stage_attempt,
             number: self.launched,
             phase: Phase::Launched,
             waits: NONE,
+            settles: false,
+            is_doomed: false,
             ended: false,
-        });
+        };
+        self.add(attempt);
         self.launched += 1;
+        attempt
     }
 
     fn add(&mut self, attempt: Attempt) {
@@ -123,8 +170,7 @@ impl Partition {
     /// The task fails with an error. Spark ends the job if that happens too often in a stage attempt.
     pub fn fail(&mut self, index: usize) -> bool {
         let attempt = self.attempts.remove(index);
-        self.failures += 1;
-        self.failed += u8::from(attempt.stage_attempt == self.stage_attempt);
+        self.failed += u32::from(attempt.stage_attempt == self.stage_attempt);
         self.failed == FAILURES_MAX
     }
 
@@ -132,12 +178,11 @@ impl Partition {
     /// and ends the job if there were too many.
     pub fn lose_executor(&mut self, model: &Model, index: usize) -> bool {
         let is_newest = self.attempts[index].stage_attempt == self.stage_attempt;
-        self.failures += 1;
         self.end(model, index);
         if is_newest {
             self.begin_stage_attempt();
         }
-        self.stage_attempt >= FAILURES_MAX + model.disturbances
+        self.stage_attempt >= FAILURES_MAX + u32::from(model.disturbances)
     }
 
     pub fn live_in_newest_stage_attempt(&self) -> usize {
@@ -145,20 +190,5 @@ impl Partition {
         attempts
             .filter(|attempt| !attempt.ended && attempt.stage_attempt == self.stage_attempt)
             .count()
-    }
-
-    /// Other attempts that may still deliver. One that asks does nothing before it has an answer.
-    pub fn may_deliver_beside(&self, model: &Model, index: usize) -> u8 {
-        let others = self.attempts.iter().enumerate();
-        let others = others.filter(|(other, attempt)| *other != index && !attempt.ended);
-        others
-            .filter(|(_, other)| !other.is_asking() || model.is(Mutant::WaitsForAskers))
-            .count() as u8
-    }
-}
-
-impl Attempt {
-    pub fn is_asking(&self) -> bool {
-        self.phase == Phase::Asking
     }
 }

@@ -1,7 +1,7 @@
 package io.holdfast.spark;
 
 import io.holdfast.spark.driver.HoldfastDriver;
-import io.holdfast.spark.isolation.IsolateFailures;
+import io.holdfast.spark.isolation.plan.IsolateFailures;
 import io.holdfast.spark.plan.TransformWithStateNodes; // from-4.2
 import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.SparkSessionExtensionsProvider;

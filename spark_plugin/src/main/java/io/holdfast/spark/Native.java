@@ -286,6 +286,20 @@ public final class Native {
 
   public static native void closePending(long reading);
 
+  /** Opens the machine that isolates failures in one run of a query. */
+  public static native long openRun(String id, String checkpoint);
+
+  /** Adds a marker that is durable; false if it is damaged. */
+  public static native boolean knowMarker(long run, long batch, byte[] marker);
+
+  /** The durable marker of a batch, or null. */
+  public static native String markerOf(long run, long batch);
+
+  /** Tells a machine what happened in a batch; returns its actions. Both are JSON. */
+  public static native byte[] tellRun(long run, long batch, byte[] fact);
+
+  public static native void closeRun(long run);
+
   /** Allows the open session to commit on top of a parked version. */
   public static native void markReplayed(long store);
 

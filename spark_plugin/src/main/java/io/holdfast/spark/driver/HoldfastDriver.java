@@ -4,13 +4,14 @@ import com.codahale.metrics.Gauge;
 import com.codahale.metrics.MetricRegistry;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.Native;
-import io.holdfast.spark.isolation.DecisionService;
-import io.holdfast.spark.isolation.ParkedFigures;
+import io.holdfast.spark.isolation.driver.DecisionService;
+import io.holdfast.spark.isolation.show.ParkedFigures;
 import io.holdfast.spark.merged.Reclaimed;
 import io.holdfast.spark.merged.SegmentFolder;
 import io.holdfast.spark.minor.BuildInfo;
 import io.holdfast.spark.rpc.DriverReply;
 import io.holdfast.spark.rpc.DriverRequest;
+import io.holdfast.spark.rpc.Endpoint;
 import io.holdfast.spark.rpc.ExecutorRequest;
 import io.holdfast.spark.rpc.MessageBytes;
 import io.holdfast.spark.sparklog.CommitLog;
@@ -88,6 +89,11 @@ public final class HoldfastDriver implements DriverPlugin {
     events = event -> sc.listenerBus().post(event);
     queryOfThread = () -> sc.getLocalProperty(HoldfastConf.QUERY_ID_KEY);
     decisions = new DecisionService(sc, queryOfThread);
+    new Endpoint<DriverRequest, DriverReply>(
+        Endpoint.DECISIONS,
+        DriverRequest.class,
+        decisions::answer,
+        failure -> new DriverReply.Refused(failure.toString()));
     parked = new ParkedFigures(decisions);
     regionalPipelines =
         new RegionalPipelines(terms, sc.hadoopConfiguration(), regionalMetrics, events);
@@ -136,12 +142,6 @@ public final class HoldfastDriver implements DriverPlugin {
     if (request instanceof DriverRequest.TermEnded ended) {
       terms.forget(ended.dir(), ended.term());
       return new DriverReply.Done();
-    }
-    if (request instanceof DriverRequest.Decide asked) {
-      return decisions.decide(asked);
-    }
-    if (request instanceof DriverRequest.Settle settled) {
-      return decisions.settle(settled);
     }
     if (request instanceof DriverRequest.Hello hello) {
       return regionalPipelines.welcome(hello);

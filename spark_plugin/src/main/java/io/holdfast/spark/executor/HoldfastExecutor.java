@@ -1,15 +1,19 @@
 package io.holdfast.spark.executor;
 
+import io.holdfast.spark.DaemonThreads;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.rpc.DriverLink;
 import io.holdfast.spark.rpc.DriverReply;
 import io.holdfast.spark.rpc.DriverRequest;
-import io.holdfast.spark.rpc.ExecutorEndpoint;
+import io.holdfast.spark.rpc.Endpoint;
 import io.holdfast.spark.rpc.ExecutorReply;
 import io.holdfast.spark.rpc.ExecutorRequest;
 import io.holdfast.spark.storage.LocalModes;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.spark.TaskContext;
 import org.apache.spark.api.plugin.ExecutorPlugin;
@@ -27,8 +31,12 @@ public final class HoldfastExecutor implements ExecutorPlugin {
   /** By task, the replays that it works on, by partition of the operator. */
   private final Map<Long, Map<Integer, Replay>> replays = new ConcurrentHashMap<>();
 
+  /** Syncs wait for storage. */
+  private final ExecutorService workers =
+      Executors.newCachedThreadPool(DaemonThreads.named("holdfast-sync"));
+
   private DriverLink driver;
-  private ExecutorEndpoint endpoint;
+  private Endpoint<ExecutorRequest, ExecutorReply> endpoint;
   private StoreManagers stores;
   private RegionalManagers regional;
 
@@ -40,7 +48,12 @@ public final class HoldfastExecutor implements ExecutorPlugin {
   @Override
   public void init(PluginContext context, Map<String, String> extraConf) {
     LocalModes.follow(SparkHadoopUtil.get().newConfiguration(context.conf()));
-    endpoint = new ExecutorEndpoint(context.executorID(), this::handle);
+    endpoint =
+        new Endpoint<>(
+            "Holdfast-" + context.executorID(),
+            ExecutorRequest.class,
+            request -> CompletableFuture.supplyAsync(() -> handle(request), workers),
+            ExecutorReply::failed);
     driver = new DriverLink(context);
     stores = new StoreManagers(driver, endpoint.link(), MemoryFacts.here(context.conf()));
     regional = new RegionalManagers(driver, endpoint.link(), stores);
@@ -75,12 +88,12 @@ public final class HoldfastExecutor implements ExecutorPlugin {
 
   /** Asks the driver what becomes of the partition of a task. */
   public DriverReply.Decision decide(DriverRequest.Decide request) {
-    return (DriverReply.Decision) driver.ask(request, "did not decide about a partition");
+    return (DriverReply.Decision) driver.await(request, "did not decide about a partition");
   }
 
   /** Tells the driver that a task is through with a partition; returns once that is durable. */
   public void settle(DriverRequest.Settle request) {
-    driver.ask(request, "did not make durable what became of a partition");
+    driver.await(request, "did not make durable what became of a partition");
   }
 
   /** Begins the replay of parked input of a partition in a task. */
@@ -125,6 +138,7 @@ public final class HoldfastExecutor implements ExecutorPlugin {
     RUNNING.compareAndSet(this, null);
     regional.stop();
     endpoint.close();
+    workers.shutdown();
     stores.stop();
   }
 }

@@ -1,11 +1,17 @@
 package io.holdfast.spark.rpc;
 
 import io.holdfast.spark.HoldfastException;
+import java.util.concurrent.Callable;
+import org.apache.spark.SparkEnv;
 import org.apache.spark.api.plugin.PluginContext;
+import org.apache.spark.rpc.RpcEndpointRef;
+import org.apache.spark.util.RpcUtils;
+import scala.reflect.ClassTag$;
 
 /** An executor's way to the driver. */
 public final class DriverLink {
   private final PluginContext context;
+  private RpcEndpointRef endpoint;
 
   public DriverLink(PluginContext context) {
     this.context = context;
@@ -22,9 +28,27 @@ public final class DriverLink {
    * @throws IllegalStateException with the driver's reason if it refuses
    */
   public DriverReply ask(DriverRequest request, String failure) {
+    return reply(() -> context.ask(request), failure);
+  }
+
+  /** As {@link #ask}, for a request that may wait. No other request waits for it. */
+  public DriverReply await(DriverRequest request, String failure) {
+    byte[] bytes = MessageBytes.of(request);
+    return reply(() -> endpoint().askSync(bytes, ClassTag$.MODULE$.apply(byte[].class)), failure);
+  }
+
+  private synchronized RpcEndpointRef endpoint() {
+    if (endpoint == null) {
+      SparkEnv env = SparkEnv.get();
+      endpoint = RpcUtils.makeDriverRef(Endpoint.DECISIONS, env.conf(), env.rpcEnv());
+    }
+    return endpoint;
+  }
+
+  private static DriverReply reply(Callable<Object> question, String failure) {
     byte[] answer;
     try {
-      answer = (byte[]) context.ask(request);
+      answer = (byte[]) question.call();
     } catch (RuntimeException e) {
       throw e;
     } catch (Exception e) {

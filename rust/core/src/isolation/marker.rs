@@ -1,0 +1,88 @@
+//! The durable decisions about a batch.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::groups::Groups;
+use crate::{Error, Result};
+
+const VERSION: u32 = 1;
+
+/// The durable decisions about a batch, in `isolation/<batch>` of the checkpoint; see FORMAT.md.
+///
+/// A task has its decision written at its end, and so before a sink can commit. If the batch runs again,
+/// the same rows are parked. A batch without any failure has no marker.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Marker {
+    version: u32,
+    operator: u64,
+    name: String,
+    times: BTreeMap<String, i64>,
+    /// By partition, what became of it in the batch.
+    pub parked: BTreeMap<u32, Parked>,
+    /// The sink may have committed the batch.
+    #[serde(default)]
+    pub sealed: bool,
+}
+
+/// A partition that was parked in a batch, or before it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parked {
+    /// When it was parked in this batch, in milliseconds since 1970.
+    #[serde(default)]
+    pub at_ms: i64,
+    /// Batches in which its task failed, since it is parked.
+    #[serde(default)]
+    pub tries: u32,
+    /// The error of the last try.
+    pub error: Option<String>,
+    /// The groups of keys whose rows wait: none if a try delivered all of them.
+    #[serde(default = "Groups::all")]
+    pub waits: Groups,
+}
+
+impl Marker {
+    pub(super) fn new(
+        operator: u64,
+        name: &str,
+        times: &BTreeMap<String, i64>,
+        sealed: bool,
+    ) -> Self {
+        Self {
+            version: VERSION,
+            operator,
+            name: name.to_owned(),
+            times: times.clone(),
+            parked: BTreeMap::new(),
+            sealed,
+        }
+    }
+
+    /// Reads a marker.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) if the bytes are none of this version.
+    pub fn from_json(bytes: &[u8]) -> Result<Self> {
+        let marker = serde_json::from_slice::<Self>(bytes);
+        let marker = marker.map_err(|e| Error::corrupt(format!("a marker: {e}")))?;
+        if marker.version != VERSION {
+            let found = marker.version;
+            return Err(Error::corrupt(format!("a marker of version {found}")));
+        }
+        Ok(marker)
+    }
+
+    /// The text of the file.
+    pub fn to_json(&self) -> String {
+        // Numbers, texts and maps always have a form in JSON.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    pub(super) fn as_text<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
+        to.serialize_str(&self.to_json())
+    }
+}

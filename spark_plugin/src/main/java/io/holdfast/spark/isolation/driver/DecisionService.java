@@ -1,0 +1,267 @@
+package io.holdfast.spark.isolation.driver;
+
+import io.holdfast.spark.DaemonThreads;
+import io.holdfast.spark.HoldfastException;
+import io.holdfast.spark.rpc.DriverReply;
+import io.holdfast.spark.rpc.DriverRequest;
+import io.holdfast.spark.rpc.DriverRequest.Attempt;
+import io.holdfast.spark.rpc.DriverRequest.GuardKey;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.UUID;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Executor;
+import java.util.concurrent.Executors;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.Consumer;
+import java.util.function.Supplier;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.SparkContext;
+import org.apache.spark.Success$;
+import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerEvent;
+import org.apache.spark.scheduler.SparkListenerStageCompleted;
+import org.apache.spark.scheduler.SparkListenerStageSubmitted;
+import org.apache.spark.scheduler.SparkListenerTaskEnd;
+import org.apache.spark.scheduler.SparkListenerTaskStart;
+import org.apache.spark.scheduler.TaskInfo;
+import org.apache.spark.storage.RDDInfo;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Tells the machines of all runs what Spark's scheduler reports of every task, and what tasks ask.
+ */
+public final class DecisionService {
+  /** How long a decision waits for events that Spark posted before. */
+  private static final long EVENTS_S = 30;
+
+  private final SparkContext spark;
+  private final SparkEvents events;
+  private final Supplier<String> queryOfThread;
+
+  /** By checkpoint, the run that works on it. */
+  private final Map<Path, QueryRun> runs = new HashMap<>();
+
+  /** By path of a checkpoint, the newest batch that its newest run planned itself. */
+  private final Map<String, Long> planned = new ConcurrentHashMap<>();
+
+  private final Map<GuardKey, Guarded> guards = new ConcurrentHashMap<>();
+
+  /** By stage that has run, its operator. */
+  private final Map<Integer, Guarded> guardedStages = new ConcurrentHashMap<>();
+
+  private boolean listens;
+
+  /** By id of a query, the run whose plan was made last. */
+  private final Map<String, QueryRun> planning = new ConcurrentHashMap<>();
+
+  private final Executor writers =
+      Executors.newCachedThreadPool(DaemonThreads.named("holdfast-markers"));
+
+  /** A guarded operator in one batch. */
+  private record Guarded(QueryRun run, SparkSide side) {
+    void tell(Object fact) {
+      run.tell(side, fact);
+    }
+  }
+
+  /**
+   * @param queryOfThread the id of the query that the calling thread runs, or null
+   */
+  public DecisionService(SparkContext spark, Supplier<String> queryOfThread) {
+    this.spark = spark;
+    events = new SparkEvents(spark);
+    this.queryOfThread = queryOfThread;
+  }
+
+  /** A query starts. It may go on with a batch that an earlier run planned. */
+  public void starting(Path checkpoint) {
+    planning(checkpoint, -1);
+  }
+
+  /** A query, which this thread runs, looks for the newest plan. */
+  public void initializing(Path checkpoint, Configuration conf) {
+    EndOfInput.watch(spark, checkpoint, conf);
+  }
+
+  /** A query plans a batch. */
+  public void planning(Path checkpoint, long batch) {
+    planned.put(checkpoint.toUri().getPath(), batch);
+  }
+
+  /**
+   * The operators of this thread's query make metrics of parked partitions from now on. {@link
+   * QueryRun#showsMetrics} takes them out of the progress if nothing is parked.
+   */
+  public void offerMetrics(QueryRun run) {
+    String query = queryOfThread.get();
+    if (query != null) {
+      run.showsMetrics = true;
+      planning.put(query, run);
+    }
+  }
+
+  /** Returns whether operators of this thread's query have metrics of parked partitions now. */
+  public boolean showsMetrics() {
+    String query = queryOfThread.get();
+    QueryRun run = query == null ? null : planning.get(query);
+    return run != null && run.showsMetrics;
+  }
+
+  /** When the first partition was parked in a batch of a query. */
+  public long parkedAtMs(String query, long batch) {
+    return planning.get(query).parkedAtMs(batch);
+  }
+
+  /** Returns whether an earlier run may have reached the sink with the batch. */
+  public boolean isRerun(Path checkpoint, long batch) {
+    return planned.getOrDefault(checkpoint.toUri().getPath(), -1L) != batch;
+  }
+
+  /** The run of a query that works on a checkpoint. It ends the one before. */
+  public synchronized QueryRun run(UUID id, Path checkpoint, Supplier<Configuration> conf) {
+    QueryRun run = runs.get(checkpoint);
+    if (run == null || !run.id.equals(id)) {
+      if (run != null) {
+        run.end();
+      }
+      run = new QueryRun(id, checkpoint, conf.get(), events, writers);
+      runs.put(checkpoint, run);
+    }
+    return run;
+  }
+
+  /** Guards an operator in a batch. A new one ends those of the batches before. */
+  public synchronized SparkSide guard(GuardKey key, QueryRun run, Supplier<BatchPlan> batch) {
+    if (!listens) {
+      // A queue of its own: no other listener can hold it up.
+      spark.listenerBus().addToQueue(new Events(), "holdfast");
+      listens = true;
+    }
+    if (!guards.containsKey(key)) {
+      guards.values().removeIf(old -> old.run == run || !runs.containsValue(old.run));
+      guardedStages.values().removeIf(old -> !guards.containsValue(old));
+      Guarded fresh = new Guarded(run, new SparkSide(key, spark));
+      fresh.tell(Map.of("Begin", batch.get()));
+      guards.put(key, fresh);
+    }
+    return guards.get(key).side;
+  }
+
+  /** The sink of a batch is about to commit. Returns once that is durable. */
+  public void seal(GuardKey key) {
+    Guarded guard = guards.get(key);
+    if (guard == null) {
+      throw new HoldfastException("The query has gone on without " + key);
+    }
+    CompletableFuture<DriverReply> sealed = guard.run.call(QueryRun.Part.OF_SINK);
+    guard.tell("Seal");
+    if (sealed.join() instanceof DriverReply.Refused refused) {
+      throw new HoldfastException(refused.why());
+    }
+  }
+
+  /** The answer to a task that asks what it does with a partition, or that is through with it. */
+  public CompletableFuture<DriverReply> answer(DriverRequest request) {
+    if (request instanceof DriverRequest.Decide asked) {
+      QueryRun.Part part = new QueryRun.Part(asked.attempt(), asked.partition());
+      return answer(asked.guard(), part, guard -> ask(guard, part, asked.id()));
+    }
+    DriverRequest.Settle settled = (DriverRequest.Settle) request;
+    QueryRun.Part part = new QueryRun.Part(settled.attempt(), settled.partition());
+    Object fact = Map.of("Settles", List.of(part, System.currentTimeMillis()));
+    return answer(settled.guard(), part, guard -> guard.tell(fact));
+  }
+
+  private CompletableFuture<DriverReply> answer(
+      GuardKey key, QueryRun.Part part, Consumer<Guarded> tell) {
+    Guarded guard = guards.get(key);
+    if (guard == null) {
+      return CompletableFuture.completedFuture(
+          new DriverReply.Refused("The query has gone on without task " + part.attempt()));
+    }
+    CompletableFuture<DriverReply> reply = guard.run.call(part);
+    tell.accept(guard);
+    return reply;
+  }
+
+  /** The machine hears the question after all events that Spark has posted before. */
+  private void ask(Guarded guard, QueryRun.Part part, long task) {
+    // A stage that Spark submits from now on has the partition among those that ask.
+    guard.side.suspects().add(part.partition());
+    AtomicBoolean heard = new AtomicBoolean();
+    events.post(
+        () -> {
+          heard.set(true);
+          guard.tell(Map.of("Asks", List.of(part, task)));
+        });
+    String late =
+        String.format(
+            "Spark's listeners are more than %d s behind, so it is unknown which attempts run"
+                + " beside %s",
+            EVENTS_S, part.attempt());
+    SparkEvents.after(
+        EVENTS_S,
+        () -> {
+          if (!heard.get()) {
+            guard.run.reply(part, new DriverReply.Refused(late));
+          }
+        });
+  }
+
+  private final class Events extends SparkListener {
+    @Override
+    public void onStageSubmitted(SparkListenerStageSubmitted event) {
+      int stage = event.stageInfo().stageId();
+      List<RDDInfo> rdds = CollectionConverters.asJava(event.stageInfo().rddInfos());
+      for (Guarded guard : guards.values()) {
+        if (rdds.stream().anyMatch(rdd -> guard.side.isGuardedBy(rdd.id()))) {
+          guardedStages.put(stage, guard);
+          guard.tell(Map.of("StageBegan", List.of(stage, rdds.get(0).numPartitions())));
+        }
+      }
+    }
+
+    @Override
+    public void onStageCompleted(SparkListenerStageCompleted event) {
+      tell(event.stageInfo().stageId(), "StageEnded", event.stageInfo().stageId());
+    }
+
+    @Override
+    public void onTaskStart(SparkListenerTaskStart event) {
+      TaskInfo task = event.taskInfo();
+      Attempt attempt = attempt(event.stageId(), event.stageAttemptId(), task);
+      tell(event.stageId(), "Began", List.of(attempt, task.taskId()));
+    }
+
+    @Override
+    public void onTaskEnd(SparkListenerTaskEnd event) {
+      Attempt attempt = attempt(event.stageId(), event.stageAttemptId(), event.taskInfo());
+      boolean success = event.reason() == Success$.MODULE$;
+      String failure = Failures.text(event.reason());
+      tell(event.stageId(), "Ended", Arrays.asList(attempt, success, failure));
+    }
+
+    @Override
+    public void onOtherEvent(SparkListenerEvent event) {
+      if (event instanceof SparkEvents.Posted posted) {
+        posted.task().run();
+      }
+    }
+
+    private void tell(int stage, String kind, Object fact) {
+      Guarded guard = guardedStages.get(stage);
+      if (guard != null) {
+        guard.tell(Map.of(kind, fact));
+      }
+    }
+
+    private static Attempt attempt(int stage, int stageAttempt, TaskInfo task) {
+      return new Attempt(stage, stageAttempt, task.partitionId(), task.attemptNumber());
+    }
+  }
+}

@@ -1,0 +1,102 @@
+package io.holdfast.spark.isolation.driver;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.apache.spark.ExceptionFailure;
+import org.apache.spark.TaskEndReason;
+import org.apache.spark.TaskFailedReason;
+
+/** Failures of tasks in one line, with the line of the user's program where that is known. */
+final class Failures {
+  private static final int CHARACTERS_MAX = 500;
+  private static final Pattern PYTHON_LINE =
+      Pattern.compile("\\s*File \"(.+)\", line (\\d+), in (.+)");
+
+  /** Packages that are not the user's. */
+  private static final Pattern OTHER_CODE =
+      Pattern.compile("(java|javax|jdk|sun|scala|org\\.apache|io\\.holdfast)\\..*");
+
+  private Failures() {}
+
+  /** The reason of a failure that counts; null for any other end. */
+  static String text(TaskEndReason reason) {
+    if (!(reason instanceof TaskFailedReason failed) || !failed.countTowardsTaskFailures()) {
+      return null;
+    }
+    if (!(failed instanceof ExceptionFailure thrown)) {
+      return cut(first(failed.toErrorString()));
+    }
+    if (thrown.exception().isEmpty()) {
+      return cut(of(thrown.className(), thrown.description(), thrown.stackTrace()));
+    }
+    Throwable cause = thrown.exception().get();
+    while (cause.getCause() != null && !isOfPython(cause.getMessage())) {
+      cause = cause.getCause();
+    }
+    return cut(of(cause.getClass().getName(), cause.getMessage(), cause.getStackTrace()));
+  }
+
+  private static boolean isOfPython(String message) {
+    return message != null && message.contains("Traceback (most recent call last)");
+  }
+
+  private static String of(String kind, String message, StackTraceElement[] stack) {
+    List<String> lines = message == null ? List.of() : message.lines().toList();
+    if (isOfPython(message)) {
+      return ofPython(lines);
+    }
+    String first = lines.isEmpty() ? "" : lines.get(0);
+    String said = kind + (first.isEmpty() ? "" : ": " + first);
+    if (first.matches("\\[[A-Z0-9_.]+\\] .*")) {
+      // Spark's advice stands behind the first sentence.
+      said = first.split("(?<=\\.) ")[0];
+    }
+    return said + place(lines, stack);
+  }
+
+  /** The last line of a traceback is the error. */
+  private static String ofPython(List<String> lines) {
+    String place = "";
+    String error = "";
+    for (String line : lines) {
+      Matcher frame = PYTHON_LINE.matcher(line);
+      if (frame.matches()) {
+        boolean ofSpark = frame.group(1).matches(".*/(pyspark|pyspark\\.zip)/.*|<frozen.*");
+        place = ofSpark ? place : " (" + frame.group(1) + ", line " + frame.group(2) + ")";
+        error = "";
+      } else if (error.isEmpty() && line.matches("[A-Za-z_].*") && !line.startsWith("Traceback ")) {
+        error = line;
+      }
+    }
+    return error + place;
+  }
+
+  /** Spark's errors quote SQL, or name the call of the API. Others have a stack. */
+  private static String place(List<String> lines, StackTraceElement[] stack) {
+    List<String> quoted = new ArrayList<>();
+    for (int i = 0; i + 1 < lines.size(); i++) {
+      if (lines.get(i).startsWith("== SQL") || lines.get(i).endsWith(" was called from")) {
+        quoted.add(lines.get(i + 1).strip());
+      }
+    }
+    if (!quoted.isEmpty()) {
+      return " (" + quoted.get(0) + ")";
+    }
+    for (StackTraceElement frame : stack) {
+      if (!OTHER_CODE.matcher(frame.getClassName()).matches()) {
+        return " (" + frame + ")";
+      }
+    }
+    return "";
+  }
+
+  private static String first(String text) {
+    return text.lines().findFirst().orElse("");
+  }
+
+  private static String cut(String text) {
+    return text.length() <= CHARACTERS_MAX ? text : text.substring(0, CHARACTERS_MAX) + "...";
+  }
+}

@@ -1,0 +1,117 @@
+package io.holdfast.spark.isolation.driver;
+
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import io.holdfast.spark.HoldfastException;
+import io.holdfast.spark.Native;
+import io.holdfast.spark.storage.Storages;
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.io.InputStream;
+import java.lang.ref.Cleaner;
+import java.nio.charset.StandardCharsets;
+import java.util.List;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.Path;
+
+/**
+ * The core's machine, which decides in one run of a query, and the files of the markers that it
+ * knows: {@code <checkpoint>/isolation/<batch>}.
+ */
+final class Machine {
+  private static final Cleaner CLEANER = Cleaner.create();
+  static final ObjectMapper JSON = new ObjectMapper();
+
+  private final Path folder;
+  private final Configuration conf;
+  private final long run;
+  private boolean hasMarkers;
+
+  /** Reads all markers of a checkpoint. */
+  Machine(String id, Path checkpoint, Configuration conf) {
+    folder = new Path(checkpoint, "isolation");
+    this.conf = conf;
+    long opened = Native.openRun(id, checkpoint.toString());
+    run = opened;
+    CLEANER.register(this, () -> Native.closeRun(opened));
+    try {
+      for (FileStatus file : files()) {
+        if (file.getPath().getName().matches("\\d+")) {
+          read(file.getPath());
+        }
+      }
+    } catch (IOException e) {
+      throw new HoldfastException(
+          "Cannot read what is parked in " + checkpoint + ": " + e.getMessage(), e);
+    }
+  }
+
+  private FileStatus[] files() throws IOException {
+    try {
+      return folder.getFileSystem(conf).listStatus(folder);
+    } catch (FileNotFoundException none) {
+      return new FileStatus[0];
+    }
+  }
+
+  private void read(Path file) throws IOException {
+    try (InputStream in = file.getFileSystem(conf).open(file)) {
+      if (!Native.knowMarker(run, Long.parseLong(file.getName()), in.readAllBytes())) {
+        throw new IOException(
+            file + " is damaged, or a newer Holdfast wrote it. Put the file back from a copy.");
+      }
+      hasMarkers = true;
+    }
+  }
+
+  /** Returns whether the checkpoint had a marker. */
+  boolean hasMarkers() {
+    return hasMarkers;
+  }
+
+  /** The marker of a batch, or null. */
+  Marker marker(long batch) {
+    String text = Native.markerOf(run, batch);
+    try {
+      return text == null ? null : JSON.readValue(text, Marker.class);
+    } catch (JsonProcessingException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  /**
+   * Tells what happened in a batch. Returns the actions, each an object with one field.
+   *
+   * @param through partitions that tasks delivered or parked to the end
+   * @param fact as the core's messages.rs has it: a text, or a map with one entry
+   */
+  JsonNode tell(long batch, List<Integer> through, Object fact) {
+    try {
+      byte[] told = JSON.writeValueAsBytes(List.of(through, fact));
+      return JSON.readTree(Native.tellRun(run, batch, told));
+    } catch (IOException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  void write(long batch, String marker) {
+    Path file = new Path(folder, Long.toString(batch));
+    try {
+      byte[] text = marker.getBytes(StandardCharsets.UTF_8);
+      new Storages(conf).at(file).write(file, out -> out.write(text), true);
+    } catch (IOException e) {
+      throw new HoldfastException("Cannot write the marker of batch " + batch, e);
+    }
+  }
+
+  void delete(long batch) {
+    Path file = new Path(folder, Long.toString(batch));
+    try {
+      file.getFileSystem(conf).delete(file, false);
+    } catch (IOException e) {
+      throw new HoldfastException("Cannot delete the marker of batch " + batch, e);
+    }
+  }
+}

@@ -1,0 +1,80 @@
+package io.holdfast.spark.isolation.plan;
+
+import java.util.List;
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.SortOrder;
+import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
+import org.apache.spark.sql.execution.SparkPlan;
+import scala.collection.immutable.IndexedSeq;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Stands on top of the stage of the last stateful operator, where its tasks run the stage or park
+ * the input of their partition; and on top of its exchange, where rows of keys that wait end.
+ *
+ * <p>Public, with a constructor of all its fields: Spark copies nodes by reflection.
+ */
+public final class GuardExec extends SparkPlan {
+  private static final long serialVersionUID = 1L;
+
+  private final SparkPlan child;
+  private final transient Execution execution;
+
+  /** Makes the rows of the node. */
+  interface Execution {
+    RDD<InternalRow> execute(SparkPlan child);
+  }
+
+  public GuardExec(SparkPlan child, Execution execution) {
+    this.child = child;
+    this.execution = execution;
+  }
+
+  @Override
+  public RDD<InternalRow> doExecute() {
+    return execution.execute(child);
+  }
+
+  @Override
+  public Seq<Attribute> output() {
+    return child.output();
+  }
+
+  @Override
+  public Partitioning outputPartitioning() {
+    return child.outputPartitioning();
+  }
+
+  @Override
+  public Seq<SortOrder> outputOrdering() {
+    return child.outputOrdering();
+  }
+
+  @Override
+  public Seq<SparkPlan> children() {
+    return CollectionConverters.asScala(List.of(child)).toSeq();
+  }
+
+  @Override
+  public SparkPlan withNewChildrenInternal(IndexedSeq<SparkPlan> newChildren) {
+    return new GuardExec(newChildren.head(), execution);
+  }
+
+  @Override
+  public int productArity() {
+    return 2;
+  }
+
+  @Override
+  public Object productElement(int index) {
+    return index == 0 ? child : execution;
+  }
+
+  @Override
+  public boolean canEqual(Object other) {
+    return other instanceof GuardExec;
+  }
+}

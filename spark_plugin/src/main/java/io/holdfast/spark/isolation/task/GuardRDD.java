@@ -1,0 +1,215 @@
+package io.holdfast.spark.isolation.task;
+
+import io.holdfast.spark.executor.HoldfastExecutor;
+import io.holdfast.spark.rpc.DriverReply;
+import io.holdfast.spark.rpc.DriverRequest.Attempt;
+import io.holdfast.spark.rpc.DriverRequest.GuardKey;
+import io.holdfast.spark.rpc.DriverRequest;
+import io.holdfast.spark.executor.Replay;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Set;
+import org.apache.spark.Dependency;
+import org.apache.spark.OneToOneDependency;
+import org.apache.spark.Partition;
+import org.apache.spark.TaskContext;
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo;
+import org.apache.spark.util.CollectionAccumulator;
+import scala.collection.AbstractIterator;
+import scala.collection.Iterator;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.reflect.ClassTag$;
+
+/** The rows of a guarded stage, of the batches whose input is pending first. */
+public final class GuardRDD extends RDD<InternalRow> {
+  private static final long serialVersionUID = 1L;
+
+  private final RDD<InternalRow> stage;
+  private final List<RDD<InternalRow>> inputs;
+  private final List<RDD<InternalRow>> passes;
+  private final GuardKey key;
+  private final List<PendingBatch> pending;
+
+  /** A {@link ParkTask} in bytes, which a task of a healthy partition does not read. */
+  private final byte[] parking;
+
+  /** Partitions whose tasks ask first. Each stage attempt takes what the driver knows then. */
+  private final Set<Integer> suspects;
+
+  private final int count;
+
+  /** Receives the partitions that a task delivered or parked to the end. */
+  private final CollectionAccumulator<Integer> through;
+
+  private final transient StatefulOperatorStateInfo state;
+
+  /**
+   * A partition of a guarded stage.
+   *
+   * @param inputs by exchange, its partition
+   * @param passes by pass, the partition of its stage; null where nothing is pending
+   * @param base ids of the stores; null before the first batch
+   */
+  record Split(int index, Partition stage, Partition[] inputs, Partition[] passes, String[] base)
+      implements RowsRDD.OwnPartition {}
+
+  /**
+   * @param inputs by exchange, its rows
+   * @param passes by batch whose input is pending, the rows of its stage
+   */
+  public GuardRDD(
+      RDD<InternalRow> stage,
+      List<RDD<InternalRow>> inputs,
+      List<RDD<InternalRow>> passes,
+      StatefulOperatorStateInfo state,
+      GuardKey key,
+      List<PendingBatch> pending,
+      ParkTask parking,
+      Set<Integer> suspects,
+      CollectionAccumulator<Integer> through) {
+    super(
+        stage.context(),
+        dependencies(stage, inputs, passes),
+        ClassTag$.MODULE$.apply(InternalRow.class));
+    this.stage = stage;
+    this.inputs = inputs;
+    this.passes = passes;
+    this.state = state;
+    this.key = key;
+    this.pending = pending;
+    this.parking = parking.bytes();
+    this.suspects = suspects;
+    this.through = through;
+    count = state.numPartitions();
+  }
+
+  private static Seq<Dependency<?>> dependencies(
+      RDD<InternalRow> stage, List<RDD<InternalRow>> inputs, List<RDD<InternalRow>> passes) {
+    List<Dependency<?>> all = new ArrayList<>();
+    all.add(new OneToOneDependency<>(stage));
+    inputs.forEach(input -> all.add(new OneToOneDependency<>(input)));
+    passes.forEach(pass -> all.add(new OneToOneDependency<>(pass)));
+    return CollectionConverters.asScala(all).toSeq();
+  }
+
+  boolean hasPasses() {
+    return !passes.isEmpty();
+  }
+
+  @Override
+  public Partition[] getPartitions() {
+    Partition[] all = new Partition[stage.partitions().length];
+    for (int i = 0; i < all.length; i++) {
+      int partition = i;
+      Partition[] ofInputs =
+          inputs.stream().map(input -> input.partitions()[partition]).toArray(Partition[]::new);
+      Partition[] ofPasses = new Partition[passes.size()];
+      for (int pass = 0; pass < ofPasses.length; pass++) {
+        boolean waits = pending.get(pass).ids().containsKey(i);
+        ofPasses[pass] = waits ? passes.get(pass).partitions()[i] : null;
+      }
+      String[] base = ParkTask.idsOf(state, i);
+      all[i] = new Split(i, stage.partitions()[i], ofInputs, ofPasses, base);
+    }
+    return all;
+  }
+
+  @Override
+  public Iterator<InternalRow> compute(Partition split, TaskContext task) {
+    Split own = (Split) split;
+    boolean again = task.attemptNumber() > 0 || task.stageAttemptNumber() > 0;
+    // The driver sees by the number of tasks that others do not compute a partition each.
+    boolean moved = task.partitionId() != own.index() && task.numPartitions() == count;
+    if (!again && !moved && !suspects.contains(own.index())) {
+      return stage(own, task);
+    }
+    Attempt attempt =
+        new Attempt(
+            task.stageId(), task.stageAttemptNumber(), task.partitionId(), task.attemptNumber());
+    HoldfastExecutor executor = HoldfastExecutor.running();
+    DriverReply.Decision decision =
+        executor.decide(
+            new DriverRequest.Decide(key, attempt, own.index(), task.taskAttemptId()));
+    DriverRequest.Settle settled = new DriverRequest.Settle(key, attempt, own.index());
+    ParkTask parking = ParkTask.read(this.parking);
+    if (decision.parks()) {
+      List<Iterator<InternalRow>> rows = new ArrayList<>();
+      for (int input = 0; input < inputs.size(); input++) {
+        rows.add(inputs.get(input).iterator(own.inputs()[input], task));
+      }
+      parking.park(own.index(), own.base(), rows, decision, () -> executor.settle(settled));
+      through.add(own.index());
+      return scala.collection.Iterator$.MODULE$.empty();
+    }
+    if (!decision.settles()) {
+      return stage(own, task);
+    }
+    List<Integer> due = new ArrayList<>();
+    for (int pass = 0; pass < passes.size(); pass++) {
+      if (own.passes()[pass] != null) {
+        due.add(pass);
+      }
+    }
+    Replay replay =
+        new Replay(own.index(), decision.conf(), decision.waits(), decision.failure());
+    executor.beginReplay(task, replay);
+    if (!decision.waits().isEmpty()) {
+      Iterator<InternalRow> rows = inputs.get(0).iterator(own.inputs()[0], task);
+      due =
+          decision.still()
+              ? parking.keepAll(own.base()[0], rows, replay)
+              : parking.keep(due, pending, rows, replay, task);
+    }
+    due.add(Replay.LAST);
+    Iterator<InternalRow> rows =
+        CollectionConverters.asScala(due.iterator())
+            .flatMap(
+                pass -> {
+                  replay.begin(pass);
+                  return pass == Replay.LAST
+                      ? stage.iterator(own.stage(), task)
+                      : passes.get(pass).iterator(own.passes()[pass], task);
+                });
+    return new AtEnd(
+        rows,
+        () -> {
+          executor.settle(settled);
+          executor.endReplay(task, replay);
+          through.add(own.index());
+        });
+  }
+
+  private Iterator<InternalRow> stage(Split own, TaskContext task) {
+    return new AtEnd(stage.iterator(own.stage(), task), () -> through.add(own.index()));
+  }
+
+  /** Rows behind which something is done, before the reader hears that these were all. */
+  private static final class AtEnd extends AbstractIterator<InternalRow> {
+    private final Iterator<InternalRow> rows;
+    private final Runnable end;
+    private boolean ended;
+
+    AtEnd(Iterator<InternalRow> rows, Runnable end) {
+      this.rows = rows;
+      this.end = end;
+    }
+
+    @Override
+    public boolean hasNext() {
+      boolean more = !ended && rows.hasNext();
+      if (!more && !ended) {
+        end.run();
+        ended = true;
+      }
+      return more;
+    }
+
+    @Override
+    public InternalRow next() {
+      return rows.next();
+    }
+  }
+}
