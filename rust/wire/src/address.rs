@@ -80,8 +80,6 @@ impl Address {
         }
     }
 
-    /// # Errors
-    /// `InvalidInput` when it is too long for a socket.
     pub(super) fn socket(&self) -> Result<SocketAddr> {
         let made = match self {
             Self::Path(path) => {

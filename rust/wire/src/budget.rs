@@ -29,7 +29,6 @@ struct Room {
     given_back: Condvar,
 }
 
-/// A share, until dropped.
 #[derive(Debug)]
 pub(super) struct Share<'a> {
     room: &'a Room,

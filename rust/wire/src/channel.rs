@@ -21,7 +21,6 @@ use super::{MAX_INLINE_BYTES, MAX_MESSAGE_BYTES};
 
 const LENGTH_BYTES: usize = 4;
 
-/// A message as it arrived.
 #[derive(Debug)]
 pub(super) struct Frame {
     body: Vec<u8>,
@@ -43,7 +42,6 @@ impl Channel {
         self.stream.set_read_timeout(timeout).map_err(broken)
     }
 
-    /// Sends a message.
     pub fn send(&mut self, message: &Outgoing) -> Result<()> {
         let Outgoing { bytes, passed } = message;
         let sent = match passed {
@@ -147,7 +145,6 @@ impl Frame {
     }
 }
 
-/// A message that was checked and is ready to be sent.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     bytes: Vec<u8>,
@@ -157,10 +154,6 @@ pub(super) struct Outgoing {
 impl Outgoing {
     /// A message that announces this payload, see [`announce`]. An empty payload needs no
     /// announcement.
-    ///
-    /// # Errors
-    /// `InvalidInput` when it is too long, `LimitExceeded` when the payload is; those of the
-    /// system.
     pub fn new(message: &impl Message, payload: &[u8]) -> Result<Self> {
         check_payload_bytes(payload.len() as u64)?;
         let length = message.encoded_len();

@@ -41,7 +41,6 @@ struct Connected {
     process: u32,
 }
 
-/// Why a request has no answer, and the future of the connection.
 type Failed = (Fate, Error);
 
 impl Client {
@@ -252,7 +251,6 @@ impl Connected {
         }
     }
 
-    /// The next answer of the server, with its payload.
     fn answer(&mut self) -> Result<(Answer, Vec<u8>)> {
         let frame = self.channel.receive(MAX_MESSAGE_BYTES)?;
         let frame = frame.ok_or_else(|| broken(std::io::ErrorKind::UnexpectedEof.into()))?;

@@ -58,7 +58,6 @@ pub trait Session {
     }
 }
 
-/// Why a connection ends.
 struct Ended {
     error: Error,
     fate: Fate,
@@ -181,7 +180,6 @@ impl<'a> Incoming<'a> {
         })
     }
 
-    /// The answer and its payload.
     fn run(self, manager: &SnapshotManager, session: &dyn Session) -> Result<(Answer, Vec<u8>)> {
         let mut payload = Vec::new();
         let answer = match self.call {

@@ -21,9 +21,7 @@ pub(super) struct FailureMessage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
 #[repr(i32)]
 pub(super) enum Fate {
-    /// The client can go on using it.
     Stays = 0,
-    /// The server closes it.
     Closes = 1,
     /// The server closes it and did nothing, so the client should connect again.
     Over = 2,

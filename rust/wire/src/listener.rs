@@ -114,7 +114,6 @@ impl Listener {
         self.process != std::process::id()
     }
 
-    /// False when it was stopped.
     fn wait_for_a_client(&self) -> io::Result<bool> {
         let mut events = [
             PollFd::from_borrowed_fd(self.stopping.as_fd(), PollFlags::IN),
@@ -190,7 +189,6 @@ impl Connection {
     }
 }
 
-/// The connections that are open.
 #[derive(Debug, Default)]
 struct Connections {
     /// Clients show it, see [`Address`].
@@ -204,7 +202,6 @@ struct Connections {
 struct Open {
     ended: bool,
     last: u64,
-    /// Clients that introduced themselves.
     streams: BTreeMap<u64, UnixStream>,
     /// Clients that did not introduce themselves yet, the oldest first.
     silent: BTreeMap<u64, UnixStream>,

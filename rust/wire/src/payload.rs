@@ -22,7 +22,6 @@ pub(super) struct PayloadMessage {
     pub by_descriptor: bool,
 }
 
-/// How a payload is sent.
 pub(super) fn announce(payload: &[u8]) -> PayloadMessage {
     PayloadMessage {
         bytes: payload.len() as u64,

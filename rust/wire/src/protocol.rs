@@ -13,7 +13,6 @@ use super::table::{OpenTableMessage, TableAnswerMessage, TableCommitMessage, Tab
 /// First field of the first message: "HFWP" as a little-endian number.
 const MAGIC: u32 = u32::from_le_bytes(*b"HFWP");
 
-/// Bound on the names in the first message, in bytes.
 const MAX_NAME_BYTES: usize = 4096;
 
 /// How a client introduces itself: the first message.
@@ -35,7 +34,6 @@ pub struct Hello {
     /// Tag of the [`Compression`]. The first client of a manager decides on it.
     #[prost(uint32, tag = "6")]
     pub compression: u32,
-    /// Key of the server's address.
     #[prost(string, tag = "7")]
     pub(super) key: String,
 }
@@ -121,10 +119,8 @@ pub(super) enum Call {
     OpenTable(OpenTableMessage),
     #[prost(message, tag = "9")]
     Table(TableMessage),
-    /// Number of the session.
     #[prost(uint64, tag = "10")]
     CommitTable(u64),
-    /// Number of the session.
     #[prost(uint64, tag = "11")]
     CloseTable(u64),
 }
@@ -186,7 +182,6 @@ pub(super) struct Response {
 pub(super) enum Answer {
     #[prost(message, tag = "1")]
     Failure(FailureMessage),
-    /// Version of the server: the first answer.
     #[prost(uint32, tag = "2")]
     Welcome(u32),
     #[prost(message, tag = "3")]
@@ -197,7 +192,6 @@ pub(super) enum Answer {
     Payload(PayloadMessage),
     #[prost(message, tag = "6")]
     Kept(KeptMessage),
-    /// Number of a table's session.
     #[prost(uint64, tag = "7")]
     Session(u64),
     #[prost(message, tag = "8")]

@@ -8,7 +8,6 @@ use prost::{Message, Oneof};
 use super::payload::{PayloadMessage, announce};
 use super::values::{ref_bytes, refs_from};
 
-/// Opens a table for an attempt.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct OpenTableMessage {
     #[prost(message, optional, tag = "1")]
@@ -72,7 +71,6 @@ struct ScanOnMessage {
 }
 
 impl TableMessage {
-    /// The message of a call, and its payload.
     pub fn of<'a>(session: u64, call: &TableCall<'a>) -> (Self, &'a [u8]) {
         let (what, payload): (_, &[u8]) = match *call {
             TableCall::Get(keys) => (What::Get(()), keys),
@@ -106,9 +104,6 @@ impl TableMessage {
     }
 
     /// The call of a message.
-    ///
-    /// # Errors
-    /// `InvalidInput` for a call that this version does not know.
     pub fn call<'a>(&'a self, payload: &'a [u8]) -> Result<TableCall<'a>> {
         let what = self.what.as_ref().ok_or_else(|| {
             Error::invalid_input("a call of a table that this version does not know")
@@ -144,7 +139,6 @@ pub(super) struct TableAnswerMessage {
 }
 
 impl TableAnswerMessage {
-    /// The message of an answer, and its payload.
     pub fn of(answer: TableAnswer) -> (Self, Vec<u8>) {
         let message = Self {
             payload: Some(announce(&answer.bytes)),

@@ -71,12 +71,10 @@ pub(super) struct FooterMessage {
     pub entries: Vec<EntryMessage>,
 }
 
-/// Decodes a message; the error says of what.
 pub(crate) fn decode<M: Message + Default>(what: &str, bytes: impl Buf) -> Result<M> {
     M::decode(bytes).map_err(|e| Error::corrupt(format!("{what} cannot be decoded: {e}")))
 }
 
-/// Decodes the body of a frame of the expected type.
 pub(super) fn decode_body<M: Message + Default>(frame: Frame<'_>, kind: FrameKind) -> Result<M> {
     let mut body = Vec::new();
     frame.expect(kind)?.decode_into(&mut body)?;
@@ -132,7 +130,6 @@ fn reference_from(what: &str, bytes: &[u8]) -> Result<SegmentRef> {
 }
 
 impl HeadMessage {
-    /// The head of `new`, whose payload and journal these are.
     pub fn of(new: &NewSegment<'_>, journal: Option<JournalRef>, payload_bytes: u64) -> Self {
         let bytes = |reference: &SegmentRef| reference.to_bytes().to_vec();
         Self {

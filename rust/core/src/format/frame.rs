@@ -16,7 +16,6 @@ pub(crate) const HEADER_BYTES: usize = 20;
 pub(crate) const MAX_BODY_BYTES: usize = 1 << 20;
 const CHECKED_BYTES: usize = HEADER_BYTES - 4;
 
-/// The type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Enumeration)]
 #[repr(i32)]
 pub(crate) enum FrameKind {
@@ -35,7 +34,6 @@ pub(crate) enum FrameKind {
     RunTrailer = 13,
 }
 
-/// Storage of a frame's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Codec {
     Raw = 0,
@@ -52,12 +50,10 @@ pub(crate) struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Length in the file.
     pub fn stored_len(&self) -> usize {
         HEADER_BYTES + self.body.len()
     }
 
-    /// Refuses a frame of another type.
     pub fn expect(self, kind: FrameKind) -> Result<Self> {
         if self.kind == kind {
             return Ok(self);
@@ -68,7 +64,6 @@ impl<'a> Frame<'a> {
         )))
     }
 
-    /// Appends the uncompressed body to `out`.
     pub fn decode_into(&self, out: &mut Vec<u8>) -> Result<()> {
         match self.codec {
             Codec::Raw => out.extend_from_slice(self.body),
@@ -187,7 +182,6 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Frame<'_>> {
     })
 }
 
-/// Appends a frame with an uncompressed body.
 pub(crate) fn put_raw(out: &mut Vec<u8>, kind: FrameKind, body: &[u8]) -> Result<()> {
     put(out, kind, Compression::None, body)
 }
@@ -248,7 +242,6 @@ fn close(
     Ok(())
 }
 
-/// Splits a fixed number of bytes off the front.
 pub(crate) fn split<const N: usize>(bytes: &[u8]) -> Result<([u8; N], &[u8])> {
     let (front, rest) = bytes
         .split_first_chunk::<N>()

@@ -26,7 +26,6 @@ pub(super) fn check_head_owner(head: SegmentHead, owner: &Owner) -> Result<Segme
     )))
 }
 
-/// Describes a segment in errors.
 pub(super) fn describe_at(location: &str, reference: &SegmentRef, owner: &Owner) -> String {
     let SegmentRef {
         file, offset, len, ..
@@ -41,7 +40,6 @@ pub(super) fn at(reference: &SegmentRef, offset: usize, error: Error) -> Error {
     ))
 }
 
-/// Checks a run after its last frame was read.
 pub(super) fn check_end(reference: &SegmentRef, digest: u128, rest_bytes: u64) -> Result<()> {
     if digest != reference.digest {
         return Err(Error::corrupt(format!(

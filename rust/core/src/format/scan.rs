@@ -20,7 +20,6 @@ const KIND_OFFSET: usize = 6;
 /// bytes that look like heads of up to 1 MiB.
 const MAX_VAIN_FACTOR: u64 = 16;
 
-/// One pass over a file, with a window of read-ahead.
 pub(super) struct Scan<'a> {
     window: Window<'a>,
     file: FileId,
@@ -29,9 +28,7 @@ pub(super) struct Scan<'a> {
     vain_bytes: u64,
 }
 
-/// The content of a position.
 enum Found {
-    /// A whole segment, and its end.
     Segment(IndexEntry, u64),
     /// None. No segment begins before this position, as the frames before it belong to one that was
     /// cut.
@@ -133,7 +130,6 @@ impl<'a> Scan<'a> {
         Ok(None)
     }
 
-    /// The segment that starts at `start`, if there is a whole one.
     fn segment_at(&mut self, start: u64) -> Result<Found> {
         let mut verified = start;
         match self.verified_segment(start, &mut verified) {

@@ -21,7 +21,6 @@ use crate::storage::{ReadAhead, ReadFile, Storage};
 /// Bytes that `read_head` reads at first: a head without lineage fits by far.
 const HEAD_GUESS_BYTES: u64 = 1024;
 
-/// A segment ready to be appended.
 pub(crate) struct EncodedSegment {
     pub bytes: Vec<u8>,
     pub digest: u128,
@@ -38,7 +37,6 @@ pub(crate) fn encode_file_header(file: FileId) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// All frames of a segment, and their digest.
 pub(crate) fn encode_segment(
     new: &NewSegment<'_>,
     payload: &[u8],
@@ -98,7 +96,6 @@ fn encode_behind(
     Ok(EncodedSegment { bytes, digest })
 }
 
-/// Body of the head of a segment.
 pub(super) fn encode_head(
     new: &NewSegment<'_>,
     journal: Option<JournalRef>,

@@ -19,15 +19,12 @@ pub(crate) struct SegmentStream {
     ahead: ReadAhead,
     reference: SegmentRef,
     pub head: SegmentHead,
-    /// Offset of the next frame in the file.
     position: u64,
     check: Check,
     over: bool,
-    /// Location of the storage, for errors.
     location: String,
 }
 
-/// The check of a segment up to its end.
 enum Check {
     /// By the digest of all bytes and the length of the payload.
     Plain {
@@ -86,7 +83,6 @@ impl SegmentStream {
         })
     }
 
-    /// Length of the segment as stored.
     pub fn stored_bytes(&self) -> u64 {
         self.reference.len
     }
@@ -184,11 +180,9 @@ fn check_plain(
     Ok(())
 }
 
-/// Bytes of a segment that were read ahead.
 struct ReadAhead {
     /// `None` once all was read, so that a merge of many small segments holds few files open.
     input: Option<Arc<dyn ReadFile>>,
-    /// End of the segment.
     end: u64,
     ahead_bytes: u64,
     start: u64,
@@ -209,7 +203,6 @@ impl ReadAhead {
         Ok(self.held(position))
     }
 
-    /// The content of the trailer.
     fn totals(&self) -> Result<Totals> {
         let start = self.end.saturating_sub(TRAILER_BYTES as u64);
         if start >= self.start && self.start + self.bytes.len() as u64 == self.end {

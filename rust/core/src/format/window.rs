@@ -53,9 +53,6 @@ impl<'a> Window<'a> {
 
 /// Reads `len` bytes from `offset` on, which should be frames. A sparse file can claim any size, so
 /// this takes memory for bytes that look like frames, and a window.
-///
-/// # Errors
-/// Errors of reading; `Corrupt`, with the distance from `offset`, where no frame begins.
 pub(crate) fn read_frames(input: &dyn ReadFile, offset: u64, len: u64) -> Result<Vec<u8>> {
     if len <= WINDOW_BYTES {
         return input.read(offset, len);

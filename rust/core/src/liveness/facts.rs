@@ -28,7 +28,6 @@ pub struct SegmentFacts {
 }
 
 impl SegmentFacts {
-    /// A segment that only `created` uses so far.
     pub(super) fn new(owner: Arc<Owner>, reference: &SegmentRef, created: CheckpointId) -> Self {
         Self {
             owner,
@@ -61,7 +60,6 @@ pub struct FileFacts {
     pub deleting: bool,
     /// Segments that were live at the last decision, by offset.
     pub(super) segments: BTreeMap<u64, SegmentFacts>,
-    /// Their bytes.
     pub(super) live_bytes: u64,
     /// Number of these whose owner fell back in the newest checkpoint.
     pub(super) fallen: usize,

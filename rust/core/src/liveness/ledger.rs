@@ -465,7 +465,6 @@ pub(super) fn wanted_watch(view: &View, segment: &SegmentFacts) -> Option<Checkp
     view.live_set(&segment.owner).range(origins).next().copied()
 }
 
-/// The reference of a segment.
 pub(crate) fn segment_ref(file: FileId, offset: u64, segment: &SegmentFacts) -> SegmentRef {
     SegmentRef {
         file,

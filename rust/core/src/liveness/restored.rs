@@ -45,9 +45,6 @@ impl RestoredCheckpoint {
     }
 
     /// Requires that every segment of these checkpoints is at `location`.
-    ///
-    /// # Errors
-    /// `NotFound`, with the number of missing segments and the first one.
     pub(crate) fn require_present(
         location: &str,
         checkpoints: &[Self],
@@ -101,9 +98,6 @@ impl PostponedCheckpoints {
     }
 
     /// The checkpoints with their segments.
-    ///
-    /// # Errors
-    /// Errors of the function that lists them.
     pub(crate) fn restored(&self) -> Result<Vec<RestoredCheckpoint>> {
         (self.restored)()
     }

@@ -42,7 +42,6 @@ pub trait Evidence {
     }
 }
 
-/// The verdict on a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Nothing can ever need it again.

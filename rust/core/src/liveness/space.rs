@@ -9,7 +9,6 @@ use crate::ids::FileId;
 /// tiny states begin a file at every other checkpoint.
 pub(super) const OPEN_WASTE_BYTES: u64 = 64 << 10;
 
-/// Conclusions from the sizes of all files.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Space {
     /// Files that only owners that fell back keep alive.
@@ -50,7 +49,6 @@ pub(super) fn space(files: &BTreeMap<FileId, FileFacts>, max_space_amplification
     found
 }
 
-/// Size and live bytes of a closed file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClosedFile {
     pub file: FileId,

@@ -222,7 +222,6 @@ impl Evidence for View {
     }
 }
 
-/// The changes of a message that may change the verdict on segments.
 #[derive(Debug, Default)]
 pub(super) struct Change {
     /// The last decision before.

@@ -30,7 +30,6 @@ enum ClaimState {
     Fenced(String),
 }
 
-/// The claim of one manager.
 #[derive(Debug)]
 pub(super) struct Claim {
     storage: Arc<dyn Storage>,

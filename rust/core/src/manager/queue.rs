@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use crate::ids::FileId;
 use crate::liveness::Actions;
 
-/// The jobs of the upkeep, and the state of its thread.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     abandon: BTreeSet<FileId>,
@@ -13,7 +12,6 @@ pub(super) struct Queue {
     delete: BTreeSet<FileId>,
     /// Failed deletes, which the next message tries again.
     pub failed: BTreeSet<FileId>,
-    /// Number of jobs at work.
     pub running: usize,
     /// Process of the thread, if there is one: a fork copies this, but not the thread.
     pub thread_of: Option<u32>,
@@ -21,7 +19,6 @@ pub(super) struct Queue {
     pub stopped: bool,
 }
 
-/// A job.
 #[derive(Debug)]
 pub(super) enum Job {
     Abandon(FileId),

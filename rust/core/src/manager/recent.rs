@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 
 use crate::ids::SegmentRef;
 
-/// The stored bytes of the newest segments.
 #[derive(Debug)]
 pub(super) struct RecentSegments {
     max_bytes: u64,
@@ -33,7 +32,6 @@ impl RecentSegments {
         }
     }
 
-    /// Keeps a segment, and evicts older ones.
     pub fn keep(&self, reference: SegmentRef, bytes: Vec<u8>) {
         // Without room this takes no lock, which a thread may have held when a child was forked.
         if reference.len > self.max_bytes {
@@ -51,7 +49,6 @@ impl RecentSegments {
         }
     }
 
-    /// The bytes of a segment, if they are kept.
     pub fn find(&self, reference: &SegmentRef) -> Option<Arc<[u8]>> {
         if self.max_bytes == 0 {
             return None;

@@ -29,7 +29,6 @@ pub(super) struct Registry {
     /// The term of this manager, and those before it. Without them `restore` says what is needed.
     pub earlier: Option<(Term, EarlierManagers)>,
     pub ledger: Ledger,
-    /// Work on files that decisions left.
     pub queue: Queue,
     /// `restore` was called: unknown segments are not needed.
     pub restored: bool,
@@ -125,7 +124,6 @@ impl Registry {
         }
     }
 
-    /// Returns whether a segment of the file is live.
     pub fn is_needed(&self, file: FileId) -> bool {
         let facts = self.ledger.files().get(&file);
         facts.is_some_and(|facts| !facts.segments().is_empty())
@@ -165,7 +163,6 @@ impl Registry {
     }
 }
 
-/// The registry of a manager, as its writer sees it.
 #[derive(Debug, Default)]
 pub(super) struct SharedRegistry {
     pub registry: Mutex<Registry>,

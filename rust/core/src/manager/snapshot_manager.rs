@@ -22,7 +22,6 @@ use crate::storage::Storage;
 /// Bound on open files: each may hold a connection.
 const MAX_OPEN: usize = 8;
 
-/// The default of [`ManagerOptions::large_table_bytes`].
 const LARGE_TABLE_BYTES: u64 = 8 << 20;
 
 /// Options of a manager.
@@ -105,7 +104,6 @@ pub struct SnapshotManager {
     pub(super) term: Term,
     pub(super) shared: Arc<SharedRegistry>,
     pub(super) upkeep: Arc<Upkeep>,
-    /// See [`ManagerOptions::across_checkpoints`].
     across_checkpoints: Option<bool>,
     recent: RecentSegments,
     /// Files that were read during an attempt; `None` if opening one costs little.

@@ -21,7 +21,6 @@ pub(super) struct Table {
     pub place: Mutex<Place>,
 }
 
-/// The checkpoints that a table belongs to.
 #[derive(Debug)]
 pub(super) struct Place {
     pub attempt: CheckpointId,
@@ -31,10 +30,8 @@ pub(super) struct Place {
     pub merge: Merge,
 }
 
-/// The merge of a table beside its attempts.
 #[derive(Debug, Default)]
 pub(super) enum Merge {
-    /// There is none.
     #[default]
     None,
     /// It waits or goes on.

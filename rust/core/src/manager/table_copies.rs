@@ -10,7 +10,6 @@ use crate::rows::Packed;
 use crate::state::{CommitId, DeltaRuns, FIRST_FAMILY, KeyRange, MemoryBudget, ScanOf, StateStore};
 use crate::storage::Storage;
 
-/// Bytes of entries that are read at once of each table.
 const READ_BYTES: usize = 1 << 20;
 
 /// Keys come from runs page by page.
@@ -176,7 +175,6 @@ impl Chosen {
         self.entry().ok().flatten().map(|(key, _)| key)
     }
 
-    /// Goes to the next chosen entry.
     fn advance(&mut self, choose: &mut ChooseRows<'_>) -> Result<()> {
         self.next = None;
         loop {
@@ -214,7 +212,6 @@ impl Chosen {
     }
 }
 
-/// The table with the smallest key.
 fn least(tables: &mut [Chosen]) -> Option<&mut Chosen> {
     let left = tables.iter_mut().filter(|table| table.next.is_some());
     left.min_by(|one, other| one.key().cmp(&other.key()))

@@ -15,7 +15,6 @@ use crate::state::{Hydrated, MergeTask};
 /// The wait for a session that hydrates itself.
 const PAUSE_MS: u64 = 5;
 
-/// The work on the tables of a manager.
 #[derive(Debug)]
 pub(super) struct TableWork {
     upkeep: Arc<Upkeep>,

@@ -26,13 +26,11 @@ pub(super) const LAYOUT: KeyLayout = KeyLayout::Plain(FamilyOptions {
     internal: false,
 });
 
-/// The open tables of a manager.
 #[derive(Debug)]
 pub(super) struct Tables {
     folder: Arc<StoreFolder>,
     pub budget: Arc<MemoryBudget>,
     pub work: Arc<TableWork>,
-    /// See [`ManagerOptions::large_table_bytes`](super::ManagerOptions::large_table_bytes).
     pub large_bytes: u64,
     pub opened: Mutex<Opened>,
 }

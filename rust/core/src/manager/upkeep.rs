@@ -51,7 +51,6 @@ impl Registry {
     }
 }
 
-/// The upkeep of a manager's files.
 #[derive(Debug)]
 pub(super) struct Upkeep {
     pub storage: Arc<dyn Storage>,
@@ -71,7 +70,6 @@ impl Upkeep {
         self.claim.as_ref().map_or(Ok(()), Claim::check)
     }
 
-    /// Decides, and has the work done.
     pub fn settle(self: &Arc<Self>, occasion: Occasion) {
         let mut registry = self.shared.registry.lock();
         registry.settle(occasion, self.max_space_amplification);

@@ -156,9 +156,6 @@ pub(super) fn carry_out(
 
 /// The physical files and their listed sizes, without strays and claims: only the manager that
 /// takes the folder over deletes claims.
-///
-/// # Errors
-/// Errors of listing; `Fenced` when one has a foreign term.
 pub(super) fn physical_files(
     storage: &dyn Storage,
     terms: &KnownTerms,
@@ -194,7 +191,6 @@ pub fn newest_foreign_term(storage: &dyn Storage, own: &HashSet<Term>) -> Result
     Ok(foreign.max())
 }
 
-/// Opens a file once and reads its index.
 fn classify(
     storage: &dyn Storage,
     indexes: &mut IndexCache,

@@ -138,9 +138,6 @@ impl<'a> Column<'a> {
     }
 
     /// The value of a row, little-endian as Arrow has it; a single byte 0 or 1 for a bit.
-    ///
-    /// # Errors
-    /// `InvalidInput` for offsets beyond the values.
     pub(super) fn cell(&self, row: usize) -> Result<Cell<'a>> {
         let at = self.offset + row;
         if self.validity.is_some_and(|validity| !bit(validity, at)) {
@@ -219,9 +216,6 @@ impl BuiltColumn {
     }
 
     /// Adds a value in the form of [`Column::cell`].
-    ///
-    /// # Errors
-    /// `LimitExceeded` for byte strings of more than 2 GiB together.
     pub(super) fn push(&mut self, cell: Cell<'_>) -> Result<()> {
         let at = self.rows;
         self.rows += 1;

@@ -18,9 +18,6 @@ const ESCAPED: [u8; 2] = [0x00, 0xFF];
 const END: [u8; 2] = [0x00, 0x01];
 
 /// Appends the key of a row.
-///
-/// # Errors
-/// `InvalidInput` for a null.
 pub(super) fn push_key(columns: &[Column<'_>], row: usize, out: &mut Vec<u8>) -> Result<()> {
     for column in columns {
         let cell = column.cell(row)?.ok_or_else(|| {
@@ -84,9 +81,6 @@ fn push_string(mut rest: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Adds the columns of a key; `cell` is room for one of them.
-///
-/// # Errors
-/// `Corrupt` for bytes that are no key of these columns.
 pub(super) fn pull_key(
     columns: &mut [BuiltColumn],
     layouts: &[ColumnType],

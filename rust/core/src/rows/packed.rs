@@ -145,9 +145,6 @@ pub fn decode_found(values: &[ColumnType], rows: usize, found: &[u8]) -> Result<
 }
 
 /// Appends the value of a key, or that it is not there.
-///
-/// # Errors
-/// `LimitExceeded` for a value of 4 GiB.
 pub(crate) fn push_found(out: &mut Vec<u8>, value: Option<&[u8]>) -> Result<()> {
     let Some(value) = value else {
         out.extend_from_slice(&ABSENT.to_le_bytes());
@@ -158,7 +155,6 @@ pub(crate) fn push_found(out: &mut Vec<u8>, value: Option<&[u8]>) -> Result<()> 
     Ok(())
 }
 
-/// Reads a batch from its buffer.
 pub(crate) struct Packed<'a>(&'a [u8]);
 
 impl<'a> Packed<'a> {
@@ -167,9 +163,6 @@ impl<'a> Packed<'a> {
     }
 
     /// The next key; `None` behind the last one.
-    ///
-    /// # Errors
-    /// `InvalidInput` for a buffer that ends within a row.
     pub fn key(&mut self) -> Result<Option<&'a [u8]>> {
         if self.0.is_empty() {
             return Ok(None);

@@ -6,7 +6,6 @@
 use super::column::{BuiltColumn, Column, ColumnType};
 use crate::error::{Error, Result};
 
-/// Appends the value of a row.
 pub(super) fn push_value(columns: &[Column<'_>], row: usize, out: &mut Vec<u8>) -> Result<()> {
     let flags = out.len();
     out.resize(flags + columns.len().div_ceil(8), 0);
@@ -27,9 +26,6 @@ pub(super) fn push_value(columns: &[Column<'_>], row: usize, out: &mut Vec<u8>) 
 }
 
 /// Adds the columns of a value.
-///
-/// # Errors
-/// `Corrupt` for bytes that are no value of these columns.
 pub(super) fn pull_value(
     columns: &mut [BuiltColumn],
     layouts: &[ColumnType],

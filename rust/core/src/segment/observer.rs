@@ -6,7 +6,6 @@ use std::fmt;
 use crate::format::IndexEntry;
 use crate::ids::FileId;
 
-/// The state of a file after a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileChange {
     pub file: FileId,
@@ -16,7 +15,6 @@ pub(crate) struct FileChange {
     pub durable_bytes: u64,
 }
 
-/// Learns of every segment and of every change of a file.
 pub(crate) trait Observer: Send + Sync + fmt::Debug {
     /// A file was created in `lane` and is open.
     fn created(&self, file: FileId, lane: u64, physical_bytes: u64);
@@ -28,7 +26,6 @@ pub(crate) trait Observer: Send + Sync + fmt::Debug {
     fn changed(&self, change: &FileChange);
 }
 
-/// The observer of a writer without a manager.
 #[derive(Debug)]
 pub(super) struct Unobserved;
 

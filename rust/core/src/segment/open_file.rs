@@ -21,13 +21,10 @@ pub(super) use lending::{Left, LentFile};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Status {
-    /// Takes appends.
     Open,
     /// The writer of a run has its handle.
     Lent,
-    /// A thread writes the footer.
     Closing,
-    /// Has a durable footer.
     Sealed,
     /// Takes no appends and has no durable footer: a scan finds its segments.
     Closed,
@@ -78,7 +75,6 @@ impl Inner {
     }
 }
 
-/// Outcome of an append.
 pub(super) enum Appended {
     /// The segment is in the file. A `full` file should be sealed now.
     Written { reference: SegmentRef, full: bool },
@@ -103,7 +99,6 @@ pub(super) struct OpenFile {
 }
 
 impl OpenFile {
-    /// A new file with a header of `header_bytes`.
     pub fn new(id: FileId, lane: u64, handle: Box<dyn AppendFile>, header_bytes: u64) -> Self {
         let inner = Inner {
             syncer: handle.syncer(),
@@ -177,7 +172,6 @@ impl OpenFile {
         Appended::Written { reference, full }
     }
 
-    /// Size of the file, as far as known.
     pub fn physical_bytes(&self) -> u64 {
         self.inner.lock().physical_bytes
     }

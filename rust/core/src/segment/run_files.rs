@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::open_file::OpenFile;
 
-/// The open files of large runs.
 #[derive(Debug, Default)]
 pub(super) struct RunFiles {
     /// Files that wait for a run.

@@ -458,7 +458,6 @@ impl SegmentWriter {
         Ok(file)
     }
 
-    /// A new file, for the caller's appends.
     fn new_file(&self, files: &mut Files, lane: u64) -> Result<Arc<OpenFile>> {
         let id = self.new_name(files)?;
         let file = Arc::new(self.create(id, lane)?);

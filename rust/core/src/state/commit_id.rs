@@ -21,7 +21,6 @@ const NEWEST: u64 = 1;
 /// Set in the number of delta runs if pending inputs follow.
 const PARKED: u8 = 0x80;
 
-/// Encoded size of a [`Pending`].
 const PENDING_BYTES: usize = 8 + SEGMENT_REF_BYTES;
 
 /// Bound on the pending inputs of a version: 1,024 of 52 bytes are 71 KiB of text in each `commits/N`.
@@ -99,7 +98,6 @@ impl VersionId {
         self
     }
 
-    /// Returns whether pending input is in order and ends with that of this version.
     fn is_in_order(&self) -> bool {
         let versions = self.pending.iter().map(|pending| pending.version);
         let last = self.pending.last().map(|pending| pending.version);
@@ -238,7 +236,6 @@ fn take_pending(bytes: &[u8]) -> Option<(Vec<Pending>, &[u8])> {
     Some((pending.collect::<Option<_>>().filter(|_| is_there)?, rest))
 }
 
-/// Returns the bytes before the checksum at the end; `None` if it does not match.
 fn without_checksum(bytes: &[u8]) -> Option<&[u8]> {
     let (bytes, checksum) = bytes.split_last_chunk::<4>()?;
     (crc32c::crc32c(bytes) == u32::from_le_bytes(*checksum)).then_some(bytes)

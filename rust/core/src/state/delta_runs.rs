@@ -47,7 +47,6 @@ impl DeltaRuns {
         Ok(self)
     }
 
-    /// The oldest `len` of them.
     pub(crate) fn oldest(self, len: usize) -> Self {
         Self::of(self.iter().take(len)).unwrap_or(Self::NONE)
     }

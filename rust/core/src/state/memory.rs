@@ -57,7 +57,6 @@ pub(crate) fn loaded_bytes(head: &SegmentHead) -> u64 {
     head.payload_bytes.saturating_add(slots)
 }
 
-/// A [`Release`] that does nothing.
 pub(crate) fn keep(_: &mut [u8]) {}
 
 impl Default for MemoryBudget {
@@ -113,7 +112,7 @@ impl MemoryBudget {
         self.set_target_bytes(target_bytes.map(|bytes| bytes - bytes / 16));
     }
 
-    /// Changes the limit. Stores above it fail when they grow again.
+    /// Stores above the limit fail when they grow again.
     pub fn set_limit_bytes(&self, limit_bytes: u64) {
         self.limit_bytes.store(limit_bytes, Ordering::Relaxed);
     }
@@ -205,8 +204,7 @@ impl MemoryBudget {
         Some(target - self.batch_bytes().clamp(target / 8, target / 8 * 5))
     }
 
-    /// Bytes that the sessions of a batch should take. Stores without a session count as the
-    /// average.
+    /// Bytes that the sessions of a batch should take. Stores without a session count as the average.
     fn batch_bytes(&self) -> u64 {
         let stores = self.stores.load(Ordering::Relaxed);
         self.mean_session_bytes().saturating_mul(stores)
@@ -218,7 +216,7 @@ impl MemoryBudget {
         bytes.checked_div(known).unwrap_or(0)
     }
 
-    /// Counts `now` bytes of a store in the place of `before`; returns the bytes of all.
+    /// Returns the bytes of all stores.
     fn replace_used(&self, before: u64, now: u64) -> u64 {
         self.count_turnover(now.abs_diff(before));
         replace(&self.used_bytes, before, now)
@@ -270,7 +268,6 @@ pub(crate) struct MemoryShare {
     /// Memory after the last session, load or spill: a batch took what came since, some of it perhaps
     /// by reads before its session.
     settled_bytes: u64,
-    /// Bytes that the last session took.
     last_bytes: u64,
     /// Bytes that the next session should take, once one has ended.
     session_bytes: Option<u64>,
@@ -304,7 +301,6 @@ impl MemoryShare {
         self.settled_bytes = self.bytes;
     }
 
-    /// Memory that the batch took so far.
     pub(crate) fn taken_by_batch(&self) -> u64 {
         self.bytes.saturating_sub(self.settled_bytes)
     }
@@ -320,7 +316,7 @@ impl MemoryShare {
         taken >= target / 16 || self.budget.occupied_bytes(0) >= target / 8 * 9
     }
 
-    /// Excludes hydrated bytes from those that the session takes.
+    /// Hydrated bytes are not taken by the session.
     pub(crate) fn note_hydrated(&mut self, bytes: u64) {
         self.begun_bytes += bytes;
         self.settled_bytes += bytes;
@@ -353,7 +349,6 @@ impl MemoryShare {
         replace(&budget.session_bytes, before, expected);
     }
 
-    /// Returns whether a session like the last one would bring the process beyond its target.
     pub(crate) fn is_short_for_session(&self) -> bool {
         let bytes = self.session_bytes;
         self.is_short(bytes.unwrap_or_else(|| self.budget.mean_session_bytes()))
@@ -369,7 +364,6 @@ impl MemoryShare {
         self.budget.target_bytes().is_some()
     }
 
-    /// See [`MemoryBudget::is_short`].
     pub(crate) fn is_short(&self, more: u64) -> bool {
         self.budget.is_short(more)
     }
@@ -389,7 +383,6 @@ impl MemoryShare {
         limit != UNSET && self.budget.used_bytes() >= limit - limit / 8
     }
 
-    /// Returns whether a load of `bytes` is too slow for the opening of a store.
     pub(crate) fn is_slow_to_load(&self, bytes: u64) -> bool {
         bytes > self.budget.load_bytes.load(Ordering::Relaxed)
     }
@@ -400,7 +393,6 @@ impl MemoryShare {
         self.budget.ease_bytes().is_none_or(|ease| occupied <= ease)
     }
 
-    /// Returns whether `more` bytes leave half of the target free.
     pub(crate) fn is_half_free(&self, more: u64) -> bool {
         let occupied = self.budget.occupied_bytes(more);
         let target = self.budget.target_bytes();
@@ -416,9 +408,6 @@ impl MemoryShare {
     }
 
     /// Counts the bytes of the store, even if they exceed the limit.
-    ///
-    /// # Errors
-    /// `LimitExceeded` for growth above the limit.
     pub(crate) fn set(&mut self, bytes: u64) -> Result<()> {
         let grew = bytes > self.bytes;
         let used = self.budget.replace_used(self.bytes, bytes);

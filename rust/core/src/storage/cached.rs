@@ -73,7 +73,6 @@ struct CachedReader {
     ahead: Mutex<Ahead>,
 }
 
-/// Read-ahead of a reader.
 #[derive(Debug, Default)]
 struct Ahead {
     /// The page behind the last one that was fetched.
@@ -158,7 +157,6 @@ impl ReadFile for CachedReader {
     }
 }
 
-/// An object whose appended bytes also go to the cache.
 #[derive(Debug)]
 struct CachedFile {
     remote: Box<dyn AppendFile>,

@@ -144,14 +144,12 @@ impl Inner {
         taken
     }
 
-    /// Takes out idle handles until there are not too many.
     fn shrink(&mut self, max_handles: usize) -> Vec<Idle> {
         let excess = (self.idle.len() + self.lent).saturating_sub(max_handles);
         self.idle.drain(..excess.min(self.idle.len())).collect()
     }
 }
 
-/// Counts a handle that one read has.
 #[derive(Debug)]
 pub(super) struct Loan<'a> {
     pool: &'a HandlePool,

@@ -39,7 +39,6 @@ pub struct LocalCache {
     misses: AtomicU64,
 }
 
-/// A page of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PageKey {
     object: u128,
@@ -52,7 +51,6 @@ impl PageKey {
     }
 }
 
-/// The number of an object, for the keys of its pages.
 pub(super) fn object_key(location: &str, name: &str) -> u128 {
     xxh3_128(format!("{location}/{name}").as_bytes())
 }
@@ -65,7 +63,6 @@ struct Inner {
     max_pages: usize,
     slots: Vec<Slot>,
     index: HashMap<PageKey, usize>,
-    /// The slot that is looked at next when room is needed.
     hand: usize,
     /// The failure that turned the cache off, until somebody asks.
     failure: Option<Error>,
@@ -226,7 +223,6 @@ impl LocalCache {
         }
     }
 
-    /// A slot for this page alone.
     fn make_room(&self, key: PageKey, len: usize) -> Option<(Arc<File>, usize)> {
         let mut inner = self.inner.lock();
         let file = Arc::clone(inner.file.as_ref()?);
@@ -243,7 +239,6 @@ impl LocalCache {
         Some((file, at))
     }
 
-    /// Drops the pages of an object.
     pub(super) fn forget_object(&self, object: u128) {
         let mut inner = self.inner.lock();
         let keys = inner.index.iter().filter(|(key, _)| key.object == object);
@@ -287,7 +282,6 @@ impl Inner {
         None
     }
 
-    /// Drops the slots beyond the bound, and frees their space on the disk.
     fn shrink(&mut self) {
         if self.slots.len() <= self.max_pages {
             return;

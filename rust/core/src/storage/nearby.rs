@@ -68,7 +68,6 @@ impl NearbyStorage {
         Some(file)
     }
 
-    /// Keeps an object, and closes those that were opened longest ago.
     fn keep(&self, name: &str, file: &Arc<ReadAhead>) {
         let mut closed = Vec::new();
         let mut open = self.open.lock();

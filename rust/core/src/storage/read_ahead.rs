@@ -45,7 +45,6 @@ impl ReadAhead {
         }
     }
 
-    /// Bytes in memory.
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes.load(Ordering::Relaxed)
     }

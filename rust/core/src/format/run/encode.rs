@@ -67,7 +67,6 @@ pub(crate) struct RunEncoder {
     totals: Totals,
 }
 
-/// The group that is being filled.
 #[derive(Default)]
 struct OpenGroup {
     message: GroupMessage,
@@ -77,7 +76,6 @@ struct OpenGroup {
     hashes: Vec<u64>,
 }
 
-/// Groups that wait for the end of their section.
 #[derive(Default)]
 struct OpenSection {
     frames: Vec<u8>,
@@ -95,7 +93,6 @@ impl fmt::Debug for RunEncoder {
 }
 
 impl RunEncoder {
-    /// A run of `new` without entries yet.
     pub fn new(new: &NewSegment<'_>, compression: Compression) -> Result<Self> {
         let mut out = Vec::new();
         let head = encode_head(new, None, 0)?;
@@ -113,16 +110,12 @@ impl RunEncoder {
         })
     }
 
-    /// Gives it a filter, however small it and the runs below become.
     pub fn filter_always(&mut self) {
         self.has_filter = true;
     }
 
     /// Adds an entry whose key is `prefix` and then `key`; `None` removes the key. The run counts
     /// the keys behind each prefix that is not empty. All prefixes of a run have one length.
-    ///
-    /// # Errors
-    /// `InvalidInput` when the key is not greater than the one before, or a prefix has another length.
     pub fn push(&mut self, prefix: &[u8], key: &[u8], value: Option<&[u8]>) -> Result<()> {
         let need = prefix.len() + key.len() + value.map_or(0, <[u8]>::len) + MAX_LENGTHS_BYTES;
         if !self.block.is_empty() && self.block.len() + need > BLOCK_BYTES {
@@ -175,12 +168,10 @@ impl RunEncoder {
             .reserve_exact(bytes.min(gathered + 2 * SECTION_BYTES));
     }
 
-    /// Frames that were made since the last call.
     pub fn frames(&mut self) -> &[u8] {
         &self.out
     }
 
-    /// Forgets these frames: the caller has written them.
     pub fn forget_frames(&mut self) {
         self.digest.update(&self.out);
         self.taken_bytes += self.out.len() as u64;
@@ -196,7 +187,6 @@ impl RunEncoder {
         self.totals.payload_bytes + self.block.len() as u64
     }
 
-    /// Bytes of all frames so far.
     pub fn stored_bytes(&self) -> u64 {
         self.taken_bytes + self.out.len() as u64
     }

@@ -28,13 +28,10 @@ pub(super) fn filter_of(mut hashes: Vec<u64>) -> Option<FilterMessage> {
     })
 }
 
-/// A filter that was read.
 #[derive(Debug)]
 pub(crate) struct KeyFilter(BinaryFuse8);
 
 impl KeyFilter {
-    /// # Errors
-    /// `Corrupt` if its parts do not fit each other: a lookup would reach beyond its end.
     pub(super) fn new(message: FilterMessage) -> Result<Self> {
         let FilterMessage {
             seed,

@@ -31,7 +31,6 @@ const TRAILER_BODY_BYTES: usize = 56;
 /// Length of the trailer in the file.
 pub(super) const TRAILER_BYTES: usize = HEADER_BYTES + TRAILER_BODY_BYTES;
 
-/// A block of entries, as its group knows it.
 #[derive(Clone, PartialEq, Message)]
 struct BlockMessage {
     /// Greater than every key before the block, not greater than its first one.
@@ -44,7 +43,6 @@ struct BlockMessage {
     hash: u64,
 }
 
-/// Consecutive blocks of entries, and the filter of their keys.
 #[derive(Clone, PartialEq, Message)]
 struct GroupMessage {
     #[prost(message, repeated, tag = "1")]
@@ -53,7 +51,6 @@ struct GroupMessage {
     filter: Option<FilterMessage>,
 }
 
-/// A binary fuse filter with fingerprints of 8 bits.
 #[derive(Clone, PartialEq, Message)]
 struct FilterMessage {
     #[prost(fixed64, tag = "1")]
@@ -85,7 +82,6 @@ struct GroupEntry {
     hash: u64,
 }
 
-/// All groups, in the order of their keys.
 #[derive(Clone, PartialEq, Message)]
 struct DirectoryMessage {
     #[prost(message, repeated, tag = "1")]
@@ -96,8 +92,6 @@ struct DirectoryMessage {
 }
 
 impl DirectoryMessage {
-    /// # Errors
-    /// `Corrupt` unless the tables have `entries` keys together.
     fn check_tables(&self, entries: u64) -> Result<()> {
         let keys = self.tables.iter().map(|table| table.keys);
         let keys = keys.fold(0, u64::saturating_add);
@@ -110,7 +104,6 @@ impl DirectoryMessage {
     }
 }
 
-/// The content of the trailer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Totals {
     directory_bytes: u64,
@@ -140,7 +133,6 @@ impl Totals {
         body
     }
 
-    /// Reads the frame of a trailer.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
         let frame = frame::parse(bytes)?.expect(FrameKind::RunTrailer)?;
         Self::from_body(frame.body)

@@ -19,7 +19,6 @@ use crate::storage::{ReadFile, Storage};
 #[derive(Debug)]
 pub(crate) struct RunReader {
     input: Arc<dyn ReadFile>,
-    /// Location of the storage, for errors.
     location: String,
     reference: SegmentRef,
     head: SegmentHead,
@@ -35,14 +34,12 @@ pub(crate) struct Group {
     pub filter: Option<KeyFilter>,
 }
 
-/// Place of a block of entries.
 #[derive(Debug)]
 pub(crate) struct Block {
     /// Greater than every key before the block, not greater than its first one.
     pub separator: Vec<u8>,
     /// Offset from the beginning of the segment.
     offset: u64,
-    /// Length in the file.
     pub stored_bytes: u64,
     hash: u64,
 }
@@ -146,7 +143,6 @@ impl RunReader {
         self.reference
     }
 
-    /// Number of keys behind the prefix of a table.
     pub fn keys_behind(&self, prefix: &[u8]) -> u64 {
         if prefix.is_empty() {
             return self.head.entries;
@@ -160,7 +156,6 @@ impl RunReader {
         !self.tables.is_empty() || self.head.entries == 0
     }
 
-    /// Prefixes of the tables whose keys were counted, in their order.
     pub fn prefixes(&self) -> impl Iterator<Item = &[u8]> {
         self.tables.iter().map(|table| table.prefix.as_slice())
     }
@@ -178,9 +173,6 @@ impl RunReader {
     }
 
     /// Reads and verifies a group.
-    ///
-    /// # Errors
-    /// `Corrupt`, with file, offset and owner, for another group than the directory names.
     pub fn group(&self, number: usize) -> Result<Group> {
         let entry = self.groups.get(number).ok_or_else(|| {
             Error::invalid_input(format!("group {number} of {}", self.groups.len()))
@@ -207,7 +199,6 @@ impl RunReader {
         decode().map_err(|e| self.about(entry.offset, e))
     }
 
-    /// Reads and verifies a block; returns its entries, one after the other.
     pub fn block(&self, block: &Block) -> Result<Vec<u8>> {
         self.blocks(std::slice::from_ref(block))
     }
@@ -272,7 +263,6 @@ impl Group {
         after.checked_sub(1)
     }
 
-    /// Memory, about.
     pub fn memory_bytes(&self) -> usize {
         let separators: usize = self.blocks.iter().map(|b| b.separator.capacity()).sum();
         let filter = self.filter.as_ref().map_or(0, KeyFilter::bytes);

@@ -9,15 +9,18 @@ use crate::error::{Error, Result};
 use crate::format::decode;
 use crate::format::frame::{Frame, FrameKind, MAX_BODY_BYTES};
 
-/// The meaning of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// Part of a block of entries, or all of it. The block ends with it iff `whole`.
-    Entries { whole: bool },
-    /// Part of the index.
+    Entries {
+        whole: bool,
+    },
     Index,
     /// The trailer: the run is whole, and its bytes have this digest.
-    End { digest: u128, totals: Totals },
+    End {
+        digest: u128,
+        totals: Totals,
+    },
 }
 
 /// Walks over the frames of a run, behind its head. Remembers 32 bytes for each block of a section of
@@ -26,7 +29,6 @@ pub(crate) enum Event {
 pub(crate) struct RunWalk {
     /// Digest of all frames.
     digest: Xxh3,
-    /// Digest of head and directory.
     root: Xxh3,
     /// Offset of the next frame from the beginning of the segment.
     offset: u64,
@@ -63,9 +65,6 @@ impl RunWalk {
     }
 
     /// Takes the next frame and its stored bytes.
-    ///
-    /// # Errors
-    /// `Corrupt` for a frame out of place, or if digests of blocks and their index disagree.
     pub fn step(&mut self, stored: &[u8], frame: &Frame<'_>) -> Result<Event> {
         self.digest.update(stored);
         if frame.kind == FrameKind::RunTrailer {

@@ -21,14 +21,12 @@ pub(in crate::segment) struct LentFile {
     run_bytes: u64,
 }
 
-/// The rest of a run that will never be whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::segment) enum Left {
     /// Nothing: the file can be lent again.
     Nothing,
     /// Some of its bytes: nothing may follow but a footer.
     Garbage,
-    /// A closed file without a segment.
     Unused,
 }
 
@@ -89,7 +87,6 @@ impl LentFile {
         &self.file
     }
 
-    /// Appends a part of the run.
     pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.handle.append(bytes)?;
         self.run_bytes += bytes.len() as u64;

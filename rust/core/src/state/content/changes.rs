@@ -138,7 +138,7 @@ fn runs_of_session(storage: &dyn Storage, changelog: &SegmentHead) -> Result<Vec
     Ok(found)
 }
 
-/// The id of `owner` at `version` among the ids of all stores of the partition; `None` without one.
+/// The id of `owner` at `version`, among the ids of all stores of the partition.
 pub fn find_own(owner: &Owner, version: u64, ids: &[CommitId]) -> Option<CommitId> {
     let mut own = ids.iter().filter(|id| id.owner == owner.tag());
     own.find(|id| id.version == version).copied()
@@ -214,7 +214,6 @@ fn each_entry<'p>(
     Ok(())
 }
 
-/// Key and position of a value of a list.
 fn split_element(key: &[u8]) -> Result<(&[u8], u64)> {
     let (key, position) = key
         .split_last_chunk::<8>()

@@ -45,7 +45,6 @@ impl KeyLayout {
     }
 }
 
-/// The changes of a session.
 #[derive(Debug)]
 pub(crate) struct SessionChanges {
     pub entries: ChangeWriter,
@@ -54,7 +53,6 @@ pub(crate) struct SessionChanges {
 }
 
 impl SessionChanges {
-    /// Number of changed keys.
     pub fn of_keys(&self) -> u64 {
         self.entries.entries() - self.of_directory
     }
@@ -70,7 +68,6 @@ pub struct Families {
     families: Vec<Family>,
     /// The runs with the keys that are not in memory.
     runs: Option<Arc<RunStack>>,
-    /// Reads of earlier runs.
     past_reads: u64,
     /// Versions with changes since the store lies over runs, ascending, and the sessions that made
     /// them.
@@ -167,7 +164,6 @@ impl Families {
         Ok(number)
     }
 
-    /// Drops a family and everything in it; false if it was not there.
     pub(crate) fn drop_family(&mut self, name: &str) -> Result<bool> {
         let Some(number) = self.find(name)? else {
             return Ok(false);
@@ -202,7 +198,6 @@ impl Families {
         self.turn(Table::abort);
     }
 
-    /// The changes of the session; `None` without any.
     pub(crate) fn changes(&self) -> Option<SessionChanges> {
         let mut entries = ChangeWriter::default();
         let mut of_directory = 0;
@@ -267,7 +262,6 @@ impl Families {
         Ok(())
     }
 
-    /// Writes all content to `out`.
     pub(crate) fn snapshot(&self, out: &mut RunWriter<'_>) -> Result<()> {
         for (prefix, table) in self.tables() {
             table.snapshot(prefix.bytes(self.layout), out)?;
@@ -350,7 +344,6 @@ impl Families {
         self.families.push(family);
     }
 
-    /// Makes the families of the directory, with their options.
     fn read_directory(&mut self) -> Result<()> {
         let entries = self.directory.records();
         let known: Vec<_> = entries
@@ -369,7 +362,6 @@ impl Families {
         directory.chain(families.flat_map(|(number, family)| numbered(number, family)))
     }
 
-    /// A session begins or ends.
     fn turn(&mut self, act: impl FnMut(&mut Table)) {
         self.families.iter_mut().for_each(Family::forget_begun);
         self.each(act);

@@ -44,7 +44,7 @@ impl FamilyOptions {
 /// Mark of a list that the session began by appending to a new key.
 const BEGUN: u64 = u64::MAX;
 
-/// Like [`BEGUN`], for a key that the session removed first.
+/// [`BEGUN`] for a key that the session removed first.
 const BEGUN_ANEW: u64 = u64::MAX - 1;
 
 /// The beginning of a list that is new in a changelog.
@@ -118,7 +118,6 @@ impl Family {
         self.options = options;
     }
 
-    /// Repeats the changes of the open session of `other`.
     pub(crate) fn repeat(&mut self, other: &Self) -> Result<()> {
         self.set_options(other.options);
         self.begun.clone_from(&other.begun);
@@ -134,7 +133,7 @@ impl Family {
 
     /// True without keys.
     pub fn is_empty(&self) -> bool {
-        self.heads.is_empty()
+        self.heads.len() == 0
     }
 
     pub(crate) fn page_bytes(&self) -> usize {
@@ -165,7 +164,6 @@ impl Family {
         self.heads.get(key)
     }
 
-    /// Sets `key` to one value.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         if self.options.several_values {
             return self.put_list(key, &[value]);
@@ -174,7 +172,6 @@ impl Family {
         self.heads.put(key, value)
     }
 
-    /// Sets `key` to a list; an empty one removes it.
     pub(crate) fn put_list(&mut self, key: &[u8], values: &[&[u8]]) -> Result<()> {
         self.need_lists()?;
         let before = self.fault_in_list(key)?;
@@ -187,7 +184,6 @@ impl Family {
         self.set_elements_of(key, after)
     }
 
-    /// Appends to the list of `key`.
     pub(crate) fn append(&mut self, key: &[u8], values: &[&[u8]]) -> Result<()> {
         self.need_lists()?;
         self.heads.fault_in(key)?;
@@ -199,7 +195,6 @@ impl Family {
         self.set_elements_of(key, before + values.len() as u64)
     }
 
-    /// Removes a key with all its values; false if it was not there.
     pub(crate) fn remove(&mut self, key: &[u8]) -> Result<bool> {
         if self.options.several_values {
             for position in 0..self.fault_in_list(key)? {
@@ -220,7 +215,6 @@ impl Family {
         Ok(records.map(|record| record.key.to_vec()).collect())
     }
 
-    /// Removes everything.
     pub(crate) fn clear(&mut self) -> Result<()> {
         self.forget_begun();
         for table in [&mut self.heads, &mut self.elements] {
@@ -280,7 +274,6 @@ impl Family {
         Ok(entries)
     }
 
-    /// Key and value of an entry of a scan.
     pub(crate) fn entry(
         &self,
         head: RecordAt,
@@ -311,7 +304,6 @@ impl Family {
             .collect()
     }
 
-    /// A session began or ended.
     pub(crate) fn forget_begun(&mut self) {
         self.begun = HashSet::new();
         self.begun_bytes = 0;
@@ -341,7 +333,6 @@ impl Family {
         Ok(count)
     }
 
-    /// Reads the first elements of a list that are in runs only.
     fn fault_in_elements(&mut self, key: &[u8], count: u64) -> Result<()> {
         for position in 0..count {
             let element = element_key(key, position);

@@ -45,7 +45,6 @@ pub struct HydratedEntries {
     lens: Vec<(usize, usize)>,
 }
 
-/// Progress of a store's hydration.
 #[derive(Debug, Default)]
 pub(crate) enum Progress {
     /// Nothing more is to come.
@@ -55,7 +54,6 @@ pub(crate) enum Progress {
     Waits(Hydration),
     /// A caller reads the next entries.
     Taken,
-    /// All keys are in memory.
     Whole,
 }
 
@@ -91,7 +89,6 @@ impl Hydration {
         self.read_some(max_bytes, usize::MAX)
     }
 
-    /// Like [`Hydration::read`], and at most `max_entries`.
     pub(crate) fn read_some(
         &mut self,
         max_bytes: usize,
@@ -129,7 +126,6 @@ impl HydratedEntries {
         self.lens.push((key.len(), value.len()));
     }
 
-    /// Keys and values.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let mut rest = self.bytes.as_slice();
         self.lens.iter().map_while(move |(key_len, value_len)| {
@@ -140,7 +136,6 @@ impl HydratedEntries {
         })
     }
 
-    /// Their memory, about.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.bytes.len() as u64 + self.lens.len() as u64 * SLOT_BYTES
     }

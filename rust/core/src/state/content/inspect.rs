@@ -12,7 +12,6 @@ use crate::ids::{Owner, SegmentRef};
 use crate::state::runs::entry_stream::EntryStream;
 use crate::storage::Storage;
 
-/// Bytes of one read.
 const READ_AHEAD_BYTES: u64 = 4 << 20;
 
 /// A segment of a state store after all of it was verified.
@@ -44,7 +43,6 @@ pub struct RunIndex {
     pub filter_bytes: u64,
 }
 
-/// A report between processes.
 #[derive(Clone, PartialEq, Message)]
 struct ReportMessage {
     #[prost(bytes = "vec", tag = "1")]

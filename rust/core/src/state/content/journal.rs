@@ -50,7 +50,6 @@ impl Journal {
         }
     }
 
-    /// Forgets the operations that were written as `part`.
     pub fn leave(&mut self, part: SegmentRef) {
         self.parts.push(part);
         self.of_parts = self.operations;
@@ -92,9 +91,6 @@ pub(crate) fn read_journal(
 
 /// Calls `act` for every operation on one family in a part of a journal. `next` is the number of its
 /// first operation, and afterwards that of the part behind it.
-///
-/// # Errors
-/// `Corrupt` if the payload is no part of a journal, or not the next one.
 pub(crate) fn for_each_operation(
     payload: &[u8],
     next: &mut u64,

@@ -22,7 +22,6 @@ const LITTLE_BYTES: u64 = 512 << 10;
 /// Memory of loaded changelogs, at least, as a multiple of their stored bytes.
 const IN_MEMORY: u64 = 4;
 
-/// One load of one owner's state.
 pub(crate) struct Load<'a> {
     pub segments: SegmentReader<'a>,
     pub owner: &'a Owner,
@@ -35,16 +34,12 @@ pub(crate) struct Load<'a> {
     pub changed: Vec<CheckpointId>,
     /// Number of the oldest changelogs that the content lies over, instead of applying them.
     pub ready: usize,
-    /// A message for each run that was worked around.
     pub rebuilt: Vec<String>,
 }
 
 impl Load<'_> {
     /// Applies everything that `newest` builds on, then `newest`. Returns the last segment that it
     /// applied and its head: `newest`, or `replaced` if `newest` is a damaged run.
-    ///
-    /// # Errors
-    /// `NotFound` or `Corrupt` for a segment that is gone or damaged, without a way around it.
     pub fn run(
         &mut self,
         newest: &SegmentRef,

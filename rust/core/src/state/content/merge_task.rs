@@ -21,7 +21,6 @@ use crate::state::runs::entry_stream::EntryStream;
 use crate::state::runs::merge::Merge;
 use crate::storage::Storage;
 
-/// Bytes of one read of an input.
 const READ_AHEAD_BYTES: u64 = 1 << 20;
 
 /// Bound on the memory of the output, see [`MergeTask::run`].
@@ -40,7 +39,6 @@ pub struct MergeTask {
     pub(crate) merged: Vec<SegmentRef>,
     /// Version that all of them make.
     pub(crate) created: CheckpointId,
-    /// Counts the memory of the merge as work.
     pub(crate) budget: Arc<MemoryBudget>,
     /// Gives the merge up once it is true.
     pub(crate) is_given_up: Arc<AtomicBool>,
@@ -150,7 +148,6 @@ impl MergeTask {
         read + OUTPUT_BYTES.min(2 * self.input_bytes())
     }
 
-    /// Number of keys of each table in the end. A base image counts them itself.
     fn tables(&self, inputs: &[EntryStream]) -> Vec<TableKeys> {
         let newest = inputs.last().filter(|_| !self.below.is_empty());
         newest.map_or_else(Vec::new, |newest| newest.head().tables.clone())
@@ -167,7 +164,6 @@ struct BegunLists {
 }
 
 impl BegunLists {
-    /// A newer run sets a key of the table that an older one removes.
     fn note(&mut self, table: &[u8], key: &[u8]) {
         if let Some(elements) = elements_of(table) {
             self.anew.insert([&elements, key].concat());
@@ -193,7 +189,6 @@ impl BegunLists {
     }
 }
 
-/// The prefix of the elements of a family, by that of its keys.
 fn elements_of(table: &[u8]) -> Option<[u8; 2]> {
     let number = u16::from_be_bytes(table.try_into().ok()?);
     (number > 0 && number % 2 == 0).then(|| (number + 1).to_be_bytes())

@@ -45,13 +45,11 @@ impl Scan {
         Ok(Self { entries, next: 0 })
     }
 
-    /// A scan of the values of one key.
     pub(crate) fn of_values(family: &mut Family, key: &[u8]) -> Result<Self> {
         let entries = Entries::Elements(family.list_of(key)?);
         Ok(Self { entries, next: 0 })
     }
 
-    /// Returns whether all entries were handed out.
     pub(crate) fn is_over(&self) -> bool {
         match &self.entries {
             Entries::Keys(keys) => self.next >= keys.len(),
@@ -60,8 +58,7 @@ impl Scan {
         }
     }
 
-    /// Like [`StateStore::scan_on`](crate::state::StateStore::scan_on). Returns the number of
-    /// entries.
+    /// Like [`StateStore::scan_on`](crate::state::StateStore::scan_on); returns the number of entries.
     pub(crate) fn fill(
         &mut self,
         family: &Family,

@@ -119,7 +119,6 @@ impl StackCursor {
     }
 }
 
-/// Read-ahead of a cursor.
 #[derive(Clone, Debug)]
 struct Ahead {
     blocks: usize,
@@ -142,12 +141,10 @@ impl Ahead {
     }
 }
 
-/// A cursor over the entries of a table in one run.
 #[derive(Debug)]
 struct RunCursor {
     runs: Arc<RunStack>,
     run: Arc<OpenRun>,
-    /// Length of the table's prefix.
     prefix_bytes: usize,
     /// Number of the group, and the group once it is read.
     group: (usize, Option<Arc<Group>>),
@@ -164,7 +161,6 @@ struct RunCursor {
 }
 
 impl RunCursor {
-    /// A cursor at the first entry of the table behind `prefix` whose key is in `range`.
     fn new(
         runs: &Arc<RunStack>,
         run: &Arc<OpenRun>,

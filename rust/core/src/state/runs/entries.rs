@@ -17,7 +17,6 @@ pub enum Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    /// The value; `None` for a removal.
     pub(crate) fn value(self) -> Option<&'a [u8]> {
         match self {
             Self::Put(value) => Some(value),

@@ -22,7 +22,6 @@ pub(crate) struct EntryStream {
     entries: u64,
 }
 
-/// Place of the last entry's key.
 enum Last {
     None,
     InPage(Range<usize>),
@@ -30,7 +29,6 @@ enum Last {
 }
 
 impl EntryStream {
-    /// The entries of a segment that is read page by page.
     pub fn new(stream: SegmentStream) -> Self {
         Self {
             stream,
@@ -63,9 +61,6 @@ impl EntryStream {
     }
 
     /// Moves to the next entry; false at the end, when the whole segment is verified.
-    ///
-    /// # Errors
-    /// `Corrupt` when the bytes are not entries in ascending order; those of reading.
     pub fn advance(&mut self) -> Result<bool> {
         loop {
             if let Some(entry) = parse_entry(&self.page, self.next) {
@@ -135,7 +130,6 @@ impl EntryStream {
         Ok(())
     }
 
-    /// Appends the next page to the rest of this one.
     fn turn_page(&mut self) -> Result<bool> {
         if let Last::InPage(range) = &self.last {
             let key = self.page.get(range.clone()).unwrap_or_default();
@@ -176,7 +170,6 @@ fn check_order(last: Option<&[u8]>, key: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// The entries of a changelog that was written and is read again.
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "for tests")]
 pub(crate) fn written(changes: super::entries::ChangeWriter) -> EntryStream {

@@ -20,7 +20,6 @@ pub(crate) struct Merge {
     handed_out: bool,
 }
 
-/// An input with a current entry.
 #[derive(Clone, Copy, Debug)]
 struct Current {
     /// First bytes of its key, big-endian, padded with zeros.
@@ -62,7 +61,6 @@ impl Merge {
         Ok(merge)
     }
 
-    /// Moves to the next key; false at the end.
     pub fn step(&mut self) -> Result<bool> {
         if std::mem::take(&mut self.handed_out) {
             self.leave_key()?;
@@ -149,7 +147,6 @@ impl Merge {
         }
     }
 
-    /// Compares whole keys.
     fn compare(&self, a: &Current, b: &Current) -> Ordering {
         let key = |at: &Current| self.inputs.get(at.input).map(EntryStream::key);
         key(a).cmp(&key(b))

@@ -7,7 +7,6 @@ use parking_lot::Mutex;
 use crate::error::Result;
 use crate::format::{Group, RunReader};
 
-/// A run, and the groups that were needed so far.
 #[derive(Debug)]
 pub(crate) struct OpenRun {
     pub reader: RunReader,

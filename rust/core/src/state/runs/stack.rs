@@ -33,7 +33,6 @@ struct CachedBlock {
 }
 
 impl RunStack {
-    /// `runs` are those of a lineage, oldest first.
     pub fn new(runs: Vec<Arc<OpenRun>>) -> Self {
         Self {
             runs,
@@ -61,7 +60,6 @@ impl RunStack {
         self.runs.iter().flat_map(|run| run.reader.prefixes())
     }
 
-    /// Number of blocks that were read from storage so far.
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
     }
@@ -84,7 +82,6 @@ impl RunStack {
         Ok(None)
     }
 
-    /// The change of a key in one run: its value, or that it is gone.
     fn find_in(&self, number: usize, key: &[u8]) -> Result<Option<Option<Vec<u8>>>> {
         let run = self.run(number)?;
         let Some(group_number) = run.reader.group_of(key) else {
@@ -107,7 +104,6 @@ impl RunStack {
         Ok(None)
     }
 
-    /// Evicts the blocks.
     pub fn forget_blocks(&self) {
         *self.blocks.lock() = VecDeque::new();
     }
@@ -117,7 +113,6 @@ impl RunStack {
         self.runs.iter().for_each(|run| run.forget_unused_groups());
     }
 
-    /// Counts blocks that a scan read.
     pub fn count_reads(&self, blocks: u64) {
         self.reads.fetch_add(blocks, Ordering::Relaxed);
     }

@@ -115,9 +115,6 @@ impl StateStore {
 
     /// Like [`StateStore::commit`]. A session with changes takes over a `merged` run that is durable,
     /// and builds on it. Large changes become a run.
-    ///
-    /// # Errors
-    /// Errors of [`StateStore::commit`], and of merging.
     pub(crate) fn commit_above(
         &mut self,
         writer: &SegmentWriter,
@@ -145,10 +142,7 @@ impl StateStore {
             over_runs.iter_mut().for_each(|at| at.install(&run));
         }
         let Some(at) = over_runs.as_ref().or(self.standing.now()) else {
-            return Err(Error::invalid_input(format!(
-                "{}: no version is open",
-                self.owner
-            )));
+            return Err(self.refused("no version is open"));
         };
         let changed = changes.is_some();
         let session = self.session.as_ref();
@@ -156,17 +150,14 @@ impl StateStore {
         let journal = journal.filter(|journal| journal.tells_more_than(changes.as_ref()));
         let next = if changed || journal.is_some() || spilled.is_some() {
             let changes = changes.map_or_else(ChangeWriter::default, |changes| changes.entries);
-            let tables = if self.memory.has_target() {
-                self.families.table_keys()
-            } else {
-                Vec::new()
-            };
+            let has_target = self.memory.has_target();
+            let tables = has_target.then(|| self.families.table_keys());
+            let tables = tables.unwrap_or_default();
             let (mut entries, mut payload) = (changes.entries(), changes.into_bytes());
             let changed_bytes = payload.len() as u64;
-            let above_large = if spilled.is_none() && journal.is_none() {
-                self.write_large(writer, at, &payload, &tables, large)?
-            } else {
-                None
+            let above_large = match (spilled, journal) {
+                (None, None) => self.write_large(writer, at, &payload, &tables, large)?,
+                _ => None,
             };
             if above_large.is_some() {
                 (entries, payload) = (0, Vec::new());
@@ -261,17 +252,14 @@ impl StateStore {
 
     /// Refuses to commit on top of a parked version before its input was replayed, which would lose it.
     fn need_replayed(&self) -> Result<()> {
-        let replayed = self
-            .session
-            .as_ref()
-            .is_some_and(|session| session.replayed);
+        let session = self.session.as_ref();
+        let replayed = session.is_some_and(|session| session.replayed);
         let Some(since) = self.pending_since.filter(|_| !replayed) else {
             return Ok(());
         };
-        Err(Error::invalid_input(format!(
-            "{}: the input of batch {} waits to be replayed, and perhaps that of later batches. A commit \
+        Err(self.refused(format!(
+            "the input of batch {} waits to be replayed, and perhaps that of later batches. A commit \
              without it would lose it: run the query with the isolation of failures that parked it",
-            self.owner,
             since.saturating_sub(1),
         )))
     }
@@ -284,13 +272,8 @@ impl StateStore {
     }
 
     fn need_session(&self) -> Result<()> {
-        if self.session.is_some() {
-            return Ok(());
-        }
-        Err(Error::invalid_input(format!(
-            "{}: no session is open",
-            self.owner
-        )))
+        let is_open = self.session.is_some().then_some(());
+        is_open.ok_or_else(|| self.refused("no session is open"))
     }
 
     /// Has sessions, from the next one on, record every put, append and removal for
@@ -319,14 +302,12 @@ impl StateStore {
         })
     }
 
-    /// Records the removal of a key, even if the key was not there.
     fn record_removal(&mut self, family: u32, key: &[u8]) -> Result<()> {
         self.push(family, |journal| {
             journal.push(family, ChangeKind::Remove, key, &[]);
         })
     }
 
-    /// Records the removal of all keys of a family.
     fn record_removal_of(&mut self, name: &str) -> Result<()> {
         if self.journal().is_some()
             && let Some(number) = self.families.find(name)?

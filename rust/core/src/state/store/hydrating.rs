@@ -108,7 +108,6 @@ impl StateStore {
         true
     }
 
-    /// Begins the hydration of the runs that the store lies over.
     pub(crate) fn begin_hydration(&mut self) {
         let everything = self.memory.has_room(self.families.unread_bytes());
         let hydration = self.families.hydration(everything);

@@ -11,7 +11,6 @@ use crate::ids::CheckpointId;
 use crate::segment::SegmentWriter;
 use crate::state::runs::entries::ChangeReader;
 
-/// The changes that are large.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LargeChanges {
     /// Their least bytes before compression.

@@ -178,7 +178,6 @@ impl StateStore {
         versions.flat_map(|at| at.lineage.iter().copied())
     }
 
-    /// Returns whether memory waits for a merge.
     pub(crate) fn is_starved(&self) -> bool {
         self.merging.is_starved
     }
@@ -200,15 +199,12 @@ impl StateStore {
 
     /// Number of runs of the version: a base image and the delta runs above it.
     pub fn merged_runs(&self) -> usize {
-        let lineage = self.standing.now().map_or(0, |at| at.lineage.len());
-        lineage.saturating_sub(self.unmerged())
+        self.segments().len().saturating_sub(self.unmerged())
     }
 
     /// Bytes in files of the segments that the version is made of.
     pub fn stored_bytes(&self) -> u64 {
-        let lineage = self.standing.now().map(|at| at.lineage.as_slice());
-        let segments = lineage.unwrap_or_default();
-        segments.iter().map(|one| one.len).sum()
+        self.segments().iter().map(|one| one.len).sum()
     }
 
     /// Writes the content from memory as a base image, for later commits to build on.

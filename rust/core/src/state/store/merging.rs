@@ -7,7 +7,6 @@ use crate::state::delta_runs::MAX_DELTA_RUNS;
 /// coordinator begins to call a store lagging.
 const MAX_WAIT: usize = 4;
 
-/// The merges of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Merging {
     /// A run that may not be durable yet, so that no commit may refer to it.
@@ -16,7 +15,6 @@ pub(crate) struct Merging {
     pub is_starved: bool,
 }
 
-/// A run that waits until it is durable.
 #[derive(Debug)]
 pub(crate) struct PendingRun {
     pub run: MergedRun,
@@ -24,7 +22,6 @@ pub(crate) struct PendingRun {
     pub has_waited: bool,
 }
 
-/// Facts about a version that may be merged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MergeFacts<'a> {
     /// Lengths of its runs, oldest first.

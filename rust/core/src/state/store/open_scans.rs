@@ -33,7 +33,6 @@ pub enum ScanOf<'a> {
     ValuesOfKey(&'a [u8]),
 }
 
-/// Open scans by number.
 #[derive(Debug, Default)]
 pub(crate) struct OpenScans {
     scans: HashMap<u32, OpenScan>,
@@ -65,7 +64,6 @@ impl OpenScans {
         Ok(self.last)
     }
 
-    /// Like [`StateStore::scan_on`](crate::state::StateStore::scan_on).
     pub fn go_on(
         &mut self,
         owner: &Owner,
@@ -91,7 +89,6 @@ impl OpenScans {
         })
     }
 
-    /// Ends a scan, if it is open.
     pub fn close(&mut self, scan: u32) {
         if let Some(OpenScan { of: Some(_), .. }) = self.scans.remove(&scan) {
             self.count_left();
@@ -113,7 +110,6 @@ impl OpenScans {
         self.left_bytes = left.values().map(|of| of.memory_bytes()).sum();
     }
 
-    /// Bytes of content that only scans need.
     pub fn memory_bytes(&self) -> usize {
         self.left_bytes
     }
@@ -122,7 +118,6 @@ impl OpenScans {
         self.scans.is_empty()
     }
 
-    /// Ends all scans.
     pub fn clear(&mut self) {
         self.scans.clear();
         self.left_bytes = 0;

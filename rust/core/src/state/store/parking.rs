@@ -32,9 +32,7 @@ pub struct Parking {
     /// The version that its segments are written for.
     created: u64,
     piece_bytes: usize,
-    /// The pieces that were written.
     pieces: Vec<SegmentRef>,
-    /// The piece that is gathered.
     gathered: Vec<u8>,
     /// Its memory, as it is and as it is stored.
     work: Option<Work>,
@@ -55,9 +53,9 @@ impl SharedStore {
         let empty = VersionId::from(Position::empty(owner.tag(), 0).id);
         let base = id.unwrap_or(&empty);
         if base.state.version != version {
+            let found = base.state.version;
             return Err(wrong(format!(
-                "version {version} was asked for with the id of version {}",
-                base.state.version
+                "version {version} was asked for with the id of version {found}"
             )));
         }
         if base.state.owner != owner.tag() {
@@ -234,7 +232,6 @@ pub struct PendingInput {
     /// The piece that is read, and how far.
     piece: Vec<u8>,
     position: usize,
-    /// The memory of the piece.
     work: Option<Work>,
 }
 
@@ -323,7 +320,6 @@ impl PendingInput {
         }))
     }
 
-    /// Says what to do about damage.
     fn explained<T>(&self, read: Result<T>) -> Result<T> {
         read.map_err(|e| {
             if !e.is_damage() {

@@ -89,20 +89,17 @@ impl Position {
         }
     }
 
-    /// The segments that may be runs: a base image, or the changelog in its place, and the delta
-    /// runs.
+    /// The segments that may be runs: a base image, or the changelog in its place, and delta runs.
     pub fn runs(&self) -> &[SegmentRef] {
         let runs = self.lineage.len().min(1 + self.deltas.len());
         self.lineage.get(..runs).unwrap_or_default()
     }
 
-    /// The segments above the runs.
     pub fn changelogs(&self) -> &[SegmentRef] {
         self.lineage.get(self.runs().len()..).unwrap_or_default()
     }
 
-    /// The changelogs that a load applies. The first one, without a base image below it, is among
-    /// them.
+    /// The changelogs that a load applies, with the first one if no base image is below it.
     pub fn unready(&self) -> &[SegmentRef] {
         match self.replaced {
             Some(_) => self.changelogs().get(self.ready..).unwrap_or_default(),
@@ -110,7 +107,6 @@ impl Position {
         }
     }
 
-    /// Returns whether the version has more segments than a head may name.
     pub fn is_long(&self) -> bool {
         self.lineage.len() > MAX_LINEAGE_SEGMENTS
     }
@@ -128,7 +124,6 @@ impl Position {
         }
     }
 
-    /// The position after a commit that changed nothing.
     pub fn unchanged(&self) -> Self {
         let version = self.id.version + 1;
         let id = match (self.lineage.last(), self.changelogs()) {
@@ -169,7 +164,6 @@ impl Position {
         self.id = id;
     }
 
-    /// The position after a commit that wrote `segment` on top of the lineage.
     pub fn with_segment(&self, segment: SegmentRef) -> Self {
         let version = self.id.version + 1;
         let created = CheckpointId(version);
@@ -242,9 +236,6 @@ impl Position {
 
     /// The position of an open session that wrote `run` with its changes, on top of the other runs.
     /// There is no way around damage then: no older segment has the changes of the session.
-    ///
-    /// # Errors
-    /// `Corrupt` for too many runs.
     pub fn with_spilled(&self, run: SegmentRef) -> Result<Self> {
         let created = CheckpointId(self.id.version + 1);
         let mut next = self.clone();

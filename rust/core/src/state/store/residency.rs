@@ -6,7 +6,6 @@ use crate::ids::SegmentRef;
 use crate::state::content::hydration::Progress;
 use crate::state::runs::open_run::OpenRun;
 
-/// The place of a store's keys, beside the runs below its tables.
 #[derive(Debug, Default)]
 pub(crate) struct Residency {
     /// The runs that the next session moves to, and their version.
@@ -21,7 +20,6 @@ pub(crate) struct Residency {
     pub is_used: bool,
 }
 
-/// Facts about the newest runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunFacts {
     /// The newest run of the version.
@@ -33,10 +31,8 @@ pub(crate) struct RunFacts {
     pub is_short: bool,
 }
 
-/// A step of a store towards the newest runs of its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// It stays.
     Stay,
     /// It moves from the runs that it lies over to these. Files of the old runs go with the last
     /// batch that needs them.
@@ -45,7 +41,6 @@ pub(crate) enum Step {
     Leave(SegmentRef),
 }
 
-/// Decides on the next step of a store.
 pub(crate) fn next(facts: &RunFacts) -> Step {
     match facts.newest {
         Some(_) if [facts.below, facts.looked_at].contains(&facts.newest) => Step::Stay,

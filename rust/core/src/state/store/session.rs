@@ -5,7 +5,6 @@ use crate::error::Result;
 use crate::ids::SegmentRef;
 use crate::state::content::journal::Journal;
 
-/// A session that changes a store.
 #[derive(Debug)]
 pub(super) struct Session {
     /// Its operations, if it records them.
@@ -31,9 +30,6 @@ pub(super) struct Spilled {
 
 impl Spilled {
     /// The opened version with the runs of the session above its own.
-    ///
-    /// # Errors
-    /// `Corrupt` for too many runs.
     pub fn position(&self) -> Result<Position> {
         let mut runs = self.runs.iter();
         runs.try_fold(self.version.clone(), |at, run| at.with_spilled(*run))

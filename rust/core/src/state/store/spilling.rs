@@ -11,7 +11,7 @@ use super::position::Position;
 use super::residency::Residency;
 use super::session::Spilled;
 use super::state_store::StateStore;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::{NewSegment, SegmentKind, TableKeys};
 use crate::ids::{CheckpointId, FileId, SegmentRef};
 use crate::segment::{RunWriter, SegmentWriter};
@@ -20,7 +20,6 @@ use crate::state::content::merge_task::{MergeTask, OUTPUT_BYTES};
 use crate::state::delta_runs::MAX_DELTA_RUNS;
 
 impl StateStore {
-    /// The runs of the open session, once it has spilled.
     pub(super) fn spilled(&self) -> Option<&Spilled> {
         self.session.as_ref()?.spilled.as_ref()
     }
@@ -53,10 +52,7 @@ impl StateStore {
     /// The session is as it was then.
     pub fn spill(&mut self, writer: &SegmentWriter) -> Result<()> {
         if self.session.is_none() || !self.families.can_lie_over_runs() {
-            return Err(Error::invalid_input(format!(
-                "{}: no session is open that can spill",
-                self.owner
-            )));
+            return Err(self.refused("no session is open that can spill"));
         }
         self.begin_spilling(writer)?;
         self.write_run(writer)?;
@@ -94,7 +90,6 @@ impl StateStore {
         self.lie_over(writer, Spilled { runs, ..spilled }, &tables)
     }
 
-    /// Writes what the journal has of the session so far.
     fn leave_journal(&mut self, writer: &SegmentWriter) -> Result<()> {
         let Some(at) = self.standing.now() else {
             return Ok(());
@@ -192,11 +187,8 @@ impl StateStore {
         let at = spilled.position()?;
         let mut run = self.begin_run_above(writer, &at, tables)?;
         run.expect_bytes(self.memory.taken_by_batch());
-        if self
-            .families
-            .write_changes(at.lineage.is_empty(), &mut run)?
-            == 0
-        {
+        let is_first = at.lineage.is_empty();
+        if self.families.write_changes(is_first, &mut run)? == 0 {
             return Ok(None);
         }
         let bytes = run.entry_bytes();
@@ -205,7 +197,6 @@ impl StateStore {
         Ok(Some((run, bytes)))
     }
 
-    /// Begins a run of changes of the session, above `at`.
     pub(super) fn begin_run_above<'a>(
         &self,
         writer: &'a SegmentWriter,

@@ -3,7 +3,6 @@
 use super::position::Position;
 use crate::state::commit_id::CommitId;
 
-/// The standing of a store.
 #[derive(Debug, Default)]
 #[expect(
     clippy::large_enum_variant,
@@ -13,7 +12,6 @@ pub(crate) enum Standing {
     /// At no version: never opened, or after a failed load.
     #[default]
     Nowhere,
-    /// At a version.
     At {
         now: Position,
         /// The version that undoing the last commit restores.
@@ -50,12 +48,10 @@ impl Standing {
         now.into_iter().chain(before)
     }
 
-    /// Returns whether `id` stands for its content, as that of whatever version.
     pub fn has_content_of(&self, id: &CommitId) -> bool {
         self.now().is_some_and(|now| now.has_content_of(id))
     }
 
-    /// Moves to the version of a commit.
     pub fn advance(&mut self, next: Position) {
         let before = match std::mem::take(self) {
             Self::At { now, .. } => Some(now),
@@ -77,14 +73,12 @@ impl Standing {
         true
     }
 
-    /// Gives up the undo.
     pub fn forget_before(&mut self) {
         if let Self::At { before, .. } = self {
             *before = None;
         }
     }
 
-    /// Loses the version, because a run is damaged.
     pub fn lose(&mut self) {
         *self = match std::mem::take(self) {
             Self::At { now: was, .. } => Self::Lost { was },

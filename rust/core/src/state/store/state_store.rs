@@ -1,6 +1,7 @@
 //! The state of one owner at one version: opening and scanning. `changing` has changes and commits,
 //! `maintaining` the runs that keep loads short, `keeping` and `hydrating` the keys in memory.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use super::merging::Merging;
@@ -168,16 +169,15 @@ impl StateStore {
                 ));
             }
             Some(id) if id.owner != self.owner.tag() => {
-                return Err(Error::invalid_input(format!(
-                    "{}: version {version} was asked for with the id of another store",
-                    self.owner
+                return Err(self.refused(format!(
+                    "version {version} was asked for with the id of another store"
                 )));
             }
             Some(id) if id.version == version => *id,
             Some(id) => {
-                return Err(Error::invalid_input(format!(
-                    "{}: version {version} was asked for with the id of version {}",
-                    self.owner, id.version
+                return Err(self.refused(format!(
+                    "version {version} was asked for with the id of version {}",
+                    id.version
                 )));
             }
         };
@@ -216,9 +216,8 @@ impl StateStore {
         let wanted = id.copied().unwrap_or(self.empty(last).id);
         let is_of_another = wanted.owner != self.owner.tag();
         if is_of_another || wanted.version > last {
-            return Err(Error::invalid_input(format!(
-                "{}: checkpoint {version} cannot begin with version {} of {}",
-                self.owner,
+            return Err(self.refused(format!(
+                "checkpoint {version} cannot begin with version {} of {}",
                 wanted.version,
                 if is_of_another { "another store" } else { "it" }
             )));
@@ -237,13 +236,11 @@ impl StateStore {
 
     /// Undoes the last commit, if that leads to the content of `id`.
     fn go_back_to_content(&mut self, id: &CommitId) -> bool {
-        let version = self
-            .standing
-            .versions()
-            .nth(1)
-            .map(|before| before.id.version);
-        let id = version.map(|version| CommitId { version, ..*id });
-        id.is_some_and(|id| self.go_back_to(&id))
+        let Some(before) = self.standing.versions().nth(1) else {
+            return false;
+        };
+        let version = before.id.version;
+        self.go_back_to(&CommitId { version, ..*id })
     }
 
     fn go_back_to(&mut self, id: &CommitId) -> bool {
@@ -313,9 +310,9 @@ impl StateStore {
         let since = to.pending_since();
         let to = &to.state;
         if to.version < from.0 {
-            return Err(Error::invalid_input(format!(
-                "{}: cannot replay from version {} to the older version {}",
-                self.owner, from.0, to.version
+            return Err(self.refused(format!(
+                "cannot replay from version {} to the older version {}",
+                from.0, to.version
             )));
         }
         self.open(storage, from.0, from.1)?;
@@ -408,7 +405,6 @@ impl StateStore {
         self.scans.close(scan);
     }
 
-    /// The position of this store without content.
     fn empty(&self, version: u64) -> Position {
         Position::empty(self.owner.tag(), version)
     }
@@ -437,7 +433,6 @@ impl StateStore {
         let _ = self.count_memory();
     }
 
-    /// The journal of a session that records its operations.
     pub(super) fn journal(&self) -> Option<&Journal> {
         self.session.as_ref()?.journal.as_ref()
     }
@@ -449,8 +444,7 @@ impl StateStore {
         counted.map_err(|e| e.context(&self.owner))
     }
 
-    /// Counts the memory if the pages of a family have changed from `before`. Each row only looks
-    /// at the pages; the rest is counted when they grow.
+    /// Each row only looks at the pages of its family: the rest is counted when they change.
     pub(crate) fn count_pages(&mut self, family: u32, before: usize) -> Result<()> {
         if self.families.family(family)?.page_bytes() == before {
             return Ok(());
@@ -462,10 +456,13 @@ impl StateStore {
         if self.session.is_none() {
             return Ok(());
         }
-        Err(Error::invalid_input(format!(
-            "{}: cannot open version {version} while a session is open",
-            self.owner
+        Err(self.refused(format!(
+            "cannot open version {version} while a session is open"
         )))
+    }
+
+    pub(super) fn refused(&self, why: impl Display) -> Error {
+        Error::invalid_input(format!("{}: {why}", self.owner))
     }
 
     /// Loads the same content again, over `runs`, on which the next commit builds.

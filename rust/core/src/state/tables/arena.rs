@@ -11,7 +11,6 @@ const HEADER_BYTES: usize = 8;
 pub(crate) struct RecordAt(u64);
 
 impl RecordAt {
-    /// No record.
     pub(crate) const NONE: Self = Self(u64::MAX);
 
     pub(crate) fn is_none(self) -> bool {
@@ -32,7 +31,6 @@ impl RecordAt {
     }
 }
 
-/// A key and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record<'a> {
     pub(crate) key: &'a [u8],
@@ -84,7 +82,6 @@ impl Arena {
         Some(at)
     }
 
-    /// The record at `at`; `None` for [`RecordAt::NONE`].
     pub(crate) fn get(&self, at: RecordAt) -> Option<Record<'_>> {
         let bytes = self.pages.get(at.page())?.get(at.offset()..)?;
         let (key_len, rest) = bytes.split_first_chunk::<4>()?;
@@ -124,7 +121,6 @@ impl Arena {
         }
     }
 
-    /// Frees all other pages, after `release`.
     pub(crate) fn forget_all(mut self, release: Release) {
         for page in &mut self.pages {
             release(page);
@@ -136,7 +132,6 @@ impl Arena {
         self.used_bytes
     }
 
-    /// Bytes taken from the allocator.
     pub(crate) fn capacity_bytes(&self) -> usize {
         self.capacity_bytes
     }

@@ -7,7 +7,6 @@ use crate::state::runs::cursor::StackCursor;
 use crate::state::runs::key_range::KeyRange;
 use crate::state::runs::stack::RunStack;
 
-/// The keys of a table in runs: those behind its prefix.
 #[derive(Debug)]
 pub(crate) struct Below {
     runs: Arc<RunStack>,
@@ -34,7 +33,6 @@ impl Below {
         })
     }
 
-    /// The value of a key.
     pub fn find(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         if self.prefix.is_empty() {
             return self.runs.find(key);

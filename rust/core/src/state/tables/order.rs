@@ -24,7 +24,6 @@ struct Entry {
     slot: u32,
 }
 
-/// Entries that follow each other, at least one.
 #[derive(Debug)]
 struct Block {
     entries: Vec<Entry>,
@@ -36,11 +35,9 @@ struct Block {
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     blocks: Vec<Block>,
-    /// Common prefix of all keys.
     common: Vec<u8>,
 }
 
-/// A key to compare with.
 #[derive(Clone, Copy)]
 struct Bound<'b> {
     key: &'b [u8],
@@ -122,7 +119,6 @@ impl Order {
         }
     }
 
-    /// Takes `slot` out, whose key is `key`.
     pub(crate) fn remove<'k>(&mut self, slot: u32, key: &[u8], key_of: impl Fn(u32) -> &'k [u8]) {
         let (at, place) = self.first_not_below(key, &key_of);
         let Some(block) = self.blocks.get_mut(at) else {
@@ -217,7 +213,6 @@ impl Order {
         (mask, head_of(prefix, self.common.len()))
     }
 
-    /// Cuts the common prefix down to that of `key`.
     fn make_common<'k>(&mut self, key: &[u8], key_of: impl Fn(u32) -> &'k [u8]) {
         if self.blocks.is_empty() {
             self.common = key.to_vec();
@@ -253,7 +248,6 @@ impl Block {
 }
 
 impl Bound<'_> {
-    /// Compares the key of `entry` with this one.
     fn compare<'k>(&self, entry: &Entry, key_of: impl Fn(u32) -> &'k [u8]) -> Ordering {
         match self.head {
             Some(head) if head != entry.head => entry.head.cmp(&head),

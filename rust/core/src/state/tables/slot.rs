@@ -52,7 +52,6 @@ impl Stamp {
         self.0 & CLEAN != 0
     }
 
-    /// The same state in another session.
     pub fn in_session(self, session: u32) -> Self {
         Self((self.0 & (DEAD | CLEAN)) | (session % SESSIONS))
     }
@@ -64,7 +63,6 @@ impl Slot {
     }
 }
 
-/// The slot of a key.
 #[inline]
 pub(crate) fn find_in(
     index: &HashTable<u32>,
@@ -89,7 +87,6 @@ pub(crate) fn key_in<'a>(slots: &[Slot], arena: &'a Arena, number: u32) -> &'a [
     record.map_or(&[], |record| record.key)
 }
 
-/// The hash of a slot in the index.
 pub(crate) fn spread_of(slots: &[Slot], number: u32) -> u64 {
     let slot = slots.get(number as usize);
     slot.map_or(0, |slot| spread(slot.hash))

@@ -40,7 +40,6 @@ impl Undo {
     }
 }
 
-/// Keys and values, opaque bytes both.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     index: HashTable<u32>,
@@ -80,7 +79,6 @@ impl Table {
         self.session
     }
 
-    /// Keeps the order of the keys from now on.
     pub(crate) fn keep_order(&mut self) {
         if self.order.is_none() {
             self.make_order();
@@ -97,11 +95,6 @@ impl Table {
         self.len + below.map_or(0, |below| below.unlinked as usize)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Returns whether there never was a key, not even in the undo log.
     pub(crate) fn is_fresh(&self) -> bool {
         self.slots.is_empty() && self.below.is_none()
     }
@@ -144,9 +137,6 @@ impl Table {
 
     /// The records whose keys are in `range`, in order if the table keeps one. They stay readable,
     /// and as they are, until the next session begins.
-    ///
-    /// # Errors
-    /// `InvalidInput` for a part of the keys if the table keeps no order.
     pub(crate) fn select(&mut self, range: KeyRange<'_>) -> Result<Vec<RecordAt>> {
         self.pinned = true;
         let live = |slot: &&Slot| !slot.is_dead();
@@ -188,10 +178,6 @@ impl Table {
         }
     }
 
-    /// Sets `key` to `value`.
-    ///
-    /// # Errors
-    /// `InvalidInput` when key and value together exceed 4 GiB.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let hash = hash_of(key);
         let Some(number) = self.find(hash, key) else {
@@ -238,7 +224,6 @@ impl Table {
         Ok(())
     }
 
-    /// Removes `key`; false if it was not there.
     pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
         let Some(number) = self.find(hash_of(key), key) else {
             return false;
@@ -282,7 +267,6 @@ impl Table {
         })
     }
 
-    /// Repeats the changes of the open session of `other`.
     pub(crate) fn repeat(&mut self, other: &Self) -> Result<()> {
         for (_, slot, now) in other.undo_log() {
             if slot.is_dead() {
@@ -297,9 +281,6 @@ impl Table {
     /// Calls `act` for each key that this session changed, in the order of the keys. `repeats`
     /// includes keys that were set to the value that they had. `marks` are keys outside the table,
     /// whose removal is added.
-    ///
-    /// # Errors
-    /// Errors of `act`.
     pub(crate) fn each_change(
         &self,
         repeats: bool,
@@ -341,7 +322,6 @@ impl Table {
         changed
     }
 
-    /// Writes all entries to `out`, sorted by key, each key behind `prefix`.
     pub(crate) fn snapshot(&self, prefix: &[u8], out: &mut RunWriter<'_>) -> Result<()> {
         if let Some(below) = &self.below {
             return self.snapshot_over_run(below, prefix, out);

@@ -31,7 +31,6 @@ impl Families {
         }
     }
 
-    /// The runs with the keys that are not in memory.
     pub(crate) fn runs(&self) -> Option<&RunStack> {
         self.runs.as_deref()
     }
@@ -108,9 +107,6 @@ impl Families {
     }
 
     /// Sets the number of keys of each table, from the head of the newest changelog.
-    ///
-    /// # Errors
-    /// `Corrupt` for an impossible number.
     pub(crate) fn count_unlinked(&mut self, counted: &[TableKeys]) -> Result<()> {
         let layout = self.layout;
         for (number, table) in self.family_tables() {
@@ -228,8 +224,6 @@ impl Families {
         self.tables().map(|(_, table)| table.dirty_bytes()).sum()
     }
 
-    /// # Errors
-    /// `Corrupt`, without a change, for a run whose keys are behind no table.
     fn put_over(
         &mut self,
         runs: &Arc<RunStack>,

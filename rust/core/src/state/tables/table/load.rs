@@ -31,7 +31,6 @@ impl Table {
         }
     }
 
-    /// Fills an empty index.
     pub(crate) fn index_slots(&mut self) {
         let slots = &self.slots;
         let hash_of_slot = |number: &u32| spread_of(slots, *number);
@@ -63,7 +62,6 @@ impl Table {
         Ok(())
     }
 
-    /// Makes room for so many keys to be appended.
     pub(crate) fn reserve(&mut self, keys: usize) {
         self.slots.reserve(keys);
     }

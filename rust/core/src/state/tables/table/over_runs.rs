@@ -22,13 +22,11 @@ use crate::state::tables::slot::{Slot, Stamp, find_in, hash_of};
 const SLOT_BYTES: usize = 20;
 
 impl Table {
-    /// Puts an empty table over runs.
     pub(crate) fn open_over(&mut self, below: Option<Below>) {
         self.below = below;
         self.keep_removed();
     }
 
-    /// Returns whether it lies over runs.
     pub(crate) fn is_over_run(&self) -> bool {
         self.below.is_some()
     }
@@ -109,10 +107,6 @@ impl Table {
         }
     }
 
-    /// Sets the number of keys.
-    ///
-    /// # Errors
-    /// `Corrupt` if there are more in memory, or fewer together with those of the runs.
     pub(crate) fn count_unlinked(&mut self, keys: u64) -> Result<()> {
         let Some(below) = &mut self.below else {
             return Ok(());
@@ -250,7 +244,6 @@ impl Table {
         self.index_slots();
     }
 
-    /// Bytes of slots whose value is in no run.
     pub(crate) fn dirty_bytes(&self) -> usize {
         let linked = self.slots.iter().filter(|slot| !slot.record.is_none());
         let dirty = linked.filter(|slot| !slot.stamp.is_clean());
@@ -284,7 +277,6 @@ impl Table {
         Ok(keys)
     }
 
-    /// Like [`Table::snapshot`], for a table over runs.
     pub(crate) fn snapshot_over_run(
         &self,
         below: &Below,
@@ -303,7 +295,6 @@ impl Table {
         Ok(())
     }
 
-    /// Numbers of slots, sorted by key.
     pub(crate) fn sorted_slots(&self, wanted: impl Fn(&Slot) -> bool) -> Vec<u32> {
         let linked = self.slots.iter().zip(0u32..);
         let wanted = linked.filter(|(slot, _)| !slot.record.is_none() && wanted(slot));
