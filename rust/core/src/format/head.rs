@@ -56,3 +56,12 @@ pub(super) fn check_end(reference: &SegmentRef, digest: u128, rest_bytes: u64) -
     }
     Ok(())
 }
+
+pub(super) fn check_payload(expected: u64, found: u64) -> Result<()> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(Error::corrupt(format!(
+        "payload: expected {expected} bytes, found {found}"
+    )))
+}

@@ -4,7 +4,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::bodies::{FileHeaderMessage, check_file, decode_body};
 use super::frame::{self, FrameKind, HEADER_BYTES, MAGIC};
-use super::head::split_head;
+use super::head::{check_payload, split_head};
 use super::run::{Event, RunWalk};
 use super::segment::encode_file_header;
 use super::window::{WINDOW_BYTES, Window};
@@ -168,12 +168,7 @@ impl<'a> Scan<'a> {
             digest.update(bytes.get(..frame.stored_len()).unwrap_or_default());
             *verified += frame.stored_len() as u64;
         }
-        if payload_bytes != head.payload_bytes {
-            return Err(Error::corrupt(format!(
-                "payload: expected {} bytes, found {payload_bytes}",
-                head.payload_bytes
-            )));
-        }
+        check_payload(head.payload_bytes, payload_bytes)?;
         Ok(self.entry(head, start, *verified, digest.digest128()))
     }
 

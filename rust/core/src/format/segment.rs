@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::bodies::{FileHeaderMessage, HeadMessage, check_owner};
 use super::frame::{self, FrameKind, HEADER_BYTES, MAX_BODY_BYTES};
-use super::head::{at, check_end, check_head_owner, describe_at, split_head};
+use super::head::{at, check_end, check_head_owner, check_payload, describe_at, split_head};
 use super::run::{Event, RunWalk};
 use super::stream::SegmentStream;
 use super::{
@@ -275,13 +275,7 @@ fn verify(bytes: &[u8], reference: &SegmentRef, owner: &Owner) -> Result<Segment
             .map_err(|e| at(reference, offset, e))?;
         rest = rest.get(frame.stored_len()..).unwrap_or_default();
     }
-    if payload.len() as u64 != head.payload_bytes {
-        return Err(Error::corrupt(format!(
-            "payload: expected {} bytes, found {}",
-            head.payload_bytes,
-            payload.len()
-        )));
-    }
+    check_payload(head.payload_bytes, payload.len() as u64)?;
     Ok(Segment { head, payload })
 }
 

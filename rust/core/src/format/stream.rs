@@ -6,7 +6,7 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::frame::{self, FrameKind, HEADER_BYTES};
-use super::head::{at, check_end, check_head_owner, describe_at, split_head};
+use super::head::{at, check_end, check_head_owner, check_payload, describe_at, split_head};
 use super::run::{Event, RunWalk, TRAILER_BYTES, Totals};
 use super::{SegmentHead, SegmentKind};
 use crate::error::{Error, Result};
@@ -17,7 +17,7 @@ use crate::storage::ReadFile;
 /// end, because the digest covers everything.
 pub(crate) struct SegmentStream {
     ahead: ReadAhead,
-    reference: SegmentRef,
+    pub reference: SegmentRef,
     pub head: SegmentHead,
     position: u64,
     check: Check,
@@ -81,10 +81,6 @@ impl SegmentStream {
             over: false,
             location,
         })
-    }
-
-    pub fn stored_bytes(&self) -> u64 {
-        self.reference.len
     }
 
     /// Appends the next bytes of the payload to `out`: one block of a run, in which entries begin
@@ -171,13 +167,7 @@ fn check_plain(
             reference.digest
         )));
     }
-    if payload_bytes != head.payload_bytes {
-        return Err(Error::corrupt(format!(
-            "payload: expected {} bytes, found {payload_bytes}",
-            head.payload_bytes
-        )));
-    }
-    Ok(())
+    check_payload(head.payload_bytes, payload_bytes)
 }
 
 struct ReadAhead {

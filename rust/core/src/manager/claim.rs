@@ -33,7 +33,7 @@ enum ClaimState {
 #[derive(Debug)]
 pub(super) struct Claim {
     storage: Arc<dyn Storage>,
-    term: Term,
+    pub term: Term,
     state: Mutex<ClaimState>,
     /// The process that made it: a child must not delete it.
     process: u32,
@@ -79,10 +79,6 @@ impl Claim {
                 process: std::process::id(),
             });
         }
-    }
-
-    pub fn term(&self) -> Term {
-        self.term
     }
 
     /// Takes the folder over before a change.

@@ -3,7 +3,6 @@
 
 mod claim;
 mod notices;
-mod queue;
 mod recent;
 mod registry;
 mod restore;

@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::queue::Queue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{IndexEntry, SegmentKind};
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef, Term};
-use crate::liveness::{FileFacts, Ledger, Occasion, PostponedCheckpoints, SegmentFacts};
+use crate::liveness::{Actions, FileFacts, Ledger, Occasion, PostponedCheckpoints, SegmentFacts};
 use crate::segment::{FileChange, Observer};
 
 /// Managers that wrote to the folder before this one, as the driver knows them. The driver deletes
@@ -160,6 +159,63 @@ impl Registry {
         if !late {
             self.ledger.append(&entry.owner, &entry.reference, created);
         }
+    }
+}
+
+/// The jobs of the upkeep, and the state of its thread.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    abandon: BTreeSet<FileId>,
+    seal: BTreeSet<FileId>,
+    delete: BTreeSet<FileId>,
+    /// Failed deletes, which the next message tries again.
+    pub failed: BTreeSet<FileId>,
+    pub running: usize,
+    /// Process of the thread, if there is one: a fork copies this, but not the thread.
+    pub thread_of: Option<u32>,
+    /// The manager is gone: the next sweep does the rest.
+    pub stopped: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Job {
+    Abandon(FileId),
+    Seal(FileId),
+    Delete(BTreeSet<FileId>),
+}
+
+impl Queue {
+    pub fn add(&mut self, actions: Actions) {
+        self.abandon.extend(actions.abandon);
+        self.seal.extend(actions.seal);
+        let fresh = actions.delete.into_iter();
+        self.delete
+            .extend(fresh.filter(|file| !self.failed.contains(file)));
+    }
+
+    pub fn retry(&mut self) {
+        self.delete.append(&mut self.failed);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.abandon.is_empty() && self.seal.is_empty() && self.delete.is_empty()
+    }
+
+    pub fn next(&mut self, deletes: usize) -> Option<Job> {
+        let abandon = self.abandon.pop_first().map(Job::Abandon);
+        abandon
+            .or_else(|| self.seal.pop_first().map(Job::Seal))
+            .or_else(|| {
+                let due = std::iter::from_fn(|| self.delete.pop_first());
+                let files: BTreeSet<_> = due.take(deletes).collect();
+                (!files.is_empty()).then_some(Job::Delete(files))
+            })
+    }
+
+    /// Returns whether its thread runs in the parent of this process.
+    pub fn is_of_parent(&self) -> bool {
+        self.thread_of
+            .is_some_and(|process| process != std::process::id())
     }
 }
 

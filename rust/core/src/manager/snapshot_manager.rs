@@ -138,27 +138,17 @@ impl SnapshotManager {
         options: ManagerOptions,
         claim: Option<Claim>,
     ) -> Result<Self> {
-        let ManagerOptions {
-            writer,
-            across_checkpoints,
-            max_space_amplification,
-            background,
-            recent_bytes,
-            tables,
-            large_table_bytes,
-            earlier,
-        } = options;
-        if max_space_amplification.is_nan() {
+        if options.max_space_amplification.is_nan() {
             return Err(Error::invalid_input(
                 "max_space_amplification is not a number",
             ));
         }
         let shared = Arc::<SharedRegistry>::default();
-        shared.registry.lock().earlier = earlier.map(|earlier| (term, earlier));
+        shared.registry.lock().earlier = options.earlier.map(|earlier| (term, earlier));
         let writer = SegmentWriter::observed(
             storage.clone(),
             term,
-            writer,
+            options.writer,
             shared.clone(),
             ACROSS_CHECKPOINTS,
         );
@@ -168,18 +158,19 @@ impl SnapshotManager {
             writer,
             shared: shared.clone(),
             claim,
-            max_space_amplification,
-            background,
+            max_space_amplification: options.max_space_amplification,
+            background: options.background,
         });
-        let tables = Tables::new(Arc::clone(&upkeep), tables, large_table_bytes);
+        let (budget, large_bytes) = (options.tables, options.large_table_bytes);
+        let tables = Tables::new(Arc::clone(&upkeep), budget, large_bytes);
         Ok(Self {
             storage,
             term,
             shared,
             upkeep,
-            across_checkpoints,
-            recent: RecentSegments::new(recent_bytes),
-            opened: (recent_bytes > 0).then(|| OpenedFiles::new(MAX_OPEN)),
+            across_checkpoints: options.across_checkpoints,
+            recent: RecentSegments::new(options.recent_bytes),
+            opened: (options.recent_bytes > 0).then(|| OpenedFiles::new(MAX_OPEN)),
             present: Mutex::new((CheckpointId(0), BTreeSet::new())),
             tables,
         })
@@ -196,7 +187,7 @@ impl SnapshotManager {
         not_before: u64,
     ) -> Result<Self> {
         let claim = Claim::next(Arc::clone(&storage), not_before)?;
-        Self::with_claim(storage, claim.term(), options, Some(claim))
+        Self::with_claim(storage, claim.term, options, Some(claim))
     }
 
     /// The term of this incarnation.

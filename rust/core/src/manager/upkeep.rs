@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::claim::Claim;
-use super::queue::{Job, Queue};
-use super::registry::{Registry, SharedRegistry};
+use super::registry::{Job, Queue, Registry, SharedRegistry};
 use crate::error::Result;
 use crate::ids::FileId;
 use crate::liveness::{FileFacts, Occasion};

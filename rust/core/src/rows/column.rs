@@ -61,8 +61,8 @@ impl ColumnType {
 #[derive(Clone, Copy, Debug)]
 pub struct Column<'a> {
     /// Its name, for messages.
-    name: &'a str,
-    layout: ColumnType,
+    pub(super) name: &'a str,
+    pub(super) layout: ColumnType,
     rows: usize,
     /// Values before the first one, in all buffers.
     offset: usize,
@@ -122,14 +122,6 @@ impl<'a> Column<'a> {
             }
         }
         Ok(column)
-    }
-
-    pub(super) fn name(&self) -> &'a str {
-        self.name
-    }
-
-    pub(super) fn layout(&self) -> ColumnType {
-        self.layout
     }
 
     /// Number of rows.

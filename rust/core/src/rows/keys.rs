@@ -24,10 +24,10 @@ pub(super) fn push_key(columns: &[Column<'_>], row: usize, out: &mut Vec<u8>) ->
             Error::invalid_input(format!(
                 "column {:?} is null in row {row}, and keys have no nulls: filter such rows, or replace \
                  the nulls",
-                column.name()
+                column.name
             ))
         })?;
-        push_cell(column.layout(), cell, out);
+        push_cell(column.layout, cell, out);
     }
     Ok(())
 }

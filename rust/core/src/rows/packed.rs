@@ -226,7 +226,7 @@ fn rows_of(columns: &[Column<'_>]) -> Result<usize> {
 fn uneven(column: &Column<'_>, rows: usize) -> Error {
     Error::invalid_input(format!(
         "column {:?} has {} rows, the first one {rows}",
-        column.name(),
+        column.name,
         column.rows()
     ))
 }

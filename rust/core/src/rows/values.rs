@@ -16,7 +16,7 @@ pub(super) fn push_value(columns: &[Column<'_>], row: usize, out: &mut Vec<u8>) 
         if let Some(byte) = out.get_mut(flags + number / 8) {
             *byte |= 1 << (number % 8);
         }
-        if column.layout() == ColumnType::Bytes {
+        if column.layout == ColumnType::Bytes {
             prost::encode_length_delimiter(cell.len(), out)
                 .map_err(|e| Error::invalid_input(e.to_string()))?;
         }

@@ -65,7 +65,7 @@ impl SegmentWriter {
         }
         let id = self.new_name(&mut files)?;
         drop(files);
-        let file = Arc::new(self.create(id, self.lane())?);
+        let file = Arc::new(self.create(id, self.lane)?);
         let lent = file.lend();
         self.files.lock().runs.lent.push(file);
         lent.ok_or_else(|| Error::invalid_input(format!("{id} was lent before it was there")))
@@ -79,7 +79,7 @@ impl SegmentWriter {
         entry: &IndexEntry,
         at_once: bool,
     ) -> Result<SegmentRef> {
-        let file = Arc::clone(lent.file());
+        let file = Arc::clone(&lent.file);
         let (storage, observer) = (self.storage(), self.observer());
         let completed = lent.complete(entry.clone(), storage, observer);
         if storage.capabilities().durable_append {
@@ -112,7 +112,7 @@ impl SegmentWriter {
 
     /// Takes back the file of a run that will never be whole, because of an error or of the caller.
     pub(super) fn give_up_run(&self, lent: LentFile, failed: Option<&Error>) {
-        let file = Arc::clone(lent.file());
+        let file = Arc::clone(&lent.file);
         match lent.cut(failed, self.observer()) {
             Left::Nothing if self.return_file(&file, true) => {}
             Left::Nothing | Left::Garbage => {
@@ -135,7 +135,7 @@ impl SegmentWriter {
             files.unsettled.insert(file.id, Arc::clone(file));
         }
         // Under the lock, so that a call that closes all files finds this one lent or waiting.
-        let waits = lent_again && !file.is_full(self.max_file_bytes());
+        let waits = lent_again && !file.is_full(self.options.max_file_bytes);
         if waits {
             files.runs.waiting.push(Arc::clone(file));
         }

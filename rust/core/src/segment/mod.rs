@@ -4,7 +4,6 @@
 mod large_runs;
 mod observer;
 mod open_file;
-mod run_files;
 mod run_writer;
 mod writer;
 

@@ -62,7 +62,7 @@ impl SegmentWriter {
         };
         Ok(RunWriter {
             writer: self,
-            encoder: RunEncoder::new(&new, self.compression())?,
+            encoder: RunEncoder::new(&new, self.options.compression)?,
             entry: self.unplaced(&new, 0, 0),
             file: None,
             fills_file: false,
@@ -74,7 +74,7 @@ impl RunWriter<'_> {
     /// Announces about so many stored bytes. A run that fills a file shares it with no other run,
     /// which would keep all these bytes from being deleted.
     pub fn expect_bytes(&mut self, bytes: u64) {
-        self.fills_file = bytes >= self.writer.max_file_bytes();
+        self.fills_file = bytes >= self.writer.options.max_file_bytes;
         self.encoder
             .expect(bytes as usize, self.gathered_bytes() as usize);
     }
@@ -85,7 +85,7 @@ impl RunWriter<'_> {
     }
 
     fn gathered_bytes(&self) -> u64 {
-        GATHERED_BYTES.min(self.writer.max_file_bytes() / 8)
+        GATHERED_BYTES.min(self.writer.options.max_file_bytes / 8)
     }
 
     /// Adds an entry whose key is `prefix` and then `key`; `None` removes the key. Keys come in
@@ -144,7 +144,7 @@ impl RunWriter<'_> {
         let frames = self.encoder.frames();
         let reference = self
             .writer
-            .append_encoded(self.writer.lane(), &[], &self.entry, frames)?;
+            .append_encoded(self.writer.lane, &[], &self.entry, frames)?;
         if durable {
             self.writer.sync_files(&[reference.file].into())?;
         }

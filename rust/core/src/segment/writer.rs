@@ -7,7 +7,6 @@ use parking_lot::Mutex;
 
 use super::observer::{FileChange, Observer, Unobserved};
 use super::open_file::{Appended, Durability, OpenFile};
-use super::run_files::RunFiles;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     Compression, EncodedSegment, IndexEntry, JournalPart, NewSegment, encode_file_header,
@@ -72,6 +71,21 @@ pub(super) struct Files {
     last_seq: u32,
 }
 
+/// The open files of large runs.
+#[derive(Debug, Default)]
+pub(super) struct RunFiles {
+    /// Files that wait for a run.
+    pub waiting: Vec<Arc<OpenFile>>,
+    /// Files to which a run is written.
+    pub lent: Vec<Arc<OpenFile>>,
+}
+
+impl RunFiles {
+    pub fn all(&self) -> impl Iterator<Item = &Arc<OpenFile>> {
+        self.waiting.iter().chain(&self.lent)
+    }
+}
+
 impl Files {
     fn taking_appends(&self) -> Vec<Arc<OpenFile>> {
         let current = self.current.values();
@@ -104,13 +118,13 @@ impl Files {
 pub struct SegmentWriter {
     storage: Arc<dyn Storage>,
     term: Term,
-    options: WriterOptions,
+    pub(super) options: WriterOptions,
     observer: Arc<dyn Observer>,
     pub(super) files: Mutex<Files>,
     warnings: Mutex<Vec<String>>,
     pub(super) stats: Mutex<WriterStats>,
     /// The lane of segments that come without one.
-    lane: u64,
+    pub(super) lane: u64,
     /// The process that opened it: a child would write into the files of its parent.
     process: u32,
 }
@@ -332,7 +346,7 @@ impl SegmentWriter {
         entry: &IndexEntry,
         bytes: &[u8],
     ) -> Result<SegmentRef> {
-        let max_file_bytes = self.max_file_bytes();
+        let max_file_bytes = self.options.max_file_bytes;
         // A segment that fills a file gets one of its own: the others would wait at the lock of the
         // file that they share.
         let is_large = bytes.len() as u64 >= max_file_bytes;
@@ -373,18 +387,6 @@ impl SegmentWriter {
 
     pub(crate) fn storage(&self) -> &dyn Storage {
         self.storage.as_ref()
-    }
-
-    pub(super) fn lane(&self) -> u64 {
-        self.lane
-    }
-
-    pub(super) fn compression(&self) -> Compression {
-        self.options.compression
-    }
-
-    pub(super) fn max_file_bytes(&self) -> u64 {
-        self.options.max_file_bytes
     }
 
     pub(super) fn count_segments(&self, segments: u64, bytes: u64) {

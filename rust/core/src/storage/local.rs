@@ -9,16 +9,15 @@
     reason = "the storage of local paths is where files are opened"
 )]
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::{
     AppendFile, Capabilities, ObjectMeta, ReadFile, Storage, SyncFile, check_name, check_range,
-    modes,
 };
 use crate::error::{Error, Result};
 
@@ -258,12 +257,12 @@ impl AppendFile for LocalFile {
 }
 
 fn create_new(path: &Path) -> io::Result<File> {
-    let mode = modes::wanted(0o666);
+    let mode = wanted_mode(0o666);
     let mut options = OpenOptions::new();
     options.mode(mode.unwrap_or(0o666));
     // In append mode not even a second writer by mistake could overwrite bytes.
     let file = options.append(true).create_new(true).open(path)?;
-    modes::grant(&file, mode)?;
+    grant_mode(&file, mode)?;
     Ok(file)
 }
 
@@ -275,9 +274,9 @@ fn sync_dir(dir: &Path) -> Result<()> {
 
 /// Makes a folder, unless another process was quicker.
 fn create_dir(dir: &Path) -> io::Result<()> {
-    let mode = modes::wanted(0o777);
+    let mode = wanted_mode(0o777);
     match DirBuilder::new().mode(mode.unwrap_or(0o777)).create(dir) {
-        Ok(()) => modes::grant(&File::open(dir)?, mode),
+        Ok(()) => grant_mode(&File::open(dir)?, mode),
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
         Err(e) => Err(e),
     }
@@ -297,4 +296,33 @@ fn create_durable_dir(dir: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+const OF_PROCESS: u32 = u32::MAX;
+
+/// One per process, like the umask that it stands for.
+static UMASK: AtomicU32 = AtomicU32::new(OF_PROCESS);
+
+/// Sets the umask of new files and folders on local disks in the place of that of the process.
+/// `None` goes back to that of the process.
+pub fn set_local_umask(umask: Option<u32>) {
+    let umask = umask.map_or(OF_PROCESS, |umask| umask & 0o777);
+    UMASK.store(umask, Ordering::Relaxed);
+}
+
+/// The mode that is left of `all` rights; `None` if the umask of the process decides.
+fn wanted_mode(all: u32) -> Option<u32> {
+    let umask = UMASK.load(Ordering::Relaxed);
+    (umask != OF_PROCESS).then_some(all & !umask)
+}
+
+/// Gives a new file or folder its mode. A folder keeps its set-group-ID bit.
+fn grant_mode(made: &File, mode: Option<u32>) -> io::Result<()> {
+    let Some(mode) = mode else { return Ok(()) };
+    let found = made.metadata()?.mode() & 0o7777;
+    let wanted = found & !0o777 | mode;
+    if found == wanted {
+        return Ok(());
+    }
+    made.set_permissions(Permissions::from_mode(wanted))
 }

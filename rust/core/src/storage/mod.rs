@@ -6,7 +6,6 @@ mod handle_pool;
 mod layer;
 mod local;
 mod local_cache;
-mod modes;
 mod nearby;
 mod pooled;
 mod read_ahead;
@@ -18,9 +17,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 pub use cached::CachedStorage;
 pub use handle_pool::HandlePool;
-pub use local::LocalStorage;
+pub use local::{LocalStorage, set_local_umask};
 pub use local_cache::LocalCache;
-pub use modes::set_local_umask;
 pub use nearby::NearbyStorage;
 pub use pooled::PooledStorage;
 pub(crate) use read_ahead::ReadAhead;

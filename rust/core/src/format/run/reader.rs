@@ -20,8 +20,9 @@ use crate::storage::{ReadFile, Storage};
 pub(crate) struct RunReader {
     input: Arc<dyn ReadFile>,
     location: String,
-    reference: SegmentRef,
-    head: SegmentHead,
+    pub reference: SegmentRef,
+    /// With the sizes from the trailer.
+    pub head: SegmentHead,
     groups: Vec<GroupEntry>,
     tables: Vec<TableKeys>,
 }
@@ -132,15 +133,6 @@ impl RunReader {
             groups: message.groups,
             tables: message.tables,
         })
-    }
-
-    /// Its head, with the sizes from the trailer.
-    pub fn head(&self) -> &SegmentHead {
-        &self.head
-    }
-
-    pub fn reference(&self) -> SegmentRef {
-        self.reference
     }
 
     pub fn keys_behind(&self, prefix: &[u8]) -> u64 {

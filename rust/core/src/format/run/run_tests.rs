@@ -274,7 +274,7 @@ proptest! {
         let (bytes, digest) = encode_with(encoder, &entries);
         read_with(&bytes, digest, filtered);
         let run = reader(&bytes).unwrap();
-        prop_assert_eq!(run.head().entries, entries.len() as u64);
+        prop_assert_eq!(run.head.entries, entries.len() as u64);
         for (key, value) in &entries {
             prop_assert_eq!(look_up(&run, key).unwrap(), Some(value.clone()));
         }

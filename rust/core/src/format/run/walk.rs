@@ -12,15 +12,11 @@ use crate::format::frame::{Frame, FrameKind, MAX_BODY_BYTES};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// Part of a block of entries, or all of it. The block ends with it iff `whole`.
-    Entries {
-        whole: bool,
-    },
+    Entries { whole: bool },
+    /// Part of the index.
     Index,
     /// The trailer: the run is whole, and its bytes have this digest.
-    End {
-        digest: u128,
-        totals: Totals,
-    },
+    End { digest: u128, totals: Totals },
 }
 
 /// Walks over the frames of a run, behind its head. Remembers 32 bytes for each block of a section of

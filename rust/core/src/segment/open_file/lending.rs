@@ -16,7 +16,7 @@ use crate::storage::{AppendFile, Storage};
 /// segment writer, which gets it back by [`LentFile::complete`] or [`LentFile::cut`].
 #[derive(Debug)]
 pub(in crate::segment) struct LentFile {
-    file: Arc<OpenFile>,
+    pub file: Arc<OpenFile>,
     handle: Box<dyn AppendFile>,
     run_bytes: u64,
 }
@@ -83,10 +83,6 @@ impl OpenFile {
 }
 
 impl LentFile {
-    pub fn file(&self) -> &Arc<OpenFile> {
-        &self.file
-    }
-
     pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.handle.append(bytes)?;
         self.run_bytes += bytes.len() as u64;

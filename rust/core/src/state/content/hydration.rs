@@ -65,7 +65,7 @@ impl Hydration {
         if everything {
             passes.extend(pass(0));
         }
-        if runs.runs().len() > 1 {
+        if runs.runs.len() > 1 {
             passes.extend(pass(1));
         }
         Self {

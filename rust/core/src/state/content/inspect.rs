@@ -153,10 +153,10 @@ fn inspect_index(storage: &dyn Storage, reference: &SegmentRef, owner: &Owner) -
             last_key = entries.get(last).map(<[u8]>::to_vec);
         }
     }
-    if reached != run.head().entries {
+    if reached != run.head.entries {
         return Err(Error::corrupt(format!(
             "entries that the index of a run leads to: expected {}, found {reached}",
-            run.head().entries
+            run.head.entries
         )));
     }
     Ok(index)

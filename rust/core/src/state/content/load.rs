@@ -182,7 +182,7 @@ impl Load<'_> {
             let Ok(run) = found else {
                 break;
             };
-            let head = run.head();
+            let head = &run.head;
             if head.lineage != runs.get(..opened.len()).unwrap_or_default() {
                 break;
             }
@@ -197,7 +197,7 @@ impl Load<'_> {
             true => self.ready_runs(changelogs),
             false => (Vec::new(), Vec::new()),
         };
-        let heads = above.iter().map(RunReader::head);
+        let heads = above.iter().map(|run| &run.head);
         bytes = heads.fold(bytes, |sum, head| sum.saturating_add(loaded_bytes(head)));
         if below == 0 || !(memory.is_short(bytes) || memory.is_slow_to_load(bytes)) {
             return 0;

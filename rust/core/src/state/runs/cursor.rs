@@ -57,7 +57,7 @@ impl StackCursor {
         range: KeyRange<'_>,
         ahead: &Ahead,
     ) -> Result<Self> {
-        let read = runs.runs().iter().skip(left_out);
+        let read = runs.runs.iter().skip(left_out);
         let cursors = read.map(|run| RunCursor::new(runs, run, prefix, range, ahead));
         let mut cursor = Self {
             cursors: cursors.collect::<Result<_>>()?,

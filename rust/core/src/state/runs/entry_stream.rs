@@ -56,7 +56,7 @@ impl EntryStream {
     pub fn expected(&self) -> usize {
         let head = self.head();
         let by_bytes = head.payload_bytes / MIN_ENTRY_BYTES as u64;
-        let expected = by_bytes.min(head.entries).min(self.stream.stored_bytes());
+        let expected = by_bytes.min(head.entries).min(self.stream.reference.len);
         usize::try_from(expected).unwrap_or(0)
     }
 

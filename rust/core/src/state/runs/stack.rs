@@ -19,7 +19,7 @@ const MAX_BLOCKS: usize = 8;
 #[derive(Debug)]
 pub(crate) struct RunStack {
     /// Oldest first.
-    runs: Vec<Arc<OpenRun>>,
+    pub runs: Vec<Arc<OpenRun>>,
     blocks: Mutex<VecDeque<CachedBlock>>,
     /// Number of blocks that were read from storage.
     reads: AtomicU64,
@@ -41,12 +41,8 @@ impl RunStack {
         }
     }
 
-    pub fn runs(&self) -> &[Arc<OpenRun>] {
-        &self.runs
-    }
-
     pub fn newest(&self) -> Option<SegmentRef> {
-        self.runs.last().map(|run| run.reader.reference())
+        self.runs.last().map(|run| run.reader.reference)
     }
 
     /// Bound on the keys behind the prefix of a table, which is their number for a single run.

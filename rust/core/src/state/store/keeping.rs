@@ -20,8 +20,8 @@ impl StateStore {
         let newest = at.runs().last().copied();
         let runs = self.families.runs();
         // The store may also lie over runs of large sessions, above the newest delta run.
-        let is_below = |run: &Arc<OpenRun>| Some(run.reader.reference()) == newest;
-        let below = match runs.is_some_and(|runs| runs.runs().iter().any(is_below)) {
+        let is_below = |run: &Arc<OpenRun>| Some(run.reader.reference) == newest;
+        let below = match runs.is_some_and(|runs| runs.runs.iter().any(is_below)) {
             true => newest,
             false => runs.and_then(RunStack::newest),
         };

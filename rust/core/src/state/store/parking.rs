@@ -107,9 +107,23 @@ impl SharedStore {
                 id.state.version
             )));
         };
-        let folder = Arc::clone(&self.folder);
-        let written = version..=id.state.version;
-        PendingInput::open(folder, owner, budget, written, pending.segment)
+        let mut input = PendingInput {
+            folder: Arc::clone(&self.folder),
+            owner,
+            budget,
+            versions: version..=id.state.version,
+            rows: 0,
+            pieces: VecDeque::new(),
+            piece: Vec::new(),
+            position: 0,
+            work: None,
+        };
+        let last = pending.segment;
+        let head = input.checked(read_head(input.folder.storage(), &last, &input.owner))?;
+        input.rows = head.entries;
+        input.pieces = head.lineage.into();
+        input.pieces.push_back(last);
+        Ok(input)
     }
 
     fn owner_and_budget(&self) -> (Owner, Arc<MemoryBudget>) {
@@ -236,31 +250,6 @@ pub struct PendingInput {
 }
 
 impl PendingInput {
-    fn open(
-        folder: Arc<StoreFolder>,
-        owner: Owner,
-        budget: Arc<MemoryBudget>,
-        versions: RangeInclusive<u64>,
-        last: SegmentRef,
-    ) -> Result<Self> {
-        let mut input = Self {
-            folder,
-            owner,
-            budget,
-            versions,
-            rows: 0,
-            pieces: VecDeque::new(),
-            piece: Vec::new(),
-            position: 0,
-            work: None,
-        };
-        let head = input.checked(read_head(input.folder.storage(), &last, &input.owner))?;
-        input.rows = head.entries;
-        input.pieces = head.lineage.into();
-        input.pieces.push_back(last);
-        Ok(input)
-    }
-
     /// All rows of the input.
     pub fn rows(&self) -> u64 {
         self.rows

@@ -223,35 +223,24 @@ impl StateStore {
     ) -> Result<()> {
         let lineage = spilled.position()?.lineage;
         if !lineage.is_empty() {
-            self.leave_tables(writer, &lineage, tables)?;
+            let storage = writer.storage();
+            let runs = self.families.open_runs(storage, &self.owner, &lineage)?;
+            let mut content = Families::new(self.families.layout());
+            content
+                .open_over(runs)
+                .and_then(|()| content.count_unlinked(tables))
+                .map_err(|e| e.context(&self.owner))?;
+            self.stats = self.stats();
+            let left = std::mem::replace(&mut self.families, content);
+            if !self.scans.is_empty() {
+                self.scans.stay_with(left);
+            }
         }
         if let Some(session) = &mut self.session {
             session.spilled = Some(spilled);
         }
         self.count_memory()?;
         self.memory.settle();
-        Ok(())
-    }
-
-    fn leave_tables(
-        &mut self,
-        writer: &SegmentWriter,
-        lineage: &[SegmentRef],
-        tables: &[TableKeys],
-    ) -> Result<()> {
-        let runs = self
-            .families
-            .open_runs(writer.storage(), &self.owner, lineage)?;
-        let mut content = Families::new(self.families.layout());
-        content
-            .open_over(runs)
-            .and_then(|()| content.count_unlinked(tables))
-            .map_err(|e| e.context(&self.owner))?;
-        self.stats = self.stats();
-        let left = std::mem::replace(&mut self.families, content);
-        if !self.scans.is_empty() {
-            self.scans.stay_with(left);
-        }
         Ok(())
     }
 }

@@ -42,18 +42,15 @@ impl Families {
         owner: &Owner,
         references: &[SegmentRef],
     ) -> Result<Vec<Arc<OpenRun>>> {
-        let known = self.runs.as_ref().map_or(&[][..], |runs| runs.runs());
+        let known = self.runs.as_ref().map_or(&[][..], |runs| &runs.runs);
         let mut opened: Vec<Arc<OpenRun>> = Vec::with_capacity(references.len());
         for reference in references {
-            let run = match known
-                .iter()
-                .find(|run| run.reader.reference() == *reference)
-            {
+            let run = match known.iter().find(|run| run.reader.reference == *reference) {
                 Some(run) => Arc::clone(run),
                 None => Arc::new(OpenRun::new(RunReader::open(storage, reference, owner)?)),
             };
-            let below: Vec<_> = opened.iter().map(|run| run.reader.reference()).collect();
-            if run.reader.head().lineage != below {
+            let below: Vec<_> = opened.iter().map(|run| run.reader.reference).collect();
+            if run.reader.head.lineage != below {
                 return Err(Error::corrupt(format!(
                     "{reference} of {owner}: expected a run that builds on the {} before it",
                     opened.len()
@@ -176,8 +173,8 @@ impl Families {
 
     /// Bound on the memory of all keys in the runs.
     pub(crate) fn unread_bytes(&self) -> u64 {
-        let runs = self.runs.as_ref().map_or(&[][..], |runs| runs.runs());
-        let bytes = runs.iter().map(|run| loaded_bytes(run.reader.head()));
+        let runs = self.runs.as_ref().map_or(&[][..], |runs| &runs.runs);
+        let bytes = runs.iter().map(|run| loaded_bytes(&run.reader.head));
         bytes.fold(0, u64::saturating_add)
     }
 
@@ -230,11 +227,11 @@ impl Families {
         act: impl Fn(&mut Table, Option<Below>),
     ) -> Result<()> {
         let layout = self.layout;
-        let mut readers = runs.runs().iter().map(|run| &run.reader);
+        let mut readers = runs.runs.iter().map(|run| &run.reader);
         if layout == KeyLayout::Columns
             && let Some(run) = readers.find(|run| !run.has_tables())
         {
-            let run = run.reference();
+            let run = run.reference;
             return Err(Error::corrupt(format!(
                 "{run} does not say which tables it has"
             )));
