@@ -14,8 +14,7 @@ const LARGE_BYTES: u64 = 64 << 20;
 /// Part of the bound for payloads that are not large.
 const SMALL_BYTES: u64 = 256 << 20;
 
-/// Lets payloads in as long as they fit together, large and small ones apart. One that is larger
-/// than all there is goes alone.
+/// Large and small payloads wait apart. One that is larger than all there is goes alone.
 #[derive(Debug)]
 pub(super) struct Budget {
     small: Room,

@@ -152,8 +152,7 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    /// A message that announces this payload, see [`announce`]. An empty payload needs no
-    /// announcement.
+    /// `message` announces the payload, unless that is empty.
     pub fn new(message: &impl Message, payload: &[u8]) -> Result<Self> {
         check_payload_bytes(payload.len() as u64)?;
         let length = message.encoded_len();

@@ -70,8 +70,7 @@ impl From<Error> for Ended {
     }
 }
 
-/// Serves a client until it leaves or breaks the protocol. `keep` is called with its key once it
-/// introduced itself.
+/// Calls `keep` with the key of a client that introduced itself.
 pub(super) fn serve(
     mut channel: Channel,
     host: &dyn Host,

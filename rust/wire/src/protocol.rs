@@ -52,8 +52,7 @@ impl Hello {
         }
     }
 
-    /// # Errors
-    /// `InvalidInput` for the message of a stranger, `Unsupported` for one of another version.
+    /// Refuses a stranger, and a client of another version.
     pub(super) fn check(&self) -> Result<()> {
         if self.magic != MAGIC {
             return Err(Error::invalid_input(

@@ -20,11 +20,9 @@ use crate::storage::ReadFile;
 const TRAILER_BODY_BYTES: usize = 16;
 /// Length of the trailer in the file.
 const TRAILER_BYTES: usize = HEADER_BYTES + TRAILER_BODY_BYTES;
-/// A footer frame is closed once it is longer than this. An entry has at most 5 KiB (four owner
-/// parts of 1 KiB), so a body stays below the bound of 1 MiB.
+/// A footer frame closes beyond this. With one more entry (5 KiB) it stays below 1 MiB.
 const FOOTER_FRAME_BYTES: usize = 512 << 10;
-/// Bytes of the first read, at the end. An index entry takes some 30 bytes compressed, so the
-/// footer of 2,000 segments costs one read.
+/// First read, from the end. An entry has some 30 bytes compressed: 2,000 segments cost one read.
 const TAIL_GUESS_BYTES: u64 = 64 << 10;
 
 /// Footer frames and trailer of `file`, whose last good byte is just before `data_end`.
@@ -63,10 +61,7 @@ pub(crate) fn encode_footer(
     Ok(out)
 }
 
-/// The index in the footer; `None` when the end of the file is not a valid footer.
-///
-/// # Errors
-/// Only those of storage, and `Newer`.
+/// The index in the footer; `None` without a valid one, but `Newer` for that of a newer version.
 pub(super) fn read_footer(input: &dyn ReadFile, file: FileId) -> Result<Option<FileIndex>> {
     match read_strict(input, file) {
         Ok(index) => Ok(Some(index)),

@@ -11,8 +11,7 @@ pub(crate) const MAGIC: [u8; 4] = *b"HLDF";
 const FORMAT_VERSION: u16 = 1;
 /// magic 4, version 2, type 1, codec 1, stored length 4, raw length 4, CRC32C 4.
 pub(crate) const HEADER_BYTES: usize = 20;
-/// Bound on a frame's body, stored and raw. So it bounds each allocation that a length field
-/// drives.
+/// Bound on a frame's body, stored and raw, and so on each allocation that a length field drives.
 pub(crate) const MAX_BODY_BYTES: usize = 1 << 20;
 const CHECKED_BYTES: usize = HEADER_BYTES - 4;
 
@@ -128,10 +127,7 @@ pub(crate) fn peek_len(bytes: &[u8]) -> Result<usize> {
     Ok(HEADER_BYTES + Header::read(bytes)?.body_len)
 }
 
-/// Verifies the frame that starts `bytes`.
-///
-/// # Errors
-/// `Newer` for an intact frame of a newer version, else `Corrupt`.
+/// Verifies the frame that starts `bytes`; `Newer` for an intact frame of a newer version.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Frame<'_>> {
     let header = Header::read(bytes)?;
     let end = HEADER_BYTES + header.body_len;

@@ -1,5 +1,4 @@
-//! Reads segments of a folder one by one from storage where each opening and each read is a round
-//! trip.
+//! Reads segments one by one from storage where each opening and each read is a round trip.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

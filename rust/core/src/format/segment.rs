@@ -45,8 +45,7 @@ pub(crate) fn encode_segment(
     encode_behind(None, new, payload, compression)
 }
 
-/// A journal, and the changelog `new` that names it. The caller stores them one behind the other, in
-/// this order.
+/// A journal, and the changelog `new` that names it, to be stored directly behind it.
 pub(crate) fn encode_with_journal(
     new: &NewSegment<'_>,
     payload: &[u8],
@@ -160,8 +159,7 @@ impl<'a> SegmentReader<'a> {
         found
     }
 
-    /// Opens a segment and verifies its head. The caller reads it page by page, with at most
-    /// `ahead_bytes` of it, or one frame, in memory.
+    /// Verifies the head. The caller reads with at most `ahead_bytes`, or one frame, in memory.
     pub(crate) fn stream(
         &mut self,
         reference: &SegmentRef,

@@ -1,5 +1,4 @@
-//! Reads a segment page by page and verifies all of it, with memory that does not grow with its
-//! size.
+//! Reads a segment page by page and verifies all of it, in bounded memory.
 
 use std::sync::Arc;
 
@@ -13,8 +12,7 @@ use crate::error::{Error, Result};
 use crate::ids::{Owner, SegmentRef};
 use crate::storage::ReadFile;
 
-/// Reads a segment from its first byte to its last. Its pages are verified once it has reported the
-/// end, because the digest covers everything.
+/// Reads a segment from its first byte to its last. Its pages are verified once it reports the end.
 pub(crate) struct SegmentStream {
     ahead: ReadAhead,
     pub reference: SegmentRef,
@@ -180,8 +178,7 @@ struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// The bytes from `position` on: at least a whole frame, or the rest of the segment. Positions
-    /// ascend.
+    /// At least a whole frame from `position` on, or the rest of the segment. Positions ascend.
     fn frame_at(&mut self, position: u64) -> Result<&[u8]> {
         if self.held(position).len() < HEADER_BYTES {
             self.fill(position, HEADER_BYTES as u64)?;

@@ -172,8 +172,7 @@ impl View {
         self.special.get(owner).unwrap_or(&self.common)
     }
 
-    /// Returns whether the owner fell back in a retained checkpoint, so that it has a live set of
-    /// its own.
+    /// Returns whether the owner fell back in a retained checkpoint, and has a live set of its own.
     pub(super) fn is_special(&self, owner: &Owner) -> bool {
         self.special.contains_key(owner)
     }

@@ -40,8 +40,7 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// Mints a term that is newer than every other in `storage`, and at least `not_before`. Without
-    /// write access the manager can only read.
+    /// Mints a term that is newer than every other in `storage`, and at least `not_before`.
     pub fn next(storage: Arc<dyn Storage>, not_before: u64) -> Result<Self> {
         let mut not_before = not_before;
         let mut failed = 0;
@@ -81,10 +80,7 @@ impl Claim {
         }
     }
 
-    /// Takes the folder over before a change.
-    ///
-    /// # Errors
-    /// `Fenced`, every time, once a newer manager took it over; those of storage.
+    /// Takes the folder over before a change; `Fenced`, every time, once a newer manager has it.
     pub fn check(&self) -> Result<()> {
         let mut state = self.state.lock();
         if let ClaimState::Fenced(why) = &*state {
@@ -137,8 +133,7 @@ impl Claim {
         }
     }
 
-    /// Returns whether nobody can get the term again without the claim: nothing was written under
-    /// it, or a file has it.
+    /// Returns whether the term is safe without it: nothing was written under it, or a file has it.
     fn is_dispensable(&self) -> bool {
         match &*self.state.lock() {
             ClaimState::Opened => true,

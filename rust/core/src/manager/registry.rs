@@ -1,5 +1,4 @@
-//! The memory of a manager. Pure bookkeeping: `liveness` decides, `snapshot_manager` and `upkeep`
-//! use the storage.
+//! The memory of a manager: bookkeeping. `liveness` decides, `upkeep` uses the storage.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -39,11 +39,8 @@ impl SnapshotManager {
         Ok(())
     }
 
-    /// Learns the segments of checkpoints that were postponed.
-    ///
-    /// # Errors
-    /// Errors of [`Self::restore`], but not for missing segments: their files were there at the start,
-    /// and readers tell of other damage.
+    /// Learns the segments of postponed checkpoints. Their files were there at the start: readers
+    /// tell of segments that are missing.
     pub(super) fn learn(&self) -> Result<()> {
         let (postponed, sizes) = {
             let registry = self.shared.registry.lock();
@@ -147,8 +144,7 @@ impl SnapshotManager {
         Ok(())
     }
 
-    /// Like [`Self::check_owners`], by the owners in the file. Readers of its segments find other
-    /// damage.
+    /// [`Self::check_owners`] by the file. Readers of its segments find other damage.
     fn check_owners_in(&self, file: FileId, claims: &[(&SegmentRef, &Owner)]) -> Result<()> {
         let index = match read_sealed_index(self.storage.as_ref(), file) {
             Err(e) if e.kind() == ErrorKind::Storage => return Err(e),

@@ -75,8 +75,7 @@ impl Upkeep {
         self.hire(&mut registry);
     }
 
-    /// Does the work that is due, and waits for the thread. A failed delete is due at the next
-    /// message. A manager that lost the folder has no work.
+    /// Does the work that is due, and waits for the thread. A failed delete waits for a message.
     pub fn finish(&self) {
         while self.is_busy() && self.check_ours().is_ok() {
             let mut registry = self.shared.registry.lock();

@@ -84,8 +84,7 @@ impl IndexCache {
         self.folders.values().map(|folder| folder.files.len()).sum()
     }
 
-    /// The facts about a file that `location` lists with this size. If it had another size when it
-    /// was read, the facts are wrong and are forgotten.
+    /// If the file had another size when it was read, the facts are wrong and are forgotten.
     pub(super) fn find(
         &mut self,
         location: &str,

@@ -9,8 +9,8 @@ use crate::ids::{FileId, Term};
 use crate::liveness::{ClosedSpace, Evidence, ListedFile, sort_out};
 use crate::storage::Storage;
 
-/// Bound on the bytes of closed files, divided by the needed bytes in them. Above it the report
-/// names the most wasteful files.
+/// Bound on bytes of closed files divided by needed bytes. Above it the report names wasteful
+/// files.
 const MAX_SPACE_AMPLIFICATION: f64 = 2.0;
 
 /// Report of a reclaim.
@@ -154,8 +154,7 @@ pub(super) fn carry_out(
     report.kept = sorted.staying.into_iter().map(|facts| facts.file).collect();
 }
 
-/// The physical files and their listed sizes, without strays and claims: only the manager that
-/// takes the folder over deletes claims.
+/// Without strays and claims: only the manager that takes the folder over deletes claims.
 pub(super) fn physical_files(
     storage: &dyn Storage,
     terms: &KnownTerms,

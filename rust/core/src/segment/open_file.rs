@@ -122,8 +122,7 @@ impl OpenFile {
         }
     }
 
-    /// Appends the bytes of one segment, which those of others, `before`, precede. Sets the place
-    /// of each entry.
+    /// Appends a segment, which those of others, `before`, precede. Sets the place of each entry.
     pub fn append(
         &self,
         bytes: &[u8],
@@ -181,8 +180,7 @@ impl OpenFile {
         !self.inner.lock().entries.is_empty()
     }
 
-    /// Makes everything appended so far survive a machine crash; false if no sync was needed. A
-    /// failure poisons the file.
+    /// Syncs all appended bytes; false if that was not needed. A failure poisons the file.
     pub fn make_durable(&self, storage: &dyn Storage, observer: &dyn Observer) -> Result<bool> {
         if self.inner.lock().is_durable() {
             // Does not wait for a thread that closes it.

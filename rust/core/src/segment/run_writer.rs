@@ -1,5 +1,4 @@
-//! Appends a run entry by entry, with bounded memory. A small run goes into the file that all
-//! share, a large one streams into a file of large runs.
+//! Appends a run entry by entry, with bounded memory.
 
 use super::open_file::LentFile;
 use super::writer::SegmentWriter;

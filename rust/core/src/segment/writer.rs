@@ -18,8 +18,7 @@ use crate::storage::Storage;
 /// Default of [`WriterOptions::max_file_bytes`]: 32 MiB.
 pub const DEFAULT_MAX_FILE_BYTES: u64 = 32 << 20;
 
-/// Bound on the warnings that wait for [`SegmentWriter::take_warnings`]: 64 lines of about 300
-/// bytes.
+/// Bound on the warnings that wait: 64 lines of about 300 bytes.
 const MAX_WARNINGS: usize = 64;
 
 /// Options of a writer.
@@ -155,8 +154,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Refuses work in a child of the process that opened the writer, which would write into the
-    /// same files.
+    /// Refuses work in a child of the process that opened the writer.
     pub(crate) fn check_process(&self) -> Result<()> {
         let found = std::process::id();
         if found == self.process {
@@ -417,11 +415,8 @@ impl SegmentWriter {
         }
     }
 
-    /// Checks that the files of this writer among these still exist. A missing file counts as lost.
-    /// Objects that become visible at their end were checked then.
-    ///
-    /// # Errors
-    /// `NotFound`; those of storage.
+    /// A missing file of this writer counts as lost. Objects that become visible at their end were
+    /// checked then.
     pub(crate) fn check_present(&self, files: &BTreeSet<FileId>) -> Result<()> {
         if !self.storage.capabilities().durable_append {
             return Ok(());

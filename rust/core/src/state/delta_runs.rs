@@ -5,8 +5,7 @@ use std::fmt;
 use crate::error::{Error, Result};
 use crate::ids::CheckpointId;
 
-/// Bound on the delta runs of a version. Each costs one filter more for a key that is in none, and
-/// 8 bytes in every commit id.
+/// Bound on delta runs: each costs a filter more for a key in none, and 8 bytes in every commit id.
 pub(crate) const MAX_DELTA_RUNS: usize = 8;
 
 /// `created` of each delta run of a version, oldest first.

@@ -25,8 +25,7 @@ pub struct MemoryBudget {
     /// [`UNSET`] stands for three quarters of the limit.
     target_bytes: AtomicU64,
     was_short: AtomicBool,
-    /// Bytes that stores took, freed and copied since [`MemoryBudget::take_turnover`] was last
-    /// true.
+    /// Bytes that stores took, freed and copied since `take_turnover` was last true.
     turnover_bytes: AtomicU64,
     load_bytes: AtomicU64,
     /// Sum of what the next session of each store should take, over stores that had a session.
@@ -95,8 +94,7 @@ impl MemoryBudget {
         self.used_bytes().saturating_add(work).saturating_add(more)
     }
 
-    /// Counts the memory of work until the result is dropped. The target includes work, the limit
-    /// does not.
+    /// Counts work until the result is dropped. The target includes work, the limit does not.
     pub(crate) fn begin_work(self: &Arc<Self>, bytes: u64) -> Work {
         self.work_bytes.fetch_add(bytes, Ordering::Relaxed);
         Work {
@@ -322,8 +320,7 @@ impl MemoryShare {
         self.settled_bytes += bytes;
     }
 
-    /// Returns whether the open or last session is the first one: the needs of a batch, and the
-    /// number of stores, are not known then.
+    /// The needs of a batch, and the number of stores, are not known in the first session.
     pub(crate) fn is_first_session(&self) -> bool {
         self.is_first_session
     }
@@ -399,8 +396,7 @@ impl MemoryShare {
         target.is_none_or(|target| occupied <= target / 2)
     }
 
-    /// Bytes that this store evicts when memory is short. Its share is large enough that later
-    /// sessions need not evict again at once.
+    /// Bytes to evict when memory is short: enough that later sessions need not evict at once.
     pub(crate) fn excess(&self) -> u64 {
         let (used, occupied) = (self.budget.used_bytes(), self.budget.occupied_bytes(0));
         let ease = self.budget.ease_bytes().unwrap_or(occupied);

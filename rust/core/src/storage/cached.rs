@@ -94,8 +94,7 @@ impl Ahead {
 }
 
 impl CachedReader {
-    /// Fetches the pages from `first` to `last`, and more if the reader reads ahead. Ends before a
-    /// page that the cache has.
+    /// Fetches these pages, and more if the reader reads ahead, up to a page that the cache has.
     fn fetch(&self, first: u64, last: u64) -> Result<Vec<u8>> {
         let pages = self.remote.size_bytes().div_ceil(PAGE_BYTES);
         let ahead = self.ahead.lock().from(first);

@@ -149,8 +149,7 @@ impl LocalCache {
         self.inner.lock().index.contains_key(&key)
     }
 
-    /// Appends the bytes from `start` to `end` of a page to `out`; false, with `out` as it was, if
-    /// they are not here or damaged.
+    /// False, with `out` unchanged, if the bytes are not here or damaged.
     pub(super) fn get(&self, key: PageKey, start: usize, end: usize, out: &mut Vec<u8>) -> bool {
         let Some((file, at, slot)) = self.look_up(key, end) else {
             return false;
@@ -303,8 +302,7 @@ fn offset_of(slot: usize) -> u64 {
     slot as u64 * PAGE_BYTES
 }
 
-/// A file that nobody can open by name. On Linux it never has a name, unless the file system cannot
-/// make such a file.
+/// On Linux it never has a name, unless the file system cannot make such a file.
 fn nameless_file(dir: &Path) -> io::Result<File> {
     std::fs::create_dir_all(dir)?;
     tempfile::tempfile_in(dir)

@@ -16,16 +16,13 @@ use crate::format::frame::{self, FrameKind};
 use crate::format::segment::encode_head;
 use crate::format::{Compression, NewSegment, TableKeys};
 
-/// Bound on a block of several entries, raw. A point read reads and decompresses one block: larger
-/// blocks would compress better and make point reads slower.
+/// Bound on a block of several entries, raw. A point read reads and decompresses one block.
 const BLOCK_BYTES: usize = 16 << 10;
 
-/// A group ends with the block that brings it to so many keys: the filter of 65,536 keys takes 80 KiB,
-/// and 3 MiB while it is made.
+/// A group ends at so many keys: their filter takes 80 KiB, and 3 MiB while it is made.
 const GROUP_KEYS: usize = 64 << 10;
 
-/// A group also ends with the block that brings its index to this size: large keys make no large
-/// group.
+/// A group also ends at this size of its index: large keys make no large group.
 const GROUP_INDEX_BYTES: usize = 128 << 10;
 
 /// A run gets no filter if it has one group, and neither its entries nor the runs below it take
@@ -34,8 +31,7 @@ const GROUP_INDEX_BYTES: usize = 128 << 10;
 /// overrides this.
 const UNFILTERED_BYTES: u64 = 256 << 10;
 
-/// Groups are gathered up to this size and written together: one read gets those of about 800,000
-/// keys.
+/// Groups are gathered up to this size and written together: one read gets those of 800,000 keys.
 const SECTION_BYTES: usize = 1 << 20;
 
 /// Encodes a run whose entries come in ascending order of their keys. The caller takes the frames
@@ -159,9 +155,8 @@ impl RunEncoder {
         }
     }
 
-    /// Announces about so many bytes of frames, which the caller takes when there are `gathered`,
-    /// or a little more. A growing buffer takes three times its content, so this makes room for all
-    /// at once.
+    /// The caller takes frames when there are `gathered`, or a little more. Makes room for all at
+    /// once: a growing buffer takes three times its content.
     pub fn expect(&mut self, bytes: usize, gathered: usize) {
         // A section of groups may come on top.
         self.out

@@ -6,8 +6,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::FilterMessage;
 use crate::error::{Error, Result};
 
-/// The filter of keys with these hashes. `None` without keys, or if none could be made: readers
-/// look into the block then.
+/// `None` without keys, or if no filter could be made: readers look into the block then.
 pub(super) fn filter_of(mut hashes: Vec<u64>) -> Option<FilterMessage> {
     if hashes.is_empty() {
         return None;

@@ -14,8 +14,7 @@ use crate::format::{SegmentHead, SegmentKind, TableKeys, read_frames};
 use crate::ids::{Owner, SegmentRef};
 use crate::storage::{ReadFile, Storage};
 
-/// An open run. Its head and directory are verified and in memory: about 60 bytes and a key for
-/// every 65,536 keys.
+/// An open run. Head and directory are in memory: about 60 bytes and a key for every 65,536 keys.
 #[derive(Debug)]
 pub(crate) struct RunReader {
     input: Arc<dyn ReadFile>,

@@ -19,8 +19,7 @@ pub(crate) enum Event {
     End { digest: u128, totals: Totals },
 }
 
-/// Walks over the frames of a run, behind its head. Remembers 32 bytes for each block of a section of
-/// groups, and the expected directory.
+/// Walks over a run behind its head. Remembers 32 bytes for each block of a section of groups.
 #[derive(Default)]
 pub(crate) struct RunWalk {
     /// Digest of all frames.

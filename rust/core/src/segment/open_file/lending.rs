@@ -89,12 +89,9 @@ impl LentFile {
         Ok(())
     }
 
-    /// Ends the run, a whole segment that `entry` describes but for its place. Where storage can
-    /// append durably, this syncs it before anybody learns of it. So a commit that needs another
-    /// run of the file never waits for these bytes.
-    ///
-    /// # Errors
-    /// Errors of a sync. The file is closed then, without this segment.
+    /// Where storage can append durably, this syncs the run before anybody learns of it. So a
+    /// commit that needs another run of the file never waits for these bytes. After an error the
+    /// file is closed, without this segment.
     pub fn complete(
         mut self,
         mut entry: IndexEntry,
@@ -128,8 +125,8 @@ impl LentFile {
         Ok(reference)
     }
 
-    /// Gives the file back without the run. After a failed append it takes others only if the disk
-    /// was full.
+    /// Gives the file back without the run. After a failed append it takes others if the disk was
+    /// full.
     pub fn cut(mut self, failed: Option<&Error>, observer: &dyn Observer) -> Left {
         let mut inner = self.file.inner.lock();
         self.file.returned.notify_all();

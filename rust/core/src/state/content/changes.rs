@@ -1,5 +1,4 @@
-//! The changes of single commits, from their changelogs and journals, for readers of a stream of
-//! changes, and to rebuild a version from an older one.
+//! Changes of single commits, for readers of changes and to rebuild a version from an older one.
 
 use std::collections::HashMap;
 

@@ -32,8 +32,7 @@ pub enum KeyLayout {
 }
 
 impl KeyLayout {
-    /// Parts a key on disk into the prefix of its table, which is empty in a plain store, and its
-    /// key there.
+    /// The prefix of a key's table, which is empty in a plain store, and the key there.
     pub(crate) fn split(self, key: &[u8]) -> Result<(&[u8], &[u8])> {
         match self {
             Self::Plain(_) => Ok((&[], key)),
@@ -69,8 +68,7 @@ pub struct Families {
     /// The runs with the keys that are not in memory.
     runs: Option<Arc<RunStack>>,
     past_reads: u64,
-    /// Versions with changes since the store lies over runs, ascending, and the sessions that made
-    /// them.
+    /// Versions with changes since it lies over runs, ascending, with the sessions that made them.
     marks: Vec<(u64, u32)>,
 }
 
@@ -213,8 +211,7 @@ impl Families {
         })
     }
 
-    /// Writes what the session changed to `out`; returns the number of entries. Without runs below, removals
-    /// need no mention.
+    /// Returns the number of entries. Without runs below, removals need no mention.
     pub(crate) fn write_changes(&self, is_first: bool, out: &mut RunWriter<'_>) -> Result<u64> {
         let mut written = 0;
         self.each_change(|prefix, key, change| {
@@ -227,8 +224,7 @@ impl Families {
         Ok(written)
     }
 
-    /// Calls `act` for each key that the session changed, with the prefix of its table, in the order
-    /// that they have on disk.
+    /// In the order on disk, with the prefix of each key's table.
     fn each_change(
         &self,
         mut act: impl FnMut(&[u8], &[u8], Change<'_>) -> Result<()>,
@@ -300,8 +296,7 @@ impl Families {
         })
     }
 
-    /// Makes room for the keys of the first segment, if its table is known. Later changes are
-    /// mostly of the same keys.
+    /// Makes room, if the table is known. Later changes are mostly of the same keys.
     fn expect(&mut self, entries: &EntryStream) -> Result<()> {
         if let KeyLayout::Plain(_) = self.layout {
             let heads = &mut self.family_mut(FIRST_FAMILY)?.heads;

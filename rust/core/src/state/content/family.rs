@@ -230,8 +230,7 @@ impl Family {
         Ok(())
     }
 
-    /// The lists of the keys in `range`, as keys and elements: every element, or the first one of
-    /// each. Reads them into memory.
+    /// Every element, or the first one of each key in `range`. Reads the lists into memory.
     pub(crate) fn lists_in(
         &mut self,
         range: KeyRange<'_>,

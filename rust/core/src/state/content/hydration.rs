@@ -16,8 +16,7 @@ use crate::state::runs::stack::RunStack;
 /// Bytes of entries to hand over together, so that a task waits for less than a millisecond.
 pub const HYDRATION_BYTES: usize = 128 << 10;
 
-/// Entries that a session hydrates with the first block that it reads for a key. They take about as
-/// long as some blocks.
+/// Entries that a session hydrates with its first block: they take about as long as some blocks.
 pub(crate) const ALONG_ENTRIES: u64 = 256;
 
 /// So many more with each further block. So a session that wants few of many keys reads little beside

@@ -69,9 +69,8 @@ impl Journal {
     }
 }
 
-/// The journal of a changelog with this head, in parts; `None` if its commit recorded none. The last
-/// part is directly before the changelog. Its lineage names the parts that the session wrote when it
-/// spilled.
+/// `None` if the commit recorded none. The last part is directly before the changelog. Its lineage
+/// names the parts of a session that spilled.
 pub(crate) fn read_journal(
     storage: &dyn Storage,
     changelog: &SegmentRef,

@@ -140,8 +140,7 @@ impl MergeTask {
         })
     }
 
-    /// Bound on its memory, beside directories and large entries. A small output takes twice its
-    /// size.
+    /// Beside directories and large entries. A small output takes twice its size.
     fn memory_bytes(&self) -> u64 {
         let inputs = self.merged.iter().map(|segment| segment.len);
         let read = inputs.map(|len| 2 * len.min(READ_AHEAD_BYTES)).sum::<u64>();

@@ -24,8 +24,7 @@ enum Entries {
 }
 
 impl Scan {
-    /// A scan of the keys in `range`, with an entry for `every_value` of a list, or else for the
-    /// first one. Reads lists into memory.
+    /// An entry for `every_value` of a list, or else for the first one. Reads lists into memory.
     pub(crate) fn of_range(
         family: &mut Family,
         range: KeyRange<'_>,

@@ -28,8 +28,7 @@ const BULK: Ahead = Ahead {
 /// Size of a block, unless it has one larger entry.
 const BLOCK_BYTES: u64 = 16 << 10;
 
-/// A cursor over the keys of a table in runs, with the newest change of each. Holds one read of
-/// each run in memory.
+/// The keys of a table in runs, with their newest change. Holds one read of each run in memory.
 #[derive(Debug)]
 pub(crate) struct StackCursor {
     /// Oldest run first.
@@ -205,8 +204,7 @@ impl RunCursor {
         self.entries.get(self.current.as_ref()?.key.clone())
     }
 
-    /// Key in the table and value of the current entry, without a value if the key is gone; `None`
-    /// at the end of the range.
+    /// `None` at the end of the range. Without a value the key is gone.
     fn entry(&self) -> Option<(&[u8], Option<&[u8]>)> {
         let EntryAt { value, .. } = self.current.as_ref()?;
         let key = self.key()?;
@@ -248,8 +246,8 @@ impl RunCursor {
         }
     }
 
-    /// Reads so many of the `next` blocks; returns how many it read. If blocks ahead are damaged it
-    /// reads one: the cursor may end before the damage.
+    /// Returns how many it read: one if blocks ahead are damaged, as the cursor may end before
+    /// them.
     fn read(&mut self, next: &[Block], taken: usize) -> Result<usize> {
         let ahead = next.get(..taken).unwrap_or(next);
         let first = next.get(..1).unwrap_or(next);

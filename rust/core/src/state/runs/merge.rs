@@ -13,8 +13,7 @@ const HEAD_BYTES: usize = 16;
 pub(crate) struct Merge {
     /// Oldest first.
     inputs: Vec<EntryStream>,
-    /// Inputs with a current entry, as a heap: the smallest key first, and of equal keys that of
-    /// the newest input.
+    /// A heap of those with a current entry: the smallest key first, then the newest input.
     heap: Vec<Current>,
     /// The first in the heap was handed out.
     handed_out: bool,

@@ -1,5 +1,4 @@
-//! The runs below the tables of a store, from which entries are read that are not in memory. An
-//! entry of a newer run hides those of older ones.
+//! The runs below the tables of a store. An entry of a newer run hides those of older ones.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -67,8 +66,7 @@ impl RunStack {
         blocks.chain(runs).sum()
     }
 
-    /// The value of a key. Reads at most one group and one block of each run, and mostly only of
-    /// the run that has the key.
+    /// Reads at most one group and one block of each run, mostly only of the run that has the key.
     pub fn find(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         for number in (0..self.runs.len()).rev() {
             if let Some(change) = self.find_in(number, key)? {

@@ -1,5 +1,4 @@
-//! A session changes the opened version of a store and ends with a commit or an abort. On request
-//! it records its operations.
+//! A session changes the opened version of a store and ends with a commit or an abort.
 
 use super::large_changes::LargeChanges;
 use super::session::{Session, Spilled};

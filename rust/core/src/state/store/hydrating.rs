@@ -8,8 +8,7 @@ use crate::state::content::hydration::{
 };
 
 impl StateStore {
-    /// Returns whether a session has hydrated since the last call, which is quicker than turns with
-    /// it.
+    /// Returns whether a session has hydrated since the last call, which is quicker than turns.
     pub(super) fn session_hydrates(&mut self) -> bool {
         std::mem::take(&mut self.residency.session_reads) && self.is_hydrating()
     }
@@ -96,8 +95,7 @@ impl StateStore {
         hydration.everything && self.memory.is_first_session() && !self.memory.is_half_free(0)
     }
 
-    /// Reads the next entries, at most `max_entries`, and takes them over; false if there are none,
-    /// or another caller has them.
+    /// False if there are no entries, or another caller has them.
     pub(super) fn hydrate_some(&mut self, max_entries: usize) -> bool {
         let Some(mut hydration) = self.take_hydration() else {
             return false;
@@ -115,9 +113,8 @@ impl StateStore {
         self.residency.hydration = hydration.map_or(Progress::Over, Progress::Waits);
     }
 
-    /// Looks for keys of a family, or changes them. A session that had to read a block for one also
-    /// hydrates, and other callers leave the hydration to it. So a session that wants all keys
-    /// reads few blocks for one key each.
+    /// A session that had to read a block for a key also hydrates, and other callers leave that to
+    /// it. So a session that wants all keys reads few blocks for one key each.
     #[inline]
     pub(crate) fn reach<R>(
         &mut self,

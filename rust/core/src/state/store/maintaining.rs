@@ -103,8 +103,7 @@ impl StateStore {
         self.merge_above(kept, &from.lineage, from.id.version)
     }
 
-    /// The merge of all segments of a lineage above the oldest `kept`, which make `version`. `None`
-    /// if there are no more than these.
+    /// The merge of the segments above the oldest `kept`, which make `version`; `None` without any.
     pub(super) fn merge_above(
         &self,
         kept: usize,

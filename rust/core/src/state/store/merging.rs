@@ -3,8 +3,7 @@
 use crate::state::content::merge_task::MergedRun;
 use crate::state::delta_runs::MAX_DELTA_RUNS;
 
-/// Changelogs are merged at the latest at this many times the least number. Below 5, where Spark's
-/// coordinator begins to call a store lagging.
+/// Bound on waiting changelogs, as a multiple of the least. At 5 Spark calls a store lagging.
 const MAX_WAIT: usize = 4;
 
 #[derive(Debug, Default)]
@@ -38,8 +37,7 @@ pub(crate) struct MergeFacts<'a> {
     pub wasteful: Option<usize>,
 }
 
-/// Number of segments at the beginning of the lineage that a merge leaves as they are; `None` if no
-/// merge is due.
+/// Number of the oldest segments that a merge leaves as they are; `None` if no merge is due.
 pub(crate) fn due(facts: &MergeFacts<'_>) -> Option<usize> {
     let MergeFacts {
         runs, changelogs, ..

@@ -14,8 +14,7 @@ use crate::ids::{CheckpointId, Owner, SegmentRef};
 use crate::state::commit_id::{CommitId, MAX_PENDING, Pending, VersionId};
 use crate::state::memory::{MemoryBudget, Work};
 
-/// Bytes of input in one segment, which writer and reader hold in memory twice: as they are, and as they
-/// are stored.
+/// Bytes of input in one segment. Writer and reader hold them twice: raw, and as they are stored.
 const PIECE_BYTES: usize = 16 << 20;
 
 /// Bound on the segments of one input, which is 4 GiB then.

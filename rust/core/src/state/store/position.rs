@@ -1,5 +1,4 @@
-//! The position of a store: a version, and the segments that make it. Each change of the position
-//! is a function of facts.
+//! The position of a store: a version, and the segments that make it.
 
 use crate::error::Result;
 use crate::format::{SegmentHead, SegmentKind};
@@ -143,8 +142,7 @@ impl Position {
         Self { id, ..self.clone() }
     }
 
-    /// Moves to a parked version with the same content: the one with this `id`, which has been parked `since`
-    /// an older one.
+    /// Moves to the version with this `id` and the same content, parked `since` an older one.
     pub fn follow(&mut self, since: u64, id: &CommitId) {
         let versions = since.saturating_sub(1)..id.version;
         if versions.contains(&self.id.version) && self.has_content_of(id) {
@@ -223,8 +221,7 @@ impl Position {
         self.replaced = run.replaces.last().copied();
     }
 
-    /// Returns whether the newest `changelogs` were all made after this version, which has the
-    /// segments below them.
+    /// Returns whether the newest `changelogs` were all made after this version.
     fn has_changed_after(&self, version: CheckpointId, changelogs: usize) -> bool {
         if changelogs == 0 {
             return version <= CheckpointId(self.id.version);

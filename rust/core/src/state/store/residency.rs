@@ -34,8 +34,7 @@ pub(crate) struct RunFacts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Stay,
-    /// It moves from the runs that it lies over to these. Files of the old runs go with the last
-    /// batch that needs them.
+    /// It moves to these. Files of the old runs go with the last batch that needs them.
     Follow(SegmentRef),
     /// It is loaded again over these, so that their keys leave memory.
     Leave(SegmentRef),

@@ -24,8 +24,7 @@ impl StateStore {
         self.session.as_ref()?.spilled.as_ref()
     }
 
-    /// Leaves memory if the batch has outgrown it: a session spills, and reads before one give up what
-    /// they brought into memory.
+    /// A batch that outgrew memory spills; reads before a session give up what they brought in.
     pub(crate) fn leave_memory(&mut self, writer: Option<&SegmentWriter>) -> Result<()> {
         if !self.memory.must_spill() || !self.families.can_lie_over_runs() {
             return Ok(());
@@ -176,8 +175,7 @@ impl StateStore {
         Ok([spilled.runs.get(..own).unwrap_or_default(), &[run]].concat())
     }
 
-    /// Writes what the session changed since its last run, if anything. Returns the run and the bytes
-    /// of its entries before compression.
+    /// Returns the run, if something changed, and the bytes of its entries before compression.
     fn write_changes(
         &self,
         writer: &SegmentWriter,

@@ -20,8 +20,7 @@ pub(crate) struct Below {
 }
 
 impl Below {
-    /// The keys behind `prefix`, none of which has a slot; `None` if there are none. Over several
-    /// runs their number is not known yet.
+    /// `None` if no key is behind `prefix`. Over several runs the number of keys is not known yet.
     pub fn of(runs: &Arc<RunStack>, prefix: &[u8]) -> Option<Self> {
         let unlinked = runs.at_most_behind(prefix);
         (unlinked > 0).then(|| Self {

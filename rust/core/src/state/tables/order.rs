@@ -10,8 +10,7 @@ use std::cmp::Ordering;
 use crate::format::shared_bytes;
 use crate::state::runs::key_range::KeyRange;
 
-/// A block splits at this many entries: 8 KiB, which a `memmove` shifts in well under a
-/// microsecond.
+/// A block splits at this many entries: 8 KiB, which shift in well under a microsecond.
 const MAX_BLOCK_ENTRIES: usize = 512;
 
 /// Entries of the blocks that ordered input leaves behind, with some room for keys in between.

@@ -92,9 +92,8 @@ pub(crate) fn spread_of(slots: &[Slot], number: u32) -> u64 {
     slot.map_or(0, |slot| spread(slot.hash))
 }
 
-/// Hashes and numbers of slots, with those of neighbouring buckets together. An index that is
-/// filled in this order stays in the cache; in any other order nearly every key waits for memory.
-/// The index may choose other buckets, which would only cost time.
+/// Hashes and numbers of slots, by neighbouring buckets: an index that is filled in this order
+/// stays in the cache. The index may choose other buckets, which only costs time.
 pub(crate) fn by_part(slots: &[Slot], buckets: usize) -> Vec<Vec<(u32, u32)>> {
     let parts = buckets.div_ceil(PART_BUCKETS);
     // Hashes are spread nearly evenly over the parts.

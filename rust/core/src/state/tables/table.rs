@@ -56,8 +56,7 @@ pub(crate) struct Table {
     pinned: bool,
     /// The runs that have the keys without a slot.
     below: Option<Below>,
-    /// The store lies over runs. A removed key keeps a dead slot then, for as long as a run below
-    /// the store may have the key.
+    /// The store lies over runs: a removed key keeps a dead slot while a run below may have it.
     keeps_removed: bool,
 }
 
@@ -135,8 +134,7 @@ impl Table {
         live.filter_map(|slot| self.arena.get(slot.record))
     }
 
-    /// The records whose keys are in `range`, in order if the table keeps one. They stay readable,
-    /// and as they are, until the next session begins.
+    /// In order if the table keeps one. The records stay as they are until the next session begins.
     pub(crate) fn select(&mut self, range: KeyRange<'_>) -> Result<Vec<RecordAt>> {
         self.pinned = true;
         let live = |slot: &&Slot| !slot.is_dead();
@@ -161,8 +159,8 @@ impl Table {
         self.pinned = true;
     }
 
-    /// Starts a session. Drops the undo log of the last commit: from here on [`Table::abort`] goes
-    /// back to this point only.
+    /// Drops the undo log of the last commit: from here on [`Table::abort`] goes back to this
+    /// point.
     pub(crate) fn begin(&mut self) {
         for undo in std::mem::take(&mut self.undo) {
             let slot = self.slots.get(undo.slot as usize);
@@ -278,9 +276,8 @@ impl Table {
         Ok(())
     }
 
-    /// Calls `act` for each key that this session changed, in the order of the keys. `repeats`
-    /// includes keys that were set to the value that they had. `marks` are keys outside the table,
-    /// whose removal is added.
+    /// In the order of the keys. `repeats` includes keys that were set to the value that they had.
+    /// `marks` are keys outside the table, whose removal is added.
     pub(crate) fn each_change(
         &self,
         repeats: bool,

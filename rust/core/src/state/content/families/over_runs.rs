@@ -22,8 +22,7 @@ use crate::state::tables::table::Table;
 use crate::storage::Storage;
 
 impl Families {
-    /// Returns whether keys may stay in runs. In a plain store a list of values has no table of its
-    /// own on disk.
+    /// Not in a plain store of lists: they have no table of their own on disk.
     pub(crate) fn can_lie_over_runs(&self) -> bool {
         match self.layout {
             KeyLayout::Plain(options) => !options.several_values,
@@ -116,9 +115,8 @@ impl Families {
         Ok(())
     }
 
-    /// Notes for [`Families::move_over`] that this is the content of `version`, and whether it
-    /// `changed` from the version before. No version before `floor` will be asked for. Does nothing
-    /// in a store that lies over no run.
+    /// For [`Families::move_over`]: this is the content of `version`, which may have `changed` from
+    /// the one before. No version before `floor` will be asked for.
     pub(crate) fn mark(&mut self, version: u64, floor: u64, changed: bool) {
         if self.runs.is_none() {
             return;
@@ -159,7 +157,7 @@ impl Families {
         runs.is_some_and(|runs| Arc::ptr_eq(runs, &hydration.runs))
     }
 
-    /// The hydration of the runs, or else of the delta runs alone; `None` in a store that lies over
+    /// The hydration of all runs, or of the delta runs alone; `None` in a store that lies over
     /// none.
     pub(crate) fn hydration(&self, everything: bool) -> Option<Hydration> {
         let runs = self.runs.as_ref()?;
@@ -205,9 +203,8 @@ impl Families {
         self.runs = None;
     }
 
-    /// Evicts about `bytes` of keys that the runs have and the last session did not touch, between
-    /// two sessions. The keys that were not touched for longest go first. Calls `release` with the
-    /// memory of records before it is freed.
+    /// Evicts about `bytes` of keys that the runs have, between two sessions: those first that were
+    /// not touched for longest, and none of the last session.
     pub(crate) fn evict(&mut self, bytes: usize, release: Release) {
         let garbage: usize = self.tables().map(|(_, table)| table.garbage_bytes()).sum();
         let mut ages = BTreeMap::new();

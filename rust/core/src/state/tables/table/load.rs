@@ -7,8 +7,7 @@ use crate::state::tables::order::Order;
 use crate::state::tables::slot::{Slot, Stamp, by_part, hash_of, key_in, spread, spread_of};
 
 impl Table {
-    /// Adds `key` to a fresh table. Keys come in ascending order, and none is found before
-    /// [`Table::index_appended`].
+    /// Keys of a fresh table ascend, and none is found before [`Table::index_appended`].
     pub(crate) fn append(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let record = self.push_record(key, value)?;
         self.slots.push(Slot {

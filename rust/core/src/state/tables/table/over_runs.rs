@@ -65,8 +65,7 @@ impl Table {
         Ok(())
     }
 
-    /// Gives a key of the runs a slot with its value there, unless it has one. It is the first to
-    /// be evicted again.
+    /// Gives a key of the runs a slot, unless it has one. It is the first to be evicted again.
     pub(crate) fn hydrate(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let hash = hash_of(key);
         if self.below.is_none() || self.find(hash, key).is_some() {
@@ -79,8 +78,8 @@ impl Table {
         Ok(())
     }
 
-    /// After all of the runs was read: returns whether all keys are in memory, and if so reads the
-    /// runs no more.
+    /// After all runs were read: if all keys are in memory, returns true and reads the runs no
+    /// more.
     pub(crate) fn end_hydration(&mut self) -> bool {
         let Some(below) = &mut self.below else {
             return true;
@@ -122,8 +121,7 @@ impl Table {
         Ok(())
     }
 
-    /// Counts a key that gets a slot without its value in the runs; returns whether the runs may
-    /// have it.
+    /// Counts a key that gets a slot without its old value; returns whether the runs may have it.
     pub(crate) fn leave_run(&mut self, key: &[u8]) -> Result<bool> {
         let found = match &self.below {
             Some(below) if below.is_uncounted => return Ok(true),
@@ -201,8 +199,7 @@ impl Table {
         self.arena.used_bytes().saturating_sub(self.live_bytes)
     }
 
-    /// Evicts slots that [`Table::add_ages`] counts by `eviction`, and garbage, between two
-    /// sessions. Calls `release` with the memory of records before it is freed.
+    /// Evicts garbage, and by `eviction` what [`Table::add_ages`] counts, between two sessions.
     pub(crate) fn evict(&mut self, eviction: &mut Eviction, release: Release) {
         if self.below.is_none() {
             return;
@@ -250,8 +247,7 @@ impl Table {
         dirty.map(|slot| self.memory_of(slot.record)).sum()
     }
 
-    /// A pass over the keys in `range`, in order if the table keeps one; `None` if all are in
-    /// memory.
+    /// A pass over `range`, in order if the table keeps one; `None` if all keys are in memory.
     pub(crate) fn pass(&mut self, range: KeyRange<'_>) -> Result<Option<Pass>> {
         let Some(below) = self.runs_to_read() else {
             return Ok(None);
