@@ -6,7 +6,6 @@ mod entry;
 mod footer;
 pub(crate) mod frame;
 mod head;
-mod index;
 mod opened;
 mod run;
 mod scan;
@@ -20,10 +19,10 @@ use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 pub(crate) use bodies::decode;
 pub(crate) use entry::{EntryAt, parse_entry, put_entry, shared_bytes};
 pub(crate) use footer::encode_footer;
-pub(crate) use index::list_files;
-pub use index::{read_index, read_sealed_index};
 pub use opened::OpenedFiles;
 pub(crate) use run::{Block, Group, RunEncoder, RunReader};
+pub(crate) use scan::list_files;
+pub use scan::{read_index, read_sealed_index};
 pub(crate) use segment::{
     EncodedSegment, decode_segment, encode_file_header, encode_segment, encode_with_journal,
 };

@@ -1,8 +1,9 @@
-//! Rebuilds the index of a file without a footer by walking its frames.
+//! The index of a file: from its footer, or by a walk over its frames.
 
 use xxhash_rust::xxh3::Xxh3;
 
 use super::bodies::{FileHeaderMessage, check_file, decode_body};
+use super::footer::read_footer;
 use super::frame::{self, FrameKind, HEADER_BYTES, MAGIC};
 use super::head::{check_payload, split_head};
 use super::run::{Event, RunWalk};
@@ -11,7 +12,7 @@ use super::window::{WINDOW_BYTES, Window};
 use super::{FileIndex, IndexEntry, SegmentHead, SegmentKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{FileId, SegmentRef};
-use crate::storage::ReadFile;
+use crate::storage::{ReadFile, Storage};
 
 /// Offset of the kind in a frame.
 const KIND_OFFSET: usize = 6;
@@ -20,7 +21,7 @@ const KIND_OFFSET: usize = 6;
 /// bytes that look like heads of up to 1 MiB.
 const MAX_VAIN_FACTOR: u64 = 16;
 
-pub(super) struct Scan<'a> {
+struct Scan<'a> {
     window: Window<'a>,
     file: FileId,
     file_bytes: u64,
@@ -201,4 +202,44 @@ impl<'a> Scan<'a> {
         };
         (entry, end)
     }
+}
+
+/// The physical files of a folder and their listed sizes, claims and strays included.
+pub(crate) fn list_files(
+    storage: &dyn Storage,
+) -> Result<impl Iterator<Item = (FileId, u64)> + use<>> {
+    let objects = storage.list()?.into_iter();
+    Ok(objects.filter_map(|object| Some((FileId::parse(&object.name)?, object.len))))
+}
+
+/// Lists the segments of a file: from its footer, or else by a scan that verifies all frames.
+///
+/// # Errors
+/// `NotFound`; `Corrupt` if it is no physical file, or the copy of another one; `Newer` if a newer
+/// version wrote it.
+pub fn read_index(storage: &dyn Storage, file: FileId) -> Result<FileIndex> {
+    let read = || {
+        let input = storage.open(&file.file_name())?;
+        match read_footer(input.as_ref(), file)? {
+            Some(index) => Ok(index),
+            None => Scan::new(input.as_ref(), file).run(),
+        }
+    };
+    read().map_err(|e| context(storage, file, e))
+}
+
+/// Lists the segments of a file from its footer; `None` without a valid one. It never scans, so it
+/// is cheap for a large open file, too.
+///
+/// # Errors
+/// `NotFound`; `Newer` if a newer version wrote the footer.
+pub fn read_sealed_index(storage: &dyn Storage, file: FileId) -> Result<Option<FileIndex>> {
+    storage
+        .open(&file.file_name())
+        .and_then(|input| read_footer(input.as_ref(), file))
+        .map_err(|e| context(storage, file, e))
+}
+
+fn context(storage: &dyn Storage, file: FileId, error: Error) -> Error {
+    error.context(format!("index of {}/{file}", storage.location()))
 }

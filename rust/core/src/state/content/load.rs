@@ -11,7 +11,7 @@ use crate::format::{
 use crate::ids::{CheckpointId, Owner, SegmentRef};
 use crate::state::memory::{MemoryShare, loaded_bytes};
 use crate::state::runs::entry_stream::EntryStream;
-use crate::state::runs::open_run::OpenRun;
+use crate::state::runs::stack::OpenRun;
 
 /// Bytes of one read. On remote storage every read is a round trip.
 pub(crate) const READ_AHEAD_BYTES: u64 = 4 << 20;

@@ -6,8 +6,7 @@
 use std::sync::Arc;
 
 use super::key_range::KeyRange;
-use super::open_run::OpenRun;
-use super::stack::RunStack;
+use super::stack::{OpenRun, RunStack};
 use crate::error::Result;
 use crate::format::{Block, EntryAt, Group, parse_entry};
 

@@ -5,5 +5,4 @@ pub(crate) mod entries;
 pub(crate) mod entry_stream;
 pub(crate) mod key_range;
 pub(crate) mod merge;
-pub(crate) mod open_run;
 pub(crate) mod stack;

@@ -7,8 +7,7 @@ use super::state_store::StateStore;
 use crate::error::Result;
 use crate::segment::{Durability, SegmentWriter};
 use crate::state::content::hydration::Progress;
-use crate::state::runs::open_run::OpenRun;
-use crate::state::runs::stack::RunStack;
+use crate::state::runs::stack::{OpenRun, RunStack};
 
 impl StateStore {
     /// Has the next session move to the newest runs, or loads the store over them now.

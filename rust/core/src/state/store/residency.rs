@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::ids::SegmentRef;
 use crate::state::content::hydration::Progress;
-use crate::state::runs::open_run::OpenRun;
+use crate::state::runs::stack::OpenRun;
 
 #[derive(Debug, Default)]
 pub(crate) struct Residency {

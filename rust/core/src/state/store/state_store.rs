@@ -22,7 +22,7 @@ use crate::state::content::scan::Scan;
 use crate::state::memory::{MemoryBudget, MemoryShare};
 use crate::state::runs::entry_stream::EntryStream;
 use crate::state::runs::key_range::KeyRange;
-use crate::state::runs::open_run::OpenRun;
+use crate::state::runs::stack::OpenRun;
 use crate::storage::Storage;
 
 /// Counters of one store since it was made.

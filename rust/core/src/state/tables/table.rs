@@ -11,7 +11,6 @@
 use hashbrown::HashTable;
 
 use super::arena::{Arena, Record, RecordAt};
-use super::below::Below;
 use super::order::{Order, sort_by_key};
 use super::slot::{SESSIONS, Slot, Stamp, find_in, hash_of, key_in, spread, spread_of};
 use crate::error::{Error, Result};
@@ -512,7 +511,7 @@ impl Table {
 mod load;
 mod over_runs;
 
-pub(crate) use over_runs::Pass;
+pub(crate) use over_runs::{Below, Pass};
 
 #[cfg(test)]
 mod table_tests;

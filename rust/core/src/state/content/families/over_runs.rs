@@ -14,11 +14,9 @@ use crate::state::content::hydration::{HydratedEntries, Hydration};
 use crate::state::memory::{Release, loaded_bytes};
 use crate::state::runs::cursor::StackCursor;
 use crate::state::runs::key_range::KeyRange;
-use crate::state::runs::open_run::OpenRun;
-use crate::state::runs::stack::RunStack;
-use crate::state::tables::below::Below;
+use crate::state::runs::stack::{OpenRun, RunStack};
 use crate::state::tables::eviction::Eviction;
-use crate::state::tables::table::Table;
+use crate::state::tables::table::{Below, Table};
 use crate::storage::Storage;
 
 impl Families {
