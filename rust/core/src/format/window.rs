@@ -19,12 +19,7 @@ pub(super) struct Window<'a> {
 impl<'a> Window<'a> {
     /// A window over the bytes before `end`, which must lie inside the file.
     pub fn new(input: &'a dyn ReadFile, end: u64) -> Self {
-        Self {
-            input,
-            end,
-            start: 0,
-            bytes: Vec::new(),
-        }
+        Self::filled(input, end, 0, Vec::new())
     }
 
     /// Like [`Window::new`], with the `bytes` from `start` on, which were read already.

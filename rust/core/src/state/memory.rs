@@ -220,7 +220,7 @@ impl MemoryBudget {
         replace(&self.used_bytes, before, now)
     }
 
-    fn count_turnover(&self, bytes: u64) {
+    pub(crate) fn count_turnover(&self, bytes: u64) {
         self.turnover_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 }
@@ -367,11 +367,6 @@ impl MemoryShare {
 
     pub(crate) fn budget(&self) -> &Arc<MemoryBudget> {
         &self.budget
-    }
-
-    /// Counts bytes that the store copied, because the old ones went to the allocator.
-    pub(crate) fn note_copied(&self, bytes: u64) {
-        self.budget.count_turnover(bytes);
     }
 
     /// Returns whether at most an eighth of the limit is left.

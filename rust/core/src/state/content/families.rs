@@ -224,7 +224,7 @@ impl Families {
         Ok(written)
     }
 
-    /// In the order on disk, with the prefix of each key's table.
+    /// Calls `act` in the order on disk, with the prefix of each key's table.
     fn each_change(
         &self,
         mut act: impl FnMut(&[u8], &[u8], Change<'_>) -> Result<()>,

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::families::KeyLayout;
 use super::family::Begun;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{NewSegment, SegmentKind, SegmentReader, TableKeys};
+use crate::format::{NewSegment, SegmentKind, SegmentReader};
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 use crate::segment::SegmentWriter;
 use crate::state::memory::MemoryBudget;
@@ -91,10 +91,12 @@ impl MergeTask {
             let stream = segments.stream(reference, &self.owner, READ_AHEAD_BYTES)?;
             inputs.push(EntryStream::new(stream));
         }
+        // A base image counts its keys itself.
+        let newest = inputs.last().filter(|_| !self.below.is_empty());
         let new = NewSegment {
             lineage: &self.below,
             replaced: self.merged.last().copied(),
-            tables: &self.tables(&inputs),
+            tables: &newest.map_or_else(Vec::new, |newest| newest.head().tables.clone()),
             ..NewSegment::of(&self.owner, self.created, SegmentKind::Run)
         };
         let mut run = writer.begin_run(&new)?;
@@ -140,16 +142,11 @@ impl MergeTask {
         })
     }
 
-    /// Beside directories and large entries. A small output takes twice its size.
+    /// Bound beside directories and large entries. A small output takes twice its size.
     fn memory_bytes(&self) -> u64 {
         let inputs = self.merged.iter().map(|segment| segment.len);
         let read = inputs.map(|len| 2 * len.min(READ_AHEAD_BYTES)).sum::<u64>();
         read + OUTPUT_BYTES.min(2 * self.input_bytes())
-    }
-
-    fn tables(&self, inputs: &[EntryStream]) -> Vec<TableKeys> {
-        let newest = inputs.last().filter(|_| !self.below.is_empty());
-        newest.map_or_else(Vec::new, |newest| newest.head().tables.clone())
     }
 }
 

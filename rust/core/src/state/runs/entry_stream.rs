@@ -64,7 +64,12 @@ impl EntryStream {
     pub fn advance(&mut self) -> Result<bool> {
         loop {
             if let Some(entry) = parse_entry(&self.page, self.next) {
-                self.take(entry)?;
+                let key = self.page.get(entry.key.clone()).unwrap_or_default();
+                check_order(self.last_key(), key)?;
+                self.last = Last::InPage(entry.key.clone());
+                self.next = entry.end;
+                self.current = entry;
+                self.entries += 1;
                 return Ok(true);
             }
             if !self.turn_page()? {
@@ -118,16 +123,6 @@ impl EntryStream {
             Last::InPage(range) => self.page.get(range.clone()),
             Last::Kept => Some(self.last_key.as_slice()),
         }
-    }
-
-    fn take(&mut self, entry: EntryAt) -> Result<()> {
-        let key = self.page.get(entry.key.clone()).unwrap_or_default();
-        check_order(self.last_key(), key)?;
-        self.last = Last::InPage(entry.key.clone());
-        self.next = entry.end;
-        self.current = entry;
-        self.entries += 1;
-        Ok(())
     }
 
     fn turn_page(&mut self) -> Result<bool> {

@@ -86,7 +86,7 @@ impl StateStore {
             let left = self.families.memory_bytes();
             if left != before {
                 // The keys that stay were copied.
-                self.memory.note_copied(left as u64);
+                self.memory.budget().count_turnover(left as u64);
             }
         }
         self.count_memory()?;

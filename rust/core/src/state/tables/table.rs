@@ -275,7 +275,7 @@ impl Table {
         Ok(())
     }
 
-    /// In the order of the keys. `repeats` includes keys that were set to the value that they had.
+    /// Calls `act` by key. `repeats` includes keys that were set to the value that they had.
     /// `marks` are keys outside the table, whose removal is added.
     pub(crate) fn each_change(
         &self,

@@ -20,7 +20,7 @@ use crate::state::tables::table::{Below, Table};
 use crate::storage::Storage;
 
 impl Families {
-    /// Not in a plain store of lists: they have no table of their own on disk.
+    /// False for a plain store of lists: they have no table of their own on disk.
     pub(crate) fn can_lie_over_runs(&self) -> bool {
         match self.layout {
             KeyLayout::Plain(options) => !options.several_values,
