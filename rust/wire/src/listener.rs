@@ -328,14 +328,11 @@ fn make_private(path: &Path) -> Result<()> {
 /// Removes the socket at `path` if no process listens there any more.
 fn remove_stale(path: &Path) {
     let socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-    if socket && is_stale(path) {
+    let refused = |e: io::Error| e.kind() == io::ErrorKind::ConnectionRefused;
+    if socket && UnixStream::connect(path).is_err_and(refused) {
         // If the file stays, the next call fails because the path is in use.
         let _ = fs::remove_file(path);
     }
-}
-
-fn is_stale(path: &Path) -> bool {
-    UnixStream::connect(path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 #[cfg(feature = "testing")]

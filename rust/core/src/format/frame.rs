@@ -7,7 +7,6 @@ use super::Compression;
 use crate::error::{Error, Result};
 
 pub(crate) const MAGIC: [u8; 4] = *b"HLDF";
-/// Version of all frames.
 const FORMAT_VERSION: u16 = 1;
 /// magic 4, version 2, type 1, codec 1, stored length 4, raw length 4, CRC32C 4.
 pub(crate) const HEADER_BYTES: usize = 20;

@@ -26,7 +26,6 @@ pub(crate) struct EncodedSegment {
     pub digest: u128,
 }
 
-/// First frame of a physical file.
 pub(crate) fn encode_file_header(file: FileId) -> Result<Vec<u8>> {
     let message = FileHeaderMessage {
         term: file.term.0,

@@ -57,7 +57,6 @@ pub enum Occasion {
 pub struct Ledger {
     pub(super) view: View,
     pub(super) files: BTreeMap<FileId, FileFacts>,
-    /// Owners of live segments.
     pub(super) owners: BTreeMap<Arc<Owner>, BTreeSet<Place>>,
     pub(super) watched: BTreeMap<CheckpointId, BTreeSet<Place>>,
     /// Segments to judge at the next decision.
@@ -166,8 +165,20 @@ impl Ledger {
 
     /// Adds a segment that was written for an open attempt.
     pub fn append(&mut self, owner: &Owner, reference: &SegmentRef, created: CheckpointId) {
+        let place = (reference.file, reference.offset);
         let owner = self.shared(owner);
-        self.insert(reference, SegmentFacts::new(owner, reference, created));
+        let Some(file) = self.files.get_mut(&reference.file) else {
+            return;
+        };
+        let mut segment = SegmentFacts::new(owner.clone(), reference, created);
+        let watch = wanted_watch(&self.view, &segment);
+        segment.watch = watch;
+        file.used = true;
+        file.live_bytes += segment.len;
+        file.fallen += usize::from(self.view.fell_back(&owner));
+        file.segments.insert(reference.offset, segment);
+        self.owners.entry(owner).or_default().insert(place);
+        self.watch(place, watch);
     }
 
     /// Gives an open attempt a lease on a segment that it will reuse.
@@ -385,22 +396,6 @@ impl Ledger {
             self.unwatch(place, watch);
             self.watch(place, wanted);
         }
-    }
-
-    fn insert(&mut self, reference: &SegmentRef, mut segment: SegmentFacts) {
-        let place = (reference.file, reference.offset);
-        let Some(file) = self.files.get_mut(&reference.file) else {
-            return;
-        };
-        let owner = segment.owner.clone();
-        let watch = wanted_watch(&self.view, &segment);
-        segment.watch = watch;
-        file.used = true;
-        file.live_bytes += segment.len;
-        file.fallen += usize::from(self.view.fell_back(&owner));
-        file.segments.insert(reference.offset, segment);
-        self.owners.entry(owner).or_default().insert(place);
-        self.watch(place, watch);
     }
 
     fn remove(&mut self, place: Place) {

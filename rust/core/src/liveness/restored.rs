@@ -97,7 +97,6 @@ impl PostponedCheckpoints {
         }
     }
 
-    /// The checkpoints with their segments.
     pub(crate) fn restored(&self) -> Result<Vec<RestoredCheckpoint>> {
         (self.restored)()
     }

@@ -24,7 +24,6 @@ enum ClaimState {
     Unclaimed,
     /// The manager has changed nothing yet, and may be a reader.
     Opened,
-    /// The folder belongs to this manager.
     TakenOver,
     /// A newer manager took the folder over; the message of the error.
     Fenced(String),

@@ -80,10 +80,9 @@ impl Tables {
             place.attempt = attempt;
             place.base = base;
         }
-        opened
-            .by_session
-            .retain(|_, other| !Arc::ptr_eq(other, &table));
-        opened.by_session.insert(session, Arc::clone(&table));
+        let sessions = &mut opened.by_session;
+        sessions.retain(|_, other| !Arc::ptr_eq(other, &table));
+        sessions.insert(session, Arc::clone(&table));
         (table, session)
     }
 
@@ -114,7 +113,9 @@ impl Tables {
             if is_live && !self.budget.is_short(0) {
                 break;
             }
-            opened.forget(&table);
+            opened.by_owner.remove(&table.owner);
+            let sessions = &mut opened.by_session;
+            sessions.retain(|_, other| !Arc::ptr_eq(other, &table));
             table.let_go(ledger);
         }
     }
@@ -122,17 +123,7 @@ impl Tables {
     /// Gives up merges, and holds nothing that no checkpoint has.
     pub fn end(&self, ledger: &mut Ledger) {
         let opened = self.opened.lock();
-        opened
-            .by_owner
-            .values()
-            .for_each(|table| table.let_go(ledger));
-    }
-}
-
-impl Opened {
-    fn forget(&mut self, table: &Arc<Table>) {
-        self.by_owner.remove(&table.owner);
-        self.by_session
-            .retain(|_, other| !Arc::ptr_eq(other, table));
+        let tables = opened.by_owner.values();
+        tables.for_each(|table| table.let_go(ledger));
     }
 }

@@ -49,7 +49,6 @@ pub struct IndexCache {
 
 #[derive(Debug, Default)]
 struct Folder {
-    /// Number of its last pass.
     last_pass: u64,
     files: HashMap<FileId, ListedFile>,
     /// Every owner once, shared by its segments.

@@ -17,7 +17,6 @@ use crate::error::{Error, Result};
 const ESCAPED: [u8; 2] = [0x00, 0xFF];
 const END: [u8; 2] = [0x00, 0x01];
 
-/// Appends the key of a row.
 pub(super) fn push_key(columns: &[Column<'_>], row: usize, out: &mut Vec<u8>) -> Result<()> {
     for column in columns {
         let cell = column.cell(row)?.ok_or_else(|| {

@@ -25,7 +25,6 @@ pub(super) fn push_value(columns: &[Column<'_>], row: usize, out: &mut Vec<u8>) 
     Ok(())
 }
 
-/// Adds the columns of a value.
 pub(super) fn pull_value(
     columns: &mut [BuiltColumn],
     layouts: &[ColumnType],

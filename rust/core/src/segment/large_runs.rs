@@ -80,7 +80,7 @@ impl SegmentWriter {
         at_once: bool,
     ) -> Result<SegmentRef> {
         let file = Arc::clone(&lent.file);
-        let (storage, observer) = (self.storage(), self.observer());
+        let (storage, observer) = (self.storage(), self.observer.as_ref());
         let completed = lent.complete(entry.clone(), storage, observer);
         if storage.capabilities().durable_append {
             self.stats.lock().syncs += 1;
@@ -113,7 +113,7 @@ impl SegmentWriter {
     /// Takes back the file of a run that will never be whole, because of an error or of the caller.
     pub(super) fn give_up_run(&self, lent: LentFile, failed: Option<&Error>) {
         let file = Arc::clone(&lent.file);
-        match lent.cut(failed, self.observer()) {
+        match lent.cut(failed, self.observer.as_ref()) {
             Left::Nothing if self.return_file(&file, true) => {}
             Left::Nothing | Left::Garbage => {
                 self.return_file(&file, false);

@@ -54,14 +54,12 @@ struct Inner {
 }
 
 impl Inner {
-    /// Closes the file as it is.
     fn end(&mut self) {
         self.handle = None;
         self.syncer = None;
         self.status = Status::Closed;
     }
 
-    /// It takes no appends any more, and no footer.
     fn is_over(&self) -> bool {
         matches!(self.status, Status::Sealed | Status::Closed)
     }

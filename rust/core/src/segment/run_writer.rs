@@ -42,7 +42,6 @@ pub struct RunWriter<'w> {
     entry: IndexEntry,
     /// Its file, once it is too large to be gathered.
     file: Option<LentFile>,
-    /// It fills a file.
     fills_file: bool,
 }
 

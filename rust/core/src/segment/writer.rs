@@ -118,7 +118,7 @@ pub struct SegmentWriter {
     storage: Arc<dyn Storage>,
     term: Term,
     pub(super) options: WriterOptions,
-    observer: Arc<dyn Observer>,
+    pub(super) observer: Arc<dyn Observer>,
     pub(super) files: Mutex<Files>,
     warnings: Mutex<Vec<String>>,
     pub(super) stats: Mutex<WriterStats>,
@@ -359,7 +359,7 @@ impl SegmentWriter {
                 before,
                 entry.clone(),
                 max_file_bytes,
-                self.observer(),
+                self.observer.as_ref(),
             ) {
                 Appended::Written { reference, full } => {
                     self.count_segments(1 + before.len() as u64, bytes.len() as u64);
@@ -391,10 +391,6 @@ impl SegmentWriter {
         let mut stats = self.stats.lock();
         stats.segments += segments;
         stats.bytes += bytes;
-    }
-
-    pub(super) fn observer(&self) -> &dyn Observer {
-        self.observer.as_ref()
     }
 
     pub(super) fn failed(&self, entry: &IndexEntry, error: Error) -> Error {
@@ -434,7 +430,6 @@ impl SegmentWriter {
         }))
     }
 
-    /// Forgets a deleted file.
     pub(crate) fn forget(&self, file: FileId) {
         self.files.lock().unsettled.remove(&file);
     }
@@ -517,7 +512,7 @@ impl SegmentWriter {
 
     fn sync_file(&self, file: &Arc<OpenFile>) -> Result<()> {
         let was_sealed = file.is_sealed();
-        let synced = file.make_durable(self.storage.as_ref(), self.observer());
+        let synced = file.make_durable(self.storage.as_ref(), self.observer.as_ref());
         self.warn_without_footer(file);
         self.count_sync(
             !was_sealed && file.is_sealed(),

@@ -15,7 +15,6 @@ use crate::ids::{CheckpointId, OwnerTag, SEGMENT_REF_BYTES, SegmentRef};
 
 const PREFIX: &str = "hf1-";
 const VIEW_PREFIX: &str = "hfv1-";
-/// The newest version of an id.
 const NEWEST: u64 = 1;
 
 /// Set in the number of delta runs if pending inputs follow.

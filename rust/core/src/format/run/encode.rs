@@ -56,7 +56,6 @@ pub(crate) struct RunEncoder {
     /// Length of the prefixes that tell the tables apart.
     prefix_bytes: usize,
     group: OpenGroup,
-    /// It gets a filter, however small it is.
     has_filter: bool,
     section: OpenSection,
     directory: DirectoryMessage,
@@ -68,7 +67,6 @@ struct OpenGroup {
     message: GroupMessage,
     index_bytes: usize,
     start: u64,
-    /// Hashes of its keys.
     hashes: Vec<u64>,
 }
 

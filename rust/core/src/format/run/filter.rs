@@ -69,7 +69,6 @@ impl KeyFilter {
         self.0.contains(&xxh3_64(key))
     }
 
-    /// Size of its fingerprints.
     pub fn bytes(&self) -> usize {
         self.0.len()
     }

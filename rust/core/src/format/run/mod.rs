@@ -118,17 +118,12 @@ pub(super) struct Totals {
 
 impl Totals {
     fn to_body(self) -> Vec<u8> {
-        let numbers = [
-            self.directory_bytes,
-            self.groups,
-            self.entries,
-            self.payload_bytes,
-            self.stored_bytes,
-        ];
         let mut body = Vec::with_capacity(TRAILER_BODY_BYTES);
-        numbers
-            .into_iter()
-            .for_each(|number| body.put_u64_le(number));
+        body.put_u64_le(self.directory_bytes);
+        body.put_u64_le(self.groups);
+        body.put_u64_le(self.entries);
+        body.put_u64_le(self.payload_bytes);
+        body.put_u64_le(self.stored_bytes);
         body.put_u128_le(self.root);
         body
     }

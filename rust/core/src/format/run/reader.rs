@@ -29,7 +29,6 @@ pub(crate) struct RunReader {
 /// Index and filter of a group of blocks. Memory: at most about 128 KiB and the filter's 80 KiB.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// In the order of their keys.
     pub blocks: Vec<Block>,
     pub filter: Option<KeyFilter>,
 }
@@ -163,7 +162,6 @@ impl RunReader {
         after.checked_sub(1)
     }
 
-    /// Reads and verifies a group.
     pub fn group(&self, number: usize) -> Result<Group> {
         let entry = self.groups.get(number).ok_or_else(|| {
             Error::invalid_input(format!("group {number} of {}", self.groups.len()))

@@ -47,7 +47,6 @@ struct Block {
 }
 
 impl RunWalk {
-    /// A walk that begins behind these stored bytes of the head.
     pub fn new(head: &[u8]) -> Self {
         let mut digest = Xxh3::new();
         digest.update(head);

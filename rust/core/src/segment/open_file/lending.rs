@@ -46,7 +46,6 @@ impl OpenFile {
         })
     }
 
-    /// Has it closed after the run that is written to it.
     pub fn close_next(&self) {
         self.inner.lock().closes_next = true;
     }

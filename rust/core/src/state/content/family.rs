@@ -47,7 +47,6 @@ const BEGUN: u64 = u64::MAX;
 /// [`BEGUN`] for a key that the session removed first.
 const BEGUN_ANEW: u64 = u64::MAX - 1;
 
-/// The beginning of a list that is new in a changelog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Begun {
     /// By appending to a key that was not there.
@@ -308,7 +307,6 @@ impl Family {
         self.begun_bytes = 0;
     }
 
-    /// Memory for [`Family::marks`], about.
     pub(crate) fn begun_bytes(&self) -> usize {
         self.begun_bytes
     }

@@ -37,7 +37,6 @@ pub struct Hydration {
 /// Entries of one table in the runs.
 #[derive(Debug, Default)]
 pub struct HydratedEntries {
-    /// Prefix of their table.
     pub(crate) prefix: Vec<u8>,
     bytes: Vec<u8>,
     /// Lengths of key and value.

@@ -16,7 +16,6 @@ use crate::storage::Storage;
 /// First bytes of a key, big-endian: number of the operation 8, of its family 2, kind 1.
 const PREFIX_BYTES: usize = 11;
 
-/// The operations of the open session so far.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     entries: Vec<u8>,

@@ -42,7 +42,6 @@ impl Current {
 }
 
 impl Merge {
-    /// Merges `inputs`, oldest first.
     pub fn new(inputs: Vec<EntryStream>) -> Result<Self> {
         let mut merge = Self {
             heap: Vec::with_capacity(inputs.len()),
@@ -86,7 +85,6 @@ impl Merge {
                 .any(|place| self.is_same(place) && self.heap.get(place).is_some_and(removes))
     }
 
-    /// Moves all inputs behind the key of the first one.
     fn leave_key(&mut self) -> Result<()> {
         // In a heap equal keys lie below each other: the older ones go first.
         while let Some(place) = [1, 2].into_iter().find(|place| self.is_same(*place)) {

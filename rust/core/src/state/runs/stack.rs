@@ -19,7 +19,6 @@ pub(crate) struct RunStack {
     /// Oldest first.
     pub runs: Vec<Arc<OpenRun>>,
     blocks: Mutex<VecDeque<CachedBlock>>,
-    /// Number of blocks that were read from storage.
     reads: AtomicU64,
 }
 
@@ -185,7 +184,6 @@ impl OpenRun {
         }
     }
 
-    /// Reads a group, which stays in memory.
     pub fn group(&self, number: usize) -> Result<Arc<Group>> {
         if let Some(Some(kept)) = self.groups.lock().read.get_mut(number) {
             kept.is_used = true;

@@ -22,7 +22,6 @@ pub(super) struct Session {
 pub(super) struct Spilled {
     /// The opened version, all of it in runs.
     pub version: Position,
-    /// The runs of the session, oldest first.
     pub runs: Vec<SegmentRef>,
     /// Bytes that the session wrote so far, before compression.
     pub bytes: u64,

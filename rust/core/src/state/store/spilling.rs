@@ -212,7 +212,6 @@ impl StateStore {
         Ok(run)
     }
 
-    /// Puts the session over the runs, without anything in memory.
     fn lie_over(
         &mut self,
         writer: &SegmentWriter,

@@ -23,7 +23,6 @@ pub(crate) enum Standing {
 }
 
 impl Standing {
-    /// At a version without undo.
     pub fn at(now: Position) -> Self {
         Self::At { now, before: None }
     }

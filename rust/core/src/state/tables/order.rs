@@ -30,7 +30,6 @@ struct Block {
     last: Entry,
 }
 
-/// Slot numbers in the order of their keys.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     blocks: Vec<Block>,
@@ -136,7 +135,6 @@ impl Order {
         }
     }
 
-    /// The slots whose keys are in `range`, smallest key first.
     pub(crate) fn slots<'k>(
         &self,
         range: KeyRange<'_>,
