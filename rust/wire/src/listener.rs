@@ -91,8 +91,7 @@ impl Listener {
         &self.address
     }
 
-    /// Waits for the next client; `None` once it was stopped. Clients of other users are not
-    /// served.
+    /// Waits for the next client of this user; `None` once it was stopped.
     pub fn accept(&self) -> Result<Option<Connection>> {
         let failed = |e| Error::io(format!("accepting at {}", self.address), e);
         while self.wait_for_a_client().map_err(failed)? {
@@ -149,8 +148,7 @@ impl Listener {
         }
     }
 
-    /// Accepts no more clients, and closes all connections. A request that is being served ends
-    /// first.
+    /// Closes all connections and takes no more. A request that is being served ends first.
     pub fn stop(&self) {
         if self.is_inherited() {
             return;

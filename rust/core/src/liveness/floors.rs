@@ -53,8 +53,7 @@ impl Floors {
         *known = oldest.min(*known);
     }
 
-    /// Adds a store of the oldest retained entry of the commit log: it is needed from `floor` on,
-    /// with these delta runs.
+    /// Adds a store of the oldest retained entry: needed from `floor` on, with these delta runs.
     pub fn add(&mut self, owner: OwnerTag, floor: CheckpointId, deltas: DeltaRuns) {
         let known = *self.deltas.entry(owner).or_insert(deltas);
         if known != deltas {

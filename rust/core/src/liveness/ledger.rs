@@ -37,16 +37,14 @@ pub struct Actions {
     pub delete: Vec<FileId>,
     /// Open files to close without a footer: every segment in them is dead.
     pub abandon: Vec<FileId>,
-    /// Open files to seal: the only checkpoint whose segments they take is decided, or they waste
-    /// too much.
+    /// Open files to seal: their only checkpoint is decided, or they waste too much.
     pub seal: Vec<FileId>,
 }
 
 /// The occasion of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occasion {
-    /// A message. Only now are open files sealed that waste too much, because the next segment
-    /// begins another file then.
+    /// A message. Only now are wasteful open files sealed: the next segment begins another file.
     Message,
     /// A change between messages.
     Between,
@@ -92,8 +90,7 @@ impl Ledger {
         self.judgements
     }
 
-    /// Returns whether the segments of the file are not offered for reuse any more, so that it can
-    /// go.
+    /// Returns whether segments of the file are not offered for reuse, so that it can go.
     pub fn is_wasteful(&self, file: FileId) -> bool {
         self.space.wasteful.contains(&file)
     }
@@ -111,8 +108,7 @@ impl Ledger {
         same.then_some(segment)
     }
 
-    /// Files with segments of the open attempt, written or leased, that may not survive a machine
-    /// crash.
+    /// Files with segments that the open attempt wrote or leased, and that are not durable.
     pub fn not_durable(&self, attempt: CheckpointId) -> BTreeSet<FileId> {
         let mut found = BTreeSet::new();
         let places = self.watched.get(&attempt);

@@ -8,14 +8,12 @@ use super::rule::Evidence;
 use crate::error::{Error, Result};
 use crate::ids::{CheckpointId, Owner};
 
-/// All retained checkpoints of a moment. Every message carries this, so the next one repairs a lost
-/// message.
+/// All retained checkpoints of a moment. So the next message repairs a lost message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retained {
     /// The last checkpoint attempt that was decided (completed, partially completed or aborted).
     pub decided: CheckpointId,
-    /// The owners that fell back, by retained checkpoint. The checkpoint is the origin of all
-    /// others.
+    /// The owners that fell back, by retained checkpoint, which is the origin of all others.
     pub checkpoints: BTreeMap<CheckpointId, Fallbacks>,
 }
 

@@ -236,8 +236,8 @@ impl SnapshotManager {
         self.read_known(reference, owner, 0)
     }
 
-    /// Like [`SnapshotManager::read`], from a file of at least `known_bytes`. This saves the round
-    /// trip that asks remote storage for its length.
+    /// [`SnapshotManager::read`], without a request for the length, from a file of `known_bytes` or
+    /// more.
     pub fn read_known(
         &self,
         reference: &SegmentRef,
@@ -376,8 +376,7 @@ impl SnapshotManager {
         self.upkeep.finish();
     }
 
-    /// Returns whether this process is a child of the one that opened the manager: it may only
-    /// read.
+    /// Returns whether this is a child of the process that opened the manager: it may only read.
     pub fn is_inherited(&self) -> bool {
         self.upkeep.writer.check_process().is_err()
     }

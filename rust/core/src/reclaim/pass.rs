@@ -177,8 +177,7 @@ pub(super) fn physical_files(
     }
 }
 
-/// The newest term of a physical file or claim; `None` without any. Ignores terms that no manager
-/// can have.
+/// The newest term of a file or claim. Ignores terms that no manager can have.
 pub fn newest_term(storage: &dyn Storage) -> Result<Option<Term>> {
     newest_foreign_term(storage, &HashSet::new())
 }

@@ -30,8 +30,7 @@ impl SegmentWriter {
         self.files.lock().runs.all().any(|open| open.id == file)
     }
 
-    /// Returns whether a file of large runs is open that must be closed before anything may refer
-    /// to its runs.
+    /// Returns whether a file of large runs must be closed before anything may refer to its runs.
     pub fn has_pending_runs(&self) -> bool {
         self.files.lock().runs.all().any(|file| file.is_pending())
     }

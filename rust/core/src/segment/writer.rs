@@ -24,8 +24,7 @@ const MAX_WARNINGS: usize = 64;
 /// Options of a writer.
 #[derive(Clone, Debug)]
 pub struct WriterOptions {
-    /// A file of this size takes no further segment. The segment that crosses the bound stays in
-    /// one piece.
+    /// A file of this size takes no further segment. The segment that crosses it stays whole.
     pub max_file_bytes: u64,
     /// Compression of payloads.
     pub compression: Compression,
@@ -55,8 +54,7 @@ pub struct WriterStats {
     pub syncs: u64,
     /// Appends that returned an error of storage.
     pub appends_failed: u64,
-    /// Bytes of failed appends in files that were closed since. Garbage that cannot be cut off
-    /// stays as long as the file.
+    /// Bytes of failed appends in files that were closed since: garbage stays as long as the file.
     pub garbage_bytes: u64,
 }
 
@@ -281,8 +279,7 @@ impl SegmentWriter {
         lost.map(|file| file.id).collect()
     }
 
-    /// Warnings for the log about files left without a footer, which failed no call. Returns each
-    /// once.
+    /// Warnings about files left without a footer, which failed no call. Returns each once.
     pub fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut self.warnings.lock())
     }

@@ -132,8 +132,7 @@ impl MemoryBudget {
         is_short
     }
 
-    /// Returns whether stores ever needed more than the target: some of their state may be in runs
-    /// only.
+    /// Returns whether stores ever needed more than the target: some state may be in runs only.
     pub fn was_short(&self) -> bool {
         self.was_short.load(Ordering::Relaxed)
     }
@@ -166,14 +165,12 @@ impl MemoryBudget {
         self.load_bytes.store(load_bytes, Ordering::Relaxed);
     }
 
-    /// Sets the function that returns evicted pages to the kernel, which the allocator may keep
-    /// otherwise. Only the first call counts.
+    /// Sets the function that returns evicted pages to the kernel. Only the first call counts.
     pub fn release_by(&self, release: Release) {
         let _ = self.release.set(release);
     }
 
-    /// Sets the function that is called when a store has left memory amid a batch. Only the first
-    /// call counts.
+    /// Sets the function for a store that has left memory amid a batch. Only the first call counts.
     pub fn give_back_by(&self, give_back: GiveBack) {
         let _ = self.give_back.set(give_back);
     }

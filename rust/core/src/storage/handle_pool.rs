@@ -43,8 +43,7 @@ struct Idle {
 }
 
 impl HandlePool {
-    /// A pool of `max_handles`, or one for each read at once if these are more: no read waits for
-    /// another.
+    /// A pool of `max_handles`, or one for each read at once if these are more.
     pub fn new(max_handles: usize) -> Self {
         Self {
             max_handles,

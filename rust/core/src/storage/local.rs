@@ -303,8 +303,7 @@ const OF_PROCESS: u32 = u32::MAX;
 /// One per process, like the umask that it stands for.
 static UMASK: AtomicU32 = AtomicU32::new(OF_PROCESS);
 
-/// Sets the umask of new files and folders on local disks in the place of that of the process.
-/// `None` goes back to that of the process.
+/// Sets the umask of new local files and folders; `None` stands for that of the process.
 pub fn set_local_umask(umask: Option<u32>) {
     let umask = umask.map_or(OF_PROCESS, |umask| umask & 0o777);
     UMASK.store(umask, Ordering::Relaxed);

@@ -57,8 +57,7 @@ pub struct ChangeWriter {
 }
 
 impl ChangeWriter {
-    /// Appends one entry, whose key is `prefix` and then `key`. Keys must arrive in ascending order,
-    /// each at most once.
+    /// Appends an entry with the key `prefix`, then `key`. Keys ascend, each at most once.
     pub fn push(&mut self, prefix: &[u8], key: &[u8], change: Change<'_>) {
         put_entry(&mut self.bytes, prefix, key, change.value());
         self.entries += 1;

@@ -44,8 +44,7 @@ impl StateStore {
         Some(hydration)
     }
 
-    /// Returns whether [`StateStore::take_hydration`] has something, now or when the next session
-    /// begins.
+    /// Returns whether `take_hydration` has something, now or when the next session begins.
     pub fn is_hydrating(&self) -> bool {
         matches!(self.residency.hydration, Progress::Waits(_))
     }
