@@ -23,20 +23,12 @@ LONGEST: Final = timedelta(days=36_500)
 class Allowed:
     """The allowed values of an option.
 
-    Attributes
-    ----------
-    kind : {"flag", "integer", "time", "other"}
-        True or False, a whole number, a timedelta, or a value that other code checks.
-    unit : str
-        Unit of a number, or of the length of a text.
-    least, most : int or None
-        Bounds; those of a time in seconds.
-    above : bool
-        True if `least` itself is not allowed.
-    optional : bool
-        True if None is allowed.
-    note : str
-        Further allowed values, in words.
+    - `kind`: True or False, a whole number, a timedelta, or a value that other code checks.
+    - `unit`: unit of a number, or of the length of a text.
+    - `least`, `most`: bounds; those of a time in seconds.
+    - `above`: True if `least` itself is not allowed.
+    - `optional`: True if None is allowed.
+    - `note`: further allowed values, in words.
     """
 
     kind: Literal["flag", "integer", "time", "other"]
@@ -106,10 +98,7 @@ def require_share(option: str, value: object) -> float:
 def duration(option: str, value: object) -> timedelta:
     """Return a time of at least 0, given as a timedelta or as text in Spark's form: ``"1 hour"``.
 
-    Raises
-    ------
-    ValueError
-        If it is something else.
+    Raises a ValueError if it is something else.
     """
     if isinstance(value, str) and value.strip() and not _PART.sub("", value).strip():
         parts = [(f"{unit.lower()}s", int(number)) for number, unit in _PART.findall(value)]

@@ -88,12 +88,8 @@ def wanted_minor(spark: str | None) -> str:
 def minor_for(version: str) -> str:
     """Return the minor whose jar serves a version of Spark.
 
-    Raises
-    ------
-    ValueError
-        If it is no version.
-    UnsupportedSparkError
-        If no jar is for it: it is too old, or of another major.
+    Raises a ValueError if it is no version, and an UnsupportedSparkError if no jar is for it: it is
+    too old, or of another major.
     """
     found = _VERSION.fullmatch(version)
     if found is None:

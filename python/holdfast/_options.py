@@ -30,22 +30,13 @@ _SHIFTS: Final = {"b": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
 class Option:
     """An option of state stores.
 
-    Attributes
-    ----------
-    key : str
-        Spark's key.
-    type : {"flag", "name", "share", "size"}
-        True or False, one of `names`, a number above 0 and at most 1, or a number of bytes.
-    default : object
-        Its value if the caller gives none.
-    expected : str
-        The allowed values, in words.
-    meaning : str
-        Its effect. The first sentence is the help of the command line.
-    names : sequence of str
-        The names that it may be, and sizes outside of the bounds.
-    least, most : int
-        Bounds of a size.
+    - `key`: Spark's key.
+    - `type`: True or False, one of `names`, a number above 0 and at most 1, or a number of bytes.
+    - `default`: its value if the caller gives none.
+    - `expected`: the allowed values, in words.
+    - `meaning`: its effect. The first sentence is the help of the command line.
+    - `names`: the names that it may be, and sizes outside of the bounds.
+    - `least`, `most`: bounds of a size.
     """
 
     key: str
@@ -98,12 +89,8 @@ OPTIONS: Final[Mapping[str, Option]] = {
 def written(given: Mapping[str, object]) -> dict[str, str]:
     """Return Spark's settings for all options, with defaults for options that are not given.
 
-    Raises
-    ------
-    TypeError
-        If there is no such option.
-    ValueError
-        If an option has a value that is not allowed.
+    Raises a TypeError if there is no such option, and a ValueError if an option has a value that is
+    not allowed.
     """
     for name in given:
         if name not in OPTIONS:

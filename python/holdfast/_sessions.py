@@ -71,10 +71,7 @@ def _client(what: str) -> RuntimeError:
 def require_classic_session(session: object) -> None:
     """Refuse sessions and DataFrames of Spark Connect, on which no regional pipeline can run.
 
-    Raises
-    ------
-    NotImplementedError
-        If it is one.
+    Raises a NotImplementedError if it is one.
     """
     if is_connect(session):
         raise NotImplementedError(
@@ -88,10 +85,8 @@ def require_classic_session(session: object) -> None:
 def require_jar(context: Any) -> None:
     """Refuse a Spark context whose JVM does not have Holdfast's jar.
 
-    Raises
-    ------
-    RuntimeError
-        If it does not: py4j would take the names of its classes for those of packages.
+    Raises a RuntimeError if it does not: py4j would take the names of its classes for those of
+    packages.
     """
     from py4j.java_gateway import JavaPackage
 

@@ -31,19 +31,11 @@ def print_pipeline(
 ) -> list[str]:
     """Print attempts, regions and operators of a pipeline, and its files.
 
-    Parameters
-    ----------
-    folder : Path or HadoopPath
-        The checkpoint folder.
-    summaries : sequence of Summary
-        Its checkpoints, oldest first.
-    shown : CheckpointMetadata or None
-        The checkpoint whose regions and operators are listed, if there is one.
+    - `folder`: the checkpoint folder.
+    - `summaries`: its checkpoints, oldest first.
+    - `shown`: the checkpoint whose regions and operators are listed, if there is one.
 
-    Returns
-    -------
-    list of str
-        Damage in the history, a line each.
+    Returns damage in the history, a line each.
     """
     history = read_history(folder / HISTORY_FOLDER, last=timeline.MAX_ATTEMPTS)
     if history.records:
@@ -111,17 +103,10 @@ def _print_files(files: Sequence[PhysicalFile]) -> None:
 def print_query(folder: AnyPath, id: int | None) -> list[str]:
     """Read the state of all batches of a query, and print its sizes.
 
-    Parameters
-    ----------
-    folder : Path or HadoopPath
-        The checkpoint folder.
-    id : int or None
-        The batch whose operators and stores are listed; the newest that can be read if None.
+    - `folder`: the checkpoint folder.
+    - `id`: the batch whose operators and stores are listed; the newest that can be read if None.
 
-    Returns
-    -------
-    list of str
-        Damage, a line each.
+    Returns damage, a line each.
     """
     logged = committed_batches(folder)
     if id is not None:

@@ -37,12 +37,8 @@ _NAMED_MISSING: Final = 3
 class KnownToFail:
     """A package of which PySpark of one minor does not work with some versions.
 
-    Attributes
-    ----------
-    from_major : int
-        The first major version with which it does not.
-    what : str
-        The failure, and where it happens.
+    - `from_major`: the first major version with which it does not.
+    - `what`: the failure, and where it happens.
     """
 
     package: str
@@ -62,12 +58,8 @@ KNOWN_TO_FAIL: Final[Mapping[str, KnownToFail]] = {
 class Finding:
     """The outcome of one check.
 
-    Attributes
-    ----------
-    outcome : {"ok", "note", "wrong", "skipped"}
-        A note is something to know that does not keep Holdfast from working.
-    remedy : str
-        Advice for the reader; empty if there is nothing to do.
+    - `outcome`: a note is something to know that does not keep Holdfast from working.
+    - `remedy`: advice for the reader; empty if there is nothing to do.
     """
 
     outcome: Literal["ok", "note", "wrong", "skipped"]
@@ -76,13 +68,7 @@ class Finding:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print what was found.
-
-    Raises
-    ------
-    OSError
-        If something is wrong.
-    """
+    """Print what was found; OSError if something is wrong."""
     findings = dict(examine(arguments.folder))
     if arguments.json:
         checks = [{"check": name, **asdict(finding)} for name, finding in findings.items()]
@@ -99,15 +85,9 @@ def run(arguments: argparse.Namespace) -> None:
 def examine(folder: str | None = None) -> Iterator[tuple[str, Finding]]:
     """Look at one thing after the other.
 
-    Parameters
-    ----------
-    folder : str, optional
-        Folder for checkpoints, a path or a URI. A file is written there and deleted again.
+    - `folder`: folder for checkpoints, a path or a URI. A file is written there and deleted again.
 
-    Yields
-    ------
-    tuple of (str, Finding)
-        Name of the check, and what it found.
+    Yields the name of each check, and what it found.
     """
     for_jvm: Mapping[str, Callable[[], Finding]] = {
         "installation": _installation,

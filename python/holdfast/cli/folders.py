@@ -22,10 +22,8 @@ def given(folder: str) -> AnyPath:
 
     For another scheme than ``file`` a JVM is begun, with the settings of spark-defaults.conf.
 
-    Raises
-    ------
-    OSError, ValueError
-        If there is no file system of this scheme, or it cannot be reached.
+    Raises an OSError or ValueError if there is no file system of this scheme, or it cannot be
+    reached.
     """
     if not _URI.match(folder):
         return MountedPath(folder)
@@ -46,10 +44,7 @@ def given(folder: str) -> AnyPath:
 def query(folder: str) -> AnyPath:
     """Return the folder that an argument names, which has to be the checkpoint of a query.
 
-    Raises
-    ------
-    FileNotFoundError
-        If it is none.
+    Raises a FileNotFoundError if it is none.
     """
     found = given(folder)
     if not found.exists():

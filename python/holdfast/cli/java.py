@@ -27,10 +27,7 @@ _INSTALL: Final = "Install one, for instance with 'apt-get install openjdk-17-jr
 class MissingJavaError(OSError):
     """There is no Java, or one that is too old.
 
-    Attributes
-    ----------
-    what, remedy : str
-        The finding, and the advice.
+    - `what`, `remedy`: the finding, and the advice.
     """
 
     def __init__(self, what: str, remedy: str) -> None:
@@ -42,10 +39,7 @@ class MissingJavaError(OSError):
 def java_version() -> int:
     """Return the major version of the Java that Spark starts: of ``JAVA_HOME``, or on ``PATH``.
 
-    Raises
-    ------
-    MissingJavaError
-        If there is no Java, or one before 17.
+    Raises a MissingJavaError if there is no Java, or one before 17.
     """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
@@ -94,11 +88,8 @@ def begin_jvm() -> Any:
 
     The log of the JVM is not shown.
 
-    Raises
-    ------
-    OSError
-        If it cannot be started, with the last that it said; or if a jar of the plugin is missing
-        from this installation.
+    Raises an OSError if it cannot be started, with the last that it said; or if a jar of the plugin
+    is missing from this installation.
     """
     from pyspark.errors import PySparkException
     from pyspark.java_gateway import launch_gateway

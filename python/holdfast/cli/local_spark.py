@@ -32,12 +32,8 @@ def session(
 ) -> Iterator[SparkSession]:
     """Run a session of Spark that says nothing, with the settings of spark-defaults.conf.
 
-    Parameters
-    ----------
-    what : str
-        The use of it, for the error that it is not installed.
-    settings : dict of str to str
-        Settings that replace those of spark-defaults.conf.
+    - `what`: the use of it, for the error that it is not installed.
+    - `settings`: settings that replace those of spark-defaults.conf.
     """
     if find_spec("pyspark") is None:
         raise OSError(f"Spark is needed {what}: install 'holdfast-spark[spark]'")

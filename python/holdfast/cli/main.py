@@ -210,16 +210,10 @@ def _add_json(command: argparse.ArgumentParser | argparse._MutuallyExclusiveGrou
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
-    Parameters
-    ----------
-    argv : sequence of str, optional
-        Arguments after the program's name; those of this process by default.
+    - `argv`: arguments after the program's name; those of this process by default.
 
-    Returns
-    -------
-    int
-        0, 1 (the command failed) or 2 (an argument is wrong); or what a shell sees of a program
-        that a signal ended: 130 (interrupted) or 141 (the reader of its output went away).
+    Returns 0, 1 (the command failed) or 2 (an argument is wrong); or what a shell sees of a program
+    that a signal ended: 130 (interrupted) or 141 (the reader of its output went away).
     """
     _make_printable()
     arguments = parser().parse_args(argv)

@@ -174,10 +174,8 @@ def _purge(spark: Any, folder: AnyPath, arguments: argparse.Namespace) -> None:
 def purgeable(spark: Any, folder: AnyPath) -> list[int]:
     """Return the batches of adoptions whose old files are still there and of no use.
 
-    Raises
-    ------
-    OSError
-        If the files may be needed to undo an adoption, or by the provider of the query.
+    Raises an OSError if the files may be needed to undo an adoption, or by the provider of the
+    query.
     """
     publishing.plan(spark, folder, "requirePurgeable")
     return logged_batches(folder / _RECORDS_FOLDER)
@@ -201,19 +199,11 @@ def move(
 ) -> dict[str, Any]:
     """Copy the state and publish the batch, or only read one partition of each operator.
 
-    Parameters
-    ----------
-    spark : pyspark.sql.SparkSession
-        A session with Holdfast's settings.
-    yes : bool
-        False to change nothing.
-    output : AnyPath, optional
-        The folder that Spark's file sink writes.
+    - `spark` (pyspark.sql.SparkSession): a session with Holdfast's settings.
+    - `yes`: False to change nothing.
+    - `output`: the folder that Spark's file sink writes.
 
-    Returns
-    -------
-    dict
-        The document that ``--json`` prints.
+    Returns the document that ``--json`` prints.
     """
     with local_spark.java_errors():
         copy = publishing.java_moves(spark).StateCopy(spark._jsparkSession, plan)
@@ -238,10 +228,7 @@ def move(
 def _extrapolate(operators: list[dict[str, Any]]) -> int:
     """Take the partitions of an operator for as large as the one that was read.
 
-    Returns
-    -------
-    int
-        How long one core would copy all, in milliseconds.
+    Returns how long one core would copy all, in milliseconds.
     """
     ms = 0
     for one in operators:

@@ -107,16 +107,10 @@ def move(folder: AnyPath, parked: ParkedPartition, matching: pa.Table, letters: 
     The file gets its name only when it is certain that no batch gives the rows to the sink. Until
     then the query does not go on. `finish` ends a call that was interrupted, or takes it back.
 
-    Parameters
-    ----------
-    matching : pyarrow.Table
-        The rows with their numbers.
+    - `matching`: the rows with their numbers.
 
-    Raises
-    ------
-    OSError
-        If a batch of the query has begun and not ended, or has processed parked rows meanwhile, or
-        a file cannot be written.
+    Raises an OSError if a batch of the query has begun and not ended, or has processed parked rows
+    meanwhile, or a file cannot be written.
     """
     _refuse_unfinished(folder, parked.partition)
     query = read_query_checkpoint(folder).query
@@ -158,10 +152,7 @@ def _refuse_unfinished(folder: AnyPath, partition: int) -> None:
 def finish(folder: AnyPath, partition: int) -> None:
     """End skips of a partition that were interrupted.
 
-    Raises
-    ------
-    OSError
-        If a batch may give the rows to the sink. The skips are taken back then.
+    Raises an OSError if a batch may give the rows to the sink. The skips are taken back then.
     """
     skips = read_skips(folder)
     begun = [one for one in skips if one.partition == partition and not one.done]

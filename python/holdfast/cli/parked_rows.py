@@ -30,10 +30,7 @@ def write(folder: AnyPath, parked: Sequence[ParkedPartition], form: str) -> None
 def matching(folder: AnyPath, parked: Sequence[ParkedPartition], where: str) -> pa.Table:
     """Return the rows that wait and for which an expression of Spark SQL is true.
 
-    Raises
-    ------
-    ValueError
-        If it is no such expression, or cannot be computed for a row.
+    Raises a ValueError if it is no such expression, or cannot be computed for a row.
     """
     with _rows(folder, parked) as rows:
         return selected(rows, where)
@@ -42,10 +39,7 @@ def matching(folder: AnyPath, parked: Sequence[ParkedPartition], where: str) -> 
 def selected(rows: DataFrame, where: str) -> pa.Table:
     """Return the rows for which an expression of Spark SQL is true.
 
-    Raises
-    ------
-    ValueError
-        If it is no such expression, or cannot be computed for a row.
+    Raises a ValueError if it is no such expression, or cannot be computed for a row.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException

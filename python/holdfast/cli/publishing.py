@@ -38,15 +38,8 @@ def read_logs(spark: Any, folder: AnyPath) -> Any:
 def plan(spark: Any, folder: AnyPath, name: str, *facts: Any) -> Any:
     """Ask a method of io.holdfast.spark.moves.Plan about a checkpoint.
 
-    Returns
-    -------
-    py4j.java_gateway.JavaObject or None
-        The batch that a command publishes; None if there is nothing to do.
-
-    Raises
-    ------
-    OSError
-        If the checkpoint is refused, with what to do.
+    Returns the batch that a command publishes; None if there is nothing to do. Raises an OSError if
+    the checkpoint is refused, with what to do.
     """
     logs = read_logs(spark, folder)
     try:
@@ -65,10 +58,7 @@ def given_output(arguments: argparse.Namespace) -> AnyPath | None:
 def sink_log(spark: Any, folder: AnyPath, output: AnyPath, newest: int) -> Any:
     """Return the log of Spark's file sink, which is that of the query.
 
-    Raises
-    ------
-    OSError
-        If the folder is not the output of the query.
+    Raises an OSError if the folder is not the output of the query.
     """
     with local_spark.java_errors():
         log = java_moves(spark).SinkLog(
@@ -81,10 +71,7 @@ def sink_log(spark: Any, folder: AnyPath, output: AnyPath, newest: int) -> Any:
 def complete(spark: Any, folder: AnyPath, output: AnyPath, newest: int, *, yes: bool) -> int:
     """Add the entries that a sink's log lacks because an earlier command did not know the output.
 
-    Returns
-    -------
-    int
-        The number of these entries. They are only counted unless `yes`.
+    Returns the number of these entries. They are only counted unless `yes`.
     """
     log = sink_log(spark, folder, output, newest)
     with local_spark.java_errors():
@@ -95,12 +82,8 @@ def complete(spark: Any, folder: AnyPath, output: AnyPath, newest: int, *, yes: 
 def say_unknown(number: int, *, by_query: bool, yes: bool) -> None:
     """Say what a command without ``--output`` does not know.
 
-    Parameters
-    ----------
-    number : int
-        The batch that it publishes.
-    by_query : bool
-        True if the query goes on with Holdfast, which then sees its sink.
+    - `number`: the batch that it publishes.
+    - `by_query`: True if the query goes on with Holdfast, which then sees its sink.
     """
     if by_query and yes:
         return
@@ -119,17 +102,10 @@ def say_unknown(number: int, *, by_query: bool, yes: bool) -> None:
 def publish(move: Any, folder: AnyPath, number: int) -> None:
     """Publish the batch, whose state is there.
 
-    Parameters
-    ----------
-    move
-        Spark's part of the command.
-    number : int
-        The batch that it publishes.
+    - `move`: Spark's part of the command.
+    - `number`: the batch that it publishes.
 
-    Raises
-    ------
-    OSError
-        If a query, or another command, has planned a batch meanwhile.
+    Raises an OSError if a query, or another command, has planned a batch meanwhile.
     """
     if not move.plan():
         raise OSError(

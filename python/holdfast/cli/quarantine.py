@@ -143,15 +143,9 @@ def move(
     The folder of the checkpoint is locked. If the process is killed, the rows are in the file or
     still owed, and a start is refused until `finish` has ended the call.
 
-    Parameters
-    ----------
-    matching : pyarrow.Table
-        Rows of `placed_rows`.
+    - `matching`: rows of `placed_rows`.
 
-    Raises
-    ------
-    ValueError
-        If a row waits between two operators.
+    Raises a ValueError if a row waits between two operators.
     """
     if matching[PLACE].null_count:
         raise ValueError(

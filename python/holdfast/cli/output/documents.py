@@ -162,12 +162,8 @@ def of_move(
 ) -> dict[str, Any]:
     """Return the state that a batch gets from another provider, by operator.
 
-    Parameters
-    ----------
-    ms : int
-        How long it took, or how long it would take.
-    moved : bool
-        False if nothing was changed. Rows and bytes are estimates then.
+    - `ms`: how long it took, or how long it would take.
+    - `moved`: False if nothing was changed. Rows and bytes are estimates then.
     """
     shown = ("operator", "name", "partitions", "rows", "bytes")
     return {

@@ -33,10 +33,7 @@ _DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 def require_no_terminal(form: str) -> None:
     """Check that stdout can take rows in one of `FORMATS`.
 
-    Raises
-    ------
-    ValueError
-        If stdout is a terminal, and the format is not for one.
+    Raises a ValueError if stdout is a terminal, and the format is not for one.
     """
     if form != "json" and sys.stdout.isatty():
         raise ValueError(f"--rows {form} writes bytes: send them to a file with '>'")

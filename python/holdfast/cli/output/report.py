@@ -68,12 +68,8 @@ def print_verdicts(
 ) -> None:
     """Print one line per checkpoint or batch, then one per thing that cannot be read.
 
-    Parameters
-    ----------
-    verdicts : sequence of mapping
-        Rows of the documents.
-    number, of, parts : str
-        Name of their number, of what they are, and of their parts.
+    - `verdicts`: rows of the documents.
+    - `number`, `of`, `parts`: name of their number, of what they are, and of their parts.
     """
     print_table(tables.of_verdicts(verdicts, number=number, parts=parts))
     for verdict in verdicts:
@@ -99,10 +95,7 @@ def refuse(wrong: Sequence[str], said: str) -> None:
 def progress(of: str) -> Iterator[Callable[[int], Progress]]:
     """Show on stderr how far a verification is, until the end of the block.
 
-    Parameters
-    ----------
-    of : {"checkpoint", "batch"}
-        The kind of things. The yielded function begins with one of these.
+    - `of`: the kind of things. The yielded function begins with one of these.
     """
 
     def plain(id: int) -> Progress:

@@ -29,16 +29,10 @@ _BAR_LENGTH: Final = 20
 class Table:
     """Lines of cells.
 
-    Attributes
-    ----------
-    columns : sequence of str
-        Their names, for the head.
-    rows : sequence of sequence of Cell
-        A cell for each column. Text of the data is printable, but not escaped.
-    words : frozenset of str
-        Columns of words; the others have figures.
-    signs : frozenset of str
-        Columns of words that consist of bars or signs, which have colours.
+    - `columns`: their names, for the head.
+    - `rows`: a cell for each column. Text of the data is printable, but not escaped.
+    - `words`: columns of words; the others have figures.
+    - `signs`: columns of words that consist of bars or signs, which have colours.
     """
 
     columns: Sequence[str]
@@ -83,14 +77,9 @@ def _table(
 ) -> Table:
     """Return a line for each item.
 
-    Parameters
-    ----------
-    columns : str
-        Names with commas between them. A cell is the item's value of the same name.
-    words : set of str
-        Columns of words; the others have figures.
-    of : mapping
-        By column, another name in the item, or a function that makes the value from the item.
+    - `columns`: names with commas between them. A cell is the item's value of the same name.
+    - `words`: columns of words; the others have figures.
+    - `of`: by column, another name in the item, or a function that makes the value from the item.
     """
     names = columns.split(", ")
     sources = [of.get(name, name.replace(" ", "_").replace("-", "_")) for name in names]

@@ -25,10 +25,8 @@ _LEVELS: Final = "▁▂▃▄▅▆▇█"
 def of_attempts(records: Sequence[HistoryRecord]) -> Table:
     """Return lines with the outcomes, times and rows in flight, and one per region that failed.
 
-    Parameters
-    ----------
-    records : sequence of HistoryRecord
-        At least one attempt, oldest first. Only the failed regions that they name are known.
+    - `records`: at least one attempt, oldest first. Only the failed regions that they name are
+      known.
     """
 
     def line(sign: Callable[[int], str]) -> str:

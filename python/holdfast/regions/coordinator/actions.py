@@ -58,14 +58,10 @@ class CheckpointInfo:
 class CoordinatorEvents:
     """Events of a coordinator that are in no other part of a checkpoint.
 
-    Attributes
-    ----------
-    waiting : mapping of str to tuple of (int, bytes)
-        Events that the state of a region does not reflect, each with the attempt for which it was
-        sent: it comes in front of the rows of that attempt's batch.
-    received : tuple of (str, bytes)
-        Events of regions whose state is in the checkpoint. The coordinator's snapshot was taken
-        before they were sent.
+    - `waiting`: events that the state of a region does not reflect, each with the attempt for which
+      it was sent: it comes in front of the rows of that attempt's batch.
+    - `received`: events of regions whose state is in the checkpoint. The coordinator's snapshot was
+      taken before they were sent.
     """
 
     waiting: Mapping[str, tuple[tuple[int, bytes], ...]] = field(default_factory=dict)
@@ -78,10 +74,7 @@ class ResetCoordinator:
 
     At a start, and if an attempt is aborted after its tasks began: their events are lost.
 
-    Attributes
-    ----------
-    regions : frozenset of str
-        Regions of the checkpoint whose data has not ended.
+    - `regions`: regions of the checkpoint whose data has not ended.
     """
 
     operator: str
@@ -94,14 +87,9 @@ class ResetCoordinator:
 class SettleEvents:
     """Call ``handle_event`` with the events that a checkpoint has received, once it completed.
 
-    Attributes
-    ----------
-    snapshot : bytes
-        The coordinator's part of the checkpoint.
-    events : CoordinatorEvents
-        Those of the checkpoint: events that wait in it come with the next order.
-    regions : frozenset of str
-        Regions of the checkpoint whose data has not ended.
+    - `snapshot`: the coordinator's part of the checkpoint.
+    - `events`: those of the checkpoint: events that wait in it come with the next order.
+    - `regions`: regions of the checkpoint whose data has not ended.
     """
 
     operator: str
@@ -134,33 +122,22 @@ class SnapshotCoordinators:
 class RunAttempt:
     """Run the batch.
 
-    Attributes
-    ----------
-    global_required : bool
-        A decline aborts the attempt, so a region that fails stores no rows.
-    restart : frozenset of str
-        Regions past their staleness bound: give them a fresh instance at their origin (R22).
-    owed : mapping of str to RegionEntry
-        Regions that must run and answer even without new rows, with their entries: those with
-        in-flight data, those that failed, those that finished and have not heard of their commit
-        (R62), and for a final checkpoint every region that has not finished (R61).
-    quarantined : frozenset of str
-        Regions that store their rows, and run no operator (R27).
-    excused : frozenset of str
-        Regions whose failure aborts no attempt, so they store their rows also if it has to be
-        global.
-    new_rows : bool
-        False if the latest checkpoint covers the batch: only owed rows are processed.
-    end_of_data : bool
-        No row will ever follow: after their owed rows, the regions flush (R61).
-    retiring : mapping of str to RegionEntry
-        Regions to retire, with their entries, unless they have rows in this batch (R66).
-    woken : mapping of str to int
-        Those of `owed` that have no rows unless this batch has some, and milliseconds that their
-        watermark goes on then (R69).
-    finished : mapping of str to int
-        Regions that have finished, and in which checkpoint. Rows for one of them are an error of
-        the query: their operators never run again (R60).
+    - `global_required`: a decline aborts the attempt, so a region that fails stores no rows.
+    - `restart`: regions past their staleness bound: give them a fresh instance at their origin
+      (R22).
+    - `owed`: regions that must run and answer even without new rows, with their entries: those with
+      in-flight data, those that failed, those that finished and have not heard of their commit
+      (R62), and for a final checkpoint every region that has not finished (R61).
+    - `quarantined`: regions that store their rows, and run no operator (R27).
+    - `excused`: regions whose failure aborts no attempt, so they store their rows also if it has to
+      be global.
+    - `new_rows`: False if the latest checkpoint covers the batch: only owed rows are processed.
+    - `end_of_data`: no row will ever follow: after their owed rows, the regions flush (R61).
+    - `retiring`: regions to retire, with their entries, unless they have rows in this batch (R66).
+    - `woken`: those of `owed` that have no rows unless this batch has some, and milliseconds that
+      their watermark goes on then (R69).
+    - `finished`: regions that have finished, and in which checkpoint. Rows for one of them are an
+      error of the query: their operators never run again (R60).
     """
 
     attempt: int
@@ -199,11 +176,8 @@ class Publish:
 class DropMetadata:
     """Delete the metadata of these checkpoints, as far as it is there.
 
-    Attributes
-    ----------
-    required : bool
-        A restart must not find them. If False, they are only too old: answer with
-        `MetadataDropped`, which says what is gone.
+    - `required`: a restart must not find them. If False, they are only too old: answer with
+      `MetadataDropped`, which says what is gone.
     """
 
     ids: tuple[int, ...]
@@ -214,23 +188,16 @@ class DropMetadata:
 class NotifyManagers:
     """Tell every manager of segments. Best effort: each message is absolute (R43).
 
-    Attributes
-    ----------
-    message : {"completed", "partially_completed", "aborted"}
-        The method of `holdfast.SnapshotManager`. A global checkpoint also completes partially if
-        idle regions keep the state of an earlier one. Managers derive what is subsumed from the
-        view, per owner (R44).
-    fallbacks : mapping of Owner to int
-        Origins that differ from ``checkpoint``; empty unless it completed partially.
-    retained : mapping of int to mapping of Owner to int
-        The same for every retained checkpoint.
-    decided : int
-        The last attempt that is decided.
-    released : mapping of Owner to sequence of SegmentRef
-        Segments that refused answers wrote for ``checkpoint``, which does not hold them (R3). By
-        their owners and ids, they would live as long as it. A manager gives them up before it takes
-        in the rest. It leaves alone segments that it does not know, or knows from an earlier
-        attempt.
+    - `message`: the method of `holdfast.SnapshotManager`. A global checkpoint also completes
+      partially if idle regions keep the state of an earlier one. Managers derive what is subsumed
+      from the view, per owner (R44).
+    - `fallbacks`: origins that differ from ``checkpoint``; empty unless it completed partially.
+    - `retained`: the same for every retained checkpoint.
+    - `decided`: the last attempt that is decided.
+    - `released`: segments that refused answers wrote for ``checkpoint``, which does not hold them
+      (R3). By their owners and ids, they would live as long as it. A manager gives them up before
+      it takes in the rest. It leaves alone segments that it does not know, or knows from an earlier
+      attempt.
     """
 
     message: Literal["completed", "partially_completed", "aborted"]
@@ -245,13 +212,9 @@ class NotifyManagers:
 class NotifyCoordinator:
     """Tell an operator's coordinator how the attempt ended (R34, R42).
 
-    Attributes
-    ----------
-    effective : mapping of str to int
-        Per region of the checkpoint the id up to which it is covered: the origin of a failed
-        region, else the checkpoint's id. Empty after an abort.
-    took_part : frozenset of str
-        Regions whose new state the checkpoint has.
+    - `effective`: per region of the checkpoint the id up to which it is covered: the origin of a
+      failed region, else the checkpoint's id. Empty after an abort.
+    - `took_part`: regions whose new state the checkpoint has.
     """
 
     operator: str
@@ -275,10 +238,7 @@ class Ended:
 
     Regions hear of it with the next order, see `protocol.orders.EndedAttempt` (R40 to R42).
 
-    Attributes
-    ----------
-    retired : collection of str
-        Regions that are dropped with the checkpoint (R66).
+    - `retired`: regions that are dropped with the checkpoint (R66).
     """
 
     attempt: int
@@ -308,12 +268,9 @@ class GiveUp:
 class FailQuery:
     """Stop the query with this error; the coordinator takes no further trigger.
 
-    Attributes
-    ----------
-    headline : str
-        Sentence that says what failed where, if that is known. It begins and ends `error`, too.
-    problem : Problem or None
-        The exception of a region, if that is to blame.
+    - `headline`: sentence that says what failed where, if that is known. It begins and ends
+      `error`, too.
+    - `problem`: the exception of a region, if that is to blame.
     """
 
     error: str

@@ -28,20 +28,12 @@ class Phase(Enum):
 class RegionAnswer:
     """The answer of one region; one without any fields set has only started.
 
-    Attributes
-    ----------
-    cause : str or None
-        Why it declined, or that it was silent when the answers were frozen.
-    in_flight : tuple of InFlight
-        Where the region's rows of this batch are stored.
-    unsaved : bool
-        Some decline left rows behind that it did not store, or may have.
-    task : str or None
-        The lost task that is to blame.
-    events : sequence of (str, bytes)
-        Events to coordinators from before the acknowledged state, by operator.
-    without_rows : bool
-        It ran because time passed, and had no rows.
+    - `cause`: why it declined, or that it was silent when the answers were frozen.
+    - `in_flight`: where the region's rows of this batch are stored.
+    - `unsaved`: some decline left rows behind that it did not store, or may have.
+    - `task`: the lost task that is to blame.
+    - `events`: events to coordinators from before the acknowledged state, by operator.
+    - `without_rows`: it ran because time passed, and had no rows.
     """
 
     acked: RegionEntry | None = None
@@ -58,48 +50,28 @@ class RegionAnswer:
 class PendingAttempt:
     """The one attempt that is under way (R1).
 
-    Attributes
-    ----------
-    now_ms : int
-        The latest time in an event.
-    mandatory : bool
-        The attempt must be global though the pipeline is regional (R10, R25).
-    forced : bool
-        It is mandatory only because too many checkpoints in a row were regional (R21).
-    fail_fast : bool
-        The first decline aborts (R8).
-    end_of_data : bool
-        The sources are exhausted, so every region flushes (R61).
-    idle : IdleTime or None
-        How long regions are idle, if such regions are retired (R66).
-    watermark_idle : IdleTime or None
-        The same, if the watermarks of such regions go on (R69).
-    retiring : dict of str to RegionEntry
-        Regions to retire if they have no rows.
-    woken : mapping of str to int
-        Regions to run if they have no rows, and milliseconds that their watermark goes on.
-    owed : dict of str to RegionEntry
-        Regions that must answer.
-    quarantined : frozenset of str
-        Regions that only store their rows (R27).
-    excused : frozenset of str
-        These, and regions that come out of quarantine: where they fail, they are in it again.
-    last_try : bool
-        It is mandatory, but regions have failed for too long: those that fail go into quarantine.
-    snapshots : dict of str to bytes
-        By operator; a corrected snapshot replaces the one of the trigger (R32).
-    waiting : dict of str to mapping
-        By operator: events that its coordinator sent before its snapshot.
-    taking_back : set of str
-        Operators whose coordinator takes back the events of regions that fall back.
-    awaited : set of str
-        Operators whose coordinator has not answered in this phase.
-    frozen : mapping of str to str or None
-        Causes of the failed regions, once no answer can change them (R4).
-    composed : Regions
-        Regions of the checkpoint that is being published.
-    metadata : CheckpointMetadata or None
-        The whole of that checkpoint.
+    - `now_ms`: the latest time in an event.
+    - `mandatory`: the attempt must be global though the pipeline is regional (R10, R25).
+    - `forced`: it is mandatory only because too many checkpoints in a row were regional (R21).
+    - `fail_fast`: the first decline aborts (R8).
+    - `end_of_data`: the sources are exhausted, so every region flushes (R61).
+    - `idle`: how long regions are idle, if such regions are retired (R66).
+    - `watermark_idle`: the same, if the watermarks of such regions go on (R69).
+    - `retiring`: regions to retire if they have no rows.
+    - `woken`: regions to run if they have no rows, and milliseconds that their watermark goes on.
+    - `owed`: regions that must answer.
+    - `quarantined`: regions that only store their rows (R27).
+    - `excused`: these, and regions that come out of quarantine: where they fail, they are in it
+      again.
+    - `last_try`: it is mandatory, but regions have failed for too long: those that fail go into
+      quarantine.
+    - `snapshots`: by operator; a corrected snapshot replaces the one of the trigger (R32).
+    - `waiting`: by operator: events that its coordinator sent before its snapshot.
+    - `taking_back`: operators whose coordinator takes back the events of regions that fall back.
+    - `awaited`: operators whose coordinator has not answered in this phase.
+    - `frozen`: causes of the failed regions, once no answer can change them (R4).
+    - `composed`: regions of the checkpoint that is being published.
+    - `metadata`: the whole of that checkpoint.
     """
 
     id: int

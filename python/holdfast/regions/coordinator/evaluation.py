@@ -40,12 +40,8 @@ class Reason(Enum):
 class Rejection:
     """Why an attempt is aborted.
 
-    Attributes
-    ----------
-    detail : str
-        Names, counts and causes.
-    regions : frozenset of str
-        The regions that are to blame.
+    - `detail`: names, counts and causes.
+    - `regions`: the regions that are to blame.
     """
 
     reason: Reason
@@ -72,13 +68,9 @@ def reject(
 ) -> Rejection | None:
     """Evaluate frozen answers in the order of the semantics; None if the attempt may complete.
 
-    Parameters
-    ----------
-    base : Regions or None
-        Regions of the latest completed checkpoint; None if there is none. A region that it does
-        not know has the empty state in it (R26).
-    must_ack : collection of str
-        Finished regions that have not heard of their last commit (R62).
+    - `base`: regions of the latest completed checkpoint; None if there is none. A region that it
+      does not know has the empty state in it (R26).
+    - `must_ack`: finished regions that have not heard of their last commit (R62).
     """
     answers = attempt.regions
     unsaved = {

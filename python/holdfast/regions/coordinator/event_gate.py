@@ -60,10 +60,7 @@ class EventGate:
     def close(self, attempt: int) -> None:
         """Close the gate of every region: the coordinator's snapshot for ``attempt`` is taken.
 
-        Raises
-        ------
-        RuntimeError
-            If another attempt has not ended (R1).
+        Raises a RuntimeError if another attempt has not ended (R1).
         """
         if self._attempt is not None:
             raise RuntimeError(

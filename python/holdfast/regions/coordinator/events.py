@@ -28,22 +28,15 @@ class Start:
 class Trigger:
     """A batch is to be run and checkpointed.
 
-    Attributes
-    ----------
-    batch_id : int
-        Spark's number of the batch. A final checkpoint or savepoint may repeat that of the latest
-        checkpoint: no row is new then.
-    kind : {"checkpoint", "savepoint", "final"}
-        ``final`` when all sources are exhausted or the query stops.
-    properties : mapping of str to str
-        Properties of the metadata.
-    end_of_data : bool, default True
-        For a final checkpoint: the sources are exhausted, so every region flushes (R61). False if
-        the pipeline only stops: regions that owe nothing keep their state as it is.
-    global_only : bool, default False
-        No region may fail, because in this batch rows of different regions met.
-    optional : bool, default False
-        For a final checkpoint: the query goes on without it if it does not come about in time.
+    - `batch_id`: Spark's number of the batch. A final checkpoint or savepoint may repeat that of
+      the latest checkpoint: no row is new then.
+    - `kind`: ``final`` when all sources are exhausted or the query stops.
+    - `properties`: properties of the metadata.
+    - `end_of_data`: for a final checkpoint: the sources are exhausted, so every region flushes
+      (R61). False if the pipeline only stops: regions that owe nothing keep their state as it is.
+    - `global_only`: no region may fail, because in this batch rows of different regions met.
+    - `optional`: for a final checkpoint: the query goes on without it if it does not come about in
+      time.
     """
 
     batch_id: int
@@ -59,13 +52,9 @@ class Trigger:
 class CoordinatorSnapshot:
     """An operator coordinator answered `SnapshotCoordinators`.
 
-    Attributes
-    ----------
-    waiting : mapping of str to tuple of (int, bytes)
-        Events from before the snapshot, by region, as in `CoordinatorEvents`. The order of the
-        attempt has them.
-    takes_back : bool
-        The coordinator takes back the events of a region that falls back.
+    - `waiting`: events from before the snapshot, by region, as in `CoordinatorEvents`. The order of
+      the attempt has them.
+    - `takes_back`: the coordinator takes back the events of a region that falls back.
     """
 
     attempt: int
@@ -96,12 +85,8 @@ class RegionStarted:
 class Acked:
     """A region's snapshot is durable (R3).
 
-    Attributes
-    ----------
-    events : sequence of (str, bytes)
-        Events to coordinators, each with the name of its operator.
-    without_rows : bool
-        The region ran because time passed, and had no rows.
+    - `events`: events to coordinators, each with the name of its operator.
+    - `without_rows`: the region ran because time passed, and had no rows.
     """
 
     attempt: int
@@ -123,17 +108,12 @@ class AckedTogether:
 class Declined:
     """A region failed (R4), or a rescue stored the rows of a region that is silent.
 
-    Attributes
-    ----------
-    in_flight : sequence of InFlight
-        Where *all* rows are stored that the region's source gave it in this batch. The first
-        decline that brings some counts; a second one can only be a copy of the same rows.
-    had_rows : bool
-        True if there were such rows. If none of them is stored, the attempt cannot complete.
-    task : str, optional
-        The lost task, if that is the reason. All its regions are one failure (R12).
-    problem : Problem, optional
-        The exception, if that is the reason.
+    - `in_flight`: where *all* rows are stored that the region's source gave it in this batch. The
+      first decline that brings some counts; a second one can only be a copy of the same rows.
+    - `had_rows`: True if there were such rows. If none of them is stored, the attempt cannot
+      complete.
+    - `task`: the lost task, if that is the reason. All its regions are one failure (R12).
+    - `problem`: the exception, if that is the reason.
     """
 
     attempt: int
@@ -208,11 +188,8 @@ class PublishFailed:
 class MetadataDropped:
     """The answer to a `DropMetadata` that is not required.
 
-    Attributes
-    ----------
-    ids : tuple of int
-        The checkpoints whose metadata is gone. The others stay retained with their segments, since
-        a restart finds them. The next checkpoint asks for them again.
+    - `ids`: the checkpoints whose metadata is gone. The others stay retained with their segments,
+      since a restart finds them. The next checkpoint asks for them again.
     """
 
     ids: tuple[int, ...]

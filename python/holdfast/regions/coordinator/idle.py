@@ -30,14 +30,9 @@ class IdleTime:
     A region that took no part since some checkpoint has been idle since then at least. So a few
     checkpoints are remembered, and nothing of any region.
 
-    Attributes
-    ----------
-    ms : int
-        Milliseconds that count, up to an attempt.
-    marks : tuple of (int, int)
-        Checkpoints with their time, both rising.
-    rested : mapping of str to int
-        Regions that ran without rows, with the last checkpoint of their rows.
+    - `ms`: milliseconds that count, up to an attempt.
+    - `marks`: checkpoints with their time, both rising.
+    - `rested`: regions that ran without rows, with the last checkpoint of their rows.
     """
 
     retire_ms: int

@@ -22,23 +22,16 @@ class Limits:
     without a checkpoint leave nothing to read again: a restart forgets them, and state drifts no
     further meanwhile.
 
-    Attributes
-    ----------
-    consecutive_regional : int
-        Regional checkpoints in a row.
-    force_global : bool
-        The next attempt must be global (R21).
-    aborts : int
-        Counted aborts in a row (R24).
-    aborts_since_global : int
-        All aborts since the last global checkpoint; their reason may outlast a regional one.
-    repeated : int
-        Aborted attempts since the last checkpoint that had to succeed. They are repeated for some
-        time and are no `aborts` (R25).
-    repeated_since_ms : int
-        When the first of them ended.
-    last_try : bool
-        They have been repeated for too long, and regions that fail go into quarantine (R27).
+    - `consecutive_regional`: regional checkpoints in a row.
+    - `force_global`: the next attempt must be global (R21).
+    - `aborts`: counted aborts in a row (R24).
+    - `aborts_since_global`: all aborts since the last global checkpoint; their reason may outlast a
+      regional one.
+    - `repeated`: aborted attempts since the last checkpoint that had to succeed. They are repeated
+      for some time and are no `aborts` (R25).
+    - `repeated_since_ms`: when the first of them ended.
+    - `last_try`: they have been repeated for too long, and regions that fail go into quarantine
+      (R27).
     """
 
     options: CoordinatorOptions

@@ -70,34 +70,18 @@ class CheckpointCoordinator:
     FLIP-27 (operator coordinators), FLIP-147 (finished sources) and FLIP-600 (regional
     checkpoints); rule numbers are those of the project's checkpoint semantics.
 
-    Parameters
-    ----------
-    restored : CheckpointMetadata or None
-        The checkpoint to go on from; None at the first start.
-    retained : sequence of CheckpointMetadata, default ()
-        Every checkpoint whose metadata was found. Checkpoints newer than ``restored`` were given
-        up when the user went back, and are dropped at `Start`.
-    last_id : int, default 0
-        The largest id that was ever used, also by attempts that left no metadata (R2).
-    changed : collection of str, default ()
-        Regions whose state is declared in another form than in the restored checkpoint.
-        They run in the next checkpoint, which must be global (R78).
-    due_of : callable, optional
-        Returns when the first timer of a region is due, if operators may have timers.
+    - `restored`: the checkpoint to go on from; None at the first start.
+    - `retained`: every checkpoint whose metadata was found. Checkpoints newer than ``restored``
+      were given up when the user went back, and are dropped at `Start`.
+    - `last_id`: the largest id that was ever used, also by attempts that left no metadata (R2).
+    - `changed`: regions whose state is declared in another form than in the restored checkpoint.
+      They run in the next checkpoint, which must be global (R78).
+    - `due_of`: returns when the first timer of a region is due, if operators may have timers.
+    - `latest`: the newest completed checkpoint.
+    - `entries`: its regions.
+    - `history`: the newest ended attempts, oldest first.
 
-    Raises
-    ------
-    ValueError
-        If checkpoints are retained, but none of them is restored.
-
-    Attributes
-    ----------
-    latest : CheckpointMetadata or None
-        The newest completed checkpoint.
-    entries : Regions
-        Its regions.
-    history : collections.deque of HistoryRecord
-        The newest ended attempts, oldest first.
+    Raises a ValueError if checkpoints are retained, but none of them is restored.
     """
 
     def __init__(
@@ -182,10 +166,7 @@ class CheckpointCoordinator:
     def replay(self, region: str) -> None:
         """Let the next attempt run a region in quarantine (R29).
 
-        Raises
-        ------
-        ValueError
-            If it is not in quarantine.
+        Raises a ValueError if it is not in quarantine.
         """
         self._quarantine = self._quarantine.with_replay(region)
 
@@ -194,12 +175,9 @@ class CheckpointCoordinator:
 
         An answer that is not waited for is no error.
 
-        Raises
-        ------
-        RuntimeError
-            At a `Start` or `Trigger` while an attempt is under way, or after the query failed.
-        ValueError
-            At a `Trigger` of a batch that is older than the latest checkpoint.
+        Raises a RuntimeError at a `Start` or `Trigger` while an attempt is under way, or after the
+        query failed, and a ValueError at a `Trigger` of a batch that is older than the latest
+        checkpoint.
         """
         match event:
             case Start():

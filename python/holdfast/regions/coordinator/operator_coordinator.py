@@ -19,10 +19,7 @@ MAX_EVENTS_BYTES: Final = 16 << 20
 def require_event(event: object, what: str) -> None:
     """Check that an event can travel; `what` names it in the error.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If it is not of the type bytes, or too large.
+    Raises a TypeError or ValueError if it is not of the type bytes, or too large.
     """
     if not isinstance(event, bytes):
         raise TypeError(

@@ -21,12 +21,9 @@ MAX_IN_FLIGHT_BYTES: Final = 256 << 20
 class Staleness:
     """How far a region's state may lag behind (R22). The bound that is reached first counts.
 
-    Attributes
-    ----------
-    checkpoints : int, default 10
-        Fallbacks in a row, at least 1: no checkpoint ever holds a region with more of them.
-    age_ms : int, default 600,000
-        Milliseconds since its first fallback in a row, at least 1.
+    - `checkpoints`: fallbacks in a row, at least 1: no checkpoint ever holds a region with more of
+      them.
+    - `age_ms`: milliseconds since its first fallback in a row, at least 1.
     """
 
     checkpoints: int = 10
@@ -41,17 +38,15 @@ class Staleness:
 class Bounds:
     """Sizes from which on the coordinator saves work. No user sets them.
 
-    Attributes
-    ----------
-    woken_at_once : int, default 1,000
-        Regions that run without rows in one attempt, so that no batch takes long for that.
-    resting_told : int, default 2,000
-        Managers hear of every checkpoint if no more regions have an older state. A message names
-        all of these, so if there are more, it waits until enough was written to be worth it (R43).
-    resting_for_an_answer : int, default 10
-        Each answer since the last message makes up for so many of these regions.
-    bytes_for_a_resting : int, default 1,024
-        So does each piece of so many bytes that an answer refers to, for one region.
+    - `woken_at_once`: regions that run without rows in one attempt, so that no batch takes long for
+      that.
+    - `resting_told`: managers hear of every checkpoint if no more regions have an older state. A
+      message names all of these, so if there are more, it waits until enough was written to be
+      worth it (R43).
+    - `resting_for_an_answer`: each answer since the last message makes up for so many of these
+      regions.
+    - `bytes_for_a_resting`: so does each piece of so many bytes that an answer refers to, for one
+      region.
     """
 
     woken_at_once: int = 1_000
@@ -66,37 +61,26 @@ class CoordinatorOptions:
 
     `PipelineOptions` says more of the settings that users give.
 
-    Attributes
-    ----------
-    max_failure_ratio : float, default 0.3
-        Above 0 and at most 1. Regions of one lost task count once (R12).
-    max_consecutive_failures : int, default 2
-        Regional checkpoints in a row after which one must be global (R21). 0: never regional, and
-        the first decline aborts (R8).
-    max_in_flight_bytes : int, default 256 MiB
-        In-flight data beyond which a region that keeps failing counts as stale (R58).
-    quarantine_after : int, optional
-        Fallbacks of a region in a row, at least 1, after which it is in quarantine (R27). None: a
-        region that is stuck ends the query.
-    max_quarantined_bytes : int, default 1 GiB
-        Bytes of the rows that all regions in quarantine owe together, beyond which the query ends
-        (R28).
-    num_retained : int, default 3
-        Newest checkpoints that stay, at least 1; savepoints are not counted (R70).
-    dropped_together : int, default 1
-        Older checkpoints that go at once, at least 1; fewer stay until there are as many (R70).
-    tolerable_failed_checkpoints : int, default 0
-        Aborted attempts in a row that do not fail the query (R24).
-    global_timeout_ms : int, default 120,000
-        Milliseconds for which attempts that must succeed are repeated (R24, R25).
-    restart_finished : bool, default False
-        Rows of a region whose data has ended begin it anew (R64).
-    retire_idle_ms : int or None, default None
-        Milliseconds without rows after which a region is retired (R66); None: never.
-    history_length : int, default 100
-        Ended attempts that `CheckpointCoordinator.history` remembers, at least 1.
-    bounds : Bounds
-        Sizes from which on the coordinator saves work.
+    - `max_failure_ratio`: above 0 and at most 1. Regions of one lost task count once (R12).
+    - `max_consecutive_failures`: regional checkpoints in a row after which one must be global
+      (R21). 0: never regional, and the first decline aborts (R8).
+    - `max_in_flight_bytes`: in-flight data beyond which a region that keeps failing counts as stale
+      (R58).
+    - `quarantine_after`: fallbacks of a region in a row, at least 1, after which it is in
+      quarantine (R27). None: a region that is stuck ends the query.
+    - `max_quarantined_bytes`: bytes of the rows that all regions in quarantine owe together, beyond
+      which the query ends (R28).
+    - `num_retained`: newest checkpoints that stay, at least 1; savepoints are not counted (R70).
+    - `dropped_together`: older checkpoints that go at once, at least 1; fewer stay until there are
+      as many (R70).
+    - `tolerable_failed_checkpoints`: aborted attempts in a row that do not fail the query (R24).
+    - `global_timeout_ms`: milliseconds for which attempts that must succeed are repeated (R24,
+      R25).
+    - `restart_finished`: rows of a region whose data has ended begin it anew (R64).
+    - `retire_idle_ms`: milliseconds without rows after which a region is retired (R66); None:
+      never.
+    - `history_length`: ended attempts that `CheckpointCoordinator.history` remembers, at least 1.
+    - `bounds`: sizes from which on the coordinator saves work.
     """
 
     max_failure_ratio: float = 0.3
@@ -154,24 +138,17 @@ class CoordinatorOptions:
 class Topology:
     """The parts of a pipeline.
 
-    Attributes
-    ----------
-    pipeline : str
-        Its name, the first part of every owner.
-    operators : tuple of str
-        Names of its operators, in order.
-    coordinators : mapping of str to bool
-        Operators that have an `OperatorCoordinator`, and whether it supports fallback (R15).
-    fingerprint : bytes
-        Differs from that of a restored checkpoint when the layout changed (R14): operators,
-        their order, the region function. Regions come from the data, so their number is no layout.
-    watermark_idle_ms : int or None, default None
-        Milliseconds without rows after which the watermark of a region goes on (R69); None: never.
+    - `pipeline`: its name, the first part of every owner.
+    - `operators`: names of its operators, in order.
+    - `coordinators`: operators that have an `OperatorCoordinator`, and whether it supports fallback
+      (R15).
+    - `fingerprint`: differs from that of a restored checkpoint when the layout changed (R14):
+      operators, their order, the region function. Regions come from the data, so their number is no
+      layout.
+    - `watermark_idle_ms`: milliseconds without rows after which the watermark of a region goes on
+      (R69); None: never.
 
-    Raises
-    ------
-    ValueError
-        If names repeat, are reserved, or name no operator.
+    Raises a ValueError if names repeat, are reserved, or name no operator.
     """
 
     pipeline: str

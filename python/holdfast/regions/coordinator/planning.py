@@ -36,22 +36,14 @@ def open_attempt(
 ) -> PendingAttempt:
     """Plan an attempt.
 
-    Parameters
-    ----------
-    base : Regions
-        Regions of the latest completed checkpoint.
-    must_run : collection of str
-        Finished regions that have not heard of their last commit (R62), and those whose state is
-        declared in another form (R78).
-    layout_changed : bool
-        No checkpoint has completed in the pipeline's layout yet (R14), or with the state that its
-        operators declare (R78).
-    idle : IdleTime or None
-        How long regions are idle, if such regions are retired.
-    watermark_idle : IdleTime or None
-        The same, if the watermarks of such regions go on.
-    due : frozenset of str
-        Regions with timers that are due.
+    - `base`: regions of the latest completed checkpoint.
+    - `must_run`: finished regions that have not heard of their last commit (R62), and those whose
+      state is declared in another form (R78).
+    - `layout_changed`: no checkpoint has completed in the pipeline's layout yet (R14), or with the
+      state that its operators declare (R78).
+    - `idle`: how long regions are idle, if such regions are retired.
+    - `watermark_idle`: the same, if the watermarks of such regions go on.
+    - `due`: regions with timers that are due.
     """
     end_of_data = event.kind == "final" and event.end_of_data
     fail_fast = event.kind == "savepoint" or not options.may_fall_back  # R8, R23

@@ -13,19 +13,10 @@ class Regions(MutableMapping[str, RegionEntry]):
 
     Decisions ask for few regions, so idle ones cost nothing until somebody lists them.
 
-    Parameters
-    ----------
-    latest : CheckpointMetadata or None
-        The checkpoint that has these regions; None: there are none.
-
-    Attributes
-    ----------
-    changed : dict of str to RegionEntry
-        Entries that differ from the checkpoint before; all if there is none.
-    gone : set of str
-        Regions that only the checkpoint before has.
-    notable : dict of str to RegionEntry
-        Regions that fell back, have finished, or owe rows.
+    - `latest`: the checkpoint that has these regions; None: there are none.
+    - `changed`: entries that differ from the checkpoint before; all if there is none.
+    - `gone`: regions that only the checkpoint before has.
+    - `notable`: regions that fell back, have finished, or owe rows.
     """
 
     def __init__(self, latest: CheckpointMetadata | None = None) -> None:

@@ -15,12 +15,10 @@ from holdfast.regions.coordinator.regions import Regions
 class Retention:
     """The retained checkpoints, oldest first, and the view of them that managers get.
 
-    Attributes
-    ----------
-    given_up : tuple of int
-        Checkpoints newer than the restored one, until they are dropped: the user went back.
-    untold : int
-        The weight of checkpoints of which the managers were not told, because a message is large.
+    - `given_up`: checkpoints newer than the restored one, until they are dropped: the user went
+      back.
+    - `untold`: the weight of checkpoints of which the managers were not told, because a message is
+      large.
     """
 
     pipeline: str

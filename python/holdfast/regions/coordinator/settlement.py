@@ -21,18 +21,12 @@ from holdfast.regions.coordinator.retention import Retention
 class Unsettled:
     """A publication whose notices wait until the metadata of subsumed checkpoints was dropped.
 
-    Attributes
-    ----------
-    checkpoint : int
-        The id that is published.
-    decided : int
-        The last attempt that is decided.
-    released : mapping of Owner to sequence of SegmentRef
-        Segments that refused answers wrote for it.
-    ended : Ended or None
-        The attempt that it ended; None after a restart.
-    settled : tuple of SettleEvents
-        The events of coordinators in it; none after a restart, which resets the coordinators.
+    - `checkpoint`: the id that is published.
+    - `decided`: the last attempt that is decided.
+    - `released`: segments that refused answers wrote for it.
+    - `ended`: the attempt that it ended; None after a restart.
+    - `settled`: the events of coordinators in it; none after a restart, which resets the
+      coordinators.
     """
 
     checkpoint: int

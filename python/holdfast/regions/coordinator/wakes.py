@@ -16,14 +16,9 @@ DueOf: TypeAlias = "Callable[[RegionEntry], int | None]"
 class Wakes:
     """Knows when timers of regions are due.
 
-    Parameters
-    ----------
-    due_of : callable or None
-        None if no operator has timers.
-    entries : iterable of (str, RegionEntry)
-        Regions of the latest checkpoint.
-    at_once : int
-        Regions that run without rows in one attempt.
+    - `due_of`: None if no operator has timers.
+    - `entries`: regions of the latest checkpoint.
+    - `at_once`: regions that run without rows in one attempt.
     """
 
     def __init__(

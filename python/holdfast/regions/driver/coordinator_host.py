@@ -46,16 +46,11 @@ class CoordinatorHost:
     order has every event from before the snapshot. A region that does not get it falls back or
     makes the attempt abort (R31). So no event is ever on its way while a snapshot is taken.
 
-    Parameters
-    ----------
-    coordinators : mapping of str to OperatorCoordinator
-        By the name of their operator, or of the source. All are started; if one raises, those
-        before it are closed.
-    timeout_s : float
-        Seconds after which a coordinator that does not return counts as failed (R35).
-    operators : mapping of str to type, default {}
-        Classes of those operators: they take events if they define ``on_event``. A coordinator that
-        has none here is that of a source, which may name new regions.
+    - `coordinators`: by the name of their operator, or of the source. All are started; if one
+      raises, those before it are closed.
+    - `timeout_s`: seconds after which a coordinator that does not return counts as failed (R35).
+    - `operators`: classes of those operators: they take events if they define ``on_event``. A
+      coordinator that has none here is that of a source, which may name new regions.
     """
 
     def __init__(

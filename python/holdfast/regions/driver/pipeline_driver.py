@@ -93,14 +93,10 @@ class PipelineDriver:
 
         It raises the errors of `RegionalWriter.start` that concern the checkpoint.
 
-        Parameters
-        ----------
-        checkpoint_id : int, optional
-            Go back to this retained checkpoint: newer ones and their output are given up.
-        verify : bool, default True
-            Read everything that the checkpoint needs before anything else (R75).
-        compare : callable, default run_here
-            Opens operators, to compare their state with that of the checkpoint (R78).
+        - `checkpoint_id`: go back to this retained checkpoint: newer ones and their output are
+          given up.
+        - `verify`: read everything that the checkpoint needs before anything else (R75).
+        - `compare`: opens operators, to compare their state with that of the checkpoint (R78).
         """
         retained, changed = open_folder(
             self.folders, self._plan, checkpoint_id=checkpoint_id, verify=verify, compare=compare
@@ -161,14 +157,9 @@ class PipelineDriver:
         rows, in the runner's form. With `global_only` no region may fail, because rows of different
         regions met.
 
-        Raises
-        ------
-        StoppedError
-            If `interrupt` was called before an attempt completed.
-        RegionalQueryError
-            If the coordinator gave up; completed checkpoints stay.
-        ValueError
-            If a later batch overtook this one, which no checkpoint would have.
+        Raises a StoppedError if `interrupt` was called before an attempt completed, a ValueError if
+        a later batch overtook this one, which no checkpoint would have, and a RegionalQueryError if
+        the coordinator gave up. Completed checkpoints stay.
         """
         with self.turn("run_batch()"):
             latest = self.latest.batch_id

@@ -25,10 +25,8 @@ class BatchFunction(Publisher):
     with the same id and the same rows, if it raised an exception, or if the process ended before it
     was noted that the function had returned. Calls come one at a time, in the order of ids.
 
-    Parameters
-    ----------
-    deliver : callable
-        Takes the paths of the files, always in the same order, and the id of the checkpoint.
+    - `deliver`: takes the paths of the files, always in the same order, and the id of the
+      checkpoint.
     """
 
     notes_itself = True

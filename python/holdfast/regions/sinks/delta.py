@@ -72,10 +72,7 @@ def require_deltalake() -> None:
 class DeltaSink(ParquetSink):
     """Appends the output of regions to a Delta table, exactly once; see `ParquetSink`.
 
-    Raises
-    ------
-    ValueError
-        If the table is on a file system that is not mounted.
+    Raises a ValueError if the table is on a file system that is not mounted.
     """
 
     root: MountedPath
@@ -129,12 +126,8 @@ class DeltaSink(ParquetSink):
     def commit(self, checkpoint: int, staged: Iterable[Staged]) -> None:
         """Add the staged files of a checkpoint in one entry of the log.
 
-        Raises
-        ------
-        FileNotFoundError
-            If a file is neither staged nor published any more, and not in the table.
-        deltalake.exceptions.DeltaError
-            If the table changed meanwhile so that they cannot be added.
+        Raises a FileNotFoundError if a file is neither staged nor published any more, and not in
+        the table, and a DeltaError if the table changed meanwhile so that they cannot be added.
         """
         files = list(staged)
         table = self._table()
@@ -199,10 +192,8 @@ class DeltaSink(ParquetSink):
 
         Versions of the table that had these rows cannot be read any more.
 
-        Raises
-        ------
-        OSError
-            If they may be in files that were compacted since, or the file system refuses.
+        Raises an OSError if they may be in files that were compacted since, or the file system
+        refuses.
         """
         table = self._table()
         if table is not None and _last_added(table) > after_attempt:

@@ -75,10 +75,7 @@ class Destination(ABC):
 class SinkDestination(Destination):
     """A two-phase sink.
 
-    Parameters
-    ----------
-    named : str or path-like, optional
-        Its folder, as the user named it.
+    - `named`: its folder, as the user named it.
     """
 
     sink: TwoPhaseSink

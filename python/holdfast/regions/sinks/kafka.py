@@ -48,12 +48,8 @@ class KafkaDestination(Destination):
 
     It stays on the driver: workers stage rows in files, and learn nothing of brokers.
 
-    Parameters
-    ----------
-    options : mapping of str to Any
-        Settings of librdkafka, ``bootstrap.servers`` among them.
-    unsettled : {"fail", "again", "skip"}
-        Treatment of output that may or may not have been committed.
+    - `options`: settings of librdkafka, ``bootstrap.servers`` among them.
+    - `unsettled`: treatment of output that may or may not have been committed.
     """
 
     topic: str
@@ -91,10 +87,7 @@ class KafkaDestination(Destination):
 class KafkaTopic(Ownership):
     """A topic, and the transactional id that a pipeline has to itself while it runs.
 
-    Parameters
-    ----------
-    latest : int
-        The latest checkpoint of the pipeline; 0 if there is none.
+    - `latest`: the latest checkpoint of the pipeline; 0 if there is none.
     """
 
     def __init__(
@@ -167,10 +160,7 @@ class KafkaTopic(Ownership):
     ) -> None:
         """Write the rows of files, unless the marker says that it was done.
 
-        Parameters
-        ----------
-        pipeline : str or None
-            Identity of the checkpoint folder in which they were staged.
+        - `pipeline`: identity of the checkpoint folder in which they were staged.
         """
         if not self._transactions.opened:
             self._transactions.open()
@@ -201,10 +191,7 @@ class KafkaTopic(Ownership):
     def _renew(self, known: Marker) -> None:
         """Take the transactional id once more: brokers forget one that is not used for long.
 
-        Raises
-        ------
-        SinkFencedError
-            If it has another owner by now, who is left alone.
+        Raises a SinkFencedError if it has another owner by now, who is left alone.
         """
         found = self._transactions.read_marker()
         if found is not None and found.owner.id != known.owner.id:

@@ -43,10 +43,8 @@ _ABORT_S: Final = 5.0
 class KafkaTransactions:
     """Writes records to a topic, in one transaction for each checkpoint.
 
-    Parameters
-    ----------
-    options : mapping of str to Any
-        Settings of librdkafka, ``bootstrap.servers`` among them. They stay in this process.
+    - `options`: settings of librdkafka, ``bootstrap.servers`` among them. They stay in this
+      process.
     """
 
     def __init__(self, topic: str, transactional_id: str, options: Mapping[str, Any]) -> None:
@@ -75,14 +73,8 @@ class KafkaTransactions:
     def open(self) -> None:
         """Fence all others with this transactional id, and settle their open transaction.
 
-        Raises
-        ------
-        ConnectionError
-            If no broker answers.
-        PermissionError
-            If the brokers do not allow it.
-        ValueError
-            If there is no such topic, or an option is not allowed.
+        Raises a ConnectionError if no broker answers, a PermissionError if the brokers do not allow
+        it, and a ValueError if there is no such topic, or an option is not allowed.
         """
         self.require_topic()
         producer = self._made(
@@ -131,12 +123,9 @@ class KafkaTransactions:
     def write(self, records: Iterable[dict[str, Any]], marker: Marker) -> None:
         """Write records and the marker in one transaction; readers see all of them or none.
 
-        Raises
-        ------
-        SinkFencedError
-            If another one began with the transactional id. Nothing is written.
-        ConnectionError, PermissionError, ValueError, OSError
-            If the brokers do not take it. The marker says whether it was written.
+        Raises a SinkFencedError if another one began with the transactional id. Nothing is written.
+        Raises a ConnectionError, PermissionError, ValueError or OSError if the brokers do not take
+        it. The marker says whether it was written.
         """
         from confluent_kafka import KafkaException, TopicPartition
 

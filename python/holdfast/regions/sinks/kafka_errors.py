@@ -46,10 +46,7 @@ _PASSING: Final = (
 class KafkaTrouble:
     """Makes exceptions for a topic; no option that may be secret is in them.
 
-    Parameters
-    ----------
-    timeout_s : float
-        Seconds after which brokers abort a transaction.
+    - `timeout_s`: seconds after which brokers abort a transaction.
     """
 
     servers: str

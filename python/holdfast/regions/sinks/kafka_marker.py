@@ -30,15 +30,10 @@ def group_of(transactional_id: str) -> str:
 class Marker:
     """Content of the marker.
 
-    Parameters
-    ----------
-    after : int
-        The pipeline has the transactional id since this checkpoint: output of newer checkpoints
-        was committed with it, or not at all.
-    checkpoint : int
-        The checkpoint that was committed last; 0: none.
-    output : str
-        Its output, see `output_id`.
+    - `after`: the pipeline has the transactional id since this checkpoint: output of newer
+      checkpoints was committed with it, or not at all.
+    - `checkpoint`: the checkpoint that was committed last; 0: none.
+    - `output`: its output, see `output_id`.
     """
 
     owner: OutputOwner
@@ -56,12 +51,8 @@ class Marker:
     def decode(cls, text: str, group: str) -> Self:
         """Decode the text of `encode`.
 
-        Raises
-        ------
-        ValueError
-            If it is something else.
-        NewerFormatError
-            If a newer Holdfast wrote it.
+        Raises a ValueError if it is something else, and a NewerFormatError if a newer Holdfast
+        wrote it.
         """
         with suppress(ValueError, KeyError, TypeError):
             found = json.loads(text)

@@ -41,12 +41,7 @@ def require_settings(
 ) -> None:
     """Check the arguments without a broker. No value of an option is in a message.
 
-    Raises
-    ------
-    ImportError
-        If there is no client.
-    ValueError
-        If something is not allowed.
+    Raises an ImportError if there is no client, and a ValueError if something is not allowed.
     """
     try:
         import confluent_kafka  # noqa: F401

@@ -14,16 +14,10 @@ if TYPE_CHECKING:
 class RecordColumns:
     """Columns that a record is made of, as Spark's sink for Kafka has them.
 
-    Parameters
-    ----------
-    value : str
-        Strings or bytes; null is a tombstone.
-    key : str or None
-        Strings or bytes; null is no key.
-    headers : str or None
-        Lists of structs with a string `key` and bytes or a string `value`.
-    partition : str or None
-        32-bit numbers of partitions; null lets the partitioner choose.
+    - `value`: strings or bytes; null is a tombstone.
+    - `key`: strings or bytes; null is no key.
+    - `headers`: lists of structs with a string `key` and bytes or a string `value`.
+    - `partition`: 32-bit numbers of partitions; null lets the partitioner choose.
     """
 
     value: str
@@ -34,10 +28,7 @@ class RecordColumns:
     def require_fit(self, schema: pa.Schema) -> None:
         """Check that rows of a schema are records.
 
-        Raises
-        ------
-        ValueError
-            If a column is not there, has another type, or goes nowhere.
+        Raises a ValueError if a column is not there, has another type, or goes nowhere.
         """
         import pyarrow as pa
 

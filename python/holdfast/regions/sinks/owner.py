@@ -50,12 +50,8 @@ class OutputOwner:
     def decode(cls, content: bytes, path: object) -> Self:
         """Decode the content of a file.
 
-        Raises
-        ------
-        OSError
-            If it is something else.
-        NewerFormatError
-            If a newer Holdfast wrote it.
+        Raises an OSError if it is something else, and a NewerFormatError if a newer Holdfast wrote
+        it.
         """
         with suppress(ValueError, KeyError, TypeError):
             found = json.loads(content)
@@ -73,16 +69,12 @@ class OutputOwner:
 class Candidate:
     """A pipeline that wants to write into a folder.
 
-    Parameters
-    ----------
-    before : str
-        Identity of the pipeline whose checkpoint it goes on from, if that wrote into the folder;
-        else empty.
-    latest : int or None
-        Its latest checkpoint, or the one it goes on from, if its output is in the folder; None if
-        there is no such checkpoint.
-    restored : int or None
-        The checkpoint that it begins from, if that is not in its own checkpoint folder yet.
+    - `before`: identity of the pipeline whose checkpoint it goes on from, if that wrote into the
+      folder; else empty.
+    - `latest`: its latest checkpoint, or the one it goes on from, if its output is in the folder;
+      None if there is no such checkpoint.
+    - `restored`: the checkpoint that it begins from, if that is not in its own checkpoint folder
+      yet.
     """
 
     owner: OutputOwner
@@ -98,32 +90,22 @@ class Ownership(ABC):
     def require_free_for(self, candidate: Candidate) -> None:
         """Check that a pipeline may write there. Nothing is changed.
 
-        Raises
-        ------
-        FileExistsError
-            If it belongs to another one, or holds output that the pipeline does not know of.
-        FolderInUseError
-            If another one runs that writes into it.
+        Raises a FileExistsError if it belongs to another one, or holds output that the pipeline
+        does not know of, and a FolderInUseError if another one runs that writes into it.
         """
 
     @abstractmethod
     def take(self, candidate: Candidate) -> AbstractContextManager[object]:
         """Make it the pipeline's own. Errors are those of `require_free_for`.
 
-        Returns
-        -------
-        context manager
-            To be held for as long as the pipeline runs.
+        The result is to be held for as long as the pipeline runs.
         """
 
     @abstractmethod
     def require_still(self, owner: OutputOwner) -> None:
         """Check that no other pipeline took over, if one can.
 
-        Raises
-        ------
-        FileExistsError, FolderLostError
-            If one did.
+        Raises a FileExistsError or FolderLostError if one did.
         """
 
     @property
@@ -135,10 +117,7 @@ class Ownership(ABC):
 class OutputFolder(Ownership):
     """An output folder, with a file in it that names its pipeline.
 
-    Parameters
-    ----------
-    published_after : callable
-        See `TwoPhaseSink.published_after`.
+    - `published_after`: see `TwoPhaseSink.published_after`.
     """
 
     def __init__(self, root: AnyPath, published_after: Callable[[int], Sequence[str]]) -> None:

@@ -65,10 +65,7 @@ class ParquetStage(Stage):
 
         They are kept until enough are together for a row group, at most 32 MiB and a batch.
 
-        Raises
-        ------
-        ValueError
-            If the batch has other columns, or the stage has ended.
+        Raises a ValueError if the batch has other columns, or the stage has ended.
         """
         self._require_open()
         if not batch.schema.equals(self._schema):
@@ -202,10 +199,7 @@ class ParquetStage(Stage):
 def require_writable(batches: Sequence[pa.RecordBatch]) -> None:
     """Check that Parquet has all values of rows, by encoding them into nothing.
 
-    Raises
-    ------
-    pyarrow.ArrowException
-        If it does not.
+    Raises an ArrowException if it does not.
     """
     rows = pa.Table.from_batches(batches)
     with pq.ParquetWriter(pa.MockOutputStream(), rows.schema) as nowhere:

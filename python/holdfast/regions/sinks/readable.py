@@ -23,15 +23,10 @@ _SPARK_ONLY: Final = {b"variant", b"geometry", b"geography"}
 def require_readable(schema: pa.Schema, *, by: str) -> None:
     """Check that Spark and PyArrow read every column of a Parquet file in its type.
 
-    Parameters
-    ----------
-    by : str
-        Option or sink that writes it, for the message.
+    - `by`: option or sink that writes it, for the message.
 
-    Raises
-    ------
-    ValueError
-        If they do not; the message names each such column, and a type to declare instead.
+    Raises a ValueError if they do not; the message names each such column, and a type to declare
+    instead.
     """
     wrong = [
         f"column {field.name!r} is {field.type}: {problem}"

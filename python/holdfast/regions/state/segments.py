@@ -120,10 +120,8 @@ def read_operator(
 
     The core reads the segments of a table, once that is opened.
 
-    Raises
-    ------
-    CorruptSegmentError, FileNotFoundError
-        If a segment is damaged or missing; the message names owner, file and offset.
+    Raises a CorruptSegmentError or FileNotFoundError if a segment is damaged or missing; the
+    message names owner, file and offset.
     """
     for state in entry.states:
         if state.inline is not None:
@@ -164,12 +162,8 @@ def read_in_flight(
     `skipped` has ranges of rows that are left out, ascending: the first number, and the one after
     the last. They are rows that no operator has seen.
 
-    Raises
-    ------
-    CorruptSegmentError, FileNotFoundError
-        If their segment is damaged or missing.
-    ValueError
-        If `write_in_flight` did not write them.
+    Raises a CorruptSegmentError or FileNotFoundError if their segment is damaged or missing, and a
+    ValueError if `write_in_flight` did not write them.
     """
     payload = data.inline or b""
     if data.ref is not None:

@@ -30,11 +30,8 @@ def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     dictionaries, extension types for their storage, columns and fields in another order, columns
     that are declared to have nulls or not to have any.
 
-    Raises
-    ------
-    TypeError
-        If a column is another one, or a cast might change some value; the message is a list of the
-        differences, in the form ``column 'v' is int64, expected int32``.
+    Raises a TypeError if a column is another one, or a cast might change some value; the message is
+    a list of the differences, in the form ``column 'v' is int64, expected int32``.
     """
     from holdfast.regions.base.normal_form import normal_form
 

@@ -238,10 +238,8 @@ class OperatorInstance(AtWork):
     def snapshot(self, checkpoint: int) -> Sequence[FrozenState]:
         """Take the state as it is. The operator waits for this and nothing else.
 
-        Raises
-        ------
-        StateError
-            If the operator replaced a state, or one holds something that cannot be kept.
+        Raises a StateError if the operator replaced a state, or one holds something that cannot be
+        kept.
         """
         if self.retiring:
             return ()

@@ -178,14 +178,9 @@ class MetricGroup:
 class Meter:
     """Measures one instance for the pipeline; one thread measures, another may ask.
 
-    Attributes
-    ----------
-    own : MetricGroup
-        Metrics of the operator's own code.
-    rows_in, rows_out : int
-        Rows that it took in and put out so far.
-    busy_ns : int
-        Nanoseconds in its code so far.
+    - `own`: metrics of the operator's own code.
+    - `rows_in`, `rows_out`: rows that it took in and put out so far.
+    - `busy_ns`: nanoseconds in its code so far.
     """
 
     own: MetricGroup = field(default_factory=MetricGroup)

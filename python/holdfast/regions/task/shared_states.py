@@ -35,12 +35,8 @@ class SharedStates:
     def of(self, stage: StagePlan) -> Sequence[SavedState]:
         """Return the states with which every instance of an operator begins in a new region.
 
-        Raises
-        ------
-        StateError
-            If regions do not agree on a broadcast state.
-        CorruptSegmentError, FileNotFoundError
-            If a segment is damaged or missing.
+        Raises a StateError if regions do not agree on a broadcast state, and a CorruptSegmentError
+        or FileNotFoundError if a segment is damaged or missing.
         """
         with self._lock:
             if stage.name not in self._found:
@@ -79,10 +75,7 @@ def shared_states(
 def joined(states: Sequence[tuple[str, SavedState]], *, where: str) -> SavedState:
     """Return the union or broadcast state of a new instance, from those of all others.
 
-    Raises
-    ------
-    StateError
-        If broadcast states are not all equal.
+    Raises a StateError if broadcast states are not all equal.
     """
     region, first = states[0]
     if first.kind == "broadcast":

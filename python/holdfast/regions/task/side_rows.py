@@ -23,19 +23,10 @@ REASON = "reason"
 class SideRows:
     """Keeps emitted rows until the region writes them, after the step in which they were emitted.
 
-    Parameters
-    ----------
-    schemas : mapping of str to pyarrow.Schema, optional
-        Schemas of the pipeline's side outputs, by name.
-    bad_rows : str
-        The side output that takes rejected rows; empty if there is none.
-
-    Attributes
-    ----------
-    open : bool
-        The operator is at work, so what it emits belongs to the same checkpoint as its state.
-    given : pyarrow.RecordBatch or None
-        The rows that it is at work on.
+    - `schemas`: schemas of the pipeline's side outputs, by name.
+    - `bad_rows`: the side output that takes rejected rows; empty if there is none.
+    - `open`: the operator is at work, so what it emits belongs to the same checkpoint as its state.
+    - `given`: the rows that it is at work on.
     """
 
     def __init__(self, schemas: Mapping[str, pa.Schema] | None = None, bad_rows: str = "") -> None:

@@ -11,10 +11,7 @@ class Suspects:
     Each time a batch of several rows fails, its halves are given one by one in the next run. A row
     that fails alone is left out of all later runs.
 
-    Parameters
-    ----------
-    runs_max : int
-        Runs that may fail.
+    - `runs_max`: runs that may fail.
     """
 
     def __init__(self, runs_max: int) -> None:

@@ -22,10 +22,7 @@ class RegionThread:
     of CuPy, a `threading.local`. The thread ends when nothing refers to this object and its work
     is done. It is a daemon, so a step that hangs does not keep the process alive.
 
-    Attributes
-    ----------
-    lost : bool
-        The thread was left behind in a step that hangs. Nothing new is given to it.
+    - `lost`: the thread was left behind in a step that hangs. Nothing new is given to it.
     """
 
     def __init__(self) -> None:
@@ -63,12 +60,8 @@ class PinnedThreads:
     def give(self, *, failed: bool, at_most: int) -> RegionThread:
         """Return a thread for a region.
 
-        Parameters
-        ----------
-        failed : bool
-            The region failed in the last checkpoint.
-        at_most : int
-            See `TaskOptions.own_threads`.
+        - `failed`: the region failed in the last checkpoint.
+        - `at_most`: see `TaskOptions.own_threads`.
         """
         of_kind = [thread for thread, kind in self._threads.items() if kind == failed]
         sharing = [thread for thread in of_kind if not thread.lost]

@@ -37,16 +37,11 @@ class Watermark(Operator):
     far ahead. A region that owes rows has it as it was in front of them. Flink's
     ``forBoundedOutOfOrderness``, with a watermark behind every row.
 
-    Parameters
-    ----------
-    column : str
-        Has the event times, of Arrow's type timestamp. Rows without one are never late.
-    delay_us : int
-        Microseconds.
-    late : str
-        Side output for late rows; empty: they are dropped. The counter ``late_rows`` has both.
-    has_zone : bool
-        The event times are instants.
+    - `column`: has the event times, of Arrow's type timestamp. Rows without one are never late.
+    - `delay_us`: microseconds.
+    - `late`: side output for late rows; empty: they are dropped. The counter ``late_rows`` has
+      both.
+    - `has_zone`: the event times are instants.
     """
 
     region_safe = True

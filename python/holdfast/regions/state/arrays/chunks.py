@@ -28,14 +28,11 @@ CHUNK_BYTES: Final = tuple(1 << bits for bits in range(9, 21))
 class Layout:
     """How arrays are cut.
 
-    Parameters
-    ----------
-    chunk_bytes : int, default 1 MiB
-        A chunk is written as a whole or not at all. An array of one chunk at most is not tracked:
-        it is written with the other small states of its operator. A multiple of 8.
-    segment_bytes : int, default 8 MiB
-        Neighbouring chunks go into one segment up to this size, a multiple of `chunk_bytes`. With
-        larger segments few unchanged chunks would keep much; smaller ones need many references.
+    - `chunk_bytes`: a chunk is written as a whole or not at all. An array of one chunk at most is
+      not tracked: it is written with the other small states of its operator. A multiple of 8.
+    - `segment_bytes`: neighbouring chunks go into one segment up to this size, a multiple of
+      `chunk_bytes`. With larger segments few unchanged chunks would keep much; smaller ones need
+      many references.
     """
 
     chunk_bytes: int = MIB

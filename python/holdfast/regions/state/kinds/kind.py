@@ -31,14 +31,10 @@ DOCUMENT_BYTES: Final = 64 << 10
 class StateOptions:
     """Settings of states that users do not give.
 
-    Parameters
-    ----------
-    layout : Layout
-        How large arrays are cut.
-    document_bytes : int
-        A map or list whose text has more bytes becomes a table.
-    only_declared : bool
-        No checkpoint is taken. Changes of arrays are not followed, and large ones not filled.
+    - `layout`: how large arrays are cut.
+    - `document_bytes`: a map or list whose text has more bytes becomes a table.
+    - `only_declared`: no checkpoint is taken. Changes of arrays are not followed, and large ones
+      not filled.
     """
 
     layout: Layout = field(default_factory=Layout)
@@ -50,20 +46,13 @@ class StateOptions:
 class Scope:
     """The instance of an operator that has the states, and the attempt at hand.
 
-    Parameters
-    ----------
-    xp : module
-        NumPy or CuPy.
-    owner : str
-        Operator and region, for messages.
-    instance, parallelism : int
-        Number of the instance in its region, and how many instances the operator has there.
-    route_by : sequence of str
-        Columns by which rows come to an instance.
-    open_table : callable, optional
-        Opens tables. Without it they can be declared and not used.
-    times : AttemptTimes
-        Times as the operator has been told them.
+    - `xp` (module): NumPy or CuPy.
+    - `owner`: operator and region, for messages.
+    - `instance`, `parallelism`: number of the instance in its region, and how many instances the
+      operator has there.
+    - `route_by`: columns by which rows come to an instance.
+    - `open_table`: opens tables. Without it they can be declared and not used.
+    - `times`: times as the operator has been told them.
     """
 
     xp: Any
@@ -88,18 +77,12 @@ class Scope:
 class Kind:
     """A declared state of one kind.
 
-    Attributes
-    ----------
-    kind : str
-        Its kind in checkpoints.
-    noun, advice : str
-        Its kind in messages, and the way to change it in place; ``{place}`` stands for the state.
-    form : str
-        The form in which it is declared, see `form_of`.
-    handle
-        The object that the operator has.
-    follows_watermark : bool
-        Its content expires, or is due, by the watermark.
+    - `kind`: its kind in checkpoints.
+    - `noun`, `advice`: its kind in messages, and the way to change it in place; ``{place}`` stands
+      for the state.
+    - `form`: the form in which it is declared, see `form_of`.
+    - `handle`: the object that the operator has.
+    - `follows_watermark`: its content expires, or is due, by the watermark.
     """
 
     kind: ClassVar[StateKind]

@@ -51,12 +51,8 @@ Rows: TypeAlias = "pa.RecordBatch | pa.Table | pa.Array | pa.ChunkedArray | Sequ
 class Columns:
     """The columns of the key, or of the value, of a table.
 
-    Parameters
-    ----------
-    where : str
-        The state, for messages.
-    single : bool
-        They were given as one type, so that an array stands for them.
+    - `where`: the state, for messages.
+    - `single`: they were given as one type, so that an array stands for them.
     """
 
     where: str

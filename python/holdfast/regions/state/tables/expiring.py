@@ -88,15 +88,8 @@ class ExpiringTable(TableState):
     that are due, and removes those that have expired. So a row that is set often costs one entry of
     the index in the whole time that it lives.
 
-    Parameters
-    ----------
-    times : callable
-        Returns the times of the attempt.
-
-    Attributes
-    ----------
-    index : TableState
-        The index, which checkpoints have as a state of its own.
+    - `times`: returns the times of the attempt.
+    - `index`: the index, which checkpoints have as a state of its own.
     """
 
     def __init__(

@@ -25,16 +25,10 @@ _DUE: Final = b'"due":'
 class FrozenTable:
     """A table that was committed for a checkpoint.
 
-    Attributes
-    ----------
-    columns : str
-        Its columns, see `description`.
-    segments : tuple of SegmentRef
-        All segments that it is made of, oldest first.
-    keys : int
-        Number of its keys.
-    due_us : int or None
-        Microseconds since 1970 at which the first timer in processing time is due.
+    - `columns`: its columns, see `description`.
+    - `segments`: all segments that it is made of, oldest first.
+    - `keys`: number of its keys.
+    - `due_us`: microseconds since 1970 at which the first timer in processing time is due.
     """
 
     name: str

@@ -45,15 +45,9 @@ class TimerTable(TableState):
     the driver runs the region then. A timer that was taken back may let a region run once for
     nothing.
 
-    Parameters
-    ----------
-    times : callable, optional
-        Returns the times of the attempt, for timers in processing time.
-
-    Attributes
-    ----------
-    set_us : int or None
-        Microseconds since 1970; None if no timer was set since the last reader took it away.
+    - `times`: returns the times of the attempt, for timers in processing time.
+    - `set_us`: microseconds since 1970; None if no timer was set since the last reader took it
+      away.
     """
 
     def __init__(

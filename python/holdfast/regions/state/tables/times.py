@@ -21,12 +21,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class AttemptTimes:
     """Times of an attempt, as an operator has been told them.
 
-    Attributes
-    ----------
-    attempt : datetime.datetime
-        The driver's time at the beginning of the attempt, in UTC.
-    watermark : datetime.datetime or None
-        That of the region; without a time zone, it is in UTC.
+    - `attempt`: the driver's time at the beginning of the attempt, in UTC.
+    - `watermark`: that of the region; without a time zone, it is in UTC.
     """
 
     attempt: datetime

@@ -29,10 +29,8 @@ class OperatorCache:
 
     Operators are called on the thread of their region alone, also to be closed.
 
-    Parameters
-    ----------
-    all_pruned : int, default 1,000
-        With more regions, a batch only looks at the operators of those that may have changed.
+    - `all_pruned`: with more regions, a batch only looks at the operators of those that may have
+      changed.
     """
 
     def __init__(self, *, all_pruned: int = 1_000) -> None:
@@ -143,10 +141,8 @@ class OperatorCache:
     def close_all(self, timeout_s: float | None = None) -> None:
         """Close all operators, and wait for those whose thread does not hang.
 
-        Parameters
-        ----------
-        timeout_s : float, optional
-            Seconds to wait at most; an operator that takes longer to close is left behind.
+        - `timeout_s`: seconds to wait at most; an operator that takes longer to close is left
+          behind.
         """
         with self._lock:
             closing, self._kept = list(self._kept.values()), {}

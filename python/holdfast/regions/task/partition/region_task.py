@@ -40,15 +40,10 @@ class RegionTask:
     its neighbours. Regions that come to an answer while storage is waited for are made durable
     together, and the driver gets their answers together.
 
-    Parameters
-    ----------
-    tell : callable
-        Takes answers to the driver; returns once they are there.
-    output : OutputStore, optional
-        Takes staged output to file systems that this process does not reach.
-    shares : bool, default True
-        Regions may write into one file. A task that is run again may not, because some of its
-        regions may have answered before.
+    - `tell`: takes answers to the driver; returns once they are there.
+    - `output`: takes staged output to file systems that this process does not reach.
+    - `shares`: regions may write into one file. A task that is run again may not, because some of
+      its regions may have answered before.
     """
 
     def __init__(
@@ -153,10 +148,7 @@ class RegionTask:
     def _read_split(self, reader: SplitReader, event: bytes, run: RegionRun) -> None:
         """Give a region the rows of a split, or none of them if it cannot be read and is skipped.
 
-        Raises
-        ------
-        SplitReadError
-            If it cannot be read, and the region is to fail.
+        Raises a SplitReadError if it cannot be read, and the region is to fail.
         """
         split = FileSplit.decode(event)
         rows = reader.read(split)

@@ -38,12 +38,8 @@ GATHER_MS: Final = 5
 class _Turn:
     """A thread lets its regions take a step; only that thread writes this, any thread reads it.
 
-    Attributes
-    ----------
-    since
-        When the step began; None between steps.
-    wall_s, cpu_s
-        Times of the steps that ended.
+    - `since`: when the step began; None between steps.
+    - `wall_s`, `cpu_s`: times of the steps that ended.
     """
 
     since: float | None
@@ -66,14 +62,9 @@ class RegionThreads:
     are long, or wait for something other than the processor. The thread that calls `take_on`,
     `wake` and `wait` finds out about both, and only that thread allows more turns.
 
-    Parameters
-    ----------
-    count : int
-        The most turns at the same time, apart from those that are stuck in one step.
-    gather_ms : int, default 0
-        Milliseconds for which answers are gathered as long as others are to come.
-    clock : module
-        Has `monotonic`, `thread_time` and `sleep`, as the module `time` has them.
+    - `count`: the most turns at the same time, apart from those that are stuck in one step.
+    - `gather_ms`: milliseconds for which answers are gathered as long as others are to come.
+    - `clock` (module): has `monotonic`, `thread_time` and `sleep`, as the module `time` has them.
     """
 
     def __init__(self, count: int, *, gather_ms: int = 0, clock: Any = time) -> None:

@@ -25,16 +25,10 @@ from holdfast.regions.task.region.region import Region
 class Answered:
     """An acknowledgement or a decline, not durable yet.
 
-    Parameters
-    ----------
-    segments : sequence of (Owner, references)
-        Segments that must be durable before the driver gets the answer.
-    outputs : sequence of RegionOutput
-        Output that must be durable, too.
-    keep : Instances or None
-        Operators that the next attempt may continue with.
-    figures : bytes
-        Figures of its operators, see `protocol.figures`.
+    - `segments`: segments that must be durable before the driver gets the answer.
+    - `outputs`: output that must be durable, too.
+    - `keep`: operators that the next attempt may continue with.
+    - `figures`: figures of its operators, see `protocol.figures`.
     """
 
     event: Acked | Declined
@@ -76,10 +70,7 @@ class Work(Enum):
 class Phase:
     """A phase of a region; this one is behind the answer.
 
-    Attributes
-    ----------
-    instances : Instances or None
-        Operators that are open.
+    - `instances`: operators that are open.
     """
 
     instances: Instances | None = None

@@ -101,31 +101,17 @@ class RegionFeed:
 
     Another thread may call `add` and `end`, and set `error` before `end`.
 
-    Parameters
-    ----------
-    read : callable
-        Reads rows that the region owes.
-    step_size : StepSize
-        How many rows the graph is given at once.
-    keeps_rows : bool
-        Keep the rows of the batch until the region has answered; else its source has them still.
-    suspects : Suspects or None
-        Finds rows that fail; None if an error is one of the region.
-
-    Attributes
-    ----------
-    source_rows : list of pyarrow.RecordBatch
-        Rows of this batch, if they are kept.
-    ended : bool
-        No more rows come in this batch.
-    error : Exception or None
-        The reason why the source's rows cannot be read, so that the region fails.
-    under_way : UnderWay
-        Says which rows the graph has.
-    events : int
-        Events that wait.
-    sent : list of (str, bytes)
-        Events of the source's reader to coordinators, each with the name of its operator.
+    - `read`: reads rows that the region owes.
+    - `step_size`: how many rows the graph is given at once.
+    - `keeps_rows`: keep the rows of the batch until the region has answered; else its source has
+      them still.
+    - `suspects`: finds rows that fail; None if an error is one of the region.
+    - `source_rows`: rows of this batch, if they are kept.
+    - `ended`: no more rows come in this batch.
+    - `error`: the reason why the source's rows cannot be read, so that the region fails.
+    - `under_way`: says which rows the graph has.
+    - `events`: events that wait.
+    - `sent`: events of the source's reader to coordinators, each with the name of its operator.
     """
 
     def __init__(
@@ -158,17 +144,11 @@ class RegionFeed:
     ) -> bool:
         """Take rows of this batch, in order.
 
-        Parameters
-        ----------
-        nbytes : int
-            Their size in memory, roughly: asking Arrow takes longer than everything else here.
-        origin : (FileSplit, int), optional
-            Split that they come from, and number of the first one in its file.
+        - `nbytes`: their size in memory, roughly: asking Arrow takes longer than everything else
+          here.
+        - `origin`: split that they come from, and number of the first one in its file.
 
-        Returns
-        -------
-        bool
-            True if there is something new for `RegionRun.step`; else more rows are gathered.
+        Returns True if there is something new for `RegionRun.step`; else more rows are gathered.
         """
         if origin is not None:
             self.under_way.origins.append((*origin, batch.num_rows))

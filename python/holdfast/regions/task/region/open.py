@@ -26,12 +26,8 @@ from holdfast.regions.task.watermark import WATERMARK
 class Opening(Phase):
     """The region opens its operators, or goes on with those that were kept.
 
-    Parameters
-    ----------
-    cached : Instances, optional
-        Operators whose state is exactly that of the base.
-    again : bool, default False
-        The region begins again, once it has all rows of the batch.
+    - `cached`: operators whose state is exactly that of the base.
+    - `again`: the region begins again, once it has all rows of the batch.
     """
 
     def __init__(self, region: Region, cached: Instances | None, *, again: bool = False) -> None:

@@ -21,17 +21,9 @@ LOG: Final = logging.getLogger(__name__)
 class RegionOutput(AtWork):
     """Output of a region in an attempt: rows that wait for those of other regions, or a stage.
 
-    Parameters
-    ----------
-    gather_bytes : int
-        Bytes of rows at which the region has a stage of its own.
-
-    Attributes
-    ----------
-    rows : list of pyarrow.RecordBatch
-        Rows that wait; empty if there is a stage.
-    nbytes : int
-        Their size in memory.
+    - `gather_bytes`: bytes of rows at which the region has a stage of its own.
+    - `rows`: rows that wait; empty if there is a stage.
+    - `nbytes`: their size in memory.
     """
 
     kind_at_work: Literal["operator", "sink"] = "sink"

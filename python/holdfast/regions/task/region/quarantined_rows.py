@@ -26,15 +26,9 @@ def with_rows(
     about as often as the size of all has binary digits. Older pieces stay as they are. A merged
     piece has no rows that are skipped.
 
-    Parameters
-    ----------
-    pieces : int
-        See `merged_from`.
+    - `pieces`: see `merged_from`.
 
-    Raises
-    ------
-    OSError, ValueError
-        If a piece cannot be read or written.
+    Raises an OSError or ValueError if a piece cannot be read or written.
     """
     first = merged_from(
         [_size(piece) for piece in owed], sum(batch.nbytes for batch in rows), pieces
@@ -50,15 +44,10 @@ def merged_from(sizes: Sequence[int], added: int, pieces: int) -> int:
     That is the first one that is not larger than all behind it. So each piece that stays is larger
     than all behind it.
 
-    Parameters
-    ----------
-    sizes : sequence of int
-        Bytes of the pieces, oldest first.
-    added : int
-        Bytes of the next one.
-    pieces : int
-        Small pieces that lie side by side before some of them are merged. Their sizes differ by
-        less than 2^32, so among 32 there are always some to merge.
+    - `sizes`: bytes of the pieces, oldest first.
+    - `added`: bytes of the next one.
+    - `pieces`: small pieces that lie side by side before some of them are merged. Their sizes
+      differ by less than 2^32, so among 32 there are always some to merge.
     """
     small = len(sizes)
     while small and sizes[small - 1] < LARGE_BYTES:

@@ -32,20 +32,12 @@ from holdfast.regions.task.suspects import Suspects
 class TaskContext:
     """All that the regions of a task have in common.
 
-    Parameters
-    ----------
-    begun_ms : int
-        When the task began, by `elapsed_ms`.
-    stored : SegmentReader
-        Reads the segments of the latest checkpoint.
-    shared : SharedStates
-        States for an instance that no checkpoint knows.
-    took_part : frozenset of str
-        Regions whose new state the latest checkpoint has.
-    shares : bool
-        Regions may put their output together.
-    clock : callable
-        Tells seconds, to measure how long an operator works.
+    - `begun_ms`: when the task began, by `elapsed_ms`.
+    - `stored`: reads the segments of the latest checkpoint.
+    - `shared`: states for an instance that no checkpoint knows.
+    - `took_part`: regions whose new state the latest checkpoint has.
+    - `shares`: regions may put their output together.
+    - `clock`: tells seconds, to measure how long an operator works.
     """
 
     plan: PipelinePlan
@@ -113,10 +105,7 @@ class RegionStore:
 class Region:
     """A region in an attempt.
 
-    Parameters
-    ----------
-    base : RegionEntry or None
-        Its entry in the latest checkpoint; None for a region that no checkpoint knows.
+    - `base`: its entry in the latest checkpoint; None for a region that no checkpoint knows.
     """
 
     def __init__(self, task: TaskContext, name: str, base: RegionEntry | None) -> None:

@@ -28,19 +28,10 @@ class RegionRun:
     `feed` may be filled, and `expire` and `decline` called, from another thread. `step` and
     `abandon` are called on the thread of the region alone.
 
-    Parameters
-    ----------
-    base : RegionEntry or None
-        Its entry in the latest checkpoint; None for a region that no checkpoint knows.
-    cached : Instances, optional
-        Operators whose state is exactly that of `base`.
-
-    Attributes
-    ----------
-    feed : RegionFeed
-        Takes the rows of this batch.
-    answer : Answered or None
-        None as long as the region has not answered.
+    - `base`: its entry in the latest checkpoint; None for a region that no checkpoint knows.
+    - `cached`: operators whose state is exactly that of `base`.
+    - `feed`: takes the rows of this batch.
+    - `answer`: None as long as the region has not answered.
     """
 
     def __init__(
