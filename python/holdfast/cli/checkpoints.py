@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from holdfast._checks import require_int
 from holdfast._core import CheckpointMetadata
 from holdfast.cli import details, folders
 from holdfast.cli.output import documents, report, tables
@@ -20,10 +22,14 @@ from holdfast.queries.folder import (
 )
 from holdfast.queries.logs import committed_batches, entry_of
 from holdfast.queries.state import StateOfQuery, require_committed
+from holdfast.regions.base.clock import now_ms
+from holdfast.regions.checkpoint.history import read_history
 from holdfast.regions.checkpoint.read import checkpoint_ids, summarise_all
 from holdfast.regions.checkpoint.verify import Verification
-from holdfast.regions.files.folders import CheckpointFolders
+from holdfast.regions.files.folders import HISTORY_FOLDER, CheckpointFolders
 from holdfast.regions.splits.assignment import skipped_splits
+
+_DAY_MS = 24 * 60 * 60 * 1000
 
 
 def show(arguments: argparse.Namespace) -> None:
@@ -106,6 +112,26 @@ def _has_state(folder: AnyPath) -> bool:
     return is_query_checkpoint(folder) and (folder / STATE_FILES_FOLDER).is_dir()
 
 
+def print_attempts(arguments: argparse.Namespace) -> None:
+    """Print the attempts of a pipeline that ended, also of earlier runs, the newest last."""
+    for option in ("last", "days"):
+        if (given := getattr(arguments, option)) is not None:
+            require_int(f"--{option}", given, at_least=1)
+    root = folders.given(arguments.folder)
+    if not root.is_dir():
+        raise FileNotFoundError(f"{root} does not exist")
+    folder = root / HISTORY_FOLDER
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{root} holds no history of a regional pipeline")
+    since_ms = 0 if arguments.days is None else now_ms() - arguments.days * _DAY_MS
+    found = read_history(folder, last=arguments.last, since_ms=since_ms)
+    if arguments.json:
+        documents.print_document(documents.of_history(found.records))
+    else:
+        report.print_table(tables.of_attempts(found.records))
+    report.refuse(found.damage, "parts of the history cannot be read:")
+
+
 def verify(arguments: argparse.Namespace) -> None:
     """Read everything that checkpoints or batches need, and print what cannot be read."""
     folder = folders.given(arguments.folder)
@@ -116,12 +142,11 @@ def verify(arguments: argparse.Namespace) -> None:
     verification = Verification(folder, arguments.pipeline)
     with report.progress("checkpoint") as start:
         verdicts = [verification.verify(id, start(id)) for id in ids]
-    document = documents.of_verdicts(verdicts)
+    found = documents.of_verdicts(verdicts, number="id", part="region")
     if arguments.json:
-        documents.print_document(document)
+        documents.print_document({"checkpoints": found})
     else:
-        found = document["checkpoints"]
-        report.print_verdicts(found, number="id", of="checkpoint", parts="regions")
+        _print_verdicts(found, "checkpoint", number="id", parts="regions")
     if damaged := _damaged(verdicts):
         raise OSError(f"{damaged} of {len(verdicts)} checkpoints in {folder} are damaged")
 
@@ -133,18 +158,27 @@ def _verify_query(folder: AnyPath, *, json: bool) -> None:
         found = [state.verify(batch, start(batch)) for batch in batches]
     # A running query may delete a batch meanwhile.
     verdicts = [one for one in found if not one.damage or entry_of(folder, one.id).exists()]
-    document = documents.of_batch_verdicts(verdicts)
+    read = documents.of_verdicts(verdicts, number="batch", part="partition")
     if json:
-        documents.print_document(document)
+        documents.print_document({"batches": read})
     else:
-        read = document["batches"]
-        report.print_verdicts(read, number="batch", of="batch", parts="partitions")
+        _print_verdicts(read, "batch", number="batch", parts="partitions")
     if not found:
         print(
             f"holdfast: {folder} has no batch in the commit log: nothing was read", file=sys.stderr
         )
     if damaged := _damaged(verdicts):
         raise OSError(f"state of {damaged} of {len(verdicts)} batches in {folder} is damaged")
+
+
+def _print_verdicts(
+    verdicts: Sequence[Mapping[str, Any]], of: str, *, number: str, parts: str
+) -> None:
+    """Print one line per checkpoint or batch, then one per thing that cannot be read."""
+    report.print_table(tables.of_verdicts(verdicts, number=number, parts=parts))
+    for verdict in verdicts:
+        for damage in verdict["damage"]:
+            print(f"{of} {verdict[number]}: {printable(damage['message'])}")
 
 
 def _damaged(verdicts: Sequence[Verdict]) -> int:

@@ -31,11 +31,8 @@ def print_pipeline(
 ) -> list[str]:
     """Print attempts, regions and operators of a pipeline, and its files.
 
-    - `folder`: the checkpoint folder.
-    - `summaries`: its checkpoints, oldest first.
-    - `shown`: the checkpoint whose regions and operators are listed, if there is one.
-
-    Returns damage in the history, a line each.
+    Regions and operators are those of the checkpoint `shown`. Returns damage in the history, a line
+    each.
     """
     history = read_history(folder / HISTORY_FOLDER, last=timeline.MAX_ATTEMPTS)
     if history.records:
@@ -103,9 +100,7 @@ def _print_files(files: Sequence[PhysicalFile]) -> None:
 def print_query(folder: AnyPath, id: int | None) -> list[str]:
     """Read the state of all batches of a query, and print its sizes.
 
-    - `folder`: the checkpoint folder.
-    - `id`: the batch whose operators and stores are listed; the newest that can be read if None.
-
+    Operators and stores are those of the batch `id`, by default of the newest that can be read.
     Returns damage, a line each.
     """
     logged = committed_batches(folder)

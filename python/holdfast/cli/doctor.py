@@ -35,11 +35,7 @@ _NAMED_MISSING: Final = 3
 
 @dataclass(frozen=True)
 class KnownToFail:
-    """A package of which PySpark of one minor does not work with some versions.
-
-    - `from_major`: the first major version with which it does not.
-    - `what`: the failure, and where it happens.
-    """
+    """A package with which PySpark of one minor fails from a major on; `what` says how."""
 
     package: str
     from_major: int
@@ -56,11 +52,7 @@ KNOWN_TO_FAIL: Final[Mapping[str, KnownToFail]] = {
 
 @dataclass(frozen=True)
 class Finding:
-    """The outcome of one check.
-
-    - `outcome`: a note is something to know that does not keep Holdfast from working.
-    - `remedy`: advice for the reader; empty if there is nothing to do.
-    """
+    """The outcome of one check. A note does not keep Holdfast from working."""
 
     outcome: Literal["ok", "note", "wrong", "skipped"]
     found: str
@@ -83,11 +75,9 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def examine(folder: str | None = None) -> Iterator[tuple[str, Finding]]:
-    """Look at one thing after the other.
+    """Yield the name of each check, and what it found.
 
-    - `folder`: folder for checkpoints, a path or a URI. A file is written there and deleted again.
-
-    Yields the name of each check, and what it found.
+    `folder` is one for checkpoints, a path or a URI. A file is written there and deleted again.
     """
     for_jvm: Mapping[str, Callable[[], Finding]] = {
         "installation": _installation,

@@ -25,10 +25,7 @@ _INSTALL: Final = "Install one, for instance with 'apt-get install openjdk-17-jr
 
 
 class MissingJavaError(OSError):
-    """There is no Java, or one that is too old.
-
-    - `what`, `remedy`: the finding, and the advice.
-    """
+    """There is no Java, or one that is too old; `what` was found, and `remedy` is the advice."""
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(f"{what}. {remedy}")

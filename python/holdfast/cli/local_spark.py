@@ -32,8 +32,7 @@ def session(
 ) -> Iterator[SparkSession]:
     """Run a session of Spark that says nothing, with the settings of spark-defaults.conf.
 
-    - `what`: the use of it, for the error that it is not installed.
-    - `settings`: settings that replace those of spark-defaults.conf.
+    `settings` replace these. `what` is its use, for the error that Spark is not installed.
     """
     if find_spec("pyspark") is None:
         raise OSError(f"Spark is needed {what}: install 'holdfast-spark[spark]'")

@@ -20,7 +20,6 @@ from holdfast.cli import (
     cost,
     doctor,
     folders,
-    history,
     moves,
     parked,
     quarantine,
@@ -28,10 +27,6 @@ from holdfast.cli import (
     settings,
 )
 from holdfast.regions.base.errors import FolderInUseError
-
-USAGE_ERROR = 2
-INTERRUPTED = 128 + signal.SIGINT
-NOT_READ = 128 + signal.SIGPIPE
 
 _FAILURES = (
     OSError,
@@ -106,7 +101,7 @@ def parser() -> argparse.ArgumentParser:
     told.add_argument(
         "--days", type=int, metavar="D", help="print attempts that ended in the last D days only"
     )
-    told.set_defaults(run=history.print_attempts)
+    told.set_defaults(run=checkpoints.print_attempts)
 
     priced = commands.add_parser(
         "cost",
@@ -170,22 +165,9 @@ def parser() -> argparse.ArgumentParser:
     )
     examined.set_defaults(run=doctor.run)
 
-    printing = (
-        conf,
-        jar,
-        verified,
-        told,
-        priced,
-        waiting,
-        held,
-        adopted,
-        undone,
-        left,
-        divided,
-        examined,
-    )
-    for command in printing:
-        _add_json(command)
+    for command in commands.choices.values():
+        if command is not shown:
+            _add_json(command)
     return top
 
 
@@ -208,9 +190,7 @@ def _add_json(command: argparse.ArgumentParser | argparse._MutuallyExclusiveGrou
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command.
-
-    - `argv`: arguments after the program's name; those of this process by default.
+    """Run the command of some arguments, by default of those of this process.
 
     Returns 0, 1 (the command failed) or 2 (an argument is wrong); or what a shell sees of a program
     that a signal ended: 130 (interrupted) or 141 (the reader of its output went away).
@@ -222,13 +202,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         run(arguments)
         sys.stdout.flush()
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return 128 + signal.SIGINT
     except BrokenPipeError:
         _close_stdout()
-        return NOT_READ
+        return 128 + signal.SIGPIPE
     except ValueError as error:
         print(f"holdfast: {error}", file=sys.stderr)
-        return USAGE_ERROR
+        return 2
     except _FAILURES as error:
         print(f"holdfast: {error}", file=sys.stderr)
         return 1

@@ -197,13 +197,10 @@ def purge(spark: Any, folder: AnyPath, batches: Sequence[int], *, yes: bool) -> 
 def move(
     spark: Any, folder: AnyPath, plan: Any, *, yes: bool, output: AnyPath | None = None
 ) -> dict[str, Any]:
-    """Copy the state and publish the batch, or only read one partition of each operator.
+    """Copy the state and publish the batch; without `yes` only read a partition of each operator.
 
-    - `spark` (pyspark.sql.SparkSession): a session with Holdfast's settings.
-    - `yes`: False to change nothing.
-    - `output`: the folder that Spark's file sink writes.
-
-    Returns the document that ``--json`` prints.
+    `spark` has Holdfast's settings, and Spark's file sink writes `output`. Returns the document
+    that ``--json`` prints.
     """
     with local_spark.java_errors():
         copy = publishing.java_moves(spark).StateCopy(spark._jsparkSession, plan)

@@ -28,10 +28,7 @@ def write(folder: AnyPath, parked: Sequence[ParkedPartition], form: str) -> None
 
 
 def matching(folder: AnyPath, parked: Sequence[ParkedPartition], where: str) -> pa.Table:
-    """Return the rows that wait and for which an expression of Spark SQL is true.
-
-    Raises a ValueError if it is no such expression, or cannot be computed for a row.
-    """
+    """Return the rows that wait and for which an expression is true; see `selected`."""
     with _rows(folder, parked) as rows:
         return selected(rows, where)
 

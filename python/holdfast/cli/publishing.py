@@ -80,10 +80,9 @@ def complete(spark: Any, folder: AnyPath, output: AnyPath, newest: int, *, yes: 
 
 
 def say_unknown(number: int, *, by_query: bool, yes: bool) -> None:
-    """Say what a command without ``--output`` does not know.
+    """Say what a command without ``--output``, which publishes a batch, does not know.
 
-    - `number`: the batch that it publishes.
-    - `by_query`: True if the query goes on with Holdfast, which then sees its sink.
+    `by_query`: the query goes on with Holdfast, which then sees its sink.
     """
     if by_query and yes:
         return
@@ -101,9 +100,6 @@ def say_unknown(number: int, *, by_query: bool, yes: bool) -> None:
 
 def publish(move: Any, folder: AnyPath, number: int) -> None:
     """Publish the batch, whose state is there.
-
-    - `move`: Spark's part of the command.
-    - `number`: the batch that it publishes.
 
     Raises an OSError if a query, or another command, has planned a batch meanwhile.
     """

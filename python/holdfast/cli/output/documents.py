@@ -129,26 +129,20 @@ def _attempt(record: HistoryRecord) -> dict[str, Any]:
     return found
 
 
-def of_verdicts(verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """Return the readable parts of the checkpoints of a regional pipeline, and the damage."""
-    return {"checkpoints": [_verdict(one, number="id", part="region") for one in verdicts]}
-
-
-def of_batch_verdicts(verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """Return the readable parts of the state of a query's batches, and the damage."""
-    return {"batches": [_verdict(one, number="batch", part="partition") for one in verdicts]}
-
-
-def _verdict(verdict: Verdict, *, number: str, part: str) -> dict[str, Any]:
-    return {
-        number: verdict.id,
-        "damaged": bool(verdict.damage),
-        f"{part}s": verdict.parts,
-        f"readable_{part}s": verdict.readable_parts,
-        "segments": verdict.segments,
-        "readable_segments": verdict.readable_segments,
-        "damage": [{part: one.part, "message": one.message} for one in verdict.damage],
-    }
+def of_verdicts(verdicts: Sequence[Verdict], *, number: str, part: str) -> list[dict[str, Any]]:
+    """Return the readable parts of checkpoints or batches, by number, and the damage."""
+    return [
+        {
+            number: verdict.id,
+            "damaged": bool(verdict.damage),
+            f"{part}s": verdict.parts,
+            f"readable_{part}s": verdict.readable_parts,
+            "segments": verdict.segments,
+            "readable_segments": verdict.readable_segments,
+            "damage": [{part: one.part, "message": one.message} for one in verdict.damage],
+        }
+        for verdict in verdicts
+    ]
 
 
 def of_move(

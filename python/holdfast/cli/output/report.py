@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from holdfast._core import CheckpointMetadata
-from holdfast.cli.output import documents, tables
+from holdfast.cli.output import documents
 from holdfast.cli.output.tables import Table
 from holdfast.files.printable import printable
 from holdfast.regions.base.tables import GAP, aligned, padded
@@ -63,20 +63,6 @@ def print_beginning(metadata: CheckpointMetadata) -> None:
     print(f"holdfast: {said}", file=sys.stderr)
 
 
-def print_verdicts(
-    verdicts: Sequence[Mapping[str, Any]], *, number: str, of: str, parts: str
-) -> None:
-    """Print one line per checkpoint or batch, then one per thing that cannot be read.
-
-    - `verdicts`: rows of the documents.
-    - `number`, `of`, `parts`: name of their number, of what they are, and of their parts.
-    """
-    print_table(tables.of_verdicts(verdicts, number=number, parts=parts))
-    for verdict in verdicts:
-        for damage in verdict["damage"]:
-            print(f"{of} {verdict[number]}: {printable(damage['message'])}")
-
-
 def print_findings(findings: Iterable[tuple[str, str, str, str]]) -> None:
     """Print a line per check with its name, outcome and finding, and the remedy below."""
     for check, outcome, found, remedy in findings:
@@ -93,9 +79,9 @@ def refuse(wrong: Sequence[str], said: str) -> None:
 
 @contextmanager
 def progress(of: str) -> Iterator[Callable[[int], Progress]]:
-    """Show on stderr how far a verification is, until the end of the block.
+    """Show on stderr how far a verification of checkpoints or batches is, until the block ends.
 
-    - `of`: the kind of things. The yielded function begins with one of these.
+    The yielded function begins with one of them.
     """
 
     def plain(id: int) -> Progress:

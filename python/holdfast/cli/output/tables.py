@@ -29,7 +29,6 @@ _BAR_LENGTH: Final = 20
 class Table:
     """Lines of cells.
 
-    - `columns`: their names, for the head.
     - `rows`: a cell for each column. Text of the data is printable, but not escaped.
     - `words`: columns of words; the others have figures.
     - `signs`: columns of words that consist of bars or signs, which have colours.
