@@ -20,7 +20,7 @@ from holdfast.regions.coordinator import Acked, Declined, Event
 from holdfast.regions.protocol.answers import Answer
 from holdfast.regions.protocol.orders import AttemptOrder, OutputPlan, TaskOptions
 from holdfast.regions.sinks import ParquetSink
-from holdfast.regions.sinks.output_file import OutputFile
+from holdfast.regions.sinks.parquet_stage import OutputFile
 from holdfast.regions.task.partition.cache import OperatorCache
 from holdfast.regions.task.partition.region_task import RegionTask
 from support.regional.hooks import Hooks

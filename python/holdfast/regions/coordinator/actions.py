@@ -87,9 +87,8 @@ class ResetCoordinator:
 class SettleEvents:
     """Call ``handle_event`` with the events that a checkpoint has received, once it completed.
 
-    - `snapshot`: the coordinator's part of the checkpoint.
-    - `events`: those of the checkpoint: events that wait in it come with the next order.
-    - `regions`: regions of the checkpoint whose data has not ended.
+    Events that wait in the checkpoint come with the next order. `regions` are as in
+    `ResetCoordinator`.
     """
 
     operator: str

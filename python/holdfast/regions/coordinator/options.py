@@ -80,7 +80,6 @@ class CoordinatorOptions:
     - `retire_idle_ms`: milliseconds without rows after which a region is retired (R66); None:
       never.
     - `history_length`: ended attempts that `CheckpointCoordinator.history` remembers, at least 1.
-    - `bounds`: sizes from which on the coordinator saves work.
     """
 
     max_failure_ratio: float = 0.3

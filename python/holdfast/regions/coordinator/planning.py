@@ -41,8 +41,6 @@ def open_attempt(
       state is declared in another form (R78).
     - `layout_changed`: no checkpoint has completed in the pipeline's layout yet (R14), or with the
       state that its operators declare (R78).
-    - `idle`: how long regions are idle, if such regions are retired.
-    - `watermark_idle`: the same, if the watermarks of such regions go on.
     - `due`: regions with timers that are due.
     """
     end_of_data = event.kind == "final" and event.end_of_data

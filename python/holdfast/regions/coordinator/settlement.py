@@ -21,12 +21,8 @@ from holdfast.regions.coordinator.retention import Retention
 class Unsettled:
     """A publication whose notices wait until the metadata of subsumed checkpoints was dropped.
 
-    - `checkpoint`: the id that is published.
-    - `decided`: the last attempt that is decided.
-    - `released`: segments that refused answers wrote for it.
-    - `ended`: the attempt that it ended; None after a restart.
-    - `settled`: the events of coordinators in it; none after a restart, which resets the
-      coordinators.
+    `decided` and `released` are those of `NotifyManagers`. After a restart no attempt has ended,
+    and there are no events to settle: the coordinators are reset.
     """
 
     checkpoint: int

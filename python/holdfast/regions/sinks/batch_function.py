@@ -38,10 +38,7 @@ class BatchFunction(Publisher):
     def commit(self, checkpoint: int, staged: Iterable[Staged]) -> None:
         """Call the function with the rows of a checkpoint, unless it was called before.
 
-        Raises
-        ------
-        Exception
-            Whatever the function raises. It is called again after a restart.
+        If it raises an exception, it is called again after a restart.
         """
         files = list(staged)
         if not files or checkpoint <= last_delivered(self.staging.root):

@@ -140,10 +140,11 @@ class KafkaTransactions:
             )
             group = self._reader(_SETTLED).consumer_group_metadata()
             # Both wait for all records, so that the error of a record is known.
-            self._until_done(
-                lambda left_s: producer.send_offsets_to_transaction([place], group, left_s)
+            _repeated(
+                lambda left_s: producer.send_offsets_to_transaction([place], group, left_s),
+                self._timeout_s,
             )
-            self._until_done(producer.commit_transaction)
+            _repeated(producer.commit_transaction, self._timeout_s)
         except KafkaException as raised:
             # Found before the abort, which fails every record that was not sent.
             error = self._known(self._undelivered or raised.args[0])
@@ -198,10 +199,6 @@ class KafkaTransactions:
             except KafkaException as raised:
                 return raised.args[0]
         return error
-
-    def _until_done(self, call: Callable[[float], None]) -> None:
-        """Repeat a call of a transaction for as long as that lasts."""
-        _repeated(call, self._timeout_s)
 
     def _patiently(self, call: Callable[[float], T]) -> T:
         """Repeat a call of the start; its last error says what to do."""

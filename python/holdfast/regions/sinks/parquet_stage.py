@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
+import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Self, cast
@@ -14,10 +16,9 @@ import pyarrow.parquet as pq
 
 from holdfast._core import Staged
 from holdfast.files.durable import explained, sync_path
-from holdfast.files.modes import make_folder
+from holdfast.files.modes import create, make_folder
 from holdfast.files.paths import AnyPath
 from holdfast.regions.sinks.layout import staged_name, target_name
-from holdfast.regions.sinks.output_file import OutputFile, scratch_path
 from holdfast.regions.sinks.sink import OutputStore, Stage
 
 SUFFIX: Final = ".parquet"
@@ -27,6 +28,8 @@ ROW_GROUP_BYTES: Final = 32 << 20
 
 # The encoder writes many small pieces, and each write takes the interpreter's lock.
 WRITE_BYTES: Final = 256 * 1024
+
+_CLOSED: Final = -1
 
 
 class ParquetStage(Stage):
@@ -210,3 +213,68 @@ def _columns(schema: pa.Schema) -> str:
     return ", ".join(
         f"{field.name} {field.type}{'' if field.nullable else ' not null'}" for field in schema
     )
+
+
+class OutputFile:
+    """A new file that either becomes durable or goes without a trace."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._descriptor = create(path, flags)
+
+    @property
+    def closed(self) -> bool:
+        """False, also after the end: see `write`."""
+        return False
+
+    def write(self, data: bytes) -> int:
+        """Write all of the bytes.
+
+        After the end they go nowhere: an encoder that is given up writes when it is collected.
+        """
+        rest = memoryview(data)
+        while self._descriptor != _CLOSED and rest:
+            rest = rest[os.write(self._descriptor, rest) :]
+        return len(data)
+
+    def flush(self) -> None:
+        """Do nothing: there is no buffer."""
+
+    def close(self) -> None:
+        """Do nothing: `persist` or `drop` ends the file, and not PyArrow."""
+
+    def size(self) -> int:
+        """Return how many bytes were written."""
+        return os.fstat(self._descriptor).st_size
+
+    def persist(self) -> None:
+        """Make the content durable and close the file.
+
+        The descriptor stays open until then: the system may not tell a later one that an earlier
+        write failed.
+        """
+        os.fsync(self._descriptor)
+        self._close()
+
+    def drop(self) -> None:
+        """Close and remove the file; again and again, if need be."""
+        self._close()
+        # The sweep removes a file that stays.
+        with suppress(OSError):
+            self.path.unlink()
+
+    def _close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, _CLOSED
+        if descriptor != _CLOSED:
+            os.close(descriptor)
+
+
+def scratch_path(name: str) -> Path:
+    """Return a path for a file of a task, in a folder that Spark cleans up.
+
+    No other task uses the name.
+    """
+    # Spark tells its Python workers the folders of its own files.
+    folders = os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir()
+    return Path(folders.partition(",")[0]) / f"holdfast-{name}"

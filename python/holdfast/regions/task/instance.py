@@ -55,32 +55,14 @@ class OperatorInstance(AtWork):
     One thread makes all calls, from the constructor to `close`. Context variables, such as the
     precision of `decimal` and NumPy's treatment of errors, are the operator's own.
 
-    Parameters
-    ----------
-    operator : Operator
-        Fresh, not opened; this instance alone uses it.
-    saved : iterable of SavedState
-        Its states in the checkpoint that is restored.
-    sides : SideRows
-        Takes what it emits to side outputs; this instance alone uses it.
-    tables : callable
-        Opens a table of an operator's instance for the attempt at hand.
-    times : AttemptTimes
-        Times of the attempt at hand.
+    - `operator`: fresh, not opened; this instance alone uses it, and `sides`.
+    - `saved`: its states in the checkpoint that is restored.
+    - `tables`: opens a table of an operator's instance for the attempt at hand.
+    - `finishing`: it has ended the data of its region.
+    - `retiring`: its region is retired at the end of this attempt's data; its state is dropped.
 
-    Attributes
-    ----------
-    finishing : bool
-        It has ended the data of its region.
-    retiring : bool
-        Its region is retired at the end of data of this attempt, and its state is dropped.
-
-    Raises
-    ------
-    StateError
-        If its declared states do not fit those of the checkpoint.
-    Exception
-        Errors of the operator's ``open``.
+    Raises a StateError if its declared states do not fit those of the checkpoint, and errors of the
+    operator's ``open``.
     """
 
     def __init__(
@@ -113,7 +95,7 @@ class OperatorInstance(AtWork):
         )
         self._lease: LeaseOf = _nothing_granted
         self._memory = OwnMemory(stage.schema)
-        self._meter = Meter()
+        self.meter = Meter()
         self.finishing = False
         self.retiring = False
         self._sides = sides
@@ -127,7 +109,7 @@ class OperatorInstance(AtWork):
             parallelism=stage.parallelism,
             state=self._state,
             xp=xp,
-            metrics=self._meter.own,
+            metrics=self.meter.own,
             sides=sides,
             _finish=self._finish,
             _send_event=self._send_event,
@@ -163,7 +145,7 @@ class OperatorInstance(AtWork):
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Run the operator on some rows; yields batches with the stage's schema, none empty."""
-        self._meter.rows_in += batch.num_rows
+        self.meter.rows_in += batch.num_rows
         self._sides.given = batch
         produced = self._timed(partial(self._operator.process, batch))
         return self._checked("process", produced, given=batch)
@@ -274,10 +256,6 @@ class OperatorInstance(AtWork):
         finally:
             self._let_go()
 
-    def take_figures(self) -> OperatorFigures:
-        """Return its figures since the last call; also while it is at work in another thread."""
-        return self._meter.take()
-
     def _let_go(self) -> None:
         """Keep nothing that leads back here, as an operator does by its context.
 
@@ -306,7 +284,7 @@ class OperatorInstance(AtWork):
             return self._context.run(work)
         finally:
             self._sides.open = False
-            self._meter.busy_ns += time.perf_counter_ns() - begun
+            self.meter.busy_ns += time.perf_counter_ns() - begun
 
     def _send_event(self, event: bytes) -> None:
         if not self.stage.coordinated:
@@ -345,7 +323,7 @@ class OperatorInstance(AtWork):
                     unfit = "put out rows that do not fit the schema given to apply()"
                     raise TypeError(f"{self.where} {unfit}: {e}") from None
                 if rows.num_rows:
-                    self._meter.rows_out += rows.num_rows
+                    self.meter.rows_out += rows.num_rows
                     # Before the operator goes on: it may use the memory again.
                     yield self._memory.of(rows, given=given)
 
@@ -399,12 +377,15 @@ def tell_instances(
 
 
 def figures_of(instances: Instances) -> bytes:
-    """Return, encoded, the figures of operators since the last call, over parallel instances."""
+    """Return, encoded, the figures of operators since the last call, over parallel instances.
+
+    Operators may be at work in another thread.
+    """
     figures = []
     for stage in instances:
         of_stage = OperatorFigures()
         for instance in stage:
-            of_stage.add(instance.take_figures())
+            of_stage.add(instance.meter.take())
         figures.append(of_stage)
     return encode(figures)
 

@@ -178,9 +178,7 @@ class MetricGroup:
 class Meter:
     """Measures one instance for the pipeline; one thread measures, another may ask.
 
-    - `own`: metrics of the operator's own code.
-    - `rows_in`, `rows_out`: rows that it took in and put out so far.
-    - `busy_ns`: nanoseconds in its code so far.
+    It counts rows, and nanoseconds in the operator's code. `own` are metrics of that code.
     """
 
     own: MetricGroup = field(default_factory=MetricGroup)

@@ -23,7 +23,6 @@ REASON = "reason"
 class SideRows:
     """Keeps emitted rows until the region writes them, after the step in which they were emitted.
 
-    - `schemas`: schemas of the pipeline's side outputs, by name.
     - `bad_rows`: the side output that takes rejected rows; empty if there is none.
     - `open`: the operator is at work, so what it emits belongs to the same checkpoint as its state.
     - `given`: the rows that it is at work on.

@@ -9,9 +9,7 @@ class Suspects:
     """Rows of an attempt by their numbers, from 0: those that fail, and where batches have to end.
 
     Each time a batch of several rows fails, its halves are given one by one in the next run. A row
-    that fails alone is left out of all later runs.
-
-    - `runs_max`: runs that may fail.
+    that fails alone is left out of all later runs. At most `runs_max` runs may fail.
     """
 
     def __init__(self, runs_max: int) -> None:

@@ -38,7 +38,6 @@ class Watermark(Operator):
     ``forBoundedOutOfOrderness``, with a watermark behind every row.
 
     - `column`: has the event times, of Arrow's type timestamp. Rows without one are never late.
-    - `delay_us`: microseconds.
     - `late`: side output for late rows; empty: they are dropped. The counter ``late_rows`` has
       both.
     - `has_zone`: the event times are instants.

@@ -88,7 +88,6 @@ class ExpiringTable(TableState):
     that are due, and removes those that have expired. So a row that is set often costs one entry of
     the index in the whole time that it lives.
 
-    - `times`: returns the times of the attempt.
     - `index`: the index, which checkpoints have as a state of its own.
     """
 

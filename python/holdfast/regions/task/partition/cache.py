@@ -162,7 +162,7 @@ class OperatorCache:
 
 @dataclass(frozen=True)
 class _Base:
-    """The checkpoint that an attempt is based on."""
+    """The checkpoint that an attempt is based on, and the regions whose new state it has."""
 
     given: CheckpointMetadata | bytes
     metadata: CheckpointMetadata
@@ -171,7 +171,12 @@ class _Base:
     @classmethod
     def of(cls, given: CheckpointMetadata | bytes) -> _Base:
         metadata = CheckpointMetadata.from_bytes(given) if isinstance(given, bytes) else given
-        return cls(given, metadata, took_part_in(metadata))
+        took_part = frozenset(
+            region
+            for region, entry in metadata.fresh.items()
+            if not (entry.failed or is_retired(entry))
+        )
+        return cls(given, metadata, took_part)
 
 
 @dataclass(frozen=True)
@@ -184,15 +189,6 @@ class _Kept:
 
     def close(self) -> None:
         self.thread.do(partial(close_instances, self.instances))
-
-
-def took_part_in(checkpoint: CheckpointMetadata) -> frozenset[str]:
-    """Return the regions whose new state a checkpoint has."""
-    return frozenset(
-        region
-        for region, entry in checkpoint.fresh.items()
-        if not (entry.failed or is_retired(entry))
-    )
 
 
 def _same_state(entry: RegionEntry, base: RegionEntry | None) -> bool:

@@ -89,20 +89,11 @@ class RegionTask:
         self._threads = RegionThreads(plan.options.threads, gather_ms=plan.options.gather_ms)
 
     def run(self, batches: Iterable[pa.RecordBatch], owed: Iterable[str] = ()) -> int:
-        """Run all regions to their answers.
+        """Run all regions to their answers, and return how many answered.
 
-        Returns how many regions answered.
-
-        Parameters
-        ----------
-        owed : iterable of str
-            Regions to run although they have no rows here: they have rows to replay.
-
-        Raises
-        ------
-        Exception
-            Errors of reading the rows, or of telling the driver. Regions without an answer are left
-            to the driver then.
+        The regions `owed` run although they have no rows here: they have rows to replay. If rows
+        cannot be read, or the driver cannot be told, regions without an answer are left to the
+        driver.
         """
         try:
             regions = list(owed)

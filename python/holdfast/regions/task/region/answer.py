@@ -68,10 +68,7 @@ class Work(Enum):
 
 
 class Phase:
-    """A phase of a region; this one is behind the answer.
-
-    - `instances`: operators that are open.
-    """
+    """A phase of a region; this one is behind the answer. `instances` are open operators."""
 
     instances: Instances | None = None
 

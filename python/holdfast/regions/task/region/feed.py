@@ -50,13 +50,14 @@ class _Pieces:
             or len(self.batches) >= GATHER_PIECES
         )
 
-    def joined(self) -> list[pa.RecordBatch]:
-        """Return all rows, in one batch if Arrow can do that."""
-        try:
-            return [pa.concat_batches(self.batches)] if len(self.batches) > 1 else self.batches
-        except pa.ArrowException:
-            # Dictionaries that need a wider index together, or that Arrow cannot unite.
-            return self.batches
+
+def joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Return rows of one schema, in one batch if Arrow can do that."""
+    try:
+        return [pa.concat_batches(batches)] if len(batches) > 1 else batches
+    except pa.ArrowException:
+        # Dictionaries that need a wider index together, or that Arrow cannot unite.
+        return batches
 
 
 class UnderWay:
@@ -109,7 +110,6 @@ class RegionFeed:
     - `source_rows`: rows of this batch, if they are kept.
     - `ended`: no more rows come in this batch.
     - `error`: the reason why the source's rows cannot be read, so that the region fails.
-    - `under_way`: says which rows the graph has.
     - `events`: events that wait.
     - `sent`: events of the source's reader to coordinators, each with the name of its operator.
     """
@@ -173,7 +173,7 @@ class RegionFeed:
     def _hand_on(self) -> None:
         pieces, self._pieces = self._pieces, _Pieces()
         if pieces.batches:
-            batches = pieces.joined()
+            batches = joined(pieces.batches)
             if self._keeps_rows:
                 self.source_rows.extend(batches)
             self._unfed.extend(batches)

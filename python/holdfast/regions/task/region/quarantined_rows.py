@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from holdfast._core import InFlight
 from holdfast.regions.graph import SOURCE, ChannelData
+from holdfast.regions.task.region.feed import joined
 from holdfast.regions.task.region.region import RegionStore
 
 #: A piece of this size is not merged any more, and a merged one has at most twice as much: a task
@@ -69,9 +70,4 @@ def _size(piece: InFlight) -> int:
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
     for _, alike in groupby(batches, key=lambda batch: batch.schema):
-        parts = list(alike)
-        try:
-            yield pa.concat_batches(parts)
-        except pa.ArrowException:
-            # Dictionaries that need a wider index together, or that Arrow cannot unite.
-            yield from parts
+        yield from joined(list(alike))

@@ -28,10 +28,8 @@ class RegionRun:
     `feed` may be filled, and `expire` and `decline` called, from another thread. `step` and
     `abandon` are called on the thread of the region alone.
 
-    - `base`: its entry in the latest checkpoint; None for a region that no checkpoint knows.
-    - `cached`: operators whose state is exactly that of `base`.
-    - `feed`: takes the rows of this batch.
-    - `answer`: None as long as the region has not answered.
+    `base` and `cached` are as in `Region` and `Opening`. `answer` is None as long as the region has
+    not answered.
     """
 
     def __init__(
