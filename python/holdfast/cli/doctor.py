@@ -22,9 +22,9 @@ from holdfast._spark import OF_QUERIES
 from holdfast.cli import folders
 from holdfast.cli.java import MissingJavaError, begin_jvm, class_loader, java_version
 from holdfast.cli.local_spark import java_errors
-from holdfast.cli.output import report
 from holdfast.cli.output.documents import print_document
 from holdfast.files.paths import AnyPath, require_nameable
+from holdfast.files.printable import printable
 
 #: Another project on PyPI, which installs files into the same folder.
 _STRANGER: Final = "holdfast"
@@ -66,9 +66,10 @@ def run(arguments: argparse.Namespace) -> None:
         checks = [{"check": name, **asdict(finding)} for name, finding in findings.items()]
         print_document({"checks": checks})
     else:
-        report.print_findings(
-            (name, one.outcome, one.found, one.remedy) for name, one in findings.items()
-        )
+        for name, one in findings.items():
+            print(f"{one.outcome:<8} {name:<18} {printable(one.found)}")
+            if one.remedy:
+                print(f"{'':<27} {printable(one.remedy)}")
     wrong = sum(one.outcome == "wrong" for one in findings.values())
     if wrong:
         raise OSError(f"{wrong} of {len(findings)} checks found something wrong")

@@ -121,7 +121,7 @@ def settle(
     events = CoordinatorEvents(waiting=waiting or {}, received=tuple(received))
     data = b"state %d" % attempt
     (name,) = host.supports_fallback()
-    host.settle(
+    host.of(name).settle(
         SettleEvents(operator=name, snapshot=data, events=events, regions=frozenset(regions))
     )
     host.ended(attempt)
@@ -193,10 +193,12 @@ def test_what_was_opened_is_closed_when_another_does_not_open(source: Recording)
 
 def test_a_fallback_that_fails_is_told(host: CoordinatorHost, source: Recording) -> None:
     ask = AskFallback(attempt=7, operator="source", origins={"east": 5})
-    assert host.fallback(ask) == FallbackSnapshot(attempt=7, operator="source", data=b"fallback 7")
+    assert host.of("source").fallback(ask) == FallbackSnapshot(
+        attempt=7, operator="source", data=b"fallback 7"
+    )
     assert source.told[-1] == ("checkpoint_fallback", 7, {"east": 5})
     source.broken = {"checkpoint_fallback"}
-    event = host.fallback(ask)
+    event = host.of("source").fallback(ask)
     assert isinstance(event, FallbackSnapshotFailed)
     assert event.cause == "RuntimeError: no checkpoint_fallback today"
 
@@ -277,7 +279,7 @@ def test_a_snapshot_has_what_was_sent_before_and_nothing_else() -> None:  # R31
             host.ended(attempt)
             if attempt % 10 == 0:
                 # All go back: what was sent since the snapshot is nowhere, and counted anew.
-                host.reset(ResetCoordinator(operator="source", snapshot=event.data))
+                host.of("source").reset(ResetCoordinator(operator="source", snapshot=event.data))
     finally:
         source.ending.set()
         source.to_send.release(len(source.senders))
@@ -308,7 +310,7 @@ def test_a_reset_drops_what_did_not_arrive(host: CoordinatorHost, source: Record
     source.send("east", b"waiting")
     snapshot(host, 7)
     source.send("east", b"held")
-    host.reset(ResetCoordinator(operator="source", snapshot=b"state 6"))
+    host.of("source").reset(ResetCoordinator(operator="source", snapshot=b"state 6"))
     host.ended(7)
     assert source.told[-1] == ("reset", b"state 6")
     snapshot(host, 8)
@@ -324,12 +326,12 @@ def test_events_of_a_region_that_restarts_are_dropped_if_they_are_taken_back(  #
     snapshot(host, 7)
     for region, event in [("east", b"1"), ("west", b"2")]:
         source.send(region, event)
-    host.reset_region(ResetRegion(operator="source", region="east", origin=5))
+    host.of("source").reset_region(ResetRegion(operator="source", region="east", origin=5))
     assert source.told[-1] == ("region_reset", "east", 5)
     host.ended(7)
     source.send("east", b"3")
     source.send("west", b"4")
-    host.reset_region(ResetRegion(operator="source", region="east", origin=5))
+    host.of("source").reset_region(ResetRegion(operator="source", region="east", origin=5))
     snapshot(host, 8)
     kept = {"west": (b"2", b"4")}
     assert ordered(host, 8) == (kept if takes_back else {**kept, "east": (b"1", b"3")})
@@ -338,7 +340,7 @@ def test_events_of_a_region_that_restarts_are_dropped_if_they_are_taken_back(  #
 def test_notices_are_best_effort(host: CoordinatorHost, source: Recording) -> None:
     source.broken = {"complete", "aborted", "close"}
     for kind in ("completed", "aborted"):
-        host.notify(
+        host.of("source").notify(
             NotifyCoordinator(operator="source", kind=kind, attempt=7, effective={"east": 7})
         )
     assert source.told[1:] == [("complete", 7, {}), ("aborted", 7)]
@@ -350,14 +352,14 @@ def test_notices_are_best_effort(host: CoordinatorHost, source: Recording) -> No
 def test_a_reset_that_fails_is_an_error(host: CoordinatorHost, source: Recording) -> None:
     source.broken = {"reset", "region_reset"}
     with pytest.raises(RuntimeError, match="no reset today"):
-        host.reset(ResetCoordinator(operator="source", snapshot=None))
+        host.of("source").reset(ResetCoordinator(operator="source", snapshot=None))
     with pytest.raises(RuntimeError, match="no region_reset today"):
-        host.reset_region(ResetRegion(operator="source", region="east", origin=5))
+        host.of("source").reset_region(ResetRegion(operator="source", region="east", origin=5))
 
 
 def test_one_thread_makes_all_calls(host: CoordinatorHost, source: Recording) -> None:
     snapshot(host, 7)
-    host.fallback(AskFallback(attempt=7, operator="source", origins={}))
-    host.reset(ResetCoordinator(operator="source", snapshot=None))
+    host.of("source").fallback(AskFallback(attempt=7, operator="source", origins={}))
+    host.of("source").reset(ResetCoordinator(operator="source", snapshot=None))
     host.close()
     assert len(source.threads) == 1

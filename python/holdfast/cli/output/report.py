@@ -6,7 +6,7 @@ With rich in a terminal where it is installed, else plain text, which programs c
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
@@ -61,14 +61,6 @@ def print_beginning(metadata: CheckpointMetadata) -> None:
     )
     said = f"the pipeline began with checkpoint {id} of {printable(path)}, {fate}"
     print(f"holdfast: {said}", file=sys.stderr)
-
-
-def print_findings(findings: Iterable[tuple[str, str, str, str]]) -> None:
-    """Print a line per check with its name, outcome and finding, and the remedy below."""
-    for check, outcome, found, remedy in findings:
-        print(f"{outcome:<8} {check:<18} {printable(found)}")
-        if remedy:
-            print(f"{'':<27} {printable(remedy)}")
 
 
 def refuse(wrong: Sequence[str], said: str) -> None:

@@ -80,6 +80,7 @@ class CheckpointCoordinator:
     - `latest`: the newest completed checkpoint.
     - `entries`: its regions.
     - `history`: the newest ended attempts, oldest first.
+    - `undelivered`: regions that finished and have not heard of their last commit (R62).
 
     Raises a ValueError if checkpoints are retained, but none of them is restored.
     """
@@ -126,7 +127,7 @@ class CheckpointCoordinator:
         notable = self._known.notable
         self._quarantine = Quarantine.at_start(notable) if options.quarantines else Quarantine()
         # A restart does not know which notices arrived, so it asks the regions again (R62).
-        self._must_ack = {name for name, e in notable.items() if e.finished and not e.fallbacks}
+        self.undelivered = {name for name, e in notable.items() if e.finished and not e.fallbacks}
         self._wakes = Wakes(due_of, self._known.items(), at_once=options.bounds.woken_at_once)
         # Failed regions of the latest checkpoint whose operators' coordinators have not heard yet.
         self._restarting: tuple[str, ...] = ()
@@ -138,11 +139,6 @@ class CheckpointCoordinator:
     def pending(self) -> int | None:
         """The id of the attempt that is under way."""
         return self._at.id if isinstance(self._at, PendingAttempt) else None
-
-    @property
-    def undelivered(self) -> frozenset[str]:
-        """Regions that finished and have not heard of their last commit (R62)."""
-        return frozenset(self._must_ack)
 
     @property
     def retained(self) -> tuple[CheckpointMetadata, ...]:
@@ -279,7 +275,7 @@ class CheckpointCoordinator:
             self._last_id,
             event,
             base=self._known,
-            must_run=self._must_ack | (self._new_layout or frozenset()),
+            must_run=self.undelivered | (self._new_layout or frozenset()),
             quarantine=self._quarantine,
             limits=self._limits,
             layout_changed=self._new_layout is not None,
@@ -351,7 +347,7 @@ class CheckpointCoordinator:
         entry = self._known.get(event.region)
         # A notice of an older checkpoint is not that of the finish.
         if entry is not None and entry.finished and event.checkpoint >= entry.origin:
-            self._must_ack.discard(event.region)
+            self.undelivered.discard(event.region)
         return []
 
     def _snapshot(
@@ -398,7 +394,7 @@ class CheckpointCoordinator:
             attempt,
             base=self._base,
             base_id=0 if self.latest is None else self.latest.id,
-            must_ack=self._must_ack,
+            must_ack=self.undelivered,
             options=self._options,
             topology=self._topology,
         )
@@ -455,9 +451,9 @@ class CheckpointCoordinator:
         self._at = self._new_layout = None
         self._limits.completed(metadata)
         self._retention.add(metadata)
-        self._must_ack = {
+        self.undelivered = {
             region
-            for region in attempt.regions.keys() | self._must_ack
+            for region in attempt.regions.keys() | self.undelivered
             if (entry := entries.get(region)) is not None and entry.finished and not entry.fallbacks
         }
         self.latest, self.entries = metadata, entries

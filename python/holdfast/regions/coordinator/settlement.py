@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from holdfast._core import Owner, RegionEntry, SegmentRef
 from holdfast.regions.coordinator.actions import (
@@ -69,7 +68,14 @@ def after_drop(
             region: entry.origin if entry.failed else checkpoint
             for region, entry in entries.items()
         }
-        yield from _coordinators(operators, "completed", checkpoint, effective, took_part)
+        for operator in operators:
+            yield NotifyCoordinator(
+                operator=operator,
+                kind="completed",
+                attempt=checkpoint,
+                effective=effective,
+                took_part=took_part,
+            )
     if unsettled.ended is not None:
         yield unsettled.ended
 
@@ -83,21 +89,5 @@ def after_abort(attempt: int, retention: Retention, operators: Collection[str]) 
         retained=retention.view(),
         decided=attempt,
     )
-    yield from _coordinators(operators, "aborted", attempt, {})
-
-
-def _coordinators(
-    operators: Collection[str],
-    kind: Literal["completed", "aborted"],
-    attempt: int,
-    effective: Mapping[str, int],
-    took_part: frozenset[str] = frozenset(),
-) -> Iterator[Action]:
     for operator in operators:
-        yield NotifyCoordinator(
-            operator=operator,
-            kind=kind,
-            attempt=attempt,
-            effective=effective,
-            took_part=took_part,
-        )
+        yield NotifyCoordinator(operator=operator, kind="aborted", attempt=attempt, effective={})

@@ -187,7 +187,7 @@ class Attempts:
             case SnapshotCoordinators():
                 events = self._host.snapshot(action, new_rows=source is not None)
             case AskFallback():
-                events = [self._host.fallback(action)]
+                events = [self._host.of(action.operator).fallback(action)]
             case Publish():
                 events = [self._publish(action)]
             case DropMetadata(required=True):
@@ -200,13 +200,13 @@ class Attempts:
                 self._runner.tell_managers(action)
                 self._runner.reclaim(list(self.machine.retained))
             case ResetCoordinator():
-                self._host.reset(action)
+                self._host.of(action.operator).reset(action)
             case ResetRegion():
-                self._host.reset_region(action)
+                self._host.of(action.operator).reset_region(action)
             case SettleEvents():
-                self._host.settle(action)
+                self._host.of(action.operator).settle(action)
             case NotifyCoordinator():
-                self._host.notify(action)
+                self._host.of(action.operator).notify(action)
             case CommitSinks():
                 self._commit(action)
                 self._output.sweep(action.attempt + 1)
@@ -257,7 +257,7 @@ class Attempts:
 
         `since`: only those that finished in this checkpoint or later.
         """
-        for region in self.machine.undelivered:
+        for region in tuple(self.machine.undelivered):
             if self.machine.entries[region].origin >= since:
                 self.machine.handle(NoticeDelivered(checkpoint=self.latest.id, region=region))
 

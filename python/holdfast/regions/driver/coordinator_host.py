@@ -83,25 +83,9 @@ class CoordinatorHost:
             for name in action.operators
         ]
 
-    def fallback(self, action: AskFallback) -> Event:
-        """Ask for a snapshot that is consistent with failed regions (R32)."""
-        return self._hosted[action.operator].fallback(action)
-
-    def reset(self, action: ResetCoordinator) -> None:
-        """Go back to a checkpoint (R33)."""
-        self._hosted[action.operator].reset(action)
-
-    def reset_region(self, action: ResetRegion) -> None:
-        """Let one region go on from its origin (R33)."""
-        self._hosted[action.operator].reset_region(action.region, action.origin)
-
-    def settle(self, action: SettleEvents) -> None:
-        """Hand over the events that a completed checkpoint has of its regions (R36)."""
-        self._hosted[action.operator].settle(action)
-
-    def notify(self, action: NotifyCoordinator) -> None:
-        """Tell how an attempt ended; best effort (R34, R42)."""
-        self._hosted[action.operator].notify(action)
+    def of(self, operator: str) -> _Hosted:
+        """Return the coordinator of an operator, for actions that concern only this one."""
+        return self._hosted[operator]
 
     def skipped_splits(self) -> int:
         """Return how many splits of the source are skipped."""
@@ -178,7 +162,9 @@ class _Hosted:
         # coordinator take it, too.
         self._step = threading.RLock()
         # The latest checkpoint. A coordinator that raised goes back to it.
-        self._latest = ResetCoordinator(operator=name, snapshot=None)
+        self._latest: ResetCoordinator | SettleEvents = ResetCoordinator(
+            operator=name, snapshot=None
+        )
         self._completed: NotifyCoordinator | None = None
         self._failed = False
         # The coordinator keeps the gateway, which must not lead back to it.
@@ -242,6 +228,7 @@ class _Hosted:
             return data, self.outbox.snapshot(attempt)
 
     def fallback(self, action: AskFallback) -> Event:
+        """Ask for a snapshot that is consistent with failed regions (R32)."""
         attempt, name, ask = action.attempt, self._name, self.coordinator.checkpoint_fallback
         try:
             data = self._thread.call(ask, attempt, dict(action.origins))
@@ -263,6 +250,7 @@ class _Hosted:
     # --- the end of an attempt ------------------------------------------------------------------
 
     def reset(self, action: ResetCoordinator) -> None:
+        """Go back to a checkpoint (R33)."""
         self._latest = action
         self._go_back(self._hand_over)
 
@@ -279,12 +267,8 @@ class _Hosted:
             called(self.coordinator.reset, self._latest.snapshot)
 
     def settle(self, action: SettleEvents) -> None:
-        self._latest = ResetCoordinator(
-            operator=action.operator,
-            snapshot=action.snapshot,
-            events=action.events,
-            regions=action.regions,
-        )
+        """Hand over the events that a completed checkpoint has of its regions (R36)."""
+        self._latest = action
         self.outbox.settle(action.events, action.regions)
         self._hand_over(action.events.received)
 
@@ -311,16 +295,18 @@ class _Hosted:
             for region, event in received:
                 called(self.coordinator.handle_event, region, event)
 
-    def reset_region(self, region: str, origin: int) -> None:
-        self._thread.call(self._reset_region, region, origin, named=self.coordinator.region_reset)
+    def reset_region(self, action: ResetRegion) -> None:
+        """Let one region go on from its origin (R33)."""
+        self._thread.call(self._reset_region, action, named=self.coordinator.region_reset)
 
-    def _reset_region(self, region: str, origin: int) -> None:
+    def _reset_region(self, action: ResetRegion) -> None:
         with self._step:
             if self.coordinator.takes_back_events:
-                self.outbox.take_back(region)
-            called(self.coordinator.region_reset, region, origin)
+                self.outbox.take_back(action.region)
+            called(self.coordinator.region_reset, action.region, action.origin)
 
     def notify(self, action: NotifyCoordinator) -> None:
+        """Tell how an attempt ended; best effort (R34, R42)."""
         try:
             if action.kind == "completed":
                 self._completed = action

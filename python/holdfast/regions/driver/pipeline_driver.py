@@ -16,7 +16,6 @@ from holdfast.regions.checkpoint.declared import RunCompare, run_here
 from holdfast.regions.checkpoint.history import HistoryLog
 from holdfast.regions.checkpoint.layout import LAYOUT_PROPERTY, Layout
 from holdfast.regions.checkpoint.opening import open_folder
-from holdfast.regions.checkpoint.skips import Skipped
 from holdfast.regions.coordinator import (
     CheckpointCoordinator,
     CoordinatorOptions,
@@ -59,7 +58,7 @@ class PipelineDriver:
         may_publish: Callable[[], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._plan = plan
+        self.plan = plan
         self._topology = topology
         self._options = options
         self.folders = folders
@@ -99,7 +98,7 @@ class PipelineDriver:
         - `compare`: opens operators, to compare their state with that of the checkpoint (R78).
         """
         retained, changed = open_folder(
-            self.folders, self._plan, checkpoint_id=checkpoint_id, verify=verify, compare=compare
+            self.folders, self.plan, checkpoint_id=checkpoint_id, verify=verify, compare=compare
         )
         latest = retained[-1] if retained else None
         if latest is not None:
@@ -115,11 +114,11 @@ class PipelineDriver:
             retained=retained,
             last_id=max(latest.id if latest is not None else 0, self.folders.read_last_attempt()),
             changed=changed,
-            due_of=first_due if any(stage.on_timers for stage in self._plan.stages) else None,
+            due_of=first_due if any(stage.on_timers for stage in self.plan.stages) else None,
         )
         self._started = Attempts(
             machine,
-            run=self._plan.run,
+            run=self.plan.run,
             folders=self.folders,
             runner=self._runner,
             output=self._output,
@@ -127,14 +126,9 @@ class PipelineDriver:
             clock=self._clock,
             log=self._log,
             properties=self._properties,
-            on_retire=any(stage.on_retire for stage in self._plan.stages),
+            on_retire=any(stage.on_retire for stage in self.plan.stages),
         )
         self._started.start()
-
-    @property
-    def name(self) -> str:
-        """Name of the pipeline."""
-        return self._plan.pipeline
 
     @property
     def latest(self) -> CheckpointMetadata:
@@ -230,16 +224,11 @@ class PipelineDriver:
                 self.latest,
                 path,
                 kind="savepoint",
-                pipeline=self._plan.pipeline,
+                pipeline=self.plan.pipeline,
                 properties=self._properties,
                 max_file_bytes=max_file_bytes,
             )
             self.saved = True
-
-    @property
-    def skipped(self) -> Skipped:
-        """Rows of regions in quarantine that were moved to dead letters."""
-        return self._plan.skipped
 
     def replay(self, region: str) -> None:
         """Let the next attempt run a region in quarantine."""

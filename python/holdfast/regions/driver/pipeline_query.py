@@ -82,7 +82,7 @@ class PipelineQuery(ABC):
     def _repr_html_(self) -> str:
         """Return the state of the pipeline and its newest attempts, for notebooks."""
         attempts = self.history(last=SHOWN_ATTEMPTS)
-        return query_html(self._driver.name, self._state(), self.latest, attempts)
+        return query_html(self._driver.plan.pipeline, self._state(), self.latest, attempts)
 
 
 def query_html(

@@ -33,7 +33,7 @@ class Quarantine:
     @property
     def regions(self) -> Sequence[QuarantinedRegion]:
         """The regions that are in quarantine in the latest checkpoint, by name."""
-        return quarantined_regions(self._driver.latest, self._driver.skipped)
+        return quarantined_regions(self._driver.latest, self._driver.plan.skipped)
 
     def rows(self, region: str) -> pa.Table:
         """Return the rows that a region owes, oldest first.

@@ -98,7 +98,7 @@ class OperatorInstance(AtWork):
         self.meter = Meter()
         self.finishing = False
         self.retiring = False
-        self._sides = sides
+        self.sides = sides
         self._sent: list[bytes] = []
         self._sent_bytes = 0
         self._context = contextvars.Context()
@@ -146,7 +146,7 @@ class OperatorInstance(AtWork):
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Run the operator on some rows; yields batches with the stage's schema, none empty."""
         self.meter.rows_in += batch.num_rows
-        self._sides.given = batch
+        self.sides.given = batch
         produced = self._timed(partial(self._operator.process, batch))
         return self._checked("process", produced, given=batch)
 
@@ -172,7 +172,7 @@ class OperatorInstance(AtWork):
 
     def on_time(self, watermark: datetime | None) -> Iterator[pa.RecordBatch]:
         """Run the operator on its timers that are due, and on the watermark of the region."""
-        self._sides.given = None
+        self.sides.given = None
         times = self._state.times = replace(self._state.times, watermark=watermark)
         timers = DueTimers(self._state.timers_of.items(), times)
         yield from self._fire(timers)
@@ -190,7 +190,7 @@ class OperatorInstance(AtWork):
 
     def end_of_data(self) -> Iterator[pa.RecordBatch]:
         """Flush the rows that the operator holds back, behind all timers that are set."""
-        self._sides.given = None
+        self.sides.given = None
         yield from self._fire(DueTimers(self._state.timers_of.items(), None))
         call: Callable[..., Batches] = self._operator.on_end_of_data
         if self.retiring:
@@ -198,10 +198,6 @@ class OperatorInstance(AtWork):
         produced = self._timed(call)
         name = "on_retire" if self.retiring else "on_end_of_data"
         yield from self._checked(name, produced, given=None)
-
-    def take_emitted(self) -> list[tuple[str, pa.RecordBatch]]:
-        """Return the rows for side outputs, with their names, since the last call."""
-        return self._sides.take()
 
     def on_event(self, event: bytes) -> None:
         """Run the operator on an event of its coordinator."""
@@ -267,7 +263,7 @@ class OperatorInstance(AtWork):
             self.__dict__.pop(name, None)
 
     def _finish(self) -> None:
-        if not self._sides.open:
+        if not self.sides.open:
             raise RuntimeError(f"{self.where} may call finish() in {AT_WORK}")
         if shared := self._state.kinds & SHARED:
             raise StateError(
@@ -279,11 +275,11 @@ class OperatorInstance(AtWork):
     def _timed(self, work: Callable[[], T]) -> T:
         """Let the operator work, and measure how long it takes."""
         begun = time.perf_counter_ns()
-        self._sides.open = True
+        self.sides.open = True
         try:
             return self._context.run(work)
         finally:
-            self._sides.open = False
+            self.sides.open = False
             self.meter.busy_ns += time.perf_counter_ns() - begun
 
     def _send_event(self, event: bytes) -> None:
@@ -292,7 +288,7 @@ class OperatorInstance(AtWork):
                 f"{self.where} has no coordinator to send an event to: give apply(..., "
                 "coordinator=...)"
             )
-        if not self._sides.open:
+        if not self.sides.open:
             raise RuntimeError(
                 f"{self.where} may send events in {AT_WORK}: open, close and notices of "
                 "checkpoints may come any number of times, and so would their events"

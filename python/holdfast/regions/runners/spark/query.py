@@ -97,7 +97,7 @@ class RegionalQuery(PipelineQuery):
         opened: ExitStack,
     ) -> None:
         super().__init__(driver, max_file_bytes=max_file_bytes)
-        self.name = driver.name
+        self.name = driver.plan.pipeline
         self._bounded = bounded
         self._stopped = False
         self._session = source.sparkSession

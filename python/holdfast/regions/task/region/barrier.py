@@ -41,7 +41,7 @@ class _Open(Phase):
         for rows in self._graph.take_output():
             region.write("", rows.batch)
         for instance in chain.from_iterable(self.instances or ()):
-            for side, batch in instance.take_emitted():
+            for side, batch in instance.sides.take():
                 region.write(side, batch)
         if not self._graph.holds_rows():
             region.feed.under_way.pass_all()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+from collections.abc import Sequence
+from itertools import chain, groupby
 from typing import Final
 
 import pyarrow as pa
@@ -35,7 +35,9 @@ def with_rows(
         [_size(piece) for piece in owed], sum(batch.nbytes for batch in rows), pieces
     )
     before = [batch for piece in owed[first:] for batch in store.owed(piece)]
-    channel = ChannelData(SOURCE, tuple(_joined([*before, *rows])), "input")
+    of_schemas = groupby([*before, *rows], key=lambda batch: batch.schema)
+    together = chain.from_iterable(joined(list(alike)) for _, alike in of_schemas)
+    channel = ChannelData(SOURCE, tuple(together), "input")
     return [*owed[:first], store.write(SOURCE, [channel])]
 
 
@@ -66,8 +68,3 @@ def merged_from(sizes: Sequence[int], added: int, pieces: int) -> int:
 def _size(piece: InFlight) -> int:
     # Rows that wait between operators are not merged.
     return piece.bytes if piece.channel == SOURCE else LARGE_BYTES
-
-
-def _joined(batches: Sequence[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-    for _, alike in groupby(batches, key=lambda batch: batch.schema):
-        yield from joined(list(alike))
