@@ -110,10 +110,7 @@ def duration(option: str, value: object) -> timedelta:
 
 
 def require_duration(option: str, value: object, *, zero: bool) -> None:
-    """Raise ValueError unless `value` is a timedelta above 0 and not too long.
-
-    With ``zero`` it may be 0.
-    """
+    """Raise ValueError unless `value` is a timedelta above 0 (or ``zero``), and not too long."""
     allowed = isinstance(value, timedelta) and (
         value >= timedelta() if zero else value > timedelta()
     )

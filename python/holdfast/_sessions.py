@@ -69,10 +69,7 @@ def _client(what: str) -> RuntimeError:
 
 
 def require_classic_session(session: object) -> None:
-    """Refuse sessions and DataFrames of Spark Connect, on which no regional pipeline can run.
-
-    Raises a NotImplementedError if it is one.
-    """
+    """Raise NotImplementedError in a session of Spark Connect: no regional pipeline runs there."""
     if is_connect(session):
         raise NotImplementedError(
             "a regional pipeline does not run in a session of Spark Connect: its coordinator works "

@@ -42,10 +42,7 @@ def given(folder: str) -> AnyPath:
 
 
 def query(folder: str) -> AnyPath:
-    """Return the folder that an argument names, which has to be the checkpoint of a query.
-
-    Raises a FileNotFoundError if it is none.
-    """
+    """Return the folder of an argument; FileNotFoundError if it is no checkpoint of a query."""
     found = given(folder)
     if not found.exists():
         raise FileNotFoundError(f"{found} does not exist")

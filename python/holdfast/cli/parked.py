@@ -67,10 +67,7 @@ def show(arguments: argparse.Namespace) -> None:
 
 
 def skip(arguments: argparse.Namespace) -> None:
-    """Move the rows of a parked partition for which an expression is true to dead letters.
-
-    Without ``--yes``, print only how many there are.
-    """
+    """Move rows of a parked partition to dead letters; without ``--yes``, only print how many."""
     folder = folders.query(arguments.folder)
     letters = absolute(folders.given(arguments.dead_letter))
     if arguments.yes:

@@ -34,10 +34,7 @@ def matching(folder: AnyPath, parked: Sequence[ParkedPartition], where: str) -> 
 
 
 def selected(rows: DataFrame, where: str) -> pa.Table:
-    """Return the rows for which an expression of Spark SQL is true.
-
-    Raises a ValueError if it is no such expression, or cannot be computed for a row.
-    """
+    """Return the rows for which a Spark SQL expression is true; ValueError if it cannot be used."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

@@ -56,10 +56,7 @@ def given_output(arguments: argparse.Namespace) -> AnyPath | None:
 
 
 def sink_log(spark: Any, folder: AnyPath, output: AnyPath, newest: int) -> Any:
-    """Return the log of Spark's file sink, which is that of the query.
-
-    Raises an OSError if the folder is not the output of the query.
-    """
+    """Return the log of Spark's file sink; OSError if the folder is not the output of the query."""
     with local_spark.java_errors():
         log = java_moves(spark).SinkLog(
             spark._jsparkSession, absolute(folder).spark_name, absolute(output).spark_name
@@ -99,10 +96,7 @@ def say_unknown(number: int, *, by_query: bool, yes: bool) -> None:
 
 
 def publish(move: Any, folder: AnyPath, number: int) -> None:
-    """Publish the batch, whose state is there.
-
-    Raises an OSError if a query, or another command, has planned a batch meanwhile.
-    """
+    """Publish the batch, whose state is there; OSError if another was planned meanwhile."""
     if not move.plan():
         raise OSError(
             f"a query or another command has planned batch {number} of {folder} meanwhile: stop "

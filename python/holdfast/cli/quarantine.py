@@ -69,10 +69,7 @@ def show(arguments: argparse.Namespace) -> None:
 
 
 def skip(arguments: argparse.Namespace) -> None:
-    """Move rows that a region in quarantine owes to dead letters.
-
-    Without ``--yes``, print only how many there are.
-    """
+    """Move rows that a region owes to dead letters; without ``--yes``, only print how many."""
     found, _ = _latest(arguments)
     letters = absolute(folders.given(arguments.dead_letter))
     with lock_folder(found.lock) if arguments.yes else nullcontext():

@@ -31,10 +31,7 @@ _DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
 def require_no_terminal(form: str) -> None:
-    """Check that stdout can take rows in one of `FORMATS`.
-
-    Raises a ValueError if stdout is a terminal, and the format is not for one.
-    """
+    """Raise ValueError if stdout is a terminal, and rows in this format are not for one."""
     if form != "json" and sys.stdout.isatty():
         raise ValueError(f"--rows {form} writes bytes: send them to a file with '>'")
 

@@ -99,10 +99,7 @@ class SettleEvents:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResetRegion:
-    """Call ``region_reset`` of an operator's coordinator before its next snapshot (R33).
-
-    The region failed, so it goes on from its origin.
-    """
+    """Call ``region_reset`` before the next snapshot: the region goes on from its origin (R33)."""
 
     operator: str
     region: str

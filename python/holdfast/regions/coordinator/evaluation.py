@@ -38,11 +38,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Rejection:
-    """Why an attempt is aborted.
-
-    - `detail`: names, counts and causes.
-    - `regions`: the regions that are to blame.
-    """
+    """Why an attempt is aborted: names, counts and causes, and the regions that are to blame."""
 
     reason: Reason
     detail: str

@@ -43,10 +43,7 @@ def decode_all(coordinators: Mapping[str, bytes]) -> dict[str, CoordinatorEvents
 
 
 def decode(coordinators: Mapping[str, bytes], operator: str) -> CoordinatorEvents:
-    """Return the events of an operator's coordinator from the metadata of a checkpoint.
-
-    Raises a NewerFormatError if a newer Holdfast wrote them.
-    """
+    """Return the events of a coordinator; NewerFormatError if a newer Holdfast wrote them."""
     record = coordinators.get(record_name(operator))
     if record is None:
         return CoordinatorEvents()

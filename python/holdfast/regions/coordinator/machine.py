@@ -160,10 +160,7 @@ class CheckpointCoordinator:
         return Regions() if self._base is None else self._base
 
     def replay(self, region: str) -> None:
-        """Let the next attempt run a region in quarantine (R29).
-
-        Raises a ValueError if it is not in quarantine.
-        """
+        """Let the next attempt run a region; ValueError if it is not in quarantine (R29)."""
         self._quarantine = self._quarantine.with_replay(region)
 
     def handle(self, event: Event) -> list[Action]:

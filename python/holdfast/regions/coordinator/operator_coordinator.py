@@ -17,10 +17,7 @@ MAX_EVENTS_BYTES: Final = 16 << 20
 
 
 def require_event(event: object, what: str) -> None:
-    """Check that an event can travel; `what` names it in the error.
-
-    Raises a TypeError or ValueError if it is not of the type bytes, or too large.
-    """
+    """Raise TypeError or ValueError unless an event is bytes and not too large; `what` names it."""
     if not isinstance(event, bytes):
         raise TypeError(
             f"{what} is of the type {type(event).__name__}: expected bytes, for example those of "

@@ -36,13 +36,7 @@ class Quarantine:
         return self.regions - self.replay
 
     def with_replay(self, region: str) -> Quarantine:
-        """Let the next attempt run a region.
-
-        Raises
-        ------
-        ValueError
-            If it is not in quarantine.
-        """
+        """Let the next attempt run a region, or raise ValueError if it is not in quarantine."""
         if region not in self.regions:
             raise ValueError(f"region {region!r} is not in quarantine")
         return replace(self, replay=self.replay | {region})

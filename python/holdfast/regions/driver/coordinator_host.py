@@ -74,10 +74,7 @@ class CoordinatorHost:
         return {name: h.coordinator.supports_fallback for name, h in self._hosted.items()}
 
     def snapshot(self, action: SnapshotCoordinators, *, new_rows: bool) -> list[Event]:
-        """Take the coordinators' snapshots for an attempt.
-
-        With `new_rows` the attempt runs a batch, so work is assigned for it first.
-        """
+        """Take snapshots for an attempt; with `new_rows`, work is assigned for the batch first."""
         return [
             self._hosted[name].snapshot(action.attempt, new_rows=new_rows)
             for name in action.operators

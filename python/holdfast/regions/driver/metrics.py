@@ -156,10 +156,7 @@ class MetricsLog:
         self._quarantined = (0, 0)
 
     def add(self, region: str, figures: bytes) -> None:
-        """Add the figures of a region's answer in the attempt under way; nothing if they are empty.
-
-        Raises a ValueError if these are no figures of the operators.
-        """
+        """Add the figures of a region's answer, if any; ValueError if they do not fit."""
         if not figures:
             return
         found = decode(figures)

@@ -203,10 +203,7 @@ class PipelineDriver:
                 self._attempts.close_operators()
 
     def stop_with_savepoint(self, path: AnyPath, *, max_file_bytes: int) -> None:
-        """Write a savepoint between two batches, after which no batch runs any more (R25).
-
-        The errors are those of `RegionalQuery.stop_with_savepoint`.
-        """
+        """Write a savepoint, after which no batch runs; see `RegionalQuery.stop_with_savepoint`."""
         self.turns.require("stop_with_savepoint()")
         require_free(path)
         with self.turns.turn("stop_with_savepoint()"):

@@ -73,10 +73,7 @@ class Destination(ABC):
 
 @dataclass(frozen=True)
 class SinkDestination(Destination):
-    """A two-phase sink.
-
-    - `named`: its folder, as the user named it.
-    """
+    """A two-phase sink; `named` is its folder, as the user named it."""
 
     sink: TwoPhaseSink
     named: str | os.PathLike[str] | None = None

@@ -158,10 +158,7 @@ class KafkaTopic(Ownership):
     def publish(
         self, pipeline: str | None, checkpoint: int, output: str, files: Sequence[AnyPath]
     ) -> None:
-        """Write the rows of files, unless the marker says that it was done.
-
-        - `pipeline`: identity of the checkpoint folder in which they were staged.
-        """
+        """Write rows of files that `pipeline` staged, unless the marker says that it was done."""
         if not self._transactions.opened:
             self._transactions.open()
         elif self._marker is not None and self._transactions.idle_s > IDLE_S:

@@ -41,11 +41,7 @@ _ABORT_S: Final = 5.0
 
 
 class KafkaTransactions:
-    """Writes records to a topic, in one transaction for each checkpoint.
-
-    - `options`: settings of librdkafka, ``bootstrap.servers`` among them. They stay in this
-      process.
-    """
+    """Writes records to a topic, a transaction for each checkpoint, with options of librdkafka."""
 
     def __init__(self, topic: str, transactional_id: str, options: Mapping[str, Any]) -> None:
         self.topic = topic

@@ -44,10 +44,7 @@ _PASSING: Final = (
 
 @dataclass(frozen=True)
 class KafkaTrouble:
-    """Makes exceptions for a topic; no option that may be secret is in them.
-
-    - `timeout_s`: seconds after which brokers abort a transaction.
-    """
+    """Makes exceptions for a topic; no option that may be secret is in them."""
 
     servers: str
     topic: str

@@ -26,10 +26,7 @@ class RecordColumns:
     partition: str | None = None
 
     def require_fit(self, schema: pa.Schema) -> None:
-        """Check that rows of a schema are records.
-
-        Raises a ValueError if a column is not there, has another type, or goes nowhere.
-        """
+        """Raise ValueError if a column is not there, has another type, or goes nowhere."""
         import pyarrow as pa
 
         allowed = {

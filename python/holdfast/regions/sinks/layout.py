@@ -70,10 +70,7 @@ def attempt_of(folder_name: str) -> int | None:
 
 
 def own_target(path: str, suffix: str) -> str | None:
-    """Return the final name of a staged file, by its path in the sink.
-
-    None if `staged_name` did not make the path: it is not a pipeline's.
-    """
+    """Return the final name of a staged file, or None if `staged_name` did not make its path."""
     found = _STAGED.fullmatch(path)
     if found is None or found["folder"] != found["attempt"]:
         return None

@@ -33,10 +33,7 @@ VERSION: Final = 1
 
 @dataclass(frozen=True)
 class OutputOwner:
-    """A pipeline, as the file in its output folder names it.
-
-    Its id is that of its checkpoint folder; the rest is for people.
-    """
+    """A pipeline, as its file names it: the id of its checkpoint folder; the rest is for people."""
 
     id: str
     pipeline: str
@@ -48,11 +45,7 @@ class OutputOwner:
 
     @classmethod
     def decode(cls, content: bytes, path: object) -> Self:
-        """Decode the content of a file.
-
-        Raises an OSError if it is something else, and a NewerFormatError if a newer Holdfast wrote
-        it.
-        """
+        """Decode the content of a file, or raise OSError; NewerFormatError for a newer Holdfast."""
         with suppress(ValueError, KeyError, TypeError):
             found = json.loads(content)
             require_known(str(path), found["version"], VERSION)
@@ -103,10 +96,7 @@ class Ownership(ABC):
 
     @abstractmethod
     def require_still(self, owner: OutputOwner) -> None:
-        """Check that no other pipeline took over, if one can.
-
-        Raises a FileExistsError or FolderLostError if one did.
-        """
+        """Raise FileExistsError or FolderLostError if another pipeline took over, if one can."""
 
     @property
     def mounted_file(self) -> Path | None:
@@ -115,10 +105,7 @@ class Ownership(ABC):
 
 
 class OutputFolder(Ownership):
-    """An output folder, with a file in it that names its pipeline.
-
-    - `published_after`: see `TwoPhaseSink.published_after`.
-    """
+    """An output folder, with a file in it that names its pipeline."""
 
     def __init__(self, root: AnyPath, published_after: Callable[[int], Sequence[str]]) -> None:
         self.root = root

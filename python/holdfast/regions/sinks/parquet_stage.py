@@ -200,10 +200,7 @@ class ParquetStage(Stage):
 
 
 def require_writable(batches: Sequence[pa.RecordBatch]) -> None:
-    """Check that Parquet has all values of rows, by encoding them into nothing.
-
-    Raises an ArrowException if it does not.
-    """
+    """Encode rows into nothing; ArrowException if Parquet does not have all of their values."""
     rows = pa.Table.from_batches(batches)
     with pq.ParquetWriter(pa.MockOutputStream(), rows.schema) as nowhere:
         nowhere.write_table(rows)
@@ -271,10 +268,7 @@ class OutputFile:
 
 
 def scratch_path(name: str) -> Path:
-    """Return a path for a file of a task, in a folder that Spark cleans up.
-
-    No other task uses the name.
-    """
+    """Return a path that no other task uses, in a folder that Spark cleans up."""
     # Spark tells its Python workers the folders of its own files.
     folders = os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir()
     return Path(folders.partition(",")[0]) / f"holdfast-{name}"

@@ -73,10 +73,7 @@ def shared_states(
 
 
 def joined(states: Sequence[tuple[str, SavedState]], *, where: str) -> SavedState:
-    """Return the union or broadcast state of a new instance, from those of all others.
-
-    Raises a StateError if broadcast states are not all equal.
-    """
+    """Return the union or broadcast state of a new instance; StateError if broadcasts differ."""
     region, first = states[0]
     if first.kind == "broadcast":
         for other, state in states:

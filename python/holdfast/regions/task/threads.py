@@ -58,11 +58,7 @@ class PinnedThreads:
         self._given = 0
 
     def give(self, *, failed: bool, at_most: int) -> RegionThread:
-        """Return a thread for a region.
-
-        - `failed`: the region failed in the last checkpoint.
-        - `at_most`: see `TaskOptions.own_threads`.
-        """
+        """Return a thread for a region: one of `at_most` for those that failed, or the others."""
         of_kind = [thread for thread, kind in self._threads.items() if kind == failed]
         sharing = [thread for thread in of_kind if not thread.lost]
         if len(sharing) < _threads_max(at_most):

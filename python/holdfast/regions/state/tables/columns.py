@@ -102,10 +102,7 @@ class Columns:
         return [_given(field, self._array(rows, field)) for field in self.schema]
 
     def row(self, values: object, *, whole: bool = True) -> list[ColumnBuffers]:
-        """Return the columns of one row: a value, a tuple of values, or a dict.
-
-        Without `whole`, the first columns are enough.
-        """
+        """Return the columns of a value, tuple or dict: all, or the first ones if not `whole`."""
         if isinstance(values, Mapping):
             names = list(values)
             given: Sequence[object] = [values[name] for name in self.schema.names if name in values]

@@ -139,11 +139,7 @@ class OperatorCache:
         self.close_all()
 
     def close_all(self, timeout_s: float | None = None) -> None:
-        """Close all operators, and wait for those whose thread does not hang.
-
-        - `timeout_s`: seconds to wait at most; an operator that takes longer to close is left
-          behind.
-        """
+        """Close all operators; waits at most `timeout_s` for threads that do not hang."""
         with self._lock:
             closing, self._kept = list(self._kept.values()), {}
             threads = {thread for thread in self._homes.values() if not thread.lost}

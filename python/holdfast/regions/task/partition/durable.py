@@ -57,10 +57,7 @@ class DurableAnswers:
         return {run: self._durable(run, answer, causes.get(run)) for run, answer in answers.items()}
 
     def _durable(self, run: RegionRun, answer: Answered, cause: Cause | None) -> Answered:
-        """Return an answer whose segments are durable.
-
-        Without a `cause` to decline, that is the same answer if they are.
-        """
+        """Return an answer with durable segments: the same if they are and there is no `cause`."""
         while cause is not None or not self._persist(answer):
             for owner, refs in answer.segments:
                 self._task.store.release(owner, refs)
@@ -116,10 +113,7 @@ class DurableAnswers:
         return bool(self.waiting) and now_ms - self._since_ms >= allowed_ms
 
     def flush(self) -> tuple[Answers, Answers]:
-        """Write the files of the regions that wait.
-
-        Returns the acknowledgements that count together, and declines of regions in no file.
-        """
+        """Write files of regions that wait; returns answers that count together, and declines."""
         waiting = dict(sorted(self.waiting.items(), key=lambda item: item[0].region))
         self.waiting = {}
         self._bytes.clear()

@@ -137,10 +137,7 @@ class RegionTask:
                 run.feed.error = e
 
     def _read_split(self, reader: SplitReader, event: bytes, run: RegionRun) -> None:
-        """Give a region the rows of a split, or none of them if it cannot be read and is skipped.
-
-        Raises a SplitReadError if it cannot be read, and the region is to fail.
-        """
+        """Give a region the rows of a split; SplitReadError if it is unreadable and not skipped."""
         split = FileSplit.decode(event)
         rows = reader.read(split)
         if reader.skips:

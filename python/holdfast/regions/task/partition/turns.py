@@ -146,10 +146,7 @@ class RegionThreads:
             self._reinforce()
 
     def _reinforce(self) -> None:
-        """Begin other turns if regions wait for one, also beside those that are stuck in a step.
-
-        Allows one more if that would help.
-        """
+        """Begin turns for regions that wait, also beside stuck ones; allow one more if it helps."""
         with self._lock:
             self._begin_turns()
             if self._allowed == self._count or not self._ready.keys() - self._turns.keys():

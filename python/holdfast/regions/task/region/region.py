@@ -103,10 +103,7 @@ class RegionStore:
 
 
 class Region:
-    """A region in an attempt.
-
-    - `base`: its entry in the latest checkpoint; None for a region that no checkpoint knows.
-    """
+    """A region in an attempt; without `base`, its latest entry, no checkpoint knows it."""
 
     def __init__(self, task: TaskContext, name: str, base: RegionEntry | None) -> None:
         plan, order = task.plan, task.order
