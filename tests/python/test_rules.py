@@ -15,7 +15,7 @@ import pytest
 
 import holdfast
 import holdfast.regions
-from holdfast.cli import checkpoints, cost, details, history, main, settings
+from holdfast.cli import checkpoints, cost, details, main, settings
 from holdfast.cli.output import documents, report
 from holdfast.queries import batches
 
@@ -167,7 +167,7 @@ def test_help_of_the_command_line_cites_no_rules() -> None:
     texts = [("holdfast", parser.format_help())]
     texts += [(name, command.format_help()) for name, command in commands.choices.items()]
     assert len(texts) == 14
-    for module in (batches, checkpoints, cost, details, documents, history, main, report, settings):
+    for module in (batches, checkpoints, cost, details, documents, main, report, settings):
         texts += help_texts(vars(module))
         texts.append((module.__name__, module.__doc__ or ""))
     assert citing(texts) == []
