@@ -107,12 +107,13 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
                 id.storeName(),
                 useColumnFamilies,
                 context.families.get(family).options()),
-            () -> HoldfastExecutor.running().stores().acquire(folder, conf, context.runId()),
-            // Spark's own provider takes a negative number for 0.
-            Math.max(0, storeConf.maxVersionsToRetainInMemory()),
-            storeConf.minDeltasForSnapshot(),
-            conf.changeJournal,
-            this::report);
+            new NativeStore.Settings(
+                () -> HoldfastExecutor.running().stores().acquire(folder, conf, context.runId()),
+                // Spark's own provider takes a negative number for 0.
+                Math.max(0, storeConf.maxVersionsToRetainInMemory()),
+                storeConf.minDeltasForSnapshot(),
+                conf.changeJournal,
+                this::report));
   }
 
   private void requireHadoopConf(Configuration hadoopConf) {

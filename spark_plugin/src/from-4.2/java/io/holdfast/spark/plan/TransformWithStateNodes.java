@@ -24,22 +24,19 @@ public final class TransformWithStateNodes {
    * temporary store of Spark, for every provider.
    */
   private static SparkPlan replacement(SparkPlan node) {
-    if (node.getClass() == TransformWithStateExec.class) {
-      TransformWithStateExec spark = (TransformWithStateExec) node;
-      return spark.isStreaming()
-          ? copy(
-              spark, HoldfastTransformWithStateExec.class, spark.child(), spark.initialState())
-          : spark;
+    if (node instanceof TransformWithStateExec spark
+        && spark.getClass() == TransformWithStateExec.class
+        && spark.isStreaming()) {
+      return copy(spark, HoldfastTransformWithStateExec.class, spark.child(), spark.initialState());
     }
-    if (node.getClass() == TransformWithStateInPySparkExec.class) {
-      TransformWithStateInPySparkExec spark = (TransformWithStateInPySparkExec) node;
-      return spark.isStreaming()
-          ? copy(
-              spark,
-              HoldfastTransformWithStateInPySparkExec.class,
-              spark.child(),
-              spark.initialState())
-          : spark;
+    if (node instanceof TransformWithStateInPySparkExec spark
+        && spark.getClass() == TransformWithStateInPySparkExec.class
+        && spark.isStreaming()) {
+      return copy(
+          spark,
+          HoldfastTransformWithStateInPySparkExec.class,
+          spark.child(),
+          spark.initialState());
     }
     return node;
   }

@@ -1,24 +1,18 @@
 package io.holdfast.spark.driver;
 
-import com.codahale.metrics.Gauge;
-import com.codahale.metrics.MetricRegistry;
 import io.holdfast.spark.HoldfastConf;
-import io.holdfast.spark.Native;
 import io.holdfast.spark.isolation.driver.DecisionService;
 import io.holdfast.spark.isolation.show.ParkedFigures;
-import io.holdfast.spark.merged.Reclaimed;
 import io.holdfast.spark.merged.SegmentFolder;
 import io.holdfast.spark.minor.BuildInfo;
 import io.holdfast.spark.rpc.DriverReply;
 import io.holdfast.spark.rpc.DriverRequest;
 import io.holdfast.spark.rpc.Endpoint;
-import io.holdfast.spark.rpc.ExecutorRequest;
 import io.holdfast.spark.rpc.MessageBytes;
 import io.holdfast.spark.sparklog.CommitLog;
 import io.holdfast.spark.sparklog.SparkFile;
 import io.holdfast.spark.storage.LocalModes;
 import io.holdfast.spark.ui.HoldfastUi;
-import io.holdfast.spark.ui.UiEvents;
 import java.io.IOException;
 import java.util.List;
 import java.util.Map;
@@ -28,7 +22,6 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
-import java.util.function.ToLongFunction;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.SparkContext;
@@ -45,15 +38,6 @@ import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
 public final class HoldfastDriver implements DriverPlugin {
   private static final AtomicReference<HoldfastDriver> RUNNING = new AtomicReference<>();
 
-  /** By folder, the query that publishes there. */
-  private final Map<String, String> queries = new ConcurrentHashMap<>();
-
-  /** By folder, the result of its last clean-up. */
-  private final Map<String, Reclaimed> reclaimed = new ConcurrentHashMap<>();
-
-  /** Handle of the indexes of sealed files; 0 before the first clean-up. */
-  private long indexCache;
-
   /** Checkpoints whose query has published a batch in its run. */
   private final Set<String> published = ConcurrentHashMap.newKeySet();
 
@@ -67,7 +51,6 @@ public final class HoldfastDriver implements DriverPlugin {
   private Rebalancer rebalancer;
   private RegionalPipelines regionalPipelines;
   private RegionalMetrics regionalMetrics;
-  private Consumer<SparkListenerEvent> events;
   private Supplier<String> queryOfThread;
 
   /** The driver side of this JVM. */
@@ -84,9 +67,9 @@ public final class HoldfastDriver implements DriverPlugin {
   public Map<String, String> init(SparkContext sc, PluginContext context) {
     BuildInfo.requireSpark(sc.version());
     LocalModes.follow(sc.hadoopConfiguration());
-    reclaimer = new Reclaimer(this::reclaim);
     regionalMetrics = new RegionalMetrics(context.metricRegistry());
-    events = event -> sc.listenerBus().post(event);
+    Consumer<SparkListenerEvent> events = event -> sc.listenerBus().post(event);
+    reclaimer = new Reclaimer(terms, events);
     queryOfThread = () -> sc.getLocalProperty(HoldfastConf.QUERY_ID_KEY);
     decisions = new DecisionService(sc, queryOfThread);
     new Endpoint<DriverRequest, DriverReply>(
@@ -115,14 +98,8 @@ public final class HoldfastDriver implements DriverPlugin {
   /** Spark names them {@code plugin.io.holdfast.spark.HoldfastPlugin.<name>}. */
   @Override
   public void registerMetrics(String appId, PluginContext context) {
-    register(context.metricRegistry(), "closedFileBytes", Reclaimed::physicalBytes);
-    register(context.metricRegistry(), "pinnedBytes", Reclaimed::pinnedBytes);
+    reclaimer.register(context.metricRegistry());
     parked.register(context.metricRegistry());
-  }
-
-  private void register(MetricRegistry registry, String name, ToLongFunction<Reclaimed> figure) {
-    Gauge<Long> sum = () -> reclaimed.values().stream().mapToLong(figure).sum();
-    registry.register(name, sum);
   }
 
   @Override
@@ -157,12 +134,6 @@ public final class HoldfastDriver implements DriverPlugin {
     RUNNING.compareAndSet(this, null);
     reclaimer.stop();
     regionalPipelines.stop();
-    synchronized (this) {
-      // A clean-up that still runs keeps the cache alive. A later one fails, as it should.
-      if (indexCache != 0) {
-        Native.closeIndexCache(indexCache);
-      }
-    }
   }
 
   /** A query starts, and has not read the log yet. */
@@ -188,7 +159,7 @@ public final class HoldfastDriver implements DriverPlugin {
         CommitLog.needed(ids).stream().map(CommitLog.StoreId::id).toArray(String[]::new);
     String query = queryOfThread.get();
     if (query != null) {
-      queries.put(folder.name, query);
+      reclaimer.publishing(folder, query);
     }
     durability.makeDurable(folder, texts);
     terms.requireNewest(folder);
@@ -208,48 +179,6 @@ public final class HoldfastDriver implements DriverPlugin {
     reclaimer.published(entry, conf);
   }
 
-  /** See {@link Reclaimer.Pass}. */
-  private String reclaim(SegmentFolder folder, long batch, String[] partitions, String[] ids) {
-    long cache;
-    synchronized (this) {
-      if (indexCache == 0) {
-        indexCache = Native.openIndexCache();
-      }
-      cache = indexCache;
-    }
-    // A file of a term that is given later stops the pass. The next pass knows the term.
-    Terms.Given given = terms.given(folder.name);
-    long[] live = given.writers().keySet().stream().mapToLong(Long::longValue).toArray();
-    Reclaimed pass =
-        Native.reclaim(cache, folder.name, folder.files(), partitions, ids, live, given.own(), given.older());
-    reclaimed.put(folder.name, pass);
-    tell(folder, batch, pass);
-    long toTell = pass.pinnedBytes();
-    for (Terms.Writer writer : given.writers().values()) {
-      // No answer is needed: the next notice names these files again.
-      writer.link().ask(new ExecutorRequest.WasteNotice(folder.name, toTell, pass.wasteful()));
-      // Only one executor reports the bytes, because Spark adds up the metrics of tasks.
-      toTell = 0;
-    }
-    return pass.done();
-  }
-
-  /** Tells listeners of the application about a clean-up of a query's files. */
-  private void tell(SegmentFolder folder, long batch, Reclaimed pass) {
-    String query = queries.get(folder.name);
-    if (query != null) {
-      events.accept(
-          new UiEvents.FilesCounted(
-              query,
-              batch,
-              pass.files(),
-              pass.bytes(),
-              pass.physicalBytes(),
-              pass.pinnedBytes(),
-              System.currentTimeMillis()));
-    }
-  }
-
   public DecisionService decisions() {
     return decisions;
   }
@@ -264,9 +193,5 @@ public final class HoldfastDriver implements DriverPlugin {
 
   public RegionalPipelines regionalPipelines() {
     return regionalPipelines;
-  }
-
-  public RegionalMetrics regionalMetrics() {
-    return regionalMetrics;
   }
 }

@@ -1,17 +1,28 @@
 package io.holdfast.spark.driver;
 
+import com.codahale.metrics.Gauge;
+import com.codahale.metrics.MetricRegistry;
 import io.holdfast.spark.DaemonThreads;
 import io.holdfast.spark.HoldfastConf;
+import io.holdfast.spark.Native;
+import io.holdfast.spark.merged.Reclaimed;
 import io.holdfast.spark.merged.SegmentFolder;
+import io.holdfast.spark.rpc.ExecutorRequest;
 import io.holdfast.spark.sparklog.CommitLog;
 import io.holdfast.spark.sparklog.SparkFile;
+import io.holdfast.spark.ui.UiEvents;
 import java.io.IOException;
 import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.Consumer;
+import java.util.function.ToLongFunction;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
+import org.apache.spark.scheduler.SparkListenerEvent;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -25,26 +36,43 @@ import org.slf4j.LoggerFactory;
 final class Reclaimer {
   private static final Logger LOG = LoggerFactory.getLogger(Reclaimer.class);
 
-  /** One pass over a folder. */
-  interface Pass {
-    /**
-     * Deletes files that neither the oldest retained entry nor any later one needs.
-     *
-     * @param batch that was published last
-     * @param partitions {@code operator/partition} of each id
-     * @param ids of the oldest retained entry
-     * @return the work done, for the log; empty if there was none
-     */
-    String reclaim(SegmentFolder folder, long batch, String[] partitions, String[] ids);
-  }
+  private final Terms terms;
+  private final Consumer<SparkListenerEvent> events;
 
-  private final Pass pass;
+  /** By folder, the query that publishes there. */
+  private final Map<String, String> queries = new ConcurrentHashMap<>();
+
+  /** By folder, the result of its last clean-up. */
+  private final Map<String, Reclaimed> reclaimed = new ConcurrentHashMap<>();
+
+  /** Handle of the indexes of sealed files; 0 before the first clean-up. */
+  private long indexCache;
+
   private final AtomicBoolean busy = new AtomicBoolean();
   private final ExecutorService worker =
       Executors.newSingleThreadExecutor(DaemonThreads.named("holdfast-reclaimer"));
 
-  Reclaimer(Pass pass) {
-    this.pass = pass;
+  /**
+   * @param events posts events to the listeners of the application
+   */
+  Reclaimer(Terms terms, Consumer<SparkListenerEvent> events) {
+    this.terms = terms;
+    this.events = events;
+  }
+
+  void register(MetricRegistry registry) {
+    register(registry, "closedFileBytes", Reclaimed::physicalBytes);
+    register(registry, "pinnedBytes", Reclaimed::pinnedBytes);
+  }
+
+  private void register(MetricRegistry registry, String name, ToLongFunction<Reclaimed> figure) {
+    Gauge<Long> sum = () -> reclaimed.values().stream().mapToLong(figure).sum();
+    registry.register(name, sum);
+  }
+
+  /** A query publishes a batch whose files are in this folder. */
+  void publishing(SegmentFolder folder, String query) {
+    queries.put(folder.name, query);
   }
 
   void published(SparkFile entry, Configuration conf) {
@@ -68,6 +96,12 @@ final class Reclaimer {
 
   void stop() {
     worker.shutdownNow();
+    synchronized (this) {
+      // A clean-up that still runs keeps the cache alive. A later one fails, as it should.
+      if (indexCache != 0) {
+        Native.closeIndexCache(indexCache);
+      }
+    }
   }
 
   private void run(SparkFile entry, Configuration conf) {
@@ -81,7 +115,7 @@ final class Reclaimer {
           oldest.stream().map(CommitLog.StoreId::partition).toArray(String[]::new);
       String[] ids = oldest.stream().map(CommitLog.StoreId::id).toArray(String[]::new);
       SegmentFolder folder = SegmentFolder.of(state.toString(), conf);
-      String done = pass.reclaim(folder, entry.number(), partitions, ids);
+      String done = reclaim(folder, entry.number(), partitions, ids);
       if (!done.isEmpty()) {
         LOG.info("Holdfast reclaimed {}: {}", state, done);
       }
@@ -91,5 +125,49 @@ final class Reclaimer {
     } finally {
       busy.set(false);
     }
+  }
+
+  /**
+   * Deletes files that neither the oldest retained entry nor any later one needs.
+   *
+   * @param batch that was published last
+   * @param partitions {@code operator/partition} of each id
+   * @param ids of the oldest retained entry
+   * @return the work done, for the log; empty if there was none
+   */
+  private String reclaim(SegmentFolder folder, long batch, String[] partitions, String[] ids) {
+    long cache;
+    synchronized (this) {
+      if (indexCache == 0) {
+        indexCache = Native.openIndexCache();
+      }
+      cache = indexCache;
+    }
+    // A file of a term that is given later stops the pass. The next pass knows the term.
+    Terms.Given given = terms.given(folder.name);
+    long[] live = given.writers().keySet().stream().mapToLong(Long::longValue).toArray();
+    Reclaimed pass =
+        Native.reclaim(cache, folder.name, folder.files(), partitions, ids, live, given.own(), given.older());
+    reclaimed.put(folder.name, pass);
+    String query = queries.get(folder.name);
+    if (query != null) {
+      events.accept(
+          new UiEvents.FilesCounted(
+              query,
+              batch,
+              pass.files(),
+              pass.bytes(),
+              pass.physicalBytes(),
+              pass.pinnedBytes(),
+              System.currentTimeMillis()));
+    }
+    long toTell = pass.pinnedBytes();
+    for (Terms.Writer writer : given.writers().values()) {
+      // No answer is needed: the next notice names these files again.
+      writer.link().ask(new ExecutorRequest.WasteNotice(folder.name, toTell, pass.wasteful()));
+      // Only one executor reports the bytes, because Spark adds up the metrics of tasks.
+      toTell = 0;
+    }
+    return pass.done();
   }
 }

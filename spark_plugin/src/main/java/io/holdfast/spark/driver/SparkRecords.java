@@ -8,11 +8,11 @@ import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.NewerFormatException;
 import io.holdfast.spark.UnsupportedStateException;
 import io.holdfast.spark.minor.SparkVersion;
+import io.holdfast.spark.sparklog.Batch;
 import io.holdfast.spark.sparklog.DurableFileManager;
 import io.holdfast.spark.storage.AtomicStream;
 import java.io.FileNotFoundException;
 import java.io.IOException;
-import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
 import java.util.Optional;
@@ -124,8 +124,8 @@ public final class SparkRecords {
   }
 
   private static Optional<String> read(Path file, Configuration conf) {
-    try (InputStream in = file.getFileSystem(conf).open(file)) {
-      return Optional.of(new String(in.readAllBytes(), StandardCharsets.UTF_8));
+    try {
+      return Optional.of(Batch.text(file, conf));
     } catch (FileNotFoundException none) {
       return Optional.empty();
     } catch (IOException e) {

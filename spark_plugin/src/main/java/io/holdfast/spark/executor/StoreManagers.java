@@ -61,11 +61,10 @@ public final class StoreManagers {
 
     private volatile boolean closed;
 
-    /**
-     * Files that should go, and bytes that no retained batch needs, from the driver's last notice.
-     */
-    private volatile FileId[] wasteful = {};
+    /** Files that should go, from the driver's last notice. */
+    public volatile FileId[] wasteful = {};
 
+    /** Bytes that no retained batch needs, from the same notice. */
     private volatile long pinnedBytes;
 
     private final LongAdder unreportedSealNanos = new LongAdder();
@@ -97,11 +96,6 @@ public final class StoreManagers {
 
     public ExecutorTotals totals() {
       return totals;
-    }
-
-    /** Files that should go. */
-    public FileId[] wasteful() {
-      return wasteful;
     }
 
     public synchronized ManagerTotals takeTotals(long version) {

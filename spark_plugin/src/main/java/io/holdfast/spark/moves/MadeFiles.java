@@ -14,19 +14,7 @@ import org.apache.hadoop.fs.Path;
  * Gives the first version that one of Spark's providers made in a folder of its own to a store, as
  * a later version. It does not depend on an older one: a provider begins with nothing there.
  */
-final class MadeFiles {
-  private final FileSystem files;
-  private final Path from;
-  private final Path to;
-  private final long version;
-
-  private MadeFiles(FileSystem files, Path from, Path to, long version) {
-    this.files = files;
-    this.from = from;
-    this.to = to;
-    this.version = version;
-  }
-
+record MadeFiles(FileSystem files, Path from, Path to, long version) {
   /** Moves the files of a partition. Those of a command that was killed are replaced. */
   static void move(PartitionCopy.Task task, Configuration conf) {
     for (Operator.Store store : task.operator().stores()) {

@@ -4,11 +4,10 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.UnsupportedStateException;
+import io.holdfast.spark.sparklog.Batch;
 import java.io.FileNotFoundException;
 import java.io.IOException;
-import java.io.InputStream;
 import java.io.Serializable;
-import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
@@ -124,8 +123,7 @@ record Operator(long id, String name, List<Store> stores, StateSchemaMetadata sc
     return stores.stream().map(Store::name).toList().indexOf(store);
   }
 
-  static LongStream numbers(FileSystem files, Path folder)
-      throws IOException {
+  static LongStream numbers(FileSystem files, Path folder) throws IOException {
     FileStatus[] listed;
     try {
       listed = files.listStatus(folder);
@@ -191,10 +189,8 @@ record Operator(long id, String name, List<Store> stores, StateSchemaMetadata sc
     }
 
     private JsonNode description(Path file) throws IOException {
-      try (InputStream in = files.open(file)) {
-        String text = new String(in.readAllBytes(), StandardCharsets.UTF_8);
-        return new ObjectMapper().readTree(text.substring(text.indexOf('\n')));
-      }
+      String text = Batch.text(file, conf);
+      return new ObjectMapper().readTree(text.substring(text.indexOf('\n')));
     }
 
     /**

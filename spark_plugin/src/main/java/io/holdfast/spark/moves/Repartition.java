@@ -12,8 +12,6 @@ import io.holdfast.spark.sparklog.Batch;
 import io.holdfast.spark.sparklog.ViewId;
 import java.io.FileNotFoundException;
 import java.io.IOException;
-import java.io.InputStream;
-import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
@@ -291,8 +289,8 @@ public final class Repartition extends Move {
 
   private void describe(Path file, Path target) throws IOException {
     String text;
-    try (InputStream in = file.getFileSystem(hadoopConf()).open(file)) {
-      text = new String(in.readAllBytes(), StandardCharsets.UTF_8);
+    try {
+      text = Batch.text(file, hadoopConf());
     } catch (FileNotFoundException none) {
       // The descriptions of this operator have versions, or it is a limit, which has none.
       return;

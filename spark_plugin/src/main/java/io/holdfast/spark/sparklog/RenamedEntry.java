@@ -1,6 +1,7 @@
 package io.holdfast.spark.sparklog;
 
 import io.holdfast.spark.storage.AtomicStream;
+import io.holdfast.spark.storage.FileErrors;
 import java.io.IOException;
 import java.io.OutputStream;
 
@@ -25,11 +26,7 @@ abstract class RenamedEntry extends AtomicStream {
     try {
       giveName();
     } catch (IOException | RuntimeException e) {
-      try {
-        deleteRest();
-      } catch (IOException | RuntimeException suppressed) {
-        e.addSuppressed(suppressed);
-      }
+      FileErrors.suppressed(e, this::deleteRest);
       throw e;
     }
   }

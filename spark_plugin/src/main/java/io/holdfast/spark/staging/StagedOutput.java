@@ -74,11 +74,7 @@ public final class StagedOutput {
       byte[] json = upload.toJson();
       atomic.writeOwn(staged, out -> out.write(json));
     } catch (IOException | RuntimeException e) {
-      try {
-        upload.abort(fileSystem);
-      } catch (IOException | RuntimeException suppressed) {
-        e.addSuppressed(suppressed);
-      }
+      FileErrors.suppressed(e, () -> upload.abort(fileSystem));
       throw e;
     }
   }

@@ -92,7 +92,7 @@ record Upload(Path target, long length, byte[] sha256, byte[] upload, List<byte[
         List<byte[]> parts = putParts(uploader, upload, target, file, partBytes);
         return new Upload(target, file.size(), sha256, upload.toByteArray(), parts);
       } catch (IOException | RuntimeException e) {
-        abort(uploader, upload, target, e);
+        FileErrors.suppressed(e, () -> FutureIO.awaitFuture(uploader.abort(upload, target)));
         throw e;
       }
     }
@@ -175,15 +175,6 @@ record Upload(Path target, long length, byte[] sha256, byte[] upload, List<byte[
   private static MultipartUploader uploader(FileSystem fileSystem, Path target)
       throws IOException {
     return fileSystem.createMultipartUploader(target.getParent()).build();
-  }
-
-  private static void abort(
-      MultipartUploader uploader, UploadHandle upload, Path target, Exception because) {
-    try {
-      FutureIO.awaitFuture(uploader.abort(upload, target));
-    } catch (IOException | RuntimeException suppressed) {
-      because.addSuppressed(suppressed);
-    }
   }
 
   private static byte[] sha256(InputStream in) throws IOException {

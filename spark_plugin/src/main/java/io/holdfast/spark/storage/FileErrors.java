@@ -72,6 +72,15 @@ public final class FileErrors {
     }
   }
 
+  /** Cleans up after a failure, which notes if that fails as well. */
+  public static void suppressed(Exception failure, Action cleanUp) {
+    try {
+      cleanUp.run();
+    } catch (IOException | RuntimeException suppressed) {
+      failure.addSuppressed(suppressed);
+    }
+  }
+
   private static IOException explain(String what, IOException error) {
     String text = what + ": " + said(error);
     IOException explained;

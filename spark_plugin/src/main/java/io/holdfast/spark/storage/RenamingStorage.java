@@ -63,7 +63,7 @@ final class RenamingStorage extends Storage {
     try {
       renameWithParents(temporary, path, replace);
     } catch (IOException | RuntimeException e) {
-      delete(temporary, e);
+      FileErrors.suppressed(e, () -> fileSystem.delete(temporary, false));
       throw e;
     }
   }
@@ -86,21 +86,9 @@ final class RenamingStorage extends Storage {
       }
       out.close();
     } catch (IOException | RuntimeException e) {
-      try {
-        out.close();
-      } catch (IOException | RuntimeException suppressed) {
-        e.addSuppressed(suppressed);
-      }
-      delete(path, e);
+      FileErrors.suppressed(e, out::close);
+      FileErrors.suppressed(e, () -> fileSystem.delete(path, false));
       throw e;
-    }
-  }
-
-  private void delete(Path path, Exception because) {
-    try {
-      fileSystem.delete(path, false);
-    } catch (IOException | RuntimeException suppressed) {
-      because.addSuppressed(suppressed);
     }
   }
 

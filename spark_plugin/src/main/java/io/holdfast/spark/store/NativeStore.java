@@ -12,7 +12,6 @@ import java.io.InputStream;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.LongConsumer;
 import java.util.function.Supplier;
 import org.apache.spark.TaskContext;
@@ -58,17 +57,29 @@ public final class NativeStore implements StoreManagers.OpenStore {
    */
   public record Pending(long version, long rows, long bytes) {}
 
+  /**
+   * The ways of a store.
+   *
+   * @param managers acquires the manager whenever the native store is opened
+   * @param versionsInMemory how many versions stay in memory between two tasks
+   * @param minChangelogs a merge is due with so many changelogs
+   * @param journal whether commits record every operation
+   * @param snapshots receives, after each maintenance, the version that loads from runs and a few
+   *     changelogs; -1 if there is none
+   */
+  public record Settings(
+      Supplier<StoreManagers.Manager> managers,
+      int versionsInMemory,
+      int minChangelogs,
+      boolean journal,
+      LongConsumer snapshots) {}
+
   private final Identity identity;
-  private final Supplier<StoreManagers.Manager> managers;
-  private final int versionsInMemory;
-  private final int minChangelogs;
-  private final boolean journal;
-  private final LongConsumer snapshots;
+  private final Settings settings;
 
   /** Held by the one thread that maintains the store. */
   private final Object maintaining = new Object();
 
-  private final AtomicLong stamps = new AtomicLong();
   private long user = UNUSED;
 
   /** Null while the native store is closed. */
@@ -96,32 +107,14 @@ public final class NativeStore implements StoreManagers.OpenStore {
 
   private long commitNanos;
 
-  /**
-   * @param managers acquires the manager whenever the native store is opened
-   * @param versionsInMemory how many versions stay in memory between two tasks
-   * @param minChangelogs a merge is due with so many changelogs
-   * @param journal whether commits record every operation
-   * @param snapshots receives, after each maintenance, the version that loads from runs and a
-   *     few changelogs; -1 if there is none
-   */
-  public NativeStore(
-      Identity identity,
-      Supplier<StoreManagers.Manager> managers,
-      int versionsInMemory,
-      int minChangelogs,
-      boolean journal,
-      LongConsumer snapshots) {
+  public NativeStore(Identity identity, Settings settings) {
     this.identity = identity;
-    this.managers = managers;
-    this.versionsInMemory = versionsInMemory;
-    this.minChangelogs = minChangelogs;
-    this.journal = journal;
-    this.snapshots = snapshots;
+    this.settings = settings;
     open();
   }
 
   private void open() {
-    StoreManagers.Manager fresh = managers.get();
+    StoreManagers.Manager fresh = settings.managers().get();
     try {
       store =
           Native.openStore(
@@ -131,7 +124,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
               identity.store(),
               identity.columns(),
               identity.options(),
-              journal);
+              settings.journal());
     } catch (RuntimeException e) {
       fresh.close();
       throw e;
@@ -143,11 +136,6 @@ public final class NativeStore implements StoreManagers.OpenStore {
   @Override
   public String toString() {
     return identity.toString();
-  }
-
-  /** Numbers the sessions, for errors about a session that is used after its end. */
-  long nextStamp() {
-    return stamps.incrementAndGet();
   }
 
   /**
@@ -230,7 +218,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
       if (user != holder) {
         return;
       }
-      forgets = versionsInMemory == 0 && committed && !dismissed;
+      forgets = settings.versionsInMemory() == 0 && committed && !dismissed;
       committed = false;
       replay = null;
     }
@@ -255,7 +243,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
         if (dismissed) {
           closeNow();
         } else {
-          Native.retain(store, versionsInMemory);
+          Native.retain(store, settings.versionsInMemory());
         }
       } finally {
         user = UNUSED;
@@ -352,7 +340,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
       manager.hydrate(store, identity);
     }
     // If no version stays in memory, the end of the task merges.
-    if ((wants & Native.WANTS_MERGE) != 0 && versionsInMemory > 0) {
+    if ((wants & Native.WANTS_MERGE) != 0 && settings.versionsInMemory() > 0) {
       manager.mergeSoon(this, this::maintain);
     }
   }
@@ -486,7 +474,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
   /** Merges changelogs into a run if that is due. */
   public void maintain() {
     synchronized (maintaining) {
-      snapshots.accept(mergeChangelogs());
+      settings.snapshots().accept(mergeChangelogs());
     }
   }
 
@@ -500,7 +488,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
     }
     held.beginMaintenance();
     try {
-      return Native.mergeChangelogs(store, minChangelogs, held.wasteful());
+      return Native.mergeChangelogs(store, settings.minChangelogs(), held.wasteful);
     } finally {
       held.endMaintenance();
       held.reportFiles();

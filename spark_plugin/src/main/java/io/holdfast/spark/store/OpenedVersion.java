@@ -39,7 +39,7 @@ public abstract class OpenedVersion implements ReadStateStore {
     this.nativeStore = nativeStore;
     this.version = version;
     this.statsBefore = statsBefore;
-    session = new Session(toString(), nativeStore.nextStamp());
+    session = new Session(toString(), context.stamps.incrementAndGet());
     opened = new HashMap<>();
     registered = new HashSet<>();
   }

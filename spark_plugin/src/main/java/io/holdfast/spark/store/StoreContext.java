@@ -7,6 +7,7 @@ import io.holdfast.spark.minor.SparkCalls;
 import java.util.Map;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Supplier;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -45,6 +46,9 @@ public final class StoreContext {
   final Option<StateSchemaProvider> schemas;
   private final Supplier<CommitEntries> commitEntries;
   private boolean validated;
+
+  /** Numbers the sessions, for errors about a session that is used after its end. */
+  final AtomicLong stamps = new AtomicLong();
 
   /**
    * @param commitEntries gives the executor's view of the commit log

@@ -53,12 +53,13 @@ public record StoreAccess(String root, UUID run, long operator, List<String> nam
         new NativeStore(
             new NativeStore.Identity(
                 Long.toString(operator), Integer.toString(partition), name, false, 0),
-            () -> HoldfastExecutor.running().stores().acquire(folder, conf, run),
-            // No version is opened.
-            1,
-            Integer.MAX_VALUE,
-            false,
-            version -> {});
+            new NativeStore.Settings(
+                () -> HoldfastExecutor.running().stores().acquire(folder, conf, run),
+                // No version is opened.
+                1,
+                Integer.MAX_VALUE,
+                false,
+                version -> {}));
     store.acquire();
     // It stays open as long as the task uses it.
     store.close();
