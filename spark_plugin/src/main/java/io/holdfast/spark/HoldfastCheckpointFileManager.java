@@ -13,7 +13,6 @@ import io.holdfast.spark.sparklog.SparkFile.Kind;
 import io.holdfast.spark.sparklog.SparkFileManager;
 import io.holdfast.spark.storage.AtomicStream;
 import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.util.Arrays;
 import java.util.Comparator;
 import java.util.Optional;
@@ -54,15 +53,12 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
     recordSpark(file);
     begun |= file.kind() == Kind.PLAN;
     AtomicStream out = super.createAtomic(path, overwriteIfPossible);
-    return file.kind() == Kind.COMMIT
-        ? CommitEntry.of(out, file, conf)
-        : out;
+    return file.kind() == Kind.COMMIT ? CommitEntry.of(out, file, conf) : out;
   }
 
   /** Records the running Spark now: at the commit, executors have changed the state already. */
   private void recordSpark(SparkFile file) {
-    Optional<SparkRecords> records =
-        HoldfastDriver.started().map(HoldfastDriver::sparkRecords);
+    Optional<SparkRecords> records = HoldfastDriver.started().map(HoldfastDriver::sparkRecords);
     try {
       if (file.kind() == Kind.PLAN) {
         records.ifPresent(of -> of.planning(file.checkpoint(), conf));
@@ -83,9 +79,7 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
         CheckpointGuard.refuseForeignCheckpoint(this::exists, super::open, path);
         SinkLog.atStart(SparkFile.of(path).checkpoint(), conf);
         begun = true;
-      } catch (IOException e) {
-        throw Interruption.orSame(new UncheckedIOException(e));
-      } catch (RuntimeException e) {
+      } catch (IOException | RuntimeException e) {
         throw Interruption.orSame(e);
       }
     }
@@ -121,9 +115,7 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
       // Files that another driver wrote meanwhile are older than the log that is read next.
       HoldfastDriver.started().ifPresent(driver -> driver.starting(plan.checkpoint(), conf));
       return changed;
-    } catch (IOException e) {
-      throw Interruption.orSame(new UncheckedIOException(e));
-    } catch (RuntimeException e) {
+    } catch (IOException | RuntimeException e) {
       throw Interruption.orSame(e);
     }
   }

@@ -64,17 +64,12 @@ public final class Native {
   public static native long openFolder(
       String dir, HadoopFolder files, long term, long maxFileBytes, int compression);
 
-  /**
-   * Makes files of the manager survive a machine crash; seals them on object stores.
-   *
-   * @param numbers see {@link FileId#number}; the term is the manager's
-   */
+  /** Makes files with these numbers survive a machine crash; seals them on object stores. */
   public static native void syncFiles(long folder, long[] numbers);
 
   /** Closes the open file if it was deleted from outside. */
   public static native void leaveDeletedFile(long folder);
 
-  /** Seals the open file. */
   public static native void seal(long folder);
 
   public static native void closeFolder(long folder);
@@ -103,7 +98,7 @@ public final class Native {
   /** Why the local cache went off since the last call: its disk is full or fails. Else null. */
   public static native String takeCacheFailure();
 
-  /** Bytes of native memory of all stores of this process. */
+  /** Bytes of all stores of this process. */
   public static native long usedMemory();
 
   /**
@@ -127,17 +122,12 @@ public final class Native {
   public static native void retain(long store, int versions);
 
   /**
-   * Positions the store at a version; {@code id} is null for version 0.
-   *
-   * @return the damage that the load went around; null if there was none
+   * Positions the store at a version; {@code id} is null for version 0. Returns the damage that the
+   * load went around; null if there was none.
    */
   public static native String load(long store, long version, String id);
 
-  /**
-   * The store's own id of a version; null without one.
-   *
-   * @param ids of the version, of all stores of the partition
-   */
+  /** The store's own id among those of all stores of the partition; null without one. */
   public static native String ownId(long store, long version, String[] ids);
 
   /** Positions the store at a version without content. */
@@ -223,10 +213,8 @@ public final class Native {
       int maxBytes,
       long[] progress);
 
-  /** The next entries of a scan. */
   public static native byte[] scanOn(long store, int scan, int maxBytes, long[] progress);
 
-  /** Ends a scan early. */
   public static native void closeScan(long store, int scan);
 
   /** Writes the changes; returns the id of the next version. */
@@ -249,7 +237,6 @@ public final class Native {
   /** The id of a commit that waits for these inputs, oldest first. */
   public static native String waitingFor(String id, String[] inputs);
 
-  /** Adds the first {@code length} bytes. */
   public static native void appendInput(long parking, byte[] bytes, int length);
 
   /** Returns the id of the parked version with input of so many rows, and closes the handle. */
@@ -305,8 +292,7 @@ public final class Native {
 
   /**
    * Merges changelogs into a run if that is due, or if the store needs a part of a wasteful file.
-   *
-   * @return the newest version that loads from runs and few changelogs; -1 without one
+   * Returns the newest version that loads from runs and few changelogs; -1 without one.
    */
   public static native long mergeChangelogs(long store, int minChangelogs, FileId[] wasteful);
 
@@ -358,11 +344,7 @@ public final class Native {
       long[] ownTerms,
       long olderTerm);
 
-  /**
-   * Listens for Python workers of this executor.
-   *
-   * @param localDirs the executor's local folders, as in {@code SPARK_LOCAL_DIRS} of the workers
-   */
+  /** Listens for Python workers, which have these folders in {@code SPARK_LOCAL_DIRS}. */
   public static native long listen(String localDirs);
 
   public static native String socketAddress(long listener);
@@ -373,7 +355,6 @@ public final class Native {
   /** Serves a worker until it leaves; calls {@code host}. */
   public static native void serve(long connection, WorkerHost host);
 
-  /** Closes the socket and all connections. */
   public static native void stopListening(long listener);
 
   /**
@@ -402,11 +383,7 @@ public final class Native {
 
   public static native void closeStored(long stored);
 
-  /**
-   * The payload of a segment, after all of it was verified.
-   *
-   * @param reference as checkpoints hold it
-   */
+  /** The payload of a segment, after all of it was verified; checkpoints hold its reference. */
   public static native byte[] readSegment(
       long stored, byte[] reference, String pipeline, String operator, String region, String store);
 
@@ -436,12 +413,7 @@ public final class Native {
       int kind,
       long entries);
 
-  /**
-   * Writes a segment with a regional manager.
-   *
-   * @param kind number of the kind, see rust/core/FORMAT.md
-   * @return its reference
-   */
+  /** Writes a segment of a kind of rust/core/FORMAT.md; returns its reference. */
   public static native byte[] appendSegment(
       long manager,
       String pipeline,
@@ -477,11 +449,7 @@ public final class Native {
   /** Makes all writes of a regional manager for a checkpoint survive a machine crash. */
   public static native void persistSegments(long manager, long checkpoint);
 
-  /**
-   * Begins the clean-up of a pipeline's folder. The terms of all files in it count as known.
-   *
-   * @param metadata folder of the checkpoints
-   */
+  /** Begins the clean-up of a pipeline's folder. The terms of all files in it count as known. */
   public static native long openOrphans(
       String segments,
       HadoopFolder segmentFiles,

@@ -4,6 +4,7 @@ import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.UnsupportedStateException;
 import io.holdfast.spark.moves.Plan;
+import io.holdfast.spark.sparklog.Batch;
 import io.holdfast.spark.sparklog.CommitLog;
 import io.holdfast.spark.sparklog.PlanEntry;
 import io.holdfast.spark.sparklog.QueryLog;
@@ -82,12 +83,9 @@ public final class CheckpointGuard {
   /** The command that planned a batch, if the batch is not committed; else empty. */
   private static String pendingMove(Predicate<Path> exists, PlanEntry plan, Path path) {
     String move = plan.setting(HoldfastConf.MOVE_KEY);
-    return move.isEmpty() || exists.test(committed(path)) ? "" : move;
-  }
-
-  private static Path committed(Path plan) {
-    SparkFile file = SparkFile.of(plan);
-    return new Path(file.checkpoint(), "commits/" + file.number());
+    SparkFile file = SparkFile.of(path);
+    Path commit = Batch.entry(file.checkpoint(), "commits", file.number());
+    return move.isEmpty() || exists.test(commit) ? "" : move;
   }
 
   /**

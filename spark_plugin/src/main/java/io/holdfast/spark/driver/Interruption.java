@@ -1,5 +1,6 @@
 package io.holdfast.spark.driver;
 
+import java.io.IOException;
 import java.io.InterruptedIOException;
 import java.io.UncheckedIOException;
 import java.nio.channels.ClosedByInterruptException;
@@ -36,9 +37,12 @@ public final class Interruption {
   }
 
   /**
-   * Like {@link #throwIfBehind}, for a method that declares no exception; else returns the failure.
+   * Like {@link #throwIfBehind}, for a method that declares no exception; else returns the failure,
+   * which is an IOException or unchecked.
    */
-  public static RuntimeException orSame(RuntimeException failure) {
+  public static RuntimeException orSame(Exception thrown) {
+    RuntimeException failure =
+        thrown instanceof IOException e ? new UncheckedIOException(e) : (RuntimeException) thrown;
     try {
       throwIfBehind(failure);
       return failure;

@@ -58,10 +58,8 @@ public final class HoldfastExecutor implements ExecutorPlugin {
     stores = new StoreManagers(driver, endpoint.link(), MemoryFacts.here(context.conf()));
     regional = new RegionalManagers(driver, endpoint.link(), stores);
     regional.start();
-    stores
-        .totals()
-        .register(
-            context.metricRegistry(), stores::memoryBytes, stores::written, stores::cached);
+    stores.totals.register(
+        context.metricRegistry(), stores::memoryBytes, stores::written, stores::cached);
     RUNNING.set(this);
   }
 

@@ -55,7 +55,7 @@ public record MemoryFacts(
   /** The facts of a process of an application with these settings. */
   public static MemoryFacts of(SparkConf conf, long heapBytes, long limitBytes, long machineBytes) {
     String master = conf.get("spark.master", "");
-    long other = mib(conf, PYTHON_MEMORY, "0") << 20;
+    long other = conf.getSizeAsMb(PYTHON_MEMORY, "0") << 20;
     if (conf.getBoolean(USES_OFF_HEAP, false)) {
       other += conf.getSizeAsBytes(OFF_HEAP, "0");
     }
@@ -70,17 +70,12 @@ public record MemoryFacts(
 
   private static long overhead(SparkConf conf) {
     if (conf.contains(OVERHEAD)) {
-      return mib(conf, OVERHEAD, "0") << 20;
+      return conf.getSizeAsMb(OVERHEAD, "0") << 20;
     }
     // On Kubernetes the driver puts 0.4 there for applications in Python.
-    double factor =
-        conf.getDouble(FACTOR, conf.getDouble(KUBERNETES_FACTOR, DEFAULT_FACTOR));
-    long share = (long) (factor * mib(conf, MEMORY, "1g"));
-    return Math.max(share, mib(conf, LEAST_OVERHEAD, "384m")) << 20;
-  }
-
-  private static long mib(SparkConf conf, String key, String absent) {
-    return conf.getSizeAsMb(key, absent);
+    double factor = conf.getDouble(FACTOR, conf.getDouble(KUBERNETES_FACTOR, DEFAULT_FACTOR));
+    long share = (long) (factor * conf.getSizeAsMb(MEMORY, "1g"));
+    return Math.max(share, conf.getSizeAsMb(LEAST_OVERHEAD, "384m")) << 20;
   }
 
   private static long readMachine(long limitBytes) {

@@ -76,7 +76,7 @@ public final class StoreManagers {
     private boolean awaitsQuiet;
     private long pinnedReportedAt = -1;
     private WriterStats reported = WriterStats.NOTHING;
-    private final KnownKeys keys = new KnownKeys();
+    public final KnownKeys keys = new KnownKeys();
     private final Set<OpenStore> stores = ConcurrentHashMap.newKeySet();
 
     private Manager(String dir, long term, long handle) {
@@ -153,10 +153,6 @@ public final class StoreManagers {
       return quiet;
     }
 
-    public KnownKeys keys() {
-      return keys;
-    }
-
     /** The store is open until {@link #closed}. */
     public void opened(OpenStore store) {
       stores.add(store);
@@ -188,9 +184,12 @@ public final class StoreManagers {
   }
 
   private final DriverLink driver;
+
+  /** The driver's way back to this executor. */
   private final ExecutorLink link;
+
   private final MemoryFacts memory;
-  private final ExecutorTotals totals = new ExecutorTotals();
+  final ExecutorTotals totals = new ExecutorTotals();
   private final LocalCache cache = new LocalCache();
 
   // Two threads: a hydration does not wait for a merge.
@@ -217,19 +216,11 @@ public final class StoreManagers {
   /** The target of the query that began a store last. */
   private MemoryTarget target;
 
-  /**
-   * @param link the driver's way back to this executor
-   * @param memory of this executor
-   */
   StoreManagers(DriverLink driver, ExecutorLink link, MemoryFacts memory) {
     this.driver = driver;
     this.link = link;
     this.memory = memory;
     sweeper.scheduleWithFixedDelay(this::closeIdle, IDLE_MS, IDLE_MS / 2, TimeUnit.MILLISECONDS);
-  }
-
-  public ExecutorTotals totals() {
-    return totals;
   }
 
   /** Native memory of all stores and tables; 0 before the first one. */

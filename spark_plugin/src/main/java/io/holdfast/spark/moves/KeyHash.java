@@ -39,10 +39,6 @@ final class KeyHash {
   private final int from;
   private final UnsafeProjection partitions;
 
-  /**
-   * @param from the old number of partitions
-   * @param to the new one
-   */
   private KeyHash(
       Operator operator, Operator.Store store, Operator.Family family, int from, int to) {
     String name = store.columns() ? family.name() : store.name();

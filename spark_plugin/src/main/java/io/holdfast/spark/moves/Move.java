@@ -57,11 +57,7 @@ public abstract class Move {
     return session.sessionState().newHadoopConf();
   }
 
-  /**
-   * Settings of state stores: those of the session, of a batch, and others.
-   *
-   * @param settings of the batch
-   */
+  /** Settings of state stores: those of the session, of a batch, and others. */
   final StateStoreConf conf(JsonNode settings, Map<String, String> own) {
     SQLConf conf = session.sessionState().conf().clone();
     for (Map.Entry<String, JsonNode> setting : settings.properties()) {
@@ -83,7 +79,6 @@ public abstract class Move {
     }
   }
 
-  /** Partitions that are made. */
   public abstract long partitions() throws IOException;
 
   public final long donePartitions() {

@@ -19,7 +19,6 @@ import org.apache.hadoop.fs.RemoteIterator;
  * with size and path. If the record is cut, a purge deletes fewer files.
  */
 public final class OldFiles {
-  /** The folder of the records. */
   public static final String FOLDER = "moves";
 
   /** A size and a path; the last line may be cut. */
@@ -31,9 +30,7 @@ public final class OldFiles {
   private long count;
   private long bytes;
 
-  /**
-   * @param batch the batch that the adoption publishes
-   */
+  /** The files that the adoption recorded that publishes a batch. */
   public OldFiles(String checkpoint, long batch, Configuration conf) throws IOException {
     this.checkpoint = new Path(checkpoint);
     record = new Path(new Path(this.checkpoint, FOLDER), Long.toString(batch));
@@ -65,11 +62,7 @@ public final class OldFiles {
     }
   }
 
-  /**
-   * Counts the files of the record.
-   *
-   * @param delete deletes them, too, and the record last
-   */
+  /** Counts the files of the record; may also delete them, and the record last. */
   public void purge(boolean delete) throws IOException {
     try (BufferedReader in =
         new BufferedReader(new InputStreamReader(files.open(record), StandardCharsets.UTF_8))) {

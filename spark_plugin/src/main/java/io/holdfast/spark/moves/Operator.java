@@ -40,11 +40,7 @@ import scala.jdk.javaapi.CollectionConverters;
  */
 record Operator(long id, String name, List<Store> stores, StateSchemaMetadata schemas)
     implements Serializable {
-  /**
-   * A store that the operator has for each partition.
-   *
-   * @param columns whether the store has column families
-   */
+  /** A store that the operator has for each partition, perhaps with column families. */
   record Store(String name, boolean columns, List<Family> families) implements Serializable {}
 
   /**
@@ -96,7 +92,6 @@ record Operator(long id, String name, List<Store> stores, StateSchemaMetadata sc
     return found;
   }
 
-  /** Reads one of them. */
   static Operator read(Path checkpoint, long id, long batch, Configuration conf)
       throws IOException {
     Path state = new Path(checkpoint, "state");
@@ -118,7 +113,6 @@ record Operator(long id, String name, List<Store> stores, StateSchemaMetadata sc
     }
   }
 
-  /** The number of a store. */
   int numberOf(String store) {
     return stores.stream().map(Store::name).toList().indexOf(store);
   }

@@ -38,19 +38,13 @@ final class PartitionCopy {
       long made,
       String scratch)
       implements Serializable {
-    /**
-     * @param root the folder of the state, or the other one
-     */
+    /** The root is the folder of the state, or the other one. */
     StateStoreId idOf(String root, Operator.Store store) {
       return new StateStoreId(root, operator.id(), partition, store.name());
     }
   }
 
-  /**
-   * The result of a task.
-   *
-   * @param ids of the version that was written, by store
-   */
+  /** The result of a task, with the ids of the version that was written, by store. */
   record Copied(long operator, List<String> ids, long rows, long bytes, long ms)
       implements Serializable {}
 
@@ -60,9 +54,7 @@ final class PartitionCopy {
   private long rows;
   private long bytes;
 
-  /**
-   * @param run id in the place of that of a query's run
-   */
+  /** The run is an id in the place of that of a query's run. */
   PartitionCopy(Task task, SerializableConfiguration hadoop, UUID run) {
     this.task = task;
     this.hadoop = hadoop;

@@ -17,11 +17,7 @@ import org.apache.spark.util.SerializableConfiguration;
 public final class PartitionView {
   private PartitionView() {}
 
-  /**
-   * Puts the rows of a view into a store that is empty.
-   *
-   * @param id of the store
-   */
+  /** Puts the rows of a view into a store with this id, which is empty. */
   public static void copyInto(
       StateStore target,
       StateStoreId id,

@@ -36,7 +36,6 @@ public record Plan(
   private static final String STRICT =
       "spark.sql.streaming.statefulOperator.useStrictDistribution";
 
-  /** The number of the batch. */
   public long number() {
     return newest.number() + 1;
   }
@@ -134,11 +133,7 @@ public record Plan(
     return plan;
   }
 
-  /**
-   * Says why new partitions cannot be views of old ones; null if they can.
-   *
-   * @param parents the old partitions that each new one would have to read
-   */
+  /** Says why new partitions cannot each read so many old ones as views; null if they can. */
   public String tooManyParents(int parents) {
     return parents <= PARENTS_MAX
         ? null
@@ -208,11 +203,7 @@ public record Plan(
     return batch < 0 ? "none" : Long.toString(batch);
   }
 
-  /**
-   * Refuses a batch that a command has planned and not committed.
-   *
-   * @param pending the command; empty without one
-   */
+  /** Refuses a batch that a command, empty without one, has planned and not committed. */
   public static void requireNoMove(String checkpoint, String pending, long planned) {
     if (!pending.isEmpty()) {
       throw refused(
@@ -222,9 +213,7 @@ public record Plan(
     }
   }
 
-  /**
-   * @param command what finishes the move, without the checkpoint
-   */
+  /** The command finishes the move; it is without the checkpoint. */
   private static Plan move(
       QueryLog log, String command, Batch base, String provider, String format) {
     Map<String, String> changes =

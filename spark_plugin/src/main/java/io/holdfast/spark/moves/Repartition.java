@@ -107,19 +107,22 @@ public final class Repartition extends Move {
     }
   }
 
+  /** The first partition of each operator. */
+  private List<SplitRows.Source> firsts() {
+    return sources.stream().filter(one -> one.partition() == 0).toList();
+  }
+
   /** The operators and their numbers of partitions, as JSON. */
   public String operators() throws IOException {
     List<Map<String, Object>> found = new ArrayList<>();
-    for (SplitRows.Source one : sources) {
-      if (one.partition() == 0) {
-        Map<String, Object> shown = new LinkedHashMap<>();
-        shown.put("operator", one.operator().id());
-        shown.put("name", one.operator().name());
-        shown.put("stores", one.operator().stores().size());
-        shown.put("partitions", one.from());
-        shown.put("new_partitions", one.to());
-        found.add(shown);
-      }
+    for (SplitRows.Source one : firsts()) {
+      Map<String, Object> shown = new LinkedHashMap<>();
+      shown.put("operator", one.operator().id());
+      shown.put("name", one.operator().name());
+      shown.put("stores", one.operator().stores().size());
+      shown.put("partitions", one.from());
+      shown.put("new_partitions", one.to());
+      found.add(shown);
     }
     return JSON.writeValueAsString(found);
   }
@@ -135,21 +138,27 @@ public final class Repartition extends Move {
 
   /** Lets the new partitions be views of the old ones. No state is read or written. */
   public void views() throws IOException {
-    Map<Long, List<List<String>>> found = new TreeMap<>();
-    for (int place = 0; place < targets.size(); place++) {
-      SplitRows.Source target = targets.get(place);
-      found
-          .computeIfAbsent(target.operator().id(), key -> new ArrayList<>())
-          .add(views(target, place - target.place()));
+    List<List<String>> ids = new ArrayList<>();
+    for (SplitRows.Source target : targets) {
+      ids.add(views(target, ids.size() - target.place()));
     }
     // The commit needs a term above those of the query.
     String state = new Path(checkpoint, "state").toString();
     HoldfastConf own = new HoldfastConf(CollectionConverters.asJava(conf.sqlConfs()));
     StoreManagers stores = HoldfastExecutor.running().stores();
     stores.limitMemory(own);
-    stores
-        .acquire(SegmentFolder.of(state, hadoopConf()), own, UUID.randomUUID())
-        .close();
+    stores.acquire(SegmentFolder.of(state, hadoopConf()), own, UUID.randomUUID()).close();
+    madeInPlaces(ids);
+  }
+
+  /** Takes the ids of the new partitions, by number. */
+  private void madeInPlaces(List<List<String>> ids) {
+    Map<Long, List<List<String>>> found = new TreeMap<>();
+    for (int place = 0; place < ids.size(); place++) {
+      found
+          .computeIfAbsent(targets.get(place).operator().id(), key -> new ArrayList<>())
+          .add(ids.get(place));
+    }
     made(found);
   }
 
@@ -211,13 +220,7 @@ public final class Repartition extends Move {
                         },
                         true)
                     .collect());
-    Map<Long, List<List<String>>> found = new TreeMap<>();
-    for (int place = 0; place < ids.size(); place++) {
-      found
-          .computeIfAbsent(targets.get(place).operator().id(), key -> new ArrayList<>())
-          .add(ids.get(place));
-    }
-    made(found);
+    madeInPlaces(ids);
   }
 
   /**
@@ -253,29 +256,25 @@ public final class Repartition extends Move {
    * goes by it.
    */
   public void describe() throws IOException {
-    for (SplitRows.Source one : sources) {
-      if (one.partition() == 0) {
-        Path file = new Path(descriptions(one), "metadata");
-        describe(file, file);
-      }
+    for (SplitRows.Source one : firsts()) {
+      Path file = new Path(descriptions(one), "metadata");
+      describe(file, file);
     }
   }
 
   /** Describes operators whose descriptions have versions for the batch that is published. */
   @Override
   void beforeCommit() throws IOException {
-    for (SplitRows.Source one : sources) {
-      if (one.partition() == 0) {
-        Path versions = new Path(descriptions(one), "v2");
-        OptionalLong described =
-            Operator.numbers(versions.getFileSystem(hadoopConf()), versions)
-                .filter(version -> version <= plan.newest().number())
-                .max();
-        if (described.isPresent()) {
-          describe(
-              new Path(versions, Long.toString(described.getAsLong())),
-              new Path(versions, Long.toString(plan.number())));
-        }
+    for (SplitRows.Source one : firsts()) {
+      Path versions = new Path(descriptions(one), "v2");
+      OptionalLong described =
+          Operator.numbers(versions.getFileSystem(hadoopConf()), versions)
+              .filter(version -> version <= plan.newest().number())
+              .max();
+      if (described.isPresent()) {
+        describe(
+            new Path(versions, Long.toString(described.getAsLong())),
+            new Path(versions, Long.toString(plan.number())));
       }
     }
   }

@@ -24,11 +24,7 @@ final class RowChunks {
     return chunk;
   }
 
-  /**
-   * Adds a row. All values of a key are in one chunk.
-   *
-   * @param store number of its store
-   */
+  /** Adds a row of the store with this number. All values of a key are in one chunk. */
   void add(int store, RowReader read) {
     try {
       out.writeShort(store);

@@ -20,9 +20,7 @@ final class RowReader implements AutoCloseable {
   private UnsafeRow lastKey;
   private boolean first;
 
-  /**
-   * @param limit on the rows of each column family
-   */
+  /** The limit is on the rows of each column family. */
   RowReader(ReadStateStore store, Operator.Store form, long limit) {
     this.store = store;
     this.form = form;
@@ -58,7 +56,7 @@ final class RowReader implements AutoCloseable {
     return true;
   }
 
-  /** The number of the column family of the row. */
+  /** The number of the row's column family. */
   int number() {
     return number;
   }
@@ -84,7 +82,6 @@ final class RowReader implements AutoCloseable {
     return key().getSizeInBytes() + value().getSizeInBytes();
   }
 
-  /** Writes the row into another store. */
   void writeTo(RowWriter writer) {
     writer.write(family(), first, key(), value());
   }

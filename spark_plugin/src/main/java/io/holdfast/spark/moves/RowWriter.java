@@ -12,11 +12,7 @@ final class RowWriter implements AutoCloseable {
     this.store = store;
   }
 
-  /**
-   * Writes a row.
-   *
-   * @param first whether it is the first value of its key. Others follow it.
-   */
+  /** Writes a row. The first value of a key comes first, and its others follow. */
   void write(Operator.Family family, boolean first, UnsafeRow key, UnsafeRow value) {
     if (first) {
       store.put(key, value, family.name());

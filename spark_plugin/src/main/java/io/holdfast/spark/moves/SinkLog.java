@@ -45,9 +45,7 @@ public final class SinkLog {
   /** True if the session has the interval of compactions that the query has. */
   private final boolean ofQuery;
 
-  /**
-   * @param output the folder that a query writes
-   */
+  /** The log in the folder that a query writes. */
   public SinkLog(SparkSession session, String checkpoint, String output) {
     this(session, checkpoint, output, false);
   }

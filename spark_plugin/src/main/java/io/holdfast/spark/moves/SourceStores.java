@@ -31,11 +31,7 @@ import scala.jdk.javaapi.CollectionConverters;
 record SourceStores(
     String state, StateStoreConf conf, SerializableConfiguration hadoop, UUID run)
     implements Serializable {
-  /**
-   * Makes a provider for a store of an operator.
-   *
-   * @param number of the store
-   */
+  /** Makes a provider for the store of an operator with this number. */
   StateStoreProvider provider(Operator operator, int number, int partition) {
     Operator.Store store = operator.stores().get(number);
     Operator.Family first = store.families().get(0);

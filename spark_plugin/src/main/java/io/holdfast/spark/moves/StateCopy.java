@@ -8,6 +8,7 @@ import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
@@ -54,18 +55,12 @@ public final class StateCopy extends Move {
     operators = Operator.read(checkpoint, base.number(), hadoopConf());
     ids = base.ids();
     // A version without changelogs stands alone. A store that only reads would begin one.
-    String changelog = "false";
-    Map<String, String> old =
-        Map.of(HoldfastConf.FORMAT_KEY, base.format(), CHANGELOG_KEY, changelog);
-    from = conf(base.conf(), old);
-    Map<String, String> own =
-        Map.of(
-            HoldfastConf.PROVIDER_KEY,
-            plan.provider(),
-            HoldfastConf.FORMAT_KEY,
-            plan.format(),
-            CHANGELOG_KEY,
-            changelog);
+    Map<String, String> own = new HashMap<>();
+    own.put(CHANGELOG_KEY, "false");
+    own.put(HoldfastConf.FORMAT_KEY, base.format());
+    from = conf(base.conf(), own);
+    own.put(HoldfastConf.FORMAT_KEY, plan.format());
+    own.put(HoldfastConf.PROVIDER_KEY, plan.provider());
     to = conf(base.conf(), own);
     for (Operator operator : operators) {
       requirePartitions(operator);

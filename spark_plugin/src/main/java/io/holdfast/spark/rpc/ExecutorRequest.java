@@ -22,11 +22,7 @@ public sealed interface ExecutorRequest extends Serializable {
   /** Which stores of the folder's manager are open, and how large are they? */
   record ListStores(String dir) implements ExecutorRequest {}
 
-  /**
-   * A message about a checkpoint, for the manager with this term.
-   *
-   * @param message encoded by {@code holdfast._core.manager_message}
-   */
+  /** A message for the manager with this term, by {@code holdfast._core.manager_message}. */
   record TellManager(String dir, long term, byte[] message) implements ExecutorRequest {}
 
   /** The manager with this term shall seal its files and be closed. */

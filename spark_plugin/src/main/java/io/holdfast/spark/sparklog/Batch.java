@@ -27,11 +27,7 @@ public record Batch(long number, String offsets, String commit) {
 
   static final ObjectMapper JSON = new ObjectMapper();
 
-  /**
-   * Reads the entries of a batch.
-   *
-   * @throws DamagedStateException if one of them is damaged
-   */
+  /** Reads the entries of a batch; throws {@link DamagedStateException} if one is damaged. */
   public static Batch read(Path checkpoint, long number, Configuration conf) throws IOException {
     Path plan = entry(checkpoint, "offsets", number);
     Path commit = entry(checkpoint, "commits", number);
@@ -75,7 +71,6 @@ public record Batch(long number, String offsets, String commit) {
     return PlanEntry.of(text(entry(checkpoint, "offsets", number), conf));
   }
 
-  /** Its settings. */
   public JsonNode conf() {
     return PlanEntry.of(offsets).conf();
   }

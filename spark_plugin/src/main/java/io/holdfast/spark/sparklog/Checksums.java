@@ -23,9 +23,7 @@ final class Checksums extends FSOutputSummer {
   private final OutputStream file;
   private final ByteArrayOutputStream checksums = new ByteArrayOutputStream();
 
-  /**
-   * @param file receives the content
-   */
+  /** The file receives the content. */
   Checksums(OutputStream file) throws IOException {
     super(DataChecksum.newDataChecksum(DataChecksum.Type.CRC32, PIECE_BYTES));
     this.file = file;

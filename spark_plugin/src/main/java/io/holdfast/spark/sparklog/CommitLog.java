@@ -30,11 +30,7 @@ public final class CommitLog {
 
   private CommitLog() {}
 
-  /**
-   * A store's id, with its operator and partition.
-   *
-   * @param partition {@code operator/partition}
-   */
+  /** A store's id, with its operator, and its partition as {@code operator/partition}. */
   public record StoreId(String operator, String partition, String id) {
     /** The ids whose segments it needs: its own, or those of the stores that it is a view of. */
     private Stream<StoreId> needed() {
@@ -48,11 +44,7 @@ public final class CommitLog {
     }
   }
 
-  /**
-   * The entry that made a version.
-   *
-   * @param stateLocation {@code <checkpoint>/state}
-   */
+  /** The entry that made a version of the state in {@code <checkpoint>/state}. */
   public static Path entryOf(String stateLocation, long version) {
     Path commits = new Path(new Path(stateLocation).getParent(), "commits");
     return new Path(commits, Long.toString(version - 1));
@@ -124,11 +116,7 @@ public final class CommitLog {
     }
   }
 
-  /**
-   * Holdfast's ids in an entry.
-   *
-   * @param entry the entry's bytes
-   */
+  /** Holdfast's ids in the bytes of an entry. */
   public static List<StoreId> holdfastIds(byte[] entry) throws IOException {
     return holdfastIds(content(new String(entry, StandardCharsets.UTF_8)).path(IDS));
   }

@@ -37,7 +37,6 @@ public record QueryLog(
     return checkpoint.replaceFirst("^file:", "");
   }
 
-  /** The checkpoint as people name it. */
   public String shown() {
     return shown(checkpoint);
   }

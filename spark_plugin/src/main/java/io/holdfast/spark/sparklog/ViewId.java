@@ -25,11 +25,7 @@ public record ViewId(
     return id != null && id.startsWith(PREFIX);
   }
 
-  /**
-   * Reads an id.
-   *
-   * @throws io.holdfast.spark.DamagedStateException if it is damaged
-   */
+  /** Reads an id; throws {@link io.holdfast.spark.DamagedStateException} if it is damaged. */
   public static ViewId parse(String id) {
     String[] parts = Native.readView(id);
     Map<Integer, String> parents = new TreeMap<>();
@@ -44,7 +40,6 @@ public record ViewId(
         parents);
   }
 
-  /** The id. */
   public String text() {
     String[] pairs =
         parents.entrySet().stream()

@@ -19,7 +19,10 @@ public final class ChangeFeed
   private final StoreContext context;
   private final NativeStore nativeStore;
   private final FamilySpec family;
+
+  /** The number of the family, 0 for one that never had an entry. */
   private final int number;
+
   private final long lastVersion;
 
   /** Version whose changes are in {@link #changes}. */
@@ -28,9 +31,6 @@ public final class ChangeFeed
   private byte[] changes = new byte[0];
   private int position;
 
-  /**
-   * @param number of the family, 0 for one that never had an entry
-   */
   public ChangeFeed(
       StoreContext context,
       NativeStore nativeStore,

@@ -8,19 +8,13 @@ public final class HoldfastReadStore extends OpenedVersion {
   /** The store for changes that Spark made of this one; null until then. */
   private HoldfastStateStore writer;
 
-  /**
-   * @param statsBefore counters of the table before this version was opened
-   */
+  /** The counters are those of the table before this version was opened. */
   public HoldfastReadStore(
       StoreContext context, NativeStore nativeStore, long version, TimedStats statsBefore) {
     super(context, nativeStore, version, statsBefore);
   }
 
-  /**
-   * Starts changing this version.
-   *
-   * @param id of this version
-   */
+  /** Starts changing this version, which has this id. */
   public StateStore write(Option<String> id) {
     session.requireOpen();
     try {

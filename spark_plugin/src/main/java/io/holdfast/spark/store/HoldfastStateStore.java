@@ -14,13 +14,11 @@ import scala.Option;
 
 /** One session: version N, changed in place, becomes version N + 1 at commit. */
 final class HoldfastStateStore extends OpenedVersion implements StateStore {
+  /** The id of the version. */
   private final Option<String> baseId;
   private String committedId;
   private StateStoreMetrics metrics;
 
-  /**
-   * @param baseId id of the version
-   */
   HoldfastStateStore(OpenedVersion read, Option<String> baseId) {
     super(read);
     this.baseId = baseId;

@@ -58,7 +58,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
   public record Pending(long version, long rows, long bytes) {}
 
   /**
-   * The ways of a store.
+   * How a store is opened and kept.
    *
    * @param managers acquires the manager whenever the native store is opened
    * @param versionsInMemory how many versions stay in memory between two tasks
@@ -432,12 +432,12 @@ public final class NativeStore implements StoreManagers.OpenStore {
    * 0. The version is not loaded.
    */
   public long knownKeys(String id) {
-    return manager.keys().get(toString(), id);
+    return manager.keys.get(toString(), id);
   }
 
   /** Remembers the number of keys of a version. */
   public void noteKeys(String id, long keys) {
-    manager.keys().note(toString(), id, keys);
+    manager.keys.note(toString(), id, keys);
   }
 
   /** One of {@link #pending}; the caller closes the stream. */

@@ -19,10 +19,7 @@ final class Session {
   private final long stamp;
   private Phase phase = Phase.UPDATING;
 
-  /**
-   * @param name of the version, for errors
-   * @param stamp number of the session
-   */
+  /** Both are for errors: the name of the version, and the number of the session. */
   Session(String name, long stamp) {
     this.name = name;
     this.stamp = stamp;

@@ -44,15 +44,13 @@ public final class StoreContext {
   public final Map<String, FamilySpec> families = new ConcurrentHashMap<>();
 
   final Option<StateSchemaProvider> schemas;
+  /** Gives the executor's view of the commit log. */
   private final Supplier<CommitEntries> commitEntries;
   private boolean validated;
 
   /** Numbers the sessions, for errors about a session that is used after its end. */
   final AtomicLong stamps = new AtomicLong();
 
-  /**
-   * @param commitEntries gives the executor's view of the commit log
-   */
   public StoreContext(
       StateStoreId id,
       StructType keySchema,

@@ -174,14 +174,13 @@ final class StoreFamily {
 
   private final class Entries extends AbstractIterator<UnsafeRowPair>
       implements NativeStore.EntryReader {
+    /** Null without entries. */
     private final NativeStore.Scan scan;
+
     private final UnsafeRow keyRow = spec.key().newRow();
     private final UnsafeRow valueRow = spec.value().newRow();
     private final UnsafeRowPair pair = new UnsafeRowPair(keyRow, valueRow);
 
-    /**
-     * @param scan null without entries
-     */
     Entries(NativeStore.Scan scan) {
       this.scan = scan;
     }

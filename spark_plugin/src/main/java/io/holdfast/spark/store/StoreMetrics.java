@@ -94,9 +94,7 @@ public final class StoreMetrics {
 
   private StoreMetrics() {}
 
-  /**
-   * @param parked whether to return those of parked partitions, too
-   */
+  /** All metrics, perhaps with those of parked partitions. */
   public static List<StateStoreCustomMetric> all(boolean parked) {
     List<StateStoreCustomMetric> all = new ArrayList<>(METRICS.keySet());
     if (parked) {
@@ -133,13 +131,7 @@ public final class StoreMetrics {
         counter.applyAsLong(of.now().counters()) - counter.applyAsLong(of.before().counters());
   }
 
-  /**
-   * Returns the metrics of one session.
-   *
-   * @param before counters when the session's store was opened
-   * @param now counters at its end
-   * @param totals the work of the manager since any of its stores last asked
-   */
+  /** The metrics of one session; see {@link Counters}. */
   static StateStoreMetrics of(TimedStats before, TimedStats now, ManagerTotals totals) {
     Counters counters = new Counters(before, now, totals);
     Map<StateStoreCustomMetric, Object> custom = new HashMap<>();
