@@ -73,19 +73,24 @@ def test_modules_of_rust_lead_to_what_they_use(tmp_path: Path) -> None:
     }
 
 
-def test_a_new_circle_and_a_known_one_that_grows_are_errors(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("circles", "fields", "code"), [([], 15, 0), ([["a", "b"]], 3, 1), ([], 16, 1)]
+)
+def test_a_circle_and_a_type_with_many_fields_are_errors(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    circles: list[list[str]],
+    fields: int,
+    code: int,
 ) -> None:
-    monkeypatch.setattr(structure, "KNOWN", {"a": 2})
-    monkeypatch.setattr(structure, "fields", lambda: [(3, "Large", "large.py")])
-    for circle, code in ((["a", "b"], 0), (["a", "b", "c"], 1), (["x", "y"], 1)):
-        monkeypatch.setattr(structure, "found_circles", lambda found=circle: [found])
-        assert structure.main() == code
-        out = capsys.readouterr().out
-        assert ("NEW" in out) == bool(code)
-        assert "Large" in out
+    monkeypatch.setattr(structure, "fields", lambda: [(fields, "Large", "large.py")])
+    monkeypatch.setattr(structure, "found_circles", lambda: circles)
+    assert structure.main() == code
+    out = capsys.readouterr().out
+    assert f"{len(circles)} circles" in out
+    assert "Large" in out
 
 
-def test_the_product_has_no_new_circle() -> None:
-    assert [one for one in structure.found_circles() if not structure.is_known(one)] == []
+def test_the_product_has_no_circle() -> None:
+    assert structure.found_circles() == []
     assert structure.fields()[0][0] > 10
