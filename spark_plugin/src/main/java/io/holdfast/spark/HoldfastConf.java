@@ -139,11 +139,7 @@ public final class HoldfastConf {
     return flag(conf::get, "adopt");
   }
 
-  /**
-   * Returns whether a query isolates failures of partitions.
-   *
-   * @param get finds a setting, or returns the default that it is given
-   */
+  /** Returns whether a query isolates failures, by a function that finds a setting or a default. */
   public static boolean isolatesFailures(BinaryOperator<String> get) {
     return flag(get, "isolate_failures");
   }
@@ -192,10 +188,9 @@ public final class HoldfastConf {
     JsonNode declared = DECLARED.get(name);
     if (!isAllowed(found(get, name), declared)) {
       String key = key(declared);
+      String expected = declared.get("expected").asText();
       throw new IllegalArgumentException(
-          String.format(
-              "%s: expected %s. Found '%s'.",
-              key, declared.get("expected").asText(), get.apply(key, "").trim()));
+          "%s: expected %s. Found '%s'.".formatted(key, expected, get.apply(key, "").trim()));
     }
   }
 

@@ -311,10 +311,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
     }
   }
 
-  /**
-   * @param position goes to the version. It returns the id of a view whose rows the store lacks, or
-   *     null.
-   */
+  /** Goes to a version by a function that returns the id of a view whose rows lack, or null. */
   private HoldfastReadStore open(long version, Supplier<String> position) {
     nativeStore.acquire();
     try {

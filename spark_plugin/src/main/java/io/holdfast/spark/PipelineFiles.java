@@ -232,19 +232,16 @@ public final class PipelineFiles {
         });
   }
 
-  /** See {@link StagedOutput#stage}. */
   public void stage(String localFile, String staged, String target) throws IOException {
     output.stage(localFile, staged, target);
   }
 
-  /** See {@link StagedOutput#publish}. */
   public void publish(
       List<String> staged, List<String> targets, List<? extends Number> lengths)
       throws IOException {
     output.publish(staged, targets, lengths);
   }
 
-  /** See {@link StagedOutput#discard}. */
   public void discard(List<String> staged) throws IOException {
     output.discard(staged);
   }

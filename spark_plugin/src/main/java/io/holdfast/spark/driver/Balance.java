@@ -23,10 +23,7 @@ public final class Balance {
 
   private Balance() {}
 
-  /**
-   * The stores of one partition that an executor has. They move together, because one task uses
-   * them.
-   */
+  /** An executor's stores of one partition. They move together, because one task uses them. */
   public record Part(int partition, String executor, long bytes) {
     private long weight() {
       return Math.max(LEAST_BYTES, bytes);
@@ -35,13 +32,7 @@ public final class Balance {
 
   public record Relocation(Part part, String to) {}
 
-  /**
-   * Evens out the bytes of state per executor.
-   *
-   * @param parts of one query
-   * @param executors that may have state; parts elsewhere move first
-   * @param most moves
-   */
+  /** Evens out the bytes of a query's state per executor. Parts on no such executor move first. */
   public static List<Relocation> moves(Collection<Part> parts, Set<String> executors, int most) {
     Map<String, List<Part>> held = new HashMap<>();
     Map<String, Long> loads = new HashMap<>();

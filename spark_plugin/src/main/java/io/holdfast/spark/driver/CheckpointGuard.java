@@ -90,9 +90,7 @@ public final class CheckpointGuard {
 
   /**
    * Refuses to restart a stateful query whose offset log names another provider, or none, and one
-   * in a checkpoint that a command has half changed.
-   *
-   * @param open opens a file without this check
+   * in a checkpoint that a command has half changed. {@code open} has no such check.
    */
   public static void refuseForeignCheckpoint(
       Predicate<Path> exists, Function<Path, FSDataInputStream> open, Path path) {
@@ -122,16 +120,10 @@ public final class CheckpointGuard {
     }
     throw new UnsupportedStateException(
         String.format(
-            "Checkpoint %s was made with state store provider %s (recorded in %s). Nothing was"
-                + " changed. To let Holdfast go on with it, run 'holdfast adopt %s', or set %s=true."
-                + " To go on with its provider, set %s=%s for this query.",
-            checkpoint,
-            provider,
-            path,
-            checkpoint,
-            HoldfastConf.ADOPT_KEY,
-            HoldfastConf.PROVIDER_KEY,
-            provider));
+            "Checkpoint %1$s was made with state store provider %2$s (recorded in %3$s). Nothing"
+                + " was changed. To let Holdfast go on with it, run 'holdfast adopt %1$s', or set"
+                + " %4$s=true. To go on with its provider, set %5$s=%2$s for this query.",
+            checkpoint, provider, path, HoldfastConf.ADOPT_KEY, HoldfastConf.PROVIDER_KEY));
   }
 
   /**

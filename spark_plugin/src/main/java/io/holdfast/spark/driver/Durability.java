@@ -192,10 +192,7 @@ final class Durability {
         cause);
   }
 
-  /**
-   * Advice for the user. A replay needs the state of the batch before: somebody may have deleted
-   * it.
-   */
+  /** Advice for the user. A replay needs the state of the last batch, which may be deleted. */
   private static String whatToDo(SegmentFolder where) {
     String gone;
     try {
@@ -221,10 +218,7 @@ final class Durability {
     if (newest == null) {
       return "";
     }
-    String[] ids =
-        CommitLog.needed(CommitLog.read(newest, where.conf)).stream()
-            .map(CommitLog.StoreId::id)
-            .toArray(String[]::new);
+    String[] ids = CommitLog.neededIds(CommitLog.read(newest, where.conf));
     List<String> gone = new ArrayList<>();
     for (FileEnd referenced : Native.referencedEnds(ids)) {
       Path file = new Path(where.path(), referenced.file().toString());

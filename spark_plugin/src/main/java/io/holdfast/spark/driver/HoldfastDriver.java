@@ -155,13 +155,11 @@ public final class HoldfastDriver implements DriverPlugin {
     sparkRecords.committing(entry.checkpoint(), conf);
     Path state = new Path(entry.checkpoint(), "state");
     SegmentFolder folder = SegmentFolder.of(state.toString(), conf);
-    String[] texts =
-        CommitLog.needed(ids).stream().map(CommitLog.StoreId::id).toArray(String[]::new);
     String query = queryOfThread.get();
     if (query != null) {
       reclaimer.publishing(folder, query);
     }
-    durability.makeDurable(folder, texts);
+    durability.makeDurable(folder, CommitLog.neededIds(ids));
     terms.requireNewest(folder);
     if (!published.contains(entry.checkpoint().toUri().getPath())) {
       // Files of this run stop an older application. Until now it may have gone on.

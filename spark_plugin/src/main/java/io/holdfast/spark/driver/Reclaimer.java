@@ -37,6 +37,8 @@ final class Reclaimer {
   private static final Logger LOG = LoggerFactory.getLogger(Reclaimer.class);
 
   private final Terms terms;
+
+  /** Posts events to the listeners of the application. */
   private final Consumer<SparkListenerEvent> events;
 
   /** By folder, the query that publishes there. */
@@ -52,9 +54,6 @@ final class Reclaimer {
   private final ExecutorService worker =
       Executors.newSingleThreadExecutor(DaemonThreads.named("holdfast-reclaimer"));
 
-  /**
-   * @param events posts events to the listeners of the application
-   */
   Reclaimer(Terms terms, Consumer<SparkListenerEvent> events) {
     this.terms = terms;
     this.events = events;

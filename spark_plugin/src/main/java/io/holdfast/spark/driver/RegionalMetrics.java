@@ -34,11 +34,7 @@ public final class RegionalMetrics {
     shown.put(pipeline, new HashMap<>());
   }
 
-  /**
-   * Shows figures, beside earlier ones.
-   *
-   * @param lines for each figure a line: its name, a space, its value
-   */
+  /** Shows figures, beside earlier ones: for each a line with its name, a space, its value. */
   public synchronized void show(String pipeline, String lines) {
     Map<String, SettableGauge<Number>> figures =
         shown.computeIfAbsent(pipeline, name -> new HashMap<>());

@@ -136,6 +136,8 @@ public final class RegionalPipelines {
   private final Terms terms;
   private final Configuration conf;
   private final RegionalMetrics metrics;
+
+  /** Posts events to the listeners of the application. */
   private final Consumer<SparkListenerEvent> events;
 
   /** By name. The lock is needed to add one, so that two pipelines never share a folder. */
@@ -143,9 +145,6 @@ public final class RegionalPipelines {
 
   private long lastRun;
 
-  /**
-   * @param events posts events to the listeners of the application
-   */
   RegionalPipelines(
       Terms terms,
       Configuration conf,
@@ -212,30 +211,20 @@ public final class RegionalPipelines {
   }
 
   /**
-   * Tells the managers of a folder about a checkpoint, on all executors that are known to live.
-   *
-   * @param message encoded by {@code holdfast._core.manager_message}
-   * @return how many managers carried it out
+   * Tells the managers of a folder about a checkpoint, on all executors that are known to live, in
+   * the form of {@code holdfast._core.manager_message}. Returns how many carried it out.
    */
   public int tellManagers(String folder, byte[] message) {
     String dir = folder(folder).name;
     return ask(dir, term -> new ExecutorRequest.TellManager(dir, term, message));
   }
 
-  /**
-   * Shows figures of a pipeline in Spark's metrics system, beside earlier figures of this run.
-   *
-   * @param lines for each figure a line: its name, with dots between levels, a space, its value
-   */
+  /** Shows figures of a pipeline in Spark's metrics system; see {@link RegionalMetrics#show}. */
   public void showMetrics(String pipeline, String lines) {
     metrics.show(pipeline, lines);
   }
 
-  /**
-   * Shows the end of an attempt in Spark's UI, and in the event log.
-   *
-   * @param line of the history of a pipeline
-   */
+  /** Shows the end of an attempt, a line of the history, in Spark's UI and in the event log. */
   public void attemptEnded(String name, String line) {
     events.accept(UiEvents.AttemptEnded.of(uiRun(named(name).run), line));
   }
@@ -250,20 +239,14 @@ public final class RegionalPipelines {
     return terms.live(folder(folder).name);
   }
 
-  /**
-   * Returns the newest term that this application gave to a manager of this folder; 0 without one.
-   */
+  /** Returns the newest term that this application gave for this folder; 0 without one. */
   public long newestTerm(String folder) {
     return terms.newest(folder(folder).name);
   }
 
   /**
    * Begins the clean-up of files of a pipeline's managers whose executors are gone. The terms of
-   * all files in the folder count as known.
-   *
-   * @param segmentsFolder folder of the physical files
-   * @param metadataFolder folder of the checkpoints' metadata
-   * @return a handle for {@link #reclaimOrphans}
+   * all files in the folder count as known. Returns a handle for {@link #reclaimOrphans}.
    */
   public long openOrphans(String segmentsFolder, String metadataFolder, String pipeline) {
     SegmentFolder segments = folder(segmentsFolder);
@@ -308,12 +291,7 @@ public final class RegionalPipelines {
     return numbers.stream().mapToLong(Number::longValue).toArray();
   }
 
-  /**
-   * Names files of ended managers. Managers that begin from now on have segments in them written
-   * again.
-   *
-   * @param files a line for each
-   */
+  /** Names files, a line each. New managers have the segments in them written again. */
   public void nameWasteful(String name, String files) {
     named(name).wasteful = files;
   }
@@ -404,19 +382,13 @@ public final class RegionalPipelines {
   /** A request that was sent to a writer. */
   private record Asked(Terms.Writer writer, CompletableFuture<ExecutorReply> reply) {}
 
-  /**
-   * Asks all managers of a folder at once.
-   *
-   * @param request for the manager of a term
-   * @return how many managers did it
-   */
+  /** Asks all managers of a folder at once, each by its term; returns how many did it. */
   private int ask(String dir, LongFunction<ExecutorRequest> request) {
     List<Asked> all = new ArrayList<>();
     terms
         .writers(dir)
         .forEach(
-            (term, writer) ->
-                all.add(new Asked(writer, writer.link().ask(request.apply(term)))));
+            (term, writer) -> all.add(new Asked(writer, writer.link().ask(request.apply(term)))));
     long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(ANSWER_MS);
     int done = 0;
     for (Asked asked : all) {

@@ -38,11 +38,7 @@ public final class CommitEntries {
         }
       };
 
-  /**
-   * Ids of all stores of a partition in the entry that made a version.
-   *
-   * @param stateLocation {@code <checkpoint>/state}
-   */
+  /** Ids of all stores of a partition in the entry that made a version. */
   public String[] idsOfVersion(
       String stateLocation, long operator, int partition, long version, Configuration conf) {
     Path entry = CommitLog.entryOf(stateLocation, version);

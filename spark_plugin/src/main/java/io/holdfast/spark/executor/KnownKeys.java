@@ -12,11 +12,7 @@ public final class KnownKeys {
 
   private final Map<String, Map<String, Long>> byStore = new ConcurrentHashMap<>();
 
-  /**
-   * Remembers the number of keys of a version.
-   *
-   * @param id null for version 0
-   */
+  /** Remembers the number of keys of a version, whose id is null for version 0. */
   public void note(String store, String id, long keys) {
     of(store).put(id, keys);
   }

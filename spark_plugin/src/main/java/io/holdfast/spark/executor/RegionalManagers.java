@@ -57,7 +57,11 @@ final class RegionalManagers implements WorkerHost {
   }
 
   private final DriverLink driver;
+
+  /** The driver's way back to this executor. */
   private final ExecutorLink link;
+
+  /** Tables share their memory with these. */
   private final StoreManagers stores;
 
   /** By folder. */
@@ -70,10 +74,6 @@ final class RegionalManagers implements WorkerHost {
   /** Handle of the socket; 0 without one. */
   private long listener;
 
-  /**
-   * @param link the driver's way back to this executor
-   * @param stores that tables share their memory with
-   */
   RegionalManagers(DriverLink driver, ExecutorLink link, StoreManagers stores) {
     this.driver = driver;
     this.link = link;

@@ -78,9 +78,8 @@ final class StoreWork {
   }
 
   /**
-   * Does a piece of work, unless the store waits for one already.
-   *
-   * @param work returns the pause before it is to run again, in milliseconds; 0 when it is done
+   * Does work, unless the store waits for some already. It returns the pause before it is to run
+   * again, in milliseconds; 0 when it is done.
    */
   private void add(Object store, LongSupplier work) {
     if (known.add(store)) {

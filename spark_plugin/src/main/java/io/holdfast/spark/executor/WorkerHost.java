@@ -5,11 +5,7 @@ import java.io.IOException;
 
 /** Receives Python workers of an executor. The native side calls it (rust/jni/src/regional.rs). */
 public interface WorkerHost {
-  /**
-   * A worker introduced itself.
-   *
-   * @param compression a {@link Compression#code}
-   */
+  /** A worker introduced itself. The compression is a {@link Compression#code}. */
   Worker connect(String pipeline, String folder, long maxFileBytes, int compression);
 
   /** A worker that is connected. */

@@ -1,11 +1,6 @@
 package io.holdfast.spark.merged;
 
-/**
- * Counters of the writer of a manager. The native side makes these records
- * (rust/jni/src/folders.rs).
- *
- * @param storedBytes of the segments in files
- */
+/** Counters of the writer of a manager. The native side makes them (rust/jni/src/folders.rs). */
 public record WriterStats(long filesCreated, long filesSealed, long segments, long storedBytes) {
   public static final WriterStats NOTHING = new WriterStats(0, 0, 0, 0);
 

@@ -11,11 +11,7 @@ import scala.Option;
  * changelogs.
  */
 public interface OpensStores extends StateStoreProvider {
-  /**
-   * Opens a version for changing it.
-   *
-   * @param empty without its content
-   */
+  /** Opens a version for changing it, perhaps without its content. */
   StateStore open(long version, Option<String> checkpointId, boolean empty);
 
   /** Turns a store that reads a version into one that changes it. */

@@ -30,12 +30,7 @@ public final class SparkProbe {
   private static final int METHOD = 10;
   private static final int INTERFACE_METHOD = 11;
 
-  /**
-   * A field or method that a class uses.
-   *
-   * @param owner class, with slashes
-   * @param descriptor types, as the JVM writes them
-   */
+  /** A field or method that is used. Its owner has slashes, and its types are as in the JVM. */
   private record Member(String owner, String name, String descriptor) {}
 
   private final ClassLoader loader;
@@ -45,11 +40,7 @@ public final class SparkProbe {
     this.loader = loader;
   }
 
-  /**
-   * Returns everything that does not fit, sorted.
-   *
-   * @param loader has Spark's classes and those of this jar
-   */
+  /** Returns what does not fit, sorted. The loader has Spark's classes and those of this jar. */
   public static List<String> missing(ClassLoader loader) {
     SparkProbe probe = new SparkProbe(loader);
     for (String file : classes()) {

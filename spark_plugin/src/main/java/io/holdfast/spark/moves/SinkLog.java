@@ -150,8 +150,7 @@ public final class SinkLog {
   /** The batches without an entry behind the newest compaction, which stands for all before it. */
   private static List<Long> lacking(List<SparkFile> entries, long last) {
     Set<Long> there = entries.stream().map(SparkFile::number).collect(Collectors.toSet());
-    long begin =
-        entries.stream().filter(SinkLog::isCompact).mapToLong(SparkFile::number).max().orElse(-1);
+    long begin = newest(entries.stream().filter(SinkLog::isCompact).toList());
     List<Long> lacking = new ArrayList<>();
     for (long batch = begin + 1; !there.isEmpty() && batch <= last; batch++) {
       if (!there.contains(batch)) {

@@ -57,12 +57,7 @@ final class SplitRows implements Iterator<Tuple2<Integer, byte[]>> {
   private KeyHash[] hashes;
   private boolean over;
 
-  /**
-   * @param version of the state that is read
-   * @param limit on the rows of each column family
-   * @param rows counts those that were read
-   * @param bytes counts theirs
-   */
+  /** Counts the rows that were read and their bytes, up to a limit for each column family. */
   SplitRows(
       Source source,
       SourceStores stores,

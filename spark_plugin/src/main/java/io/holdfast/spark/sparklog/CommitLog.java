@@ -100,6 +100,11 @@ public final class CommitLog {
     return ids.stream().flatMap(StoreId::needed).distinct().toList();
   }
 
+  /** These ids without operators and partitions. */
+  public static String[] neededIds(List<StoreId> ids) {
+    return needed(ids).stream().map(StoreId::id).toArray(String[]::new);
+  }
+
   /** Holdfast's ids in an entry that a reader asked for. */
   public static List<StoreId> read(Path entry, Configuration conf) {
     try (InputStream in = entry.getFileSystem(conf).open(entry)) {

@@ -119,9 +119,7 @@ public final class StagedOutput {
     runAll(tasks);
   }
 
-  /**
-   * The content of the folders of staged files that are renamed, as one request tells many files.
-   */
+  /** The content of folders of staged files that are renamed: one request tells many files. */
   private Map<Path, FileStatus> listed(List<String> staged) throws IOException {
     Set<Path> folders = new TreeSet<>();
     for (String source : staged) {
@@ -199,11 +197,7 @@ public final class StagedOutput {
     return staged;
   }
 
-  /**
-   * Renames a staged file.
-   *
-   * @param found null if it is gone
-   */
+  /** Renames a staged file; its status is null if it is gone. */
   private void rename(FileStatus found, Path staged, Path target, long length)
       throws IOException {
     if (found == null) {
@@ -305,11 +299,7 @@ public final class StagedOutput {
     }
   }
 
-  /**
-   * Runs all tasks, even if some fail, and deletes what they leave.
-   *
-   * @param tasks one for each staged file; returns the name if it is left to be deleted, else null
-   */
+  /** Runs all tasks, even if some fail, and deletes the staged files that they return. */
   private void runAll(List<Callable<Path>> tasks) throws IOException {
     if (tasks.isEmpty()) {
       return;

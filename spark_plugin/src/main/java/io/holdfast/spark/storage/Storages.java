@@ -15,9 +15,7 @@ import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.UnsupportedFileSystemException;
 
-/**
- * Finds the {@link Storage} of a path among all file systems that a Hadoop configuration reaches.
- */
+/** Finds the {@link Storage} of a path on all file systems that a Hadoop configuration reaches. */
 public final class Storages {
   private final Configuration conf;
 

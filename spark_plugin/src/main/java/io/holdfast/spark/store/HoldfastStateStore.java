@@ -121,17 +121,14 @@ final class HoldfastStateStore extends OpenedVersion implements StateStore {
   public StateStoreMetrics metrics() {
     session.requireMetrics();
     if (metrics == null) {
+      // Spark reports only the memory of these stores (SymmetricHashJoinStateManager).
+      boolean isLeftOut = context.id.storeName().endsWith("-keyToNumValues");
       // Read once: the manager gives each of its counts to one caller only.
       ManagerTotals totals =
-          isLeftOut() ? ManagerTotals.NOTHING : nativeStore.takeTotals(version());
+          isLeftOut ? ManagerTotals.NOTHING : nativeStore.takeTotals(version());
       metrics = StoreMetrics.of(statsBefore, nativeStore.stats(), totals);
     }
     return metrics;
-  }
-
-  /** Spark reports no metrics but memory of these stores (SymmetricHashJoinStateManager). */
-  private boolean isLeftOut() {
-    return context.id.storeName().endsWith("-keyToNumValues");
   }
 
   @Override

@@ -35,12 +35,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
   /** The user while no task uses the store. */
   private static final long UNUSED = Long.MIN_VALUE;
 
-  /**
-   * The names of a store, and the layout of its keys.
-   *
-   * @param columns whether the store has column families
-   * @param options of the one family of a store without column families
-   */
+  /** The names of a store, and its layout: column families, or else the options of the only one. */
   public record Identity(
       String operator, String partition, String store, boolean columns, int options) {
     @Override
@@ -49,12 +44,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
     }
   }
 
-  /**
-   * The input of a batch that a parked version waits for.
-   *
-   * @param version that the batch made, the batch id + 1
-   * @param bytes that were appended
-   */
+  /** The input of a batch that a parked version waits for; the version is the batch id + 1. */
   public record Pending(long version, long rows, long bytes) {}
 
   /**
@@ -435,7 +425,6 @@ public final class NativeStore implements StoreManagers.OpenStore {
     return manager.keys.get(toString(), id);
   }
 
-  /** Remembers the number of keys of a version. */
   public void noteKeys(String id, long keys) {
     manager.keys.note(toString(), id, keys);
   }
@@ -471,7 +460,6 @@ public final class NativeStore implements StoreManagers.OpenStore {
     }
   }
 
-  /** Merges changelogs into a run if that is due. */
   public void maintain() {
     synchronized (maintaining) {
       settings.snapshots().accept(mergeChangelogs());

@@ -21,13 +21,7 @@ final class Chart {
   /** The parts of a chart with one figure, which needs no legend. */
   static final List<Part> ONE = List.of(new Part("hf-blue", ""));
 
-  /**
-   * A column.
-   *
-   * @param number of the batch or the attempt
-   * @param said the figures in words
-   * @param figures on top of each other, the first at the foot
-   */
+  /** A column of a batch or an attempt: its figures in words, and from the foot upwards. */
   record Bar(long number, String said, long... figures) {
     long sum() {
       return Arrays.stream(figures).sum();
@@ -39,15 +33,7 @@ final class Chart {
 
   private Chart() {}
 
-  /**
-   * Returns a chart of bars.
-   *
-   * @param numbered the plural name of the rows, such as "batches"
-   * @param parts of each bar
-   * @param rows by age, at least one
-   * @param barOf the bar of a row
-   * @param unit writes a figure
-   */
+  /** Returns a chart of rows by age, at least one, whose plural name is {@code numbered}. */
   static <R> String bars(
       String title,
       String numbered,

@@ -18,16 +18,11 @@ final class Figures {
 
   private Figures() {}
 
-  /** Returns true if an operator keeps its state in Holdfast. */
-  private static boolean isOfHoldfast(StateOperatorProgress operator) {
-    return operator.customMetrics().keySet().stream().anyMatch(name -> name.startsWith(PREFIX));
-  }
-
   /** Sums figures over the operators with state in Holdfast; empty without such an operator. */
   static Map<String, Long> of(StreamingQueryProgress progress) {
     Map<String, Long> found = new HashMap<>();
     for (StateOperatorProgress operator : progress.stateOperators()) {
-      if (isOfHoldfast(operator)) {
+      if (operator.customMetrics().keySet().stream().anyMatch(name -> name.startsWith(PREFIX))) {
         found.merge(KEYS, operator.numRowsTotal(), Long::sum);
         found.merge(MEMORY_BYTES, operator.memoryUsedBytes(), Long::sum);
         // Numbers from an event log may have another class than Spark declares.

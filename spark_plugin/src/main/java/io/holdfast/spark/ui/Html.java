@@ -76,11 +76,7 @@ final class Html {
     return UIUtils.formatDate(ms);
   }
 
-  /**
-   * A column of a table.
-   *
-   * @param cell of a row, as markup
-   */
+  /** A column of a table; its cells are markup. */
   record Column<R>(String head, boolean isWord, String explanation, Function<R, String> cell) {
     static <R> Column<R> word(String head, String explanation, Function<R, String> cell) {
       return new Column<>(head, true, explanation, cell);

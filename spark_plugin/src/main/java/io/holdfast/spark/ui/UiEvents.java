@@ -45,7 +45,6 @@ public final class UiEvents {
     static final String PINNED = "Bytes of the closed files that no retained batch needs";
     static final String LIVE = "Share of the closed files' bytes that a retained batch needs";
 
-    /** The share of the closed files' bytes that a retained batch needs. */
     double liveShare() {
       return closedBytes == 0 ? 1 : neededBytes() / (double) closedBytes;
     }
@@ -61,12 +60,7 @@ public final class UiEvents {
     }
   }
 
-  /**
-   * A regional pipeline has begun.
-   *
-   * @param run another one for each start in the application
-   * @param folder of its segments
-   */
+  /** A regional pipeline with its segments in a folder has begun; each start has another run. */
   public record PipelineOpened(String run, String pipeline, String folder, long atMs)
       implements SparkListenerEvent {}
 
@@ -74,10 +68,8 @@ public final class UiEvents {
   public record PipelineClosed(String run, long atMs) implements SparkListenerEvent {}
 
   /**
-   * A region that failed in an attempt.
-   *
-   * @param origin the checkpoint that its state is of; null if the attempt completed none, or the
-   *     region has no state yet
+   * A region that failed in an attempt. The origin is the checkpoint that its state is of; null if
+   * the attempt completed none, or the region has no state yet.
    */
   public record FailedRegion(String region, Long origin, String cause) {
     public FailedRegion {

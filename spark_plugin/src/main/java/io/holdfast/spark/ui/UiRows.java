@@ -67,11 +67,7 @@ public final class UiRows {
     }
   }
 
-  /**
-   * A batch of a query.
-   *
-   * @param figures Holdfast's metrics in its progress, summed over operators, and {@link Figures}
-   */
+  /** A batch of a query, with its {@link Figures}: metrics are summed over operators. */
   @JsonIgnoreProperties(ignoreUnknown = true)
   public record Batch(String run, long batch, long endedMs, Map<String, Long> figures)
       implements Row {

@@ -2,7 +2,6 @@ package org.apache.spark.sql.execution.streaming.operators.stateful.transformwit
 
 import org.apache.spark.sql.execution.SparkPlan;
 import scala.collection.immutable.IndexedSeq;
-import scala.collection.immutable.Seq;
 
 /**
  * Stands in for Spark's class in javac. A method of Spark's class has another Java signature than
