@@ -38,8 +38,7 @@ public final class HoldfastConf {
 
   public static final String FORMAT_KEY = "spark.sql.streaming.stateStore.checkpointFormatVersion";
   public static final String FILE_MANAGER_KEY = "spark.sql.streaming.checkpointFileManagerClass";
-  public static final String FILE_MANAGER_CLASS =
-      "io.holdfast.spark.HoldfastCheckpointFileManager";
+  public static final String FILE_MANAGER_CLASS = "io.holdfast.spark.HoldfastCheckpointFileManager";
 
   /** In a planned batch, the command that planned it to move the checkpoint. No session has it. */
   public static final String MOVE_KEY = PREFIX + "move";

@@ -47,8 +47,7 @@ public final class HoldfastSessionExtensions implements SparkSessionExtensionsPr
     }
 
     private static SparkPlan guarded(SparkPlan plan) {
-      HoldfastConf conf =
-          new HoldfastConf(CollectionConverters.asJava(plan.conf().getAllConfs()));
+      HoldfastConf conf = new HoldfastConf(CollectionConverters.asJava(plan.conf().getAllConfs()));
       return new IsolateFailures(HoldfastDriver.running().decisions(), plan.sparkContext(), conf)
           .apply(plan);
     }

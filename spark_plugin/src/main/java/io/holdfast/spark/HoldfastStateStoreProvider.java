@@ -117,11 +117,11 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
   }
 
   private void requireHadoopConf(Configuration hadoopConf) {
-    String missing = hadoopConf == null ? "no Hadoop configuration" : null;
-    if (missing == null && hadoopConf.get(HoldfastConf.RUN_ID_KEY) == null) {
-      missing = "a Hadoop configuration without " + HoldfastConf.RUN_ID_KEY;
-    }
-    if (missing != null) {
+    if (hadoopConf == null || hadoopConf.get(HoldfastConf.RUN_ID_KEY) == null) {
+      String missing =
+          hadoopConf == null
+              ? "no Hadoop configuration"
+              : "a Hadoop configuration without " + HoldfastConf.RUN_ID_KEY;
       throw new IllegalArgumentException(
           String.format(
               "The state store provider of %s was given %s: it names the run of the query and the"
@@ -155,7 +155,6 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
     return id;
   }
 
-  /** The store itself, whose versions can be parked. */
   public NativeStore nativeStore() {
     return nativeStore;
   }
@@ -239,8 +238,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
   }
 
   @Override
-  public StateStore upgrade(
-      ReadStateStore readStore, long version, Option<String> checkpointId) {
+  public StateStore upgrade(ReadStateStore readStore, long version, Option<String> checkpointId) {
     boolean same = readStore.id().equals(id) && readStore.version() == version;
     if (!(readStore instanceof HoldfastReadStore read) || !same) {
       throw new IllegalArgumentException(
@@ -322,19 +320,14 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
         ofReader.abort();
       }
       ofReader = null;
-      nativeStore.follow(
-          HoldfastExecutor.running().replayOf(TaskContext.get(), id.partitionId()));
+      nativeStore.follow(HoldfastExecutor.running().replayOf(TaskContext.get(), id.partitionId()));
       TimedStats statsBefore = statsBefore();
       String view = position.get();
       HoldfastReadStore read = new HoldfastReadStore(context, nativeStore, version, statsBefore);
       if (view != null) {
+        ViewId parsed = ViewId.parse(view);
         PartitionView.copyInto(
-            read.fill(),
-            id,
-            ViewId.parse(view),
-            context.conf,
-            context.hadoopConf,
-            context.runId());
+            read.fill(), id, parsed, context.conf, context.hadoopConf, context.runId());
         nativeStore.setFilled(view);
       }
       return read;

@@ -254,8 +254,7 @@ public final class Native {
   public static native String[] readView(String id);
 
   /** Inverse of {@link #readView}; {@code parents} are partitions and ids in turn. */
-  public static native String viewId(
-      long batch, int from, int to, String store, String[] parents);
+  public static native String viewId(long batch, int from, int to, String store, String[] parents);
 
   /** The versions whose input the version with this id waits for, oldest first; none for a view. */
   public static native long[] pendingVersions(String id);

@@ -141,8 +141,7 @@ final class Rebalancer extends SparkListener {
   }
 
   private void rebalance(UUID id, String state, String dir) throws Exception {
-    Run run =
-        runs.compute(dir, (key, old) -> old != null && old.id.equals(id) ? old : new Run(id));
+    Run run = runs.compute(dir, (key, old) -> old != null && old.id.equals(id) ? old : new Run(id));
     Map<String, String> hostOf = activeExecutors();
     Set<String> executors = hostOf.keySet();
     if (executors.isEmpty() || executors.equals(run.even)) {

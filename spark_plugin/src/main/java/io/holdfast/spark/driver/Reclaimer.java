@@ -110,11 +110,7 @@ final class Reclaimer {
       long first = CommitLog.batches(log, conf).min().orElse(entry.number());
       List<CommitLog.StoreId> oldest =
           CommitLog.needed(CommitLog.read(new Path(log, Long.toString(first)), conf));
-      String[] partitions =
-          oldest.stream().map(CommitLog.StoreId::partition).toArray(String[]::new);
-      String[] ids = oldest.stream().map(CommitLog.StoreId::id).toArray(String[]::new);
-      SegmentFolder folder = SegmentFolder.of(state.toString(), conf);
-      String done = reclaim(folder, entry.number(), partitions, ids);
+      String done = reclaim(SegmentFolder.of(state.toString(), conf), entry.number(), oldest);
       if (!done.isEmpty()) {
         LOG.info("Holdfast reclaimed {}: {}", state, done);
       }
@@ -130,11 +126,12 @@ final class Reclaimer {
    * Deletes files that neither the oldest retained entry nor any later one needs.
    *
    * @param batch that was published last
-   * @param partitions {@code operator/partition} of each id
-   * @param ids of the oldest retained entry
+   * @param oldest ids of the oldest retained entry
    * @return the work done, for the log; empty if there was none
    */
-  private String reclaim(SegmentFolder folder, long batch, String[] partitions, String[] ids) {
+  private String reclaim(SegmentFolder folder, long batch, List<CommitLog.StoreId> oldest) {
+    String[] partitions = oldest.stream().map(CommitLog.StoreId::partition).toArray(String[]::new);
+    String[] ids = oldest.stream().map(CommitLog.StoreId::id).toArray(String[]::new);
     long cache;
     synchronized (this) {
       if (indexCache == 0) {

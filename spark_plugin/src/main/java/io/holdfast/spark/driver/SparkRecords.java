@@ -92,8 +92,7 @@ public final class SparkRecords {
 
   private void record(Path checkpoint, Configuration conf) {
     SparkVersion running = SparkVersion.of(RUNNING);
-    Optional<SparkVersion> recorded =
-        known.computeIfAbsent(checkpoint, key -> accepted(key, conf));
+    Optional<SparkVersion> recorded = known.computeIfAbsent(checkpoint, key -> accepted(key, conf));
     if (recorded.isEmpty() || SparkVersion.BY_MINOR.compare(recorded.get(), running) < 0) {
       write(checkpoint, conf);
       known.put(checkpoint, Optional.of(running));

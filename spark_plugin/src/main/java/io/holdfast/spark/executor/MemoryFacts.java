@@ -85,11 +85,8 @@ public record MemoryFacts(
     } catch (IOException | RuntimeException e) {
       // An executor must run without it. A container then looks like a machine, and the state takes
       // the smaller share.
-      LOG.warn(
-          "Cannot read {}: the memory of the machine is taken to be {} bytes",
-          MACHINE,
-          limitBytes,
-          e);
+      String said = "Cannot read {}: the memory of the machine is taken to be {} bytes";
+      LOG.warn(said, MACHINE, limitBytes, e);
       return limitBytes;
     }
   }

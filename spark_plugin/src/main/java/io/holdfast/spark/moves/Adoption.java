@@ -58,8 +58,7 @@ public final class Adoption {
 
   private static void refuseUnlessAdopted(Path checkpoint, Configuration conf) throws IOException {
     long newest = CommitLog.newestBatch(new Path(checkpoint, "offsets"), conf);
-    String provider =
-        Batch.plan(checkpoint, newest, conf).setting(HoldfastConf.PROVIDER_KEY);
+    String provider = Batch.plan(checkpoint, newest, conf).setting(HoldfastConf.PROVIDER_KEY);
     if (!provider.equals(HoldfastConf.PROVIDER_CLASS)) {
       throw new HoldfastException(
           String.format(

@@ -160,8 +160,7 @@ record Operator(long id, String name, List<Store> stores, StateSchemaMetadata sc
     private JsonNode metadata() throws IOException {
       OptionalLong newest = versions().max();
       Path folder = new Path(state, id + "/_metadata");
-      Path file =
-          newest.isPresent() ? version(newest.getAsLong()) : new Path(folder, "metadata");
+      Path file = newest.isPresent() ? version(newest.getAsLong()) : new Path(folder, "metadata");
       try {
         return description(file);
       } catch (FileNotFoundException none) {
@@ -235,8 +234,7 @@ record Operator(long id, String name, List<Store> stores, StateSchemaMetadata sc
               schema
                   .keyStateEncoderSpec()
                   .getOrElse(() -> new NoPrefixKeyStateEncoderSpec(schema.keySchema()));
-          String variable =
-              variables.getOrDefault(BESIDE.matcher(family).replaceFirst(""), "");
+          String variable = variables.getOrDefault(BESIDE.matcher(family).replaceFirst(""), "");
           boolean isJoin = operator.equals(JOIN);
           boolean severalValues =
               isJoin

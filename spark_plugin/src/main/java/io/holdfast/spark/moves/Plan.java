@@ -33,8 +33,7 @@ public record Plan(
   /** Old partitions that a new one may have to read. */
   private static final int PARENTS_MAX = 16;
 
-  private static final String STRICT =
-      "spark.sql.streaming.statefulOperator.useStrictDistribution";
+  private static final String STRICT = "spark.sql.streaming.statefulOperator.useStrictDistribution";
 
   public long number() {
     return newest.number() + 1;
@@ -110,12 +109,9 @@ public record Plan(
     requireState(log);
     requireHoldfast(log);
     String number = Integer.toString(partitions);
+    String command = "repartition --partitions " + number;
     Map<String, String> changes =
-        Map.of(
-            Batch.PARTITIONS_KEY,
-            number,
-            HoldfastConf.MOVE_KEY,
-            "repartition --partitions " + number);
+        Map.of(Batch.PARTITIONS_KEY, number, HoldfastConf.MOVE_KEY, command);
     Plan plan = next(log, log.newest(), changes, "2");
     // Queries that began on an older Spark have none.
     if (!log.newest().setting(STRICT).equals("true")) {
@@ -222,8 +218,7 @@ public record Plan(
   }
 
   /** Refuses a batch that has begun, unless the same command has planned it. */
-  private static Plan next(
-      QueryLog log, Batch base, Map<String, String> changes, String format) {
+  private static Plan next(QueryLog log, Batch base, Map<String, String> changes, String format) {
     Batch newest = log.newest();
     boolean own =
         log.planned() == newest.number() + 1
@@ -244,8 +239,7 @@ public record Plan(
     if (log.planned() == log.committed()) {
       return;
     }
-    requireNoMove(
-        log.shown(), log.plan().setting(HoldfastConf.MOVE_KEY), log.planned());
+    requireNoMove(log.shown(), log.plan().setting(HoldfastConf.MOVE_KEY), log.planned());
     throw refused(
         "batch %d of %s has begun and not ended, and its sink may have some of its rows. Nothing was"
             + " changed. If the query runs, stop it. Then run it once with %s=%s and"

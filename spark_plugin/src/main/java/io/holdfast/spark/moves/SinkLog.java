@@ -34,8 +34,7 @@ import scala.Option;
 public final class SinkLog {
   private static final Logger LOG = LoggerFactory.getLogger(SinkLog.class);
 
-  private static final String INTERVAL_KEY =
-      "spark.sql.streaming.fileSink.log.compactInterval";
+  private static final String INTERVAL_KEY = "spark.sql.streaming.fileSink.log.compactInterval";
 
   private final SparkSession session;
   private final Configuration conf;
@@ -117,9 +116,7 @@ public final class SinkLog {
     SparkSession session = SparkSession$.MODULE$.getActiveSession().get();
     String id = session.sparkContext().getLocalProperty(HoldfastConf.QUERY_ID_KEY);
     StreamExecution query =
-        id == null
-            ? null
-            : session.sharedState().activeStreamingQueries().get(UUID.fromString(id));
+        id == null ? null : session.sharedState().activeStreamingQueries().get(UUID.fromString(id));
     // The code of a query may read another checkpoint.
     if (query == null
         || !(query.sink() instanceof FileStreamSink sink)
@@ -142,8 +139,7 @@ public final class SinkLog {
       // The log does not show its interval yet. A first compaction fits to every interval.
       own.sessionState().conf().setConfString(INTERVAL_KEY, Long.toString(batch + 1));
     }
-    new FileStreamSinkLog(
-            FileStreamSinkLog.VERSION(), own, folder.toString(), Option.empty())
+    new FileStreamSinkLog(FileStreamSinkLog.VERSION(), own, folder.toString(), Option.empty())
         .add(batch, new SinkFileStatus[0]);
   }
 

@@ -210,9 +210,7 @@ public final class StateCopy extends Move {
 
   private PartitionCopy.Task task(Operator operator, int partition, StateStoreConf target) {
     List<String> own = new ArrayList<>();
-    ids.path(Long.toString(operator.id()))
-        .path(partition)
-        .forEach(id -> own.add(id.asText()));
+    ids.path(Long.toString(operator.id())).path(partition).forEach(id -> own.add(id.asText()));
     Path state = new Path(checkpoint, "state");
     return new PartitionCopy.Task(
         state.toString(),

@@ -39,8 +39,7 @@ public record SparkFile(Path path, Kind kind, long number) {
       Kind kind = end.isEmpty() ? ofLog(path.getParent()) : Kind.ENTRY;
       return new SparkFile(path, kind, Long.parseLong(name.substring(0, digits)));
     }
-    String bare =
-        end.endsWith(CHECKSUM) ? end.substring(0, end.length() - CHECKSUM.length()) : end;
+    String bare = end.endsWith(CHECKSUM) ? end.substring(0, end.length() - CHECKSUM.length()) : end;
     boolean ofStore = digits > 0 && OF_STORES.stream().anyMatch(bare::endsWith);
     return new SparkFile(path, ofStore ? Kind.OF_STORE : Kind.OTHER, -1);
   }

@@ -16,8 +16,7 @@ import java.util.stream.Stream;
  * @param store the name of its store, and of the others
  * @param parents ids of the other stores, by partition
  */
-public record ViewId(
-    long batch, int from, int to, String store, Map<Integer, String> parents) {
+public record ViewId(long batch, int from, int to, String store, Map<Integer, String> parents) {
   private static final String PREFIX = Native.viewPrefix();
 
   /** Returns true if an id names a view. */

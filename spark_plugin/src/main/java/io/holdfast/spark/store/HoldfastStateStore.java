@@ -124,8 +124,7 @@ final class HoldfastStateStore extends OpenedVersion implements StateStore {
       // Spark reports only the memory of these stores (SymmetricHashJoinStateManager).
       boolean isLeftOut = context.id.storeName().endsWith("-keyToNumValues");
       // Read once: the manager gives each of its counts to one caller only.
-      ManagerTotals totals =
-          isLeftOut ? ManagerTotals.NOTHING : nativeStore.takeTotals(version());
+      ManagerTotals totals = isLeftOut ? ManagerTotals.NOTHING : nativeStore.takeTotals(version());
       metrics = StoreMetrics.of(statsBefore, nativeStore.stats(), totals);
     }
     return metrics;

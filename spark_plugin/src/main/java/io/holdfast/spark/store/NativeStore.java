@@ -494,8 +494,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
   }
 
   public TimedStats stats() {
-    return new TimedStats(
-        Native.storeStats(store), loadNanos / 1_000_000, commitNanos / 1_000_000);
+    return new TimedStats(Native.storeStats(store), loadNanos / 1_000_000, commitNanos / 1_000_000);
   }
 
   /** The work of the manager since one of its stores last asked. */

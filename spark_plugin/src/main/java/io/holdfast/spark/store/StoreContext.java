@@ -83,8 +83,7 @@ public final class StoreContext {
   private String[] idsOfVersion(long version, int partition) {
     return commitEntries
         .get()
-        .idsOfVersion(
-            id.checkpointRootLocation(), id.operatorId(), partition, version, hadoopConf);
+        .idsOfVersion(id.checkpointRootLocation(), id.operatorId(), partition, version, hadoopConf);
   }
 
   /**
@@ -102,8 +101,7 @@ public final class StoreContext {
       KeyStateEncoderSpec keySpec,
       boolean severalValues,
       boolean internal) {
-    families.computeIfAbsent(
-        name, key -> describe(name, value, keySpec, severalValues, internal));
+    families.computeIfAbsent(name, key -> describe(name, value, keySpec, severalValues, internal));
   }
 
   private FamilySpec describe(
@@ -142,11 +140,7 @@ public final class StoreContext {
       String name, StructType valueSchema, KeyStateEncoderSpec keySpec) {
     StateRowEncoderCacheKey cacheKey =
         new StateRowEncoderCacheKey(
-            runId().toString(),
-            id.operatorId(),
-            id.partitionId(),
-            id.storeName(),
-            name);
+            runId().toString(), id.operatorId(), id.partitionId(), id.storeName(), name);
     return RocksDBStateStoreProvider.getDataEncoder(
         conf.stateStoreEncodingFormat(),
         cacheKey,

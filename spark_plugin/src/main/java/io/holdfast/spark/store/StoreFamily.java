@@ -52,8 +52,7 @@ final class StoreFamily {
     }
     UnsafeRow row = spec.value().newRow();
     return CollectionConverters.asScala(Arrays.asList(values).iterator())
-        .map(
-            value -> value == null ? null : spec.value().decode(value, 0, value.length, row));
+        .map(value -> value == null ? null : spec.value().decode(value, 0, value.length, row));
   }
 
   /** The encoded value; null without such a key. */

@@ -104,8 +104,7 @@ final class OverviewPage {
 
   private static Column<Line<Batch>> ofFiles(
       String head, String explanation, Function<FilesCounted, String> cell) {
-    Function<Line<Batch>, String> last =
-        one -> cell.apply(one.files().get(one.files().size() - 1));
+    Function<Line<Batch>, String> last = one -> cell.apply(one.files().get(one.files().size() - 1));
     return figure(head, explanation, last).where(one -> !one.files().isEmpty());
   }
 
@@ -122,8 +121,7 @@ final class OverviewPage {
     List<Line<AttemptEnded>> pipelines = new ArrayList<>();
     for (Start start : rows.starts()) {
       String run = start.run();
-      String link =
-          "<a href=\"" + text(address.apply(start)) + "\">" + text(start.name()) + "</a>";
+      String link = "<a href=\"" + text(address.apply(start)) + "\">" + text(start.name()) + "</a>";
       if (start.kind() == Kind.QUERY) {
         queries.add(new Line<>(start, link, rows.of(Batch.class, run), rows.cleanUps(run)));
       } else {

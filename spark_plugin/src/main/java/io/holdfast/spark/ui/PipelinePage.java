@@ -165,8 +165,7 @@ final class PipelinePage {
         // Removed and put in again, the region comes last.
         Failed before = found.remove(failed.region());
         int count = before == null ? 1 : before.count() + 1;
-        found.put(
-            failed.region(), new Failed(failed.region(), count, one.id(), failed.cause()));
+        found.put(failed.region(), new Failed(failed.region(), count, one.id(), failed.cause()));
       }
     }
     List<Failed> lines = UiRows.reversed(List.copyOf(found.values()));
