@@ -1,4 +1,5 @@
 //! The machine that isolates failures: decisions by facts, markers by their bytes, groups of keys.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::collections::BTreeMap;
 

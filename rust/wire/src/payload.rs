@@ -102,7 +102,7 @@ mod tests {
         let file = memory_file(&bytes).unwrap();
         assert_eq!(read_passed(&file, bytes.len() as u64).unwrap(), bytes);
         assert_eq!(read_passed(&file, 5).unwrap(), bytes[..5]);
-        assert_eq!(read_passed(&file, 0).unwrap(), []);
+        assert_eq!(read_passed(&file, 0).unwrap(), [0_u8; 0]);
     }
 
     #[test]

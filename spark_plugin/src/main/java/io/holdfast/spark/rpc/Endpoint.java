@@ -63,7 +63,7 @@ public final class Endpoint<Q, R extends Serializable> implements RpcEndpoint {
           // A message without an answer would tell the other side that this one is gone.
           answer(message)
               .exceptionally(failure -> failed.apply(cause(failure)))
-              .thenAccept(reply -> context.reply(MessageBytes.of(reply)));
+              .thenAcceptAsync(reply -> context.reply(MessageBytes.of(reply)));
           return BoxedUnit.UNIT;
         });
   }
