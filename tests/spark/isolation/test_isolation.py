@@ -97,6 +97,7 @@ def test_a_partition_stays_parked_if_the_driver_dies_before_the_batch_delivers_i
     assert "may have given the rows" not in log(folder)
 
 
+@pytest.mark.full
 def test_a_batch_that_an_earlier_run_may_have_delivered_parks_only_if_that_is_allowed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -116,6 +117,7 @@ def test_a_query_fails_that_would_park_more_partitions_than_it_may(tmp_path: Pat
     assert "1 partitions are parked, the limit is 1" in log(tmp_path / "parked")
 
 
+@pytest.mark.full
 def test_a_batch_whose_sink_was_not_reached_may_park_when_it_runs_again(
     spark: SparkSession, tmp_path: Path
 ) -> None:
