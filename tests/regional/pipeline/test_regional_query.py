@@ -99,7 +99,7 @@ def started(
     )
     latest = SimpleNamespace(id=7, batch_id=3, regions={}, failed={})
     facade: Any = SimpleNamespace(
-        name="counting",
+        plan=SimpleNamespace(pipeline="counting"),
         folders=CheckpointFolders(path),
         latest=latest,
         saved=False,

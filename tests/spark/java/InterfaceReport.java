@@ -14,7 +14,7 @@ public final class InterfaceReport {
           "io.holdfast.spark.HoldfastCheckpointFileManager",
           "io.holdfast.spark.store.HoldfastReadStore",
           "io.holdfast.spark.store.HoldfastStateStore",
-          "io.holdfast.spark.rpc.ExecutorEndpoint");
+          "io.holdfast.spark.rpc.Endpoint");
 
   private InterfaceReport() {}
 

@@ -104,7 +104,11 @@ def test_a_jar_implements_what_its_minor_asks_for_and_uses_what_it_has(minor: st
                 "StateStoreCustomSizeMetric.<init> (Ljava.lang.String;Ljava.lang.String;)V",
             },
         ),
-        ("4.3", "4.2", {"TransformWithStateInPySparkExec.outputAttrs ()L"}),
+        (
+            "4.3",
+            "4.2",
+            {"StateStoreCustomSizeMetric.<init> (Ljava.lang.String;Ljava.lang.String;Z)V"},
+        ),
         (
             "4.0",
             "4.1",

@@ -93,7 +93,8 @@ def test_times_lie_within_those_that_spark_takes(progress: list[dict[str, Any]])
 def executor_nanos(spark: SparkSession) -> dict[str, int]:
     """Times that the executor in this JVM has measured so far, by metric of the progress."""
     jvm: Any = spark._jvm
-    totals = jvm.io.holdfast.spark.executor.HoldfastExecutor.running().stores().totals()
+    stores = jvm.io.holdfast.spark.executor.HoldfastExecutor.running().stores()
+    totals = get_field(stores, "totals")
     return {
         "holdfastAppendMs": get_field(totals, "appendNanos"),
         "holdfastLoadMs": get_field(totals, "loadNanos"),

@@ -60,11 +60,13 @@ class CoordinatorHost:
         timeout_s: float,
         operators: Mapping[str, type[Operator]] | None = None,
     ) -> None:
-        self._hosted: dict[str, _Hosted] = {}
+        self._hosted: dict[str, HostedCoordinator] = {}
         classes = operators or {}
         try:
             for name, coordinator in coordinators.items():
-                self._hosted[name] = _Hosted(name, coordinator, timeout_s, classes.get(name))
+                self._hosted[name] = HostedCoordinator(
+                    name, coordinator, timeout_s, classes.get(name)
+                )
         except BaseException:
             self.close()
             raise
@@ -80,7 +82,7 @@ class CoordinatorHost:
             for name in action.operators
         ]
 
-    def of(self, operator: str) -> _Hosted:
+    def of(self, operator: str) -> HostedCoordinator:
         """Return the coordinator of an operator, for actions that concern only this one."""
         return self._hosted[operator]
 
@@ -124,7 +126,7 @@ _serving: Final = weakref.WeakValueDictionary[int, OperatorCoordinator]()
 _serving_lock: Final = threading.Lock()
 
 
-class _Hosted:
+class HostedCoordinator:
     """One coordinator, its thread, and its events to regions."""
 
     def __init__(
@@ -185,6 +187,7 @@ class _Hosted:
     # --- an attempt -----------------------------------------------------------------------------
 
     def snapshot(self, attempt: int, *, new_rows: bool) -> Event:
+        """Return what the coordinator answers to the snapshot of an attempt, a failure too."""
         try:
             if self._failed:
                 # It raises if the coordinator fails at its events again.
@@ -322,6 +325,7 @@ class _Hosted:
             LOG.warning("the coordinator of %r failed to take a notice", self._name, exc_info=True)
 
     def close(self) -> None:
+        """End the coordinator and its thread; may be repeated."""
         if not self.outbox.close():
             return
         try:

@@ -189,7 +189,7 @@ public final class StoreManagers {
   private final ExecutorLink link;
 
   private final MemoryFacts memory;
-  final ExecutorTotals totals = new ExecutorTotals();
+  public final ExecutorTotals totals = new ExecutorTotals();
   private final LocalCache cache = new LocalCache();
 
   // Two threads: a hydration does not wait for a merge.
