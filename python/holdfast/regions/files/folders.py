@@ -25,8 +25,7 @@ RESERVED_ATTEMPTS: Final = 64
 #: Checkpoints that go at once on an object store, where one request deletes many objects.
 DROPPED_TOGETHER: Final = 4
 
-#: Milliseconds for which an object waits for further answers of a task: about as long as the store
-#: needs to make an object.
+#: Milliseconds for which an object waits for more answers of a task: about the time to make one.
 OBJECT_GATHER_MS: Final = 100
 
 _METADATA_NAME: Final = re.compile(r"([0-9a-f]{16})\.hfc", re.ASCII)
@@ -45,10 +44,10 @@ PUBLISHED = "published"
 #: Property of the metadata that names the pipeline in the owners of its segments.
 PIPELINE_PROPERTY = "pipeline"
 
-#: Property that identifies the pipeline's checkpoint folder, also if that is moved.
+#: Property that identifies the pipeline's checkpoint folder, also after a move.
 IDENTITY_PROPERTY = "pipeline_id"
 
-#: Properties of a pipeline that began with a copy of another folder's checkpoint: that folder, its
+#: Properties of a pipeline that began with a copy of another folder's checkpoint: the folder, its
 #: identity, the checkpoint's id and time, and whether the folder was claimed.
 RESTORED_FROM_PROPERTY = "restored_from"
 RESTORED_IDENTITY_PROPERTY = "restored_pipeline_id"
@@ -89,7 +88,7 @@ class CheckpointFolders:
 
     @property
     def stream(self) -> AnyPath:
-        """Spark's record of the stream: its offsets, its commits, files its sources saw."""
+        """Spark's record of the stream: offsets, commits, files that the sources saw."""
         return self.root / "spark"
 
     def commit_of(self, batch_id: int) -> AnyPath:
@@ -97,14 +96,11 @@ class CheckpointFolders:
         return self.stream / COMMITS_FOLDER / str(batch_id)
 
     def output(self, name: str) -> AnyPath:
-        """Return the folder of rows on their way to a function, see ``foreach_batch``.
-
-        `name` is that of the side output; empty for the main one.
-        """
+        """Return the folder of rows for a function; `name` is empty for the main output."""
         return self.root / (f"output-{name}" if name else "output")
 
     def outputs(self) -> list[AnyPath]:
-        """Return the folders of all outputs that have rows on their way to a function, or had."""
+        """Return the folders of all outputs that have or had rows for a function."""
         return [path for path in listed(self.root) if re.fullmatch(r"output(-.+)?", path.name)]
 
     @property
@@ -142,8 +138,6 @@ class CheckpointFolders:
         """Number of the checkpoint to go back to, while that is under way."""
         return self.root / "rewind"
 
-    # --- checkpoints ----------------------------------------------------------------------------
-
     def metadata_file(self, id: int) -> AnyPath:
         """Return the path of a checkpoint's file, see rust/core/FORMAT.md."""
         return self.metadata / f"{id:016x}.hfc"
@@ -170,20 +164,13 @@ class CheckpointFolders:
         try:
             return (self.metadata / name).read_bytes()
         except FileNotFoundError:
-            # The checkpoint is there, so this is damage.
             raise CorruptSegmentError(f"its regions are missing: {name}") from None
 
     def publish(self, metadata: CheckpointMetadata) -> None:
         """Write the file of a checkpoint, whole and durable or not at all (R18).
 
-        Raises
-        ------
-        FileExistsError
-            If the checkpoint has a file. It is not touched.
-        FolderLostError
-            If another process has taken the folder over. Nothing is written.
-        OSError
-            If that fails. The file may be there all the same.
+        Raises a FileExistsError if there is a file, and a FolderLostError if another process has
+        taken the folder over. Neither writes. After another OSError there may be a file.
         """
         if isinstance(folder := self.metadata, HadoopPath):
             metadata.write_by(lambda name, content: self._put(folder / name, content))
@@ -202,14 +189,11 @@ class CheckpointFolders:
             path.create(content)
 
     def drop(self, *ids: int) -> None:
-        """Delete the files of checkpoints, if there are any; on an object store in one request.
-
-        Raises an OSError if one is not deleted; others may be.
-        """
+        """Delete files of checkpoints, if there are any. After an OSError some may remain."""
         self.metadata.remove_files([self.metadata_file(id).name for id in ids])
 
     def bases(self, *, up_to: int | None = None) -> set[str]:
-        """Return the files of regions that are there, first named by a checkpoint up to one."""
+        """Return the files of regions first named by a checkpoint up to one."""
         found = (_BASE_NAME.fullmatch(path.name) for path in listed(self.metadata))
         return {
             name[0]
@@ -218,18 +202,17 @@ class CheckpointFolders:
         }
 
     def drop_bases(self, names: Collection[str]) -> None:
-        """Delete files of regions that no checkpoint names.
+        """Delete files of regions that no checkpoint names. After an OSError some may remain.
 
-        Another driver may have taken the folder over meanwhile. So the names are those that this
-        driver knows, or are not newer than the checkpoint that it begins with. Raises an OSError if
-        one is not deleted; others may be.
+        Another driver may have taken the folder over. So the names are ones that this driver
+        knows, or that are not newer than the checkpoint that it begins with.
         """
         if names:
             self.metadata.remove_files(sorted(names))
 
     @property
     def dropped_together(self) -> int:
-        """How many subsumed checkpoints go at once (R70)."""
+        """How many subsumed checkpoints are deleted at once (R70)."""
         return 1 if self.root.renames else DROPPED_TOGETHER
 
     @property
@@ -245,19 +228,18 @@ class CheckpointFolders:
             return None
 
     def read_last_attempt(self) -> int:
-        """Return the number of the newest attempt; 0 if there was none, or it is not known."""
+        """Return the number of the newest attempt; 0 if it is not known."""
         try:
             return int(self.last_attempt.read_text())
         except (FileNotFoundError, ValueError):
-            # It is not synced: a machine that crashed may leave it empty.
+            # Not synced: a machine that crashed may leave it empty.
             return 0
 
     def note_attempt(self, attempt: int) -> None:
-        """Keep the number of an attempt that begins.
+        """Keep the number of an attempt. With a lease, this reserves later numbers too.
 
-        With a lease, a later number is kept: a restart goes on behind it, and until then the
-        attempts up to it need no request. Raises a FolderLostError if another process has taken the
-        folder over. Nothing is written.
+        Reserved attempts need no request, and a restart continues after them. Raises a
+        FolderLostError, and writes nothing, if another process has taken the folder over.
         """
         if not isinstance(self.held, FolderLease):
             # Not synced: tasks that could take a new attempt for this one end with the machine.
@@ -272,7 +254,7 @@ class CheckpointFolders:
     def write_published(self, text: str, *, durable: bool) -> None:
         """Replace the record of published output.
 
-        Raises a FolderLostError if another process has taken the folder over. Nothing is written.
+        Raises a FolderLostError, and writes nothing, if another process has the folder.
         """
         if isinstance(self.held, FolderLease):
             self.held.write(self.held.folder / PUBLISHED, text.encode(), replace=True)
@@ -285,8 +267,8 @@ def orphan_reclaimer(
 ) -> tuple[Callable[..., tuple[str, list[str]]], Callable[[], None]]:
     """Return the clean-up of segments whose managers are gone, and the release of its resources.
 
-    The first has the signature of `holdfast._core.OrphanReclaimer.reclaim`. `bridge` is py4j's view
-    of ``io.holdfast.spark.driver.RegionalPipelines``.
+    The clean-up is called as `OrphanReclaimer.reclaim`. `bridge` is py4j's view of
+    ``io.holdfast.spark.driver.RegionalPipelines``.
     """
     segments = folders.segments
     if not isinstance(segments, HadoopPath):

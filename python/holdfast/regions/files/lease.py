@@ -1,16 +1,15 @@
 """Leases on folders of file systems that have no locks, such as HDFS and object stores.
 
-The name of a lease file is a number. Its holder writes the file anew every few seconds. Another
+The name of a lease file is a number. Its holder rewrites the file every few seconds. Another
 process takes the folder by creating the file with the next number, which only one of several can
-do. It may do that if the holder gave the lease back, if the holder was a process of this machine
-that is gone, or if the file did not change while it was watched for `EXPIRY_S`. No clocks of two
-machines are compared.
+do. It does so only if the holder gave the lease back, if the holder was a process of this machine
+that is gone, or if the file did not change for `EXPIRY_S`. No clocks of two machines are compared.
 
-A machine may stand still, so that its live process is taken for dead. Such a holder must not write
-anything that others would go on from. If the file system renames files, the holder writes through a
-folder of its own beside the lease. Its successor deletes that folder before it looks at anything,
-so that no write which has begun there can end. That costs no request. On other file systems the
-holder lists the leases before it writes.
+A machine may pause, so that others take its live process for dead. Such a holder must not write
+anything that others would continue from. If the file system renames files, the holder writes
+through a folder of its own next to the lease. Its successor first deletes that folder, so that no
+write that began there can end. That costs no request. On other file systems the holder lists the
+leases before it writes.
 """
 
 from __future__ import annotations
@@ -75,9 +74,9 @@ class FolderLease:
             raise FolderLostError(self.folder, described(_read(newest)))
 
     def write(self, target: HadoopPath, content: bytes, *, replace: bool = False) -> None:
-        """Write a file that another process would go on from, whole and durable or not at all.
+        """Write a file that others would continue from, whole and durable or not at all.
 
-        The errors are those of `CheckpointFolders.publish`; with `replace` there may be a file.
+        Raises the errors of `CheckpointFolders.publish`; `replace` allows an existing file.
         """
         if self._through is None:
             self.require_held()
@@ -105,7 +104,7 @@ class FolderLease:
             return
         self._ended.set()
         self._thread.join()
-        # A lease that cannot be given back expires. py4j has errors of its own for a lost JVM.
+        # A lease that cannot be given back expires. py4j has its own errors for a lost JVM.
         with suppress(Exception):
             self._tell(released=True)
 
@@ -155,15 +154,15 @@ def take_lease(folder: HadoopPath, leases: HadoopPath) -> FolderLease:
             _wait_until_free(folder, newest)
         path = leases / f"{number + 1:016x}"
         if path.writes_through:
-            # The folder comes before the lease and is never made again: if this process stands
-            # still in between, a successor may have deleted the folder.
+            # Make the folder before the lease and never again: if this process pauses in between,
+            # a successor may have deleted the folder.
             _through(path).make_folder(exist_ok=True)
         try:
             path.create(_encoded(holder, 0, released=False))
         except FileExistsError:
             continue
         if _newest(leases) != path:
-            # This process stood still, and a successor came.
+            # This process paused, and a successor came.
             _remove(path)
             continue
         _end_older(leases, path)
@@ -179,7 +178,7 @@ def require_free(folder: HadoopPath, leases: HadoopPath) -> None:
 
 
 def remove_leases(leases: HadoopPath) -> None:
-    """Remove the leases on a folder that is given up."""
+    """Remove the leases on a folder that is released."""
     for path in _all(leases):
         path.unlink(missing_ok=True)
     for through in _all(leases, _THROUGH):
@@ -210,7 +209,7 @@ def _end_older(leases: HadoopPath, path: HadoopPath) -> None:
 
 
 def _remove(path: HadoopPath) -> None:
-    """Give a lease back under which nothing was written."""
+    """Remove a lease under which nothing was written."""
     for gone in (_through(path), path):
         with suppress(OSError):
             gone.remove_tree()
@@ -290,14 +289,14 @@ def _all(leases: HadoopPath, suffix: str = "") -> list[HadoopPath]:
 
 
 def _written_ms(path: HadoopPath) -> int | None:
-    """Return when the holder of a lease last wrote through its folder; None if it is unknown."""
+    """Return when the holder of a lease last wrote through its folder; None if unknown."""
     with suppress(FileNotFoundError):
         return _through(path).status().modified_ms
     return None
 
 
 def _read(path: HadoopPath | None) -> bytes:
-    """Return the content of a lease; nothing if it is gone, since a successor deletes it."""
+    """Return the content of a lease; nothing if a successor deleted it."""
     with suppress(FileNotFoundError):
         return b"" if path is None else path.read_bytes()
     return b""
@@ -316,7 +315,7 @@ def _decoded(content: bytes) -> dict[str, Any]:
 
 
 def described(content: bytes) -> str:
-    """Say who holds a folder, by the content of its lock or lease; empty if that says nothing."""
+    """Say who holds a folder, from the content of its lock or lease; empty if unknown."""
     if not (found := _decoded(content)):
         return ""
     host = f" on {found['host']}" if "host" in found else ""

@@ -1,9 +1,8 @@
 """Locks on files, for folders that one process at a time may use.
 
-The kernel holds them (``flock``), so the lock of a process that died is gone with it. Over NFS
-the server takes part, so other machines see them. If a file system has no such locks, a warning
-says so, and the folder is used without: then the user has to start a pipeline only once.
-On file systems that only the JVM reaches there are leases instead, see `files.lease`.
+The kernel holds them (``flock``), so the lock of a dead process is gone. Over NFS the server takes
+part, so other machines see them. On a file system without such locks, a warning asks the user to
+start a pipeline only once. File systems that only the JVM reaches have leases, see `files.lease`.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ _HOLDER_BYTES: Final = 1 << 16
 
 
 class FolderLock:
-    """An open file that is locked, or would be if the file system had locks.
+    """An open file that is locked if the file system has locks.
 
-    It is closed in processes that are forked from this one, or they would hold the lock as well.
+    Forked processes close it, or they would hold the lock as well.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -76,14 +75,14 @@ class FolderLock:
         os.pwrite(self.descriptor, content.encode(), 0)
 
     def require_held(self) -> None:
-        """Do nothing: nobody takes a lock from a live process."""
+        """Do nothing: no process takes a lock from a live one."""
 
     def close(self) -> None:
-        """Give the lock back; may be repeated."""
+        """Release the lock; may be repeated."""
         self._finalizer()
 
     def leave(self) -> None:
-        """Close the file in a child process, which does not take the lock from its parent."""
+        """Close the file in a child process, without taking the lock from its parent."""
         if self._finalizer.detach() is not None:
             os.close(self.descriptor)
 
@@ -116,10 +115,9 @@ os.register_at_fork(after_in_child=_let_go_in_child)
 
 
 def lock_folder(path: AnyPath) -> Hold:
-    """Lock a folder by a file in it, which stays there when the lock is gone.
+    """Lock a folder by a file in it, or by leases. The file remains without the lock.
 
-    On file systems without locks, the path is that of a folder of leases. Raises a FolderInUseError
-    if another process, or another pipeline of this one, has it locked.
+    Raises a FolderInUseError if another process, or another pipeline of this one, has it locked.
     """
     if isinstance(path, HadoopPath):
         return take_lease(path.parent, path)
@@ -127,7 +125,7 @@ def lock_folder(path: AnyPath) -> Hold:
 
 
 def remove_lock(path: AnyPath) -> None:
-    """Remove the lock file, or the leases, of a folder that is given up."""
+    """Remove the lock file, or the leases, of a folder that is released."""
     if isinstance(path, HadoopPath):
         remove_leases(path)
     else:
@@ -135,9 +133,9 @@ def remove_lock(path: AnyPath) -> None:
 
 
 def give_up(lock: Hold, path: AnyPath) -> None:
-    """Give a lock back, and remove its file or its leases."""
+    """Release a lock, and remove its file or its leases."""
     if isinstance(path, HadoopPath):
-        # Closing writes the lease once more, so remove it after that.
+        # Closing writes the lease again, so remove it after that.
         lock.close()
     remove_lock(path)
     lock.close()
@@ -158,19 +156,12 @@ def read_if_free(file: AnyPath, leases: str) -> bytes | None:
 def take_by_file(file: AnyPath, leases: str, judge: Judge, pipeline: str) -> Hold:
     """Take a folder for this process by a file in it that names the owner of the folder.
 
-    A mounted file is locked. Elsewhere a lease on the folder guards it. The folder is created if
-    it is not there. Raises a FolderInUseError if another process, or another pipeline of this one,
-    has it.
+    A mounted file is locked; elsewhere `leases` names the folder of leases. Creates the folder if
+    needed. Raises a FolderInUseError if another process, or another pipeline of this one, has it.
 
-    Parameters
-    ----------
-    leases : str
-        Name of the folder of leases.
-    judge : callable
-        Takes the content of the file, None without a file. Returns the new content, None to leave
-        the file alone. Raises an exception if the folder belongs to another pipeline.
-    pipeline : str
-        The pipeline that takes the folder, for the errors of others.
+    `judge` takes the content of the file, None without a file. It returns the new content, or None
+    to keep the content, and raises if the folder belongs to another pipeline. `pipeline` is for the
+    errors of others.
     """
     folder = file.parent
     taking = f"cannot make {folder} the folder of this pipeline"
@@ -197,14 +188,14 @@ def take_by_file(file: AnyPath, leases: str, judge: Judge, pipeline: str) -> Hol
         if lock is not None and content is None:
             return lock
         with lock or nullcontext():
-            # It is locked before it has its name, so no other pipeline gets in between.
+            # Locked before it has its name, so no other pipeline gets in between.
             new = _written(file, content or b"", new=lock is None)
             if new is not None:
                 return new
 
 
 def _written(file: MountedPath, content: bytes, *, new: bool) -> FolderLock | None:
-    """Write a file, locked and durable; None if there is one although `new` says there is none."""
+    """Write a file, locked and durable; None if one exists although `new` denies it."""
     staged = file.with_name(f"{file.name}.{secrets.token_hex(8)}")
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     lock = FolderLock(create(staged, flags))

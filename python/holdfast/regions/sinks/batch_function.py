@@ -20,13 +20,11 @@ from holdfast.regions.sinks.publisher import Publisher
 class BatchFunction(Publisher):
     """Calls a function with the rows that a completed checkpoint has published.
 
-    Between the tasks and the function the rows lie in Parquet files of the pipeline's checkpoint
-    folder. The function is called at least once for a checkpoint with rows. It is called again,
-    with the same id and the same rows, if it raised an exception, or if the process ended before it
-    was noted that the function had returned. Calls come one at a time, in the order of ids.
-
-    - `deliver`: takes the paths of the files, always in the same order, and the id of the
-      checkpoint.
+    The rows are in Parquet files of the pipeline's checkpoint folder until then. The function is
+    called at least once for a checkpoint with rows. A call is repeated, with the same id and the
+    same rows, if the function raised an exception, or the process ended before its return was
+    noted. Calls are made one at a time, in the order of ids. `deliver` takes the paths of the
+    files, always in the same order, and the id of the checkpoint.
     """
 
     notes_itself = True
@@ -36,10 +34,7 @@ class BatchFunction(Publisher):
         self._deliver = deliver
 
     def commit(self, checkpoint: int, staged: Iterable[Staged]) -> None:
-        """Call the function with the rows of a checkpoint, unless it was called before.
-
-        If it raises an exception, it is called again after a restart.
-        """
+        """Call the function with the rows of a checkpoint, unless it was called before."""
         files = list(staged)
         if not files or checkpoint <= last_delivered(self.staging.root):
             return
@@ -49,7 +44,7 @@ class BatchFunction(Publisher):
         self._deliver(paths, checkpoint)
         note_delivered(self.staging.root, checkpoint)
         for path in paths:
-            # The sweep removes a file that stays, or says why it cannot.
+            # The sweep removes a remaining file, or says why it cannot.
             with suppress(OSError):
                 path.unlink()
 
@@ -69,7 +64,7 @@ class BatchFunction(Publisher):
         self.of(folder).commit(checkpoint, staged)
 
     def of(self, folder: AnyPath) -> BatchFunction:
-        """Return the same for the folder of another pipeline."""
+        """Return the sink with the same function for the folder of another pipeline."""
         return BatchFunction(folder, self._deliver)
 
 

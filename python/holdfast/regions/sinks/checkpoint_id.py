@@ -11,16 +11,16 @@ from holdfast.regions.files.folders import IDENTITY_PROPERTY
 class CheckpointId(int):
     """Id of a checkpoint: an integer that also identifies batch and pipeline.
 
-    Together with `pipeline_id` it stands for the same rows for ever: ids only rise in a pipeline,
-    also after it went back to an older checkpoint.
+    Together with `pipeline_id` it names the same rows for ever: ids only rise in a pipeline, also
+    after it went back to an older checkpoint.
 
     Attributes
     ----------
     batch_id : int
-        Spark's id of the batch. It is not enough to tell rows apart: the checkpoint with which a
-        pipeline ends has that of the last batch, and after going back batches come again.
+        Spark's id of the batch. It does not identify rows: a pipeline's final checkpoint repeats
+        the last batch's id, and after going back, batch ids repeat.
     pipeline_id : str
-        Identity of the checkpoint folder, also if that is moved: 32 hexadecimal digits. A pipeline
+        Identity of the checkpoint folder, also after a move: 32 hexadecimal digits. A pipeline
         that begins from a savepoint or another folder has another one.
     """
 

@@ -11,7 +11,7 @@ _DONE: Final = "last-delivered"
 
 
 def last_delivered(folder: AnyPath) -> int:
-    """Return the id of the last checkpoint whose output the function has had; 0: none."""
+    """Return the id of the last checkpoint whose output the function received; 0: none."""
     with suppress(FileNotFoundError):
         return int((folder / _DONE).read_text())
     return 0

@@ -1,11 +1,10 @@
 """A two-phase sink that appends to a Delta table: Parquet files, and one entry of its log.
 
 Workers stage Parquet files in the table's folder, as `ParquetSink` does. The driver gives the files
-of a checkpoint their final names and then adds all of them to the table in one entry of the log.
-That entry has the id of the checkpoint as the version of an application's transaction (the action
-``txn`` of Delta's protocol). The log keeps the latest such version for as long as the table lives,
-so a commit that is repeated after a crash changes nothing, also if the files were compacted
-meanwhile.
+of a checkpoint their final names and adds them to the table in one entry of the log. The entry has
+the checkpoint's id as the version of an application's transaction (the action ``txn`` of Delta's
+protocol). The log keeps the latest version for as long as the table lives. So a commit that is
+repeated after a crash changes nothing, even if the files were compacted since.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from deltalake import Schema as DeltaSchema
 
 #: The pipelines of a table in its log. A table belongs to one at a time, and ids of checkpoints
-#: rise from one that goes on to the next.
+#: rise from one to the next that continues it.
 APPLICATION: Final = "holdfast"
 
 LOG_FOLDER: Final = "_delta_log"
@@ -43,7 +42,7 @@ LOG_FOLDER: Final = "_delta_log"
 # Versions of the table that a process may have added last before it died.
 _RECENT: Final = 100
 
-# Tables of these versions and features need nothing more of a writer that adds files of rows.
+# Tables of these versions and features need nothing else of a writer that adds files of rows.
 _WRITER_VERSION: Final = 2
 _WRITER_FEATURES: Final = {
     "appendOnly",
@@ -59,7 +58,7 @@ _RETENTION: Final = "delta.setTransactionRetentionDuration"
 
 
 def require_deltalake() -> None:
-    """Check that deltalake is there."""
+    """Check that deltalake is installed."""
     try:
         import deltalake  # noqa: F401
     except ImportError as error:
@@ -126,13 +125,13 @@ class DeltaSink(ParquetSink):
     def commit(self, checkpoint: int, staged: Iterable[Staged]) -> None:
         """Add the staged files of a checkpoint in one entry of the log.
 
-        Raises a FileNotFoundError if a file is neither staged nor published any more, and not in
-        the table, and a DeltaError if the table changed meanwhile so that they cannot be added.
+        Raises a FileNotFoundError if a file is not staged, published or in the table, and a
+        DeltaError if the table changed so that they cannot be added.
         """
         files = list(staged)
         table = self._table()
         before = -1 if table is None else table.version()
-        # Before anything else, because files that were added may be compacted and gone.
+        # First, because files that were added may be compacted and gone.
         if table is not None and _last_added(table) >= checkpoint:
             # The process that added them may have died before it made that durable.
             self._sync_log(max(-1, before - _RECENT))
@@ -188,12 +187,10 @@ class DeltaSink(ParquetSink):
         return found
 
     def withdraw(self, after_attempt: int) -> None:
-        """Remove the rows of later attempts from the table, and their files, durable on return.
+        """Remove the rows and files of later attempts, durable on return.
 
-        Versions of the table that had these rows cannot be read any more.
-
-        Raises an OSError if they may be in files that were compacted since, or the file system
-        refuses.
+        Earlier versions of the table that had these rows become unreadable. Raises an OSError if
+        compacted files may have these rows, or the file system refuses.
         """
         table = self._table()
         if table is not None and _last_added(table) > after_attempt:
@@ -240,7 +237,7 @@ class DeltaSink(ParquetSink):
         return AddAction(target, size, {}, written, data_change=True, stats=stats)
 
     def _sync_log(self, before: int) -> None:
-        """Make the entries of the log behind a version durable, which deltalake does not."""
+        """Make log entries after a version durable, which deltalake does not."""
         table = self._table()
         last = -1 if table is None else table.version()
         log = self.root / LOG_FOLDER
@@ -252,12 +249,12 @@ class DeltaSink(ParquetSink):
             sync_path(self.root, log)
 
     def _require_not_rewritten(self, table: DeltaTable, after_attempt: int) -> None:
-        """Check that no file of others has rows that later attempts added."""
+        """Check that no file of another writer has rows that later attempts added."""
         files = {one["path"]: one["modification_time"] for one in _files(table)}
         attempts = {name: published_attempt(name, SUFFIX) for name in files}
         last = _last_added(table)
         known = set(attempts.values())
-        # When the oldest file was published that was added and is in the table no more.
+        # When the oldest file was published that was added and is no longer in the table.
         gone_ms: float = math.inf
         for path in map(Path, super().published_after(after_attempt)):
             attempt = published_attempt(path.name, SUFFIX) or 0

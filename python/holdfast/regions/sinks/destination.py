@@ -22,16 +22,16 @@ from holdfast.regions.sinks.sink import TwoPhaseSink, sink_name
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Turns a user's function into the callable that `BatchFunction` calls.
+#: Turns a user's function into the callable for `BatchFunction`.
 Delivery = Callable[[Callable[[Any, CheckpointId], None]], Callable[..., None]]
 
 
 @dataclass(frozen=True)
 class Output:
-    """The sink of a pipeline that starts; `name` of the side output, empty for the main one.
+    """The sink of a pipeline that starts; `name` is empty for the main output.
 
-    The sink travels to workers, and the publisher stays on the driver. The ownership is of a place
-    outside of the checkpoint folder that has to be this pipeline's alone.
+    Workers get the sink; the driver keeps the publisher. The ownership is of a place outside of the
+    checkpoint folder that only this pipeline may use.
     """
 
     name: str
@@ -41,23 +41,23 @@ class Output:
 
 
 class Destination(ABC):
-    """Gives a pipeline that starts its sink. One may be started several times, also at once."""
+    """Gives each start of a pipeline its sink. Starts may be concurrent."""
 
     @abstractmethod
     def begin(
         self, name: str, folders: CheckpointFolders, delivery: Delivery, opened: ExitStack
     ) -> Output:
-        """Return the sink for a start of the pipeline; `name` is that of the output."""
+        """Return the sink of the output `name` for a start of the pipeline."""
 
     def require_fit(self, schema: pa.Schema) -> None:  # noqa: B027 - most take any columns
         """Check that rows of a schema can be written there."""
 
     def require_place(self) -> None:  # noqa: B027 - most are told of one place only
-        """Check that Spark understands the user's path as it was understood before."""
+        """Check that Spark still understands the user's path in the same way."""
 
     @property
     def place(self) -> str:
-        """The place, which one output of a pipeline has to itself; empty if it always has."""
+        """The place, which only one output of a pipeline may use; empty if that is certain."""
         return ""
 
     @property
@@ -67,7 +67,7 @@ class Destination(ABC):
 
     @property
     def stays(self) -> str:
-        """Output that stays when a pipeline goes back, for people; empty if none does."""
+        """Output that remains when a pipeline goes back, for people; empty if none does."""
         return ""
 
 
@@ -93,7 +93,7 @@ class SinkDestination(Destination):
             self.sink.require_fit(schema)
 
     def require_place(self) -> None:
-        """See `Destination`. There may have been no Spark session before."""
+        """See `Destination`. Without a Spark session, a path may have been read differently."""
         owned = self.sink.owned_folder
         if self.named is None or owned is None:
             return

@@ -3,7 +3,7 @@
 Kafka has no prepared transactions: a producer that dies loses its uncommitted records. So workers
 stage rows in the checkpoint folder. When the metadata of a checkpoint is durable, the driver writes
 its rows in one transaction, with a marker that identifies the output. After a crash the next start
-takes over the transactional id, which settles the open transaction. Then the marker says whether
+takes over the transactional id, which resolves the open transaction. The marker then says whether
 the output was committed.
 """
 
@@ -34,19 +34,17 @@ from holdfast.regions.sinks.publisher import named
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Seconds without a transaction after which the next one is prepared for. Brokers forget who wrote
-#: nothing for 7 days (transactional.id.expiration.ms), or for what they are set to.
+#: Seconds without a transaction after which the next one is prepared for. Brokers forget a producer
+#: that wrote nothing for transactional.id.expiration.ms (7 days by default).
 IDLE_S: Final = 3600.0
 
-#: Rows that are decoded at a time.
+#: Rows decoded at a time.
 _BATCH_ROWS: Final = 8192
 
 
 @dataclass(frozen=True)
 class KafkaDestination(Destination):
-    """A topic to write to.
-
-    It stays on the driver: workers stage rows in files, and learn nothing of brokers.
+    """A topic to write to. It remains on the driver: workers learn nothing of brokers.
 
     - `options`: settings of librdkafka, ``bootstrap.servers`` among them.
     - `unsettled`: treatment of output that may or may not have been committed.
@@ -85,9 +83,9 @@ class KafkaDestination(Destination):
 
 
 class KafkaTopic(Ownership):
-    """A topic, and the transactional id that a pipeline has to itself while it runs.
+    """A topic, and the transactional id that a running pipeline has to itself.
 
-    - `latest`: the latest checkpoint of the pipeline; 0 if there is none.
+    `latest` is the latest checkpoint of the pipeline; 0 if there is none.
     """
 
     def __init__(
@@ -102,13 +100,11 @@ class KafkaTopic(Ownership):
         self._unsettled = unsettled
         self._latest = latest
         self.name = _named(transactions.topic)
-        # Valid since `take`: another producer can only change it after it fenced this pipeline.
+        # Valid since `take`: another producer changes it only after it fenced this pipeline.
         self._marker: Marker | None = None
 
-    # --- whose it is ----------------------------------------------------------------------------
-
     def require_free_for(self, candidate: Candidate) -> None:
-        """See `Ownership`. Another producer with the transactional id goes on."""
+        """See `Ownership`. Does not fence another producer with the transactional id."""
         self._transactions.require_topic()
         marker = self._transactions.read_marker()
         self._require_own(marker, candidate)
@@ -127,7 +123,7 @@ class KafkaTopic(Ownership):
         marker = self._transactions.read_marker()
         self._require_own(marker, candidate)
         if marker is None or marker.owner.id != candidate.owner.id:
-            # Nothing is owed of a predecessor's output, and its ids may come again.
+            # No output of a predecessor is pending, and its ids may be used again.
             claimed = Marker(candidate.owner, after=self._latest)
         else:
             claimed = replace(marker, owner=candidate.owner)
@@ -152,8 +148,6 @@ class KafkaTopic(Ownership):
             f"up to checkpoint {marker.checkpoint} to",
             self._transactions.topic,
         )
-
-    # --- output ---------------------------------------------------------------------------------
 
     def publish(
         self, pipeline: str | None, checkpoint: int, output: str, files: Sequence[AnyPath]
@@ -186,9 +180,9 @@ class KafkaTopic(Ownership):
             self._marker = committed
 
     def _renew(self, known: Marker) -> None:
-        """Take the transactional id once more: brokers forget one that is not used for long.
+        """Take the transactional id again: brokers forget one that is unused for long.
 
-        Raises a SinkFencedError if it has another owner by now, who is left alone.
+        Raises a SinkFencedError, and changes nothing, if it has another owner by now.
         """
         found = self._transactions.read_marker()
         if found is not None and found.owner.id != known.owner.id:

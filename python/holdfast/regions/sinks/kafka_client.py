@@ -15,33 +15,33 @@ T = TypeVar("T")
 #: Seconds for which brokers are asked at the start.
 START_S: Final = 60.0
 
-#: Milliseconds of a transaction that is not ended: then its coordinator aborts it, and readers see
-#: later writes of others. Brokers allow 15 minutes by default (transaction.max.timeout.ms).
+#: Milliseconds after which its coordinator aborts an open transaction, so that readers see later
+#: writes of others. Brokers allow 15 minutes by default (transaction.max.timeout.ms).
 TRANSACTION_MS: Final = 5 * 60 * 1000
 
-#: Options by the beginning of their names that a consumer has as well.
+#: Beginnings of the names of options that a consumer has as well.
 _SHARED: Final = ("security.", "sasl.", "ssl.", "enable.ssl", "enable.sasl", "oauth", "socket.")
 _SHARED_MORE: Final = ("client.", "broker.", "reconnect.", "retry.", "metadata.", "api.", "debug")
 
-#: Ways to read the offset that has the marker: as it is, or once no open transaction can change it.
+#: Ways to read the marker's offset: the current one, or once no open transaction can change it.
 _AS_IT_IS: Final = "read_uncommitted"
 _SETTLED: Final = "read_committed"
 
-#: Seconds for one question about the marker: brokers do not answer before it is settled.
+#: Seconds for one question about the marker: brokers answer only when it is decided.
 _ASKED_S: Final = 10.0
 
-#: With the other strategy, librdkafka 2.16 forgets all brokers when none answers. A transaction
-#: that waits for its group's coordinator then waits in vain.
+#: With the other strategy, librdkafka 2.16 forgets all brokers when none answers, and a transaction
+#: that waits for its group's coordinator waits in vain.
 _STABLE: Final = {"metadata.recovery.strategy": "none"}
 
 _PAUSE_S: Final = 0.2
 
-#: Seconds to wait for an abort, which the next start makes up for anyway.
+#: Seconds to wait for an abort. The next start aborts too, so failure is harmless.
 _ABORT_S: Final = 5.0
 
 
 class KafkaTransactions:
-    """Writes records to a topic, a transaction for each checkpoint, with options of librdkafka."""
+    """Writes records to a topic, one transaction per checkpoint, with options of librdkafka."""
 
     def __init__(self, topic: str, transactional_id: str, options: Mapping[str, Any]) -> None:
         self.topic = topic
@@ -67,9 +67,9 @@ class KafkaTransactions:
         return self._producer is not None
 
     def open(self) -> None:
-        """Fence all others with this transactional id, and settle their open transaction.
+        """Fence all others with this transactional id, and resolve their open transaction.
 
-        Raises a ConnectionError if no broker answers, a PermissionError if the brokers do not allow
+        Raises a ConnectionError if no broker answers, a PermissionError if brokers do not allow
         it, and a ValueError if there is no such topic, or an option is not allowed.
         """
         self.require_topic()
@@ -99,8 +99,8 @@ class KafkaTransactions:
     def read_marker(self) -> Marker | None:
         """Return the marker; None if there is none. Errors are those of `open`.
 
-        Before `open`, another producer's open transaction may be about to change it. After `open`,
-        this waits until the marker is settled.
+        Before `open`, another producer's open transaction may change it. After `open`, this waits
+        until no transaction can.
         """
         from confluent_kafka import TopicPartition
 
@@ -119,9 +119,9 @@ class KafkaTransactions:
     def write(self, records: Iterable[dict[str, Any]], marker: Marker) -> None:
         """Write records and the marker in one transaction; readers see all of them or none.
 
-        Raises a SinkFencedError if another one began with the transactional id. Nothing is written.
-        Raises a ConnectionError, PermissionError, ValueError or OSError if the brokers do not take
-        it. The marker says whether it was written.
+        Raises a SinkFencedError, and writes nothing, if another one began with the transactional
+        id. Raises a ConnectionError, PermissionError, ValueError or OSError if the brokers refuse.
+        The marker then says whether it was written.
         """
         from confluent_kafka import KafkaException, TopicPartition
 
@@ -156,8 +156,6 @@ class KafkaTransactions:
         readers, self._readers, self._producer = self._readers, {}, None
         for reader in readers.values():
             reader.close()
-
-    # --- details --------------------------------------------------------------------------------
 
     def _produce(self, record: dict[str, Any]) -> None:
         while True:

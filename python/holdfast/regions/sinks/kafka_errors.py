@@ -85,7 +85,7 @@ class KafkaTrouble:
                 f"message.max.bytes of write_kafka(options=), and start again ({told})"
             )
         if name in _UNREACHABLE:
-            # The client goes on asking for the coordinator of a group that it may not read.
+            # The client keeps asking for the coordinator of a group that it may not read.
             return ConnectionError(
                 f"cannot reach Kafka at {servers}, or the principal has no READ on group "
                 f"{group_of(self.transactional_id)!r}: {told}"

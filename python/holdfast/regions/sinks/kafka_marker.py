@@ -1,8 +1,7 @@
 """The marker that a pipeline leaves in Kafka: owner of the transactional id, and last commit.
 
-The marker is the metadata of an offset that a consumer group of the transactional id has for
-partition 0 of the topic. One transaction writes the marker and the records, so either both are
-there or none.
+It is the metadata of an offset that a consumer group of the transactional id has for partition 0 of
+the topic. It is in the transaction of the records, so both are there or neither.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ class Marker:
 
     - `after`: the pipeline has the transactional id since this checkpoint: output of newer
       checkpoints was committed with it, or not at all.
-    - `checkpoint`: the checkpoint that was committed last; 0: none.
-    - `output`: its output, see `output_id`.
+    - `checkpoint`: the checkpoint committed last; 0: none. `output`: see `output_id`.
     """
 
     owner: OutputOwner
@@ -49,11 +47,7 @@ class Marker:
 
     @classmethod
     def decode(cls, text: str, group: str) -> Self:
-        """Decode the text of `encode`.
-
-        Raises a ValueError if it is something else, and a NewerFormatError if a newer Holdfast
-        wrote it.
-        """
+        """Decode the text of `encode`; ValueError if it is not, NewerFormatError if newer."""
         with suppress(ValueError, KeyError, TypeError):
             found = json.loads(text)
             require_known(f"consumer group {group!r}", found["version"], VERSION)

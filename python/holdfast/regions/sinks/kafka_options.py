@@ -39,9 +39,9 @@ def require_settings(
     bootstrap_servers: str,
     unsettled: str,
 ) -> None:
-    """Check the arguments without a broker. No value of an option is in a message.
+    """Check the arguments without a broker. No message contains the value of an option.
 
-    Raises an ImportError if there is no client, and a ValueError if something is not allowed.
+    Raises an ImportError without a client, and a ValueError if something is not allowed.
     """
     try:
         import confluent_kafka  # noqa: F401

@@ -14,10 +14,9 @@ if TYPE_CHECKING:
 class RecordColumns:
     """Columns that a record is made of, as Spark's sink for Kafka has them.
 
-    - `value`: strings or bytes; null is a tombstone.
-    - `key`: strings or bytes; null is no key.
-    - `headers`: lists of structs with a string `key` and bytes or a string `value`.
-    - `partition`: 32-bit numbers of partitions; null lets the partitioner choose.
+    `value` and `key` are strings or bytes; null is a tombstone, or no key. `headers` are lists of
+    structs with a string `key` and bytes or a string `value`. `partition` is a 32-bit number; null
+    lets the partitioner choose.
     """
 
     value: str

@@ -6,8 +6,8 @@
     <folder>/part-0000000042-64-regions-9ad1....parquet                      of several
     <folder>/_holdfast/staged/0000000042/part-0000000042-JFK-3f0c....<nonce>  staged
 
-Readers leave out names that begin with an underscore or a dot: Spark, pyarrow.dataset and others
-agree on this. A staged name has no suffix of its format, for readers that look for one everywhere.
+Readers such as Spark and pyarrow.dataset skip names that begin with an underscore or a dot. A
+staged name has no suffix of its format, for readers that look for one everywhere.
 """
 
 from __future__ import annotations
@@ -35,10 +35,7 @@ _STAGED: Final = re.compile(
 
 
 def target_name(regions: Sequence[str], attempt: int, suffix: str) -> str:
-    """Return the name of the published file with the rows of regions, the same every time.
-
-    A region is in one file of an attempt, so no two of them have the same name.
-    """
+    """Return the stable name of regions' published file. A region is in one file per attempt."""
     if len(regions) == 1:
         readable, named = regions[0], regions[0]
     else:
@@ -57,8 +54,7 @@ def published_attempt(name: str, suffix: str) -> int | None:
 def staged_name(regions: Sequence[str], attempt: int) -> str:
     """Return a name for a staged file that no other task will use.
 
-    Two tasks of one region and attempt may run at once, if the first was given up and lives on.
-    The acknowledged one counts.
+    An abandoned task may run together with its successor. The acknowledged one counts.
     """
     stem = target_name(regions, attempt, suffix="")
     return f"{STAGED_FOLDER}/{attempt:010d}/{stem}.{secrets.token_hex(8)}"
@@ -78,10 +74,9 @@ def own_target(path: str, suffix: str) -> str | None:
 
 
 def own_files(root: object, staged: Iterable[Staged], suffix: str) -> list[tuple[str, str, int]]:
-    """Return the path, the final name and the size in bytes of staged files, each file once.
+    """Return path, final name and size in bytes of staged files, each file once.
 
-    Metadata of a savepoint may come from anywhere, so a path or a name that no stage makes is a
-    ValueError.
+    Raises a ValueError if no stage makes a path or name: metadata may come from elsewhere.
     """
     files: dict[str, tuple[str, str, int]] = {}
     for one in staged:
@@ -98,10 +93,6 @@ def own_files(root: object, staged: Iterable[Staged], suffix: str) -> list[tuple
 
 
 def output_id(checkpoint: int, staged: Iterable[Staged]) -> str:
-    """Return the identity of a checkpoint's output.
-
-    Staged names have a nonce, so no other output has the same identity, even if a folder was copied
-    and ids come again.
-    """
+    """Return a checkpoint output's identity: nonces keep it unique when a folder is copied."""
     named = json.dumps([checkpoint, *sorted(one.path for one in staged)])
     return hashlib.sha256(named.encode()).hexdigest()

@@ -1,11 +1,10 @@
 """The file in an output folder that says which pipeline the folder belongs to.
 
-If two pipelines wrote into one folder, readers would see the rows of both. Each pipeline would take
-the other's files for its own: it would withdraw them when it goes back, and sweep up staged ones.
-So the first pipeline leaves a file there with the identity of its checkpoint folder. While it runs
-it has the folder to itself: by a lock on that file (`holdfast.regions.files.lock`), or by a lease
-where only the JVM reaches it (`holdfast.regions.files.lease`). Readers leave out these files, by
-their names.
+If two pipelines wrote into one folder, readers would see the rows of both. Each pipeline would
+withdraw and sweep up files of the other. So the first one leaves a file there with the identity of
+its checkpoint folder. While it runs it has the folder to itself: by a lock on that file
+(`holdfast.regions.files.lock`), or by a lease where only the JVM reaches it
+(`holdfast.regions.files.lease`). Readers skip these files by their names.
 """
 
 from __future__ import annotations
@@ -62,12 +61,9 @@ class OutputOwner:
 class Candidate:
     """A pipeline that wants to write into a folder.
 
-    - `before`: identity of the pipeline whose checkpoint it goes on from, if that wrote into the
-      folder; else empty.
-    - `latest`: its latest checkpoint, or the one it goes on from, if its output is in the folder;
-      None if there is no such checkpoint.
-    - `restored`: the checkpoint that it begins from, if that is not in its own checkpoint folder
-      yet.
+    - `before`: identity of the pipeline that it continues, if that wrote there; else empty.
+    - `latest`: its latest checkpoint, or the one it continues from, if its output is there.
+    - `restored`: the checkpoint it begins from, if that is not in its own checkpoint folder yet.
     """
 
     owner: OutputOwner
@@ -81,18 +77,15 @@ class Ownership(ABC):
 
     @abstractmethod
     def require_free_for(self, candidate: Candidate) -> None:
-        """Check that a pipeline may write there. Nothing is changed.
+        """Check that a pipeline may write there. Changes nothing.
 
-        Raises a FileExistsError if it belongs to another one, or holds output that the pipeline
-        does not know of, and a FolderInUseError if another one runs that writes into it.
+        Raises a FileExistsError if the place belongs to another one or has unknown output, and a
+        FolderInUseError if another one that writes there runs.
         """
 
     @abstractmethod
     def take(self, candidate: Candidate) -> AbstractContextManager[object]:
-        """Make it the pipeline's own. Errors are those of `require_free_for`.
-
-        The result is to be held for as long as the pipeline runs.
-        """
+        """Take it for the pipeline, while the result is held. Errors as `require_free_for`."""
 
     @abstractmethod
     def require_still(self, owner: OutputOwner) -> None:
@@ -139,7 +132,7 @@ class OutputFolder(Ownership):
                     raise self._foreign(found)
 
     def _owner_file(self, candidate: Candidate, content: bytes | None) -> bytes | None:
-        """Return the new content of the owner file; None: it stays. See `take_by_file`."""
+        """Return the new content of the owner file; None: unchanged. See `take_by_file`."""
         if content is None:
             self._require_known(candidate)
         else:
@@ -174,10 +167,10 @@ class OutputFolder(Ownership):
             status.is_folder and listed(folder) for folder, status in attempts
         ):
             raise self._foreign(found)
-        # The owner has no row here. If it comes back, it finds that the folder is another's.
+        # The owner has no row here. On its return it finds that the folder is another's.
 
     def _require_no_copy(self, found: OutputOwner, owner: OutputOwner) -> None:
-        """Check that a checkpoint folder was moved, if it was, and not copied."""
+        """Check that a checkpoint folder, if it is elsewhere now, was moved and not copied."""
         if found.checkpoint == owner.checkpoint:
             return
         there = None

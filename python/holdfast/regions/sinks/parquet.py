@@ -49,7 +49,7 @@ DEFAULT_COMPRESSION: Final[Compression] = "zstd"
 
 DEFAULT_TARGET_FILE_BYTES: Final = 128 << 20
 
-# Files that are synced at the same time: file systems put such syncs together.
+# Files that are synced at the same time: file systems combine the syncs.
 _SYNC_THREADS: Final = 8
 
 
@@ -58,12 +58,10 @@ class ParquetSink(TwoPhaseSink):
     """Publishes the output of regions as Parquet files in a folder, exactly once.
 
     The regions of a task write one file per checkpoint. The file is staged in
-    ``_holdfast/staged``, which readers such as Spark and pyarrow.dataset leave out. It appears in
-    the folder by one atomic step when the checkpoint that contains the state of its regions is
-    durable. Its name is made from the checkpoint attempt and the regions, so publishing it again
-    changes nothing.
-
-    The folder belongs to one pipeline, although files of other writers may be in it.
+    ``_holdfast/staged``, which readers such as Spark and pyarrow.dataset skip. It appears in the
+    folder by one atomic step when the checkpoint with the state of its regions is durable. Its name
+    comes from the attempt and the regions, so publishing it again changes nothing. The folder
+    belongs to one pipeline, although files of other writers may be in it.
 
     Parameters
     ----------
@@ -86,10 +84,10 @@ class ParquetSink(TwoPhaseSink):
     Raises
     ------
     ValueError
-        If the path is not one of a folder, the compression is not one of these, or Spark's own file
-        sink keeps a list of the folder's files, which hides all others from Spark.
+        If the path is no folder's, the compression is unknown, or Spark's own file sink keeps a
+        list of the folder's files, which hides all others from Spark.
     NotADirectoryError
-        If the path leads to something that is not a folder.
+        If the path is not that of a folder.
     """
 
     root: AnyPath
@@ -142,10 +140,7 @@ class ParquetSink(TwoPhaseSink):
         require_readable(schema, by="write_parquet")
 
     def writer(self, region: str, attempt: int, schema: pa.Schema) -> ParquetStage:
-        """Begin the output of a region in a checkpoint attempt.
-
-        Nothing is created before there are rows.
-        """
+        """Begin the output of a region in an attempt. Creates nothing before there are rows."""
         if attempt < 0:
             raise ValueError(f"attempt={attempt} is not allowed: expected an id from 0")
         return self._stage([region], attempt, schema)
@@ -164,7 +159,7 @@ class ParquetSink(TwoPhaseSink):
     ) -> Mapping[str, Staged | BaseException]:
         """Write a file with the output of several regions, which all acknowledge or none (R84).
 
-        If the rows of each region can be encoded alone, an error is one of all regions.
+        If each region's rows can be encoded separately, an error is one of all regions.
         """
         stage = self._stage(list(rows), attempt, schema)
         try:
@@ -194,10 +189,7 @@ class ParquetSink(TwoPhaseSink):
     def persist(
         self, stages: Sequence[Stage], store: OutputStore | None
     ) -> Sequence[BaseException | None]:
-        """Make closed stages durable, so that acknowledgements may depend on them (R3).
-
-        Their files are synced at the same time, and the folders that hold them once.
-        """
+        """Make closed stages durable (R3): all files at the same time, and each folder once."""
         written = cast("Sequence[ParquetStage]", stages)
         steps = [partial(stage.persist, store) for stage in written]
         if len(steps) == 1:
@@ -218,25 +210,18 @@ class ParquetSink(TwoPhaseSink):
     def commit(self, checkpoint: int, staged: Iterable[Staged]) -> None:
         """Publish staged files, after the metadata of their checkpoint is durable (R81).
 
-        Each appears whole, and durable on return. Files that are published already stay as they
-        are, so a commit may be repeated after a crash at any moment.
+        Each file appears whole, and durable on return. Published files remain unchanged, so a
+        commit may be repeated after a crash at any moment.
 
-        Raises
-        ------
-        FileNotFoundError
-            If a file is neither staged nor published.
-        FileExistsError
-            If something else has the final name of a file.
-        OSError
-            If a staged file is damaged, a symbolic link takes the place of one or of its folder, or
-            the file system refuses.
-        ValueError
-            If a path or a name is none that a stage of the sink makes.
+        Raises a FileNotFoundError if a file is neither staged nor published, a FileExistsError if
+        something else has its final name, and a ValueError if no stage of the sink makes its path
+        or name. Raises an OSError if a staged file is damaged, a symbolic link takes its place or
+        that of its folder, or the file system refuses.
         """
         if files := own_files(self.root, staged, SUFFIX):
             self.root.publish(files)
             for folder in sorted({(self.root / path).parent for path, _, _ in files}):
-                # The sweep that follows removes a folder that stays, or says why it cannot.
+                # The sweep that follows removes a remaining folder, or says why it cannot.
                 with suppress(OSError):
                     _remove_if_empty(folder)
 
@@ -256,10 +241,7 @@ class ParquetSink(TwoPhaseSink):
         return list(map(str, self._published_after(attempt)))
 
     def withdraw(self, after_attempt: int) -> None:
-        """Remove the files that later attempts published, durable on return.
-
-        Readers that have seen them do not learn of it. Files of other writers stay.
-        """
+        """Remove only files that later attempts published, durably. Readers are not told."""
         files = self._published_after(after_attempt)
         with explained(f"cannot withdraw files that attempts after {after_attempt} published"):
             for file in files:
@@ -268,7 +250,7 @@ class ParquetSink(TwoPhaseSink):
                 self.root.sync()
 
     def sweep(self, before_attempt: int) -> None:
-        """Remove the staged files of earlier attempts, and nothing of others (R80)."""
+        """Remove only the staged files of earlier attempts (R80)."""
         staged = self.root / STAGED_FOLDER
         doing = f"cannot remove staged files of attempts before {before_attempt} in {staged}"
         with explained(doing):
@@ -291,7 +273,7 @@ class ParquetSink(TwoPhaseSink):
 
 
 def _remove_if_empty(folder: AnyPath) -> None:
-    # Object stores have no folders: there it is gone with the files in it.
+    # Object stores have no folders: there it is gone with its files.
     if folder.renames:
         # Not empty: other regions of the attempt are still staged. Gone: another sweep did it.
         with suppress(FileNotFoundError, NotADirectoryError):

@@ -35,8 +35,7 @@ _CLOSED: Final = -1
 class ParquetStage(Stage):
     """Output of regions in one attempt; see `ParquetSink.writer` and `ParquetSink.stage_together`.
 
-    A stage ends once: by `close`, by `discard`, or by a failed `write`. Used as a context manager,
-    it discards rows that were not closed.
+    It ends once: by `close`, `discard` or a failed `write`. A context manager discards open rows.
     """
 
     def __init__(
@@ -64,11 +63,9 @@ class ParquetStage(Stage):
         self._ended = False
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add rows. If that fails, the stage is discarded.
+        """Add rows, kept until they fill a row group: at most 32 MiB and a batch.
 
-        They are kept until enough are together for a row group, at most 32 MiB and a batch.
-
-        Raises a ValueError if the batch has other columns, or the stage has ended.
+        A failure discards the stage. Raises a ValueError for other columns or an ended stage.
         """
         self._require_open()
         if not batch.schema.equals(self._schema):
@@ -87,10 +84,7 @@ class ParquetStage(Stage):
                 self._write_pending()
 
     def close(self) -> Staged | None:
-        """End the file. It is not durable before `ParquetSink.persist`.
-
-        Paths are relative to the folder, so that the folder can be moved.
-        """
+        """End the file, not yet durable. Paths are relative, so that the folder can be moved."""
         self._require_open()
         if self._rows == 0:
             self._ended = True
@@ -111,10 +105,7 @@ class ParquetStage(Stage):
         return (self._root / self._path).parent.local
 
     def persist(self, store: OutputStore | None = None) -> None:
-        """Make the content of the closed file durable, or discard the stage.
-
-        Its name is durable as well where `local_folder` is None.
-        """
+        """Make the file durable, with its name where `local_folder` is None; else discard it."""
         with self._or_discard():
             if self._file is not None and self.local_folder is None:
                 if store is None:
@@ -135,12 +126,12 @@ class ParquetStage(Stage):
             return error
 
     def discard(self) -> None:
-        """Throw the rows away, closed or not. Never after they were acknowledged."""
+        """Drop the rows, closed or not. Never after they were acknowledged."""
         self._ended = True
         self._pending.clear()
         if self._file is not None:
             self._file.drop()
-        # When they are collected they write a footer and their buffer, which goes nowhere.
+        # They write a footer and their buffer when they are collected; that goes nowhere.
         self._writer = self._stream = None
 
     @cached_property
@@ -213,7 +204,7 @@ def _columns(schema: pa.Schema) -> str:
 
 
 class OutputFile:
-    """A new file that either becomes durable or goes without a trace."""
+    """A new file that either becomes durable or disappears without a trace."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -226,10 +217,7 @@ class OutputFile:
         return False
 
     def write(self, data: bytes) -> int:
-        """Write all of the bytes.
-
-        After the end they go nowhere: an encoder that is given up writes when it is collected.
-        """
+        """Write all of the bytes; after the end, drop them: a collected encoder still writes."""
         rest = memoryview(data)
         while self._descriptor != _CLOSED and rest:
             rest = rest[os.write(self._descriptor, rest) :]
@@ -248,16 +236,15 @@ class OutputFile:
     def persist(self) -> None:
         """Make the content durable and close the file.
 
-        The descriptor stays open until then: the system may not tell a later one that an earlier
-        write failed.
+        Another descriptor, opened later, may not learn that an earlier write failed.
         """
         os.fsync(self._descriptor)
         self._close()
 
     def drop(self) -> None:
-        """Close and remove the file; again and again, if need be."""
+        """Close and remove the file; may be repeated."""
         self._close()
-        # The sweep removes a file that stays.
+        # The sweep removes a remaining file.
         with suppress(OSError):
             self.path.unlink()
 

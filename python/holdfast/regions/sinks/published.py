@@ -1,8 +1,8 @@
 """The record of published output in a checkpoint folder; see `Publishers`.
 
 Published output belongs to the user, who may move, rewrite or delete it. So nothing looks for it
-once its publication is recorded. The metadata of the next checkpoint says the same of all earlier
-ones, and the record says it of the newest one.
+once its publication is recorded. The record is for the newest checkpoint: metadata of a next one
+says the same of all earlier ones.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ VERSION: Final = 1
 class PublishedRecord:
     """Identity of the output that was published last, by the name of the output.
 
-    On a mounted file system each publication is written down at once, and synced at the end. On
-    others each write costs a batch several requests. There the record is written at the end, and
-    Spark's own commit of the batch tells the same until then; see `is_published`.
+    A mounted file system gets each publication at once, and a sync at the end. On others a write
+    costs several requests, so the record is written at the end. Until then Spark's own commit of
+    the batch says the same; see `is_published`.
     """
 
     def __init__(self, folders: CheckpointFolders) -> None:
@@ -94,7 +94,7 @@ def is_published(
 ) -> bool:
     """Return whether something in the checkpoint folder says that output was published.
 
-    The next attempt begins behind the publication, and so does Spark's commit of the batch. The
+    The next attempt begins after the publication, and so does Spark's commit of the batch. The
     last checkpoint of a run that replays rows has the batch of the one before.
     """
     return (
@@ -105,7 +105,7 @@ def is_published(
 
 
 def staged_by_output(metadata: CheckpointMetadata) -> dict[str, list[Staged]]:
-    """Return the output that a checkpoint has published or has to, by the name of the output."""
+    """Return the output that a checkpoint has published or must publish, by output name."""
     found: dict[str, list[Staged]] = {}
     if metadata.outputs_at_most():
         for entry in metadata.regions.values():

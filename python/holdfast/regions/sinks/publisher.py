@@ -27,20 +27,19 @@ class Publishes(Protocol):
         self.commit(checkpoint, staged)
 
     def sweep(self, before_attempt: int) -> None:
-        """Throw away output that earlier attempts staged and did not publish."""
+        """Remove output that earlier attempts staged and did not publish."""
 
 
 class Publisher(Publishes, Protocol):
     """The driver's half of a sink."""
 
-    #: The publisher has a record of its own of what it published.
+    #: The publisher has its own record of its published output.
     notes_itself: ClassVar[bool] = False
 
     def take_over(self, folder: AnyPath, checkpoint: int, staged: Iterable[Staged]) -> None:
-        """Call the function with the output that another pipeline staged in `folder`.
+        """Call the function with output that another pipeline staged, unless that one did.
 
-        Nothing is done if that pipeline called its own function; see `BatchFunction`. Raises
-        ValueError if it did not, and there is no function now.
+        Raises a ValueError if it did not, and there is no function now; see `BatchFunction`.
         """
 
 
@@ -91,8 +90,8 @@ class SinkPublisher(Publisher):
 class Publishers(Publishes):
     """The driver's half of all outputs of a pipeline, by their names; the main one first.
 
-    Staged output of other names is left alone, see `checkpoint.settled_outputs`. Output that the
-    record has is the user's, so no sink is asked for it again.
+    Ignores staged output of other names, see `checkpoint.settled_outputs`. Recorded output is the
+    user's, so no sink receives it again.
     """
 
     def __init__(self, of: Mapping[str, Publisher], record: PublishedRecord) -> None:
@@ -119,7 +118,7 @@ class Publishers(Publishes):
                 self._record.note(name, checkpoint, own)
 
     def sweep(self, before_attempt: int) -> None:
-        """See `Publishes`. A sink that cannot does not hold up the others."""
+        """See `Publishes`. A failing sink does not stop the others."""
         with ExitStack() as each:
             for publisher in self._of.values():
                 each.callback(publisher.sweep, before_attempt)

@@ -23,10 +23,8 @@ _SPARK_ONLY: Final = {b"variant", b"geometry", b"geography"}
 def require_readable(schema: pa.Schema, *, by: str) -> None:
     """Check that Spark and PyArrow read every column of a Parquet file in its type.
 
-    - `by`: option or sink that writes it, for the message.
-
-    Raises a ValueError if they do not; the message names each such column, and a type to declare
-    instead.
+    `by` is the option or sink that writes it. Raises a ValueError that names each other column, and
+    a type to declare instead.
     """
     wrong = [
         f"column {field.name!r} is {field.type}: {problem}"
@@ -98,7 +96,7 @@ def _leaves(field: pa.Field) -> Iterator[Any]:
 
 
 def _same_name(names: Sequence[str]) -> str | None:
-    """Return the first names that differ in their case alone, or not at all."""
+    """Return the first names that differ only in their case, or not at all."""
     seen: dict[str, str] = {}
     for name in names:
         if (key := name.lower()) in seen:

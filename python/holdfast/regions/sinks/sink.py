@@ -18,48 +18,38 @@ if TYPE_CHECKING:
 class Stage(ABC):
     """Output of one region in one checkpoint attempt, written by the region's task.
 
-    `TwoPhaseSink.writer` makes it, in the task, when the region has its first rows. Then the task
-    calls `write` for every batch, `close` once behind the last one, and `persist`, in this order,
-    from one thread at a time. After any of them it may call `discard`, and then nothing more. A
-    task that is killed calls nothing, and `TwoPhaseSink.sweep` removes the leftovers.
+    `TwoPhaseSink.writer` makes it, in the task, when the region has its first rows. The task calls
+    `write` for every batch, then `close` and `persist` once, from one thread at a time. After any
+    of them it may call `discard`, and then nothing else. A killed task calls nothing, and
+    `TwoPhaseSink.sweep` removes the leftovers.
 
     An exception of any method makes the region fail: its output of this attempt is dropped, and
-    its rows come again.
+    its rows are processed again.
     """
 
     @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add rows; no reader may see them yet.
-
-        Parameters
-        ----------
-        batch : pyarrow.RecordBatch
-            Rows with the schema that `TwoPhaseSink.writer` was given, at least one.
-        """
+        """Add rows, at least one, in the schema given to `writer`; no reader may see them yet."""
 
     @abstractmethod
     def close(self) -> Staged | None:
         """End the output. It need not be durable before `persist` returns.
 
-        Returns
-        -------
-        Staged or None
-            For `TwoPhaseSink.commit`, to find the output; None if there is nothing to commit.
+        Returns a value with which `TwoPhaseSink.commit` finds the output; None if there is none.
         """
 
     def persist(self) -> None:  # noqa: B027 - a stage whose close is durable has nothing to do
         """Make the closed output durable: it outlives this process and its machine.
 
-        The region acknowledges the checkpoint when this has returned. The rows never come again
-        then, so `TwoPhaseSink.commit` has to find them. Does nothing by default, for stages that
-        are durable when `close` returns.
+        Then the region acknowledges the checkpoint, and its rows are never processed again. So
+        `TwoPhaseSink.commit` has to find them. By default, a stage is durable after `close`.
         """
 
     @abstractmethod
     def discard(self) -> None:
-        """Throw the rows away, closed or not; may be repeated. Never after an acknowledgement.
+        """Drop the rows, closed or not; may be repeated. Never after an acknowledgement.
 
-        `TwoPhaseSink.sweep` removes what a stage cannot remove now.
+        `TwoPhaseSink.sweep` removes leftovers.
         """
 
 
@@ -69,12 +59,7 @@ class OutputStore(Protocol):
     def stage(self, local_path: str, staged: str, target: str) -> None:
         """Make the content of a local file ready to be published, durable on return.
 
-        Parameters
-        ----------
-        staged : str
-            URI of the staged output; no other task uses it.
-        target : str
-            URI of the published output.
+        `staged` and `target` are URIs; no other task uses the first.
         """
 
 
@@ -82,7 +67,7 @@ class TwoPhaseSink(ABC):
     """Output that is staged first and committed once a checkpoint contains its region's state.
 
     Derive from it to write a sink of your own, and give it to ``RegionalPipeline.write_to``. Rows
-    reach it exactly once if its methods do as described here.
+    reach it exactly once if its methods work as described here.
 
     ================  ========  ==============================================================
     method            where     when
@@ -92,30 +77,27 @@ class TwoPhaseSink(ABC):
     `stage_together`  worker    in place of both, for several regions; only with `shared_bytes`
     `commit`          driver    when the metadata of a checkpoint is durable, before the next
                                 attempt begins; not if nothing was staged for it
-    `recover`         driver    in place of `commit`, at a start, for the checkpoint to go on
-                                from
+    `recover`         driver    in place of `commit`, at a start, for the restored checkpoint
     `sweep`           driver    after each `commit` and `recover`, also if nothing was staged
     `withdraw`        driver    at a start with ``checkpoint_id=``, before `recover`
     ================  ========  ==============================================================
 
     A region has one stage in an attempt. But two tasks of one region and attempt may run at the
-    same time, if the first was given up and lives on. So put a nonce into the names of staged
+    same time, if the first was abandoned and still runs. So put a nonce into the names of staged
     output. Only the output of the acknowledged task is committed.
 
-    Ids of attempts rise and never come twice in a checkpoint folder. A checkpoint has the id of
-    its attempt. A regional checkpoint commits the output of healthy regions only. Staged output of
-    a failed region is never committed: its rows come again, in a later attempt.
+    Ids of attempts rise and never repeat in a checkpoint folder. A checkpoint has the id of its
+    attempt. A regional checkpoint commits only the output of healthy regions. Staged output of a
+    failed region is never committed: its rows are processed again, in a later attempt.
 
-    The sink travels to the workers by pickling, so it may hold no connection; open them in
-    `writer` or in the stage.
-
-    Holdfast's own sink for Parquet files is a good example.
+    Workers receive the sink by pickling, so it may hold no connection; open connections in `writer`
+    or in the stage. Holdfast's own sink for Parquet files is a good example.
 
     Attributes
     ----------
     can_withdraw : bool, default False
         `withdraw` can take back committed output. Without it, a pipeline that goes back to an
-        older checkpoint warns that rows come again.
+        older checkpoint warns that rows will be written again.
 
     See Also
     --------
@@ -126,44 +108,32 @@ class TwoPhaseSink(ABC):
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes of rows in memory that a task gives to one call of `stage_together`, about.
+        """About the bytes of rows in memory that a task gives to one call of `stage_together`.
 
-        With 0, the default, each region has a `Stage`. A region with many rows has one anyway.
+        With 0, the default, each region has a `Stage`. A region with many rows always has one.
         """
         return 0
 
     @property
     @abstractmethod
     def location(self) -> str:
-        """Name of the place: the same text after every restart, and another for another place.
-
-        Every checkpoint records it, for every reader of the folder to see: no passwords.
-        """
+        """Unique name of the place, the same after every restart. Readers see it: no passwords."""
 
     @property
     def owned_folder(self) -> str | Path | None:
-        """A folder that is this pipeline's alone, or None, which is the default.
+        """A folder that only this pipeline may use, or None, which is the default.
 
         A path of a mounted file system, or a URI. Holdfast leaves a file in it that names its
-        pipeline, and refuses the start of a second pipeline that writes there. Without a folder,
-        the sink itself has to keep two pipelines apart.
+        pipeline, and refuses to start a second pipeline that writes there. Without a folder, the
+        sink itself has to keep two pipelines apart.
         """
         return None
 
-    # --- on workers -----------------------------------------------------------------------------
-
     @abstractmethod
     def writer(self, region: str, attempt: int, schema: pa.Schema) -> Stage:
-        """Begin the output of a region in a checkpoint attempt.
+        """Begin the output of a region in a checkpoint attempt, in batches of a schema.
 
-        Parameters
-        ----------
-        region : str
-            Name of the region. It may hold any character.
-        attempt : int
-            Id of the attempt.
-        schema : pyarrow.Schema
-            Schema of every batch that will be written.
+        The name of the region may hold any character.
         """
 
     def stage_together(
@@ -177,7 +147,7 @@ class TwoPhaseSink(ABC):
 
         Called only with `shared_bytes`, when these regions have taken their snapshots. They
         acknowledge together: a checkpoint has all of them or none. After an error of one region it
-        is called again for the others, and `sweep` removes what the first call has staged.
+        is called again for the others, and `sweep` removes output of the first call.
 
         Parameters
         ----------
@@ -189,13 +159,9 @@ class TwoPhaseSink(ABC):
         Returns
         -------
         mapping of str to Staged or BaseException
-            For each region its output, as `Stage.close` returns it. Several regions may have the
-            same `path`. If rows of some regions cannot be written, the errors of these regions.
-
-        Raises
-        ------
-        Exception
-            If the rows cannot be stored. All of these regions fail then.
+            For each region its output, as `Stage.close` returns it; several may have one `path`. If
+            rows of some regions cannot be written, the errors of these regions. If it raises an
+            exception instead, all of these regions fail.
         """
         raise NotImplementedError(f"{type(self).__name__}.stage_together")
 
@@ -205,23 +171,13 @@ class TwoPhaseSink(ABC):
         """Make closed stages durable, so that acknowledgements may depend on them.
 
         By default it calls `Stage.persist` of each. A sink may do it for all at once, because a
-        device takes hardly longer for several than for one.
+        device takes hardly longer for several than for one. The stages are closed and have
+        something to commit. `store` is for Holdfast's own sinks: the way to file systems that this
+        process does not reach.
 
-        Parameters
-        ----------
-        stages : sequence of Stage
-            Stages of this sink that were closed and had something to commit.
-        store : OutputStore or None
-            For Holdfast's own sinks: the way to file systems that this process does not reach.
-
-        Returns
-        -------
-        sequence of BaseException or None
-            The error of each stage, in this order. The region discards a stage with an error.
+        Returns the error of each stage, in this order. The region discards a stage with an error.
         """
         return [failure_of(partial(called, stage.persist)) for stage in stages]
-
-    # --- on the driver --------------------------------------------------------------------------
 
     @abstractmethod
     def commit(self, checkpoint: int, staged: Sequence[Staged]) -> None:
@@ -230,9 +186,8 @@ class TwoPhaseSink(ABC):
         On return the output is durable, and readers see all of it. They never see a part of one
         region's output. If the process dies before, the next start calls `recover` with the same
         arguments, so a repeated commit must do no harm: name published output by the checkpoint,
-        or keep the number of the last checkpoint beside it, in one transaction with it.
-
-        An exception ends the pipeline. The checkpoint stays, and the next start recovers it.
+        or keep the number of the last checkpoint with it, in one transaction. An exception ends
+        the pipeline. The checkpoint remains, and the next start recovers it.
 
         Parameters
         ----------
@@ -244,50 +199,35 @@ class TwoPhaseSink(ABC):
         Raises
         ------
         FileNotFoundError
-            If something is neither staged nor committed any more.
+            If something is neither staged nor committed.
         """
 
     def recover(self, checkpoint: int, staged: Sequence[Staged]) -> None:
         """Commit the staged output of the restored checkpoint, as far as it was not yet.
 
-        Called once at every start that goes on from a checkpoint, before any task runs, and also
+        Called once at every start that continues from a checkpoint, before any task runs, and also
         if there is nothing to commit. The output may have been committed wholly, in part or not at
         all. By default it is `commit`, if there is something.
 
-        Parameters
-        ----------
-        staged : sequence of Staged
-            The argument of `commit`. Empty if nothing was staged, or if it is noted that `commit`
-            returned: users may take away what was committed. Metadata may come from elsewhere
-            with a savepoint: check that the sink could have made the names.
+        `staged` is the argument of `commit`. It is empty if nothing was staged, or if it is noted
+        that `commit` returned: users may take away committed output. Metadata may come from
+        elsewhere with a savepoint: check that the sink could have made the names.
         """
         if staged:
             called(self.commit, checkpoint, staged)
 
     @abstractmethod
     def sweep(self, before_attempt: int) -> None:
-        """Abort earlier attempts: throw away their staged output that was not committed.
+        """Abort attempts before one: remove their staged output that was not committed.
 
-        Called when no task of these attempts owns its output any more, and after all output that is
-        owed was committed. May be repeated. An exception is a warning: the next sweep tries again.
-
-        Parameters
-        ----------
-        before_attempt : int
-            The oldest attempt whose staged output stays.
+        Called when no task of these attempts owns its output, and after all output that has to be
+        committed was. May be repeated. An exception is a warning: the next sweep tries again.
         """
-
-    # --- going back, and going on elsewhere -----------------------------------------------------
 
     def published_after(self, attempt: int) -> Sequence[str]:
         """Return names, for people, of output that later attempts committed; by default none.
 
-        A pipeline does not begin from a savepoint while there is any that can be withdrawn.
-
-        Parameters
-        ----------
-        attempt : int
-            The newest attempt that is not asked about.
+        A pipeline does not begin from a savepoint while any of it can be withdrawn.
         """
         return ()
 
@@ -295,19 +235,14 @@ class TwoPhaseSink(ABC):
         """Take back the output that later attempts committed, because the pipeline goes back.
 
         Durable on return; may be repeated. Called only with `can_withdraw`.
-
-        Parameters
-        ----------
-        after_attempt : int
-            The newest attempt whose output stays.
         """
         raise NotImplementedError(f"{type(self).__name__}.withdraw")
 
     def at(self, location: str) -> Self | None:
         """Return a sink of the same kind for the `location` of another; None if there can be none.
 
-        A pipeline may begin from a checkpoint of one that wrote elsewhere. `unpublished` of that
-        sink says whether all of the checkpoint was committed.
+        A pipeline may begin from a checkpoint of one that wrote elsewhere. `unpublished` of the
+        result says whether all of the checkpoint was committed.
         """
         return None
 
@@ -322,7 +257,7 @@ def sink_name(sink: TwoPhaseSink) -> str:
 
 
 def failure_of(step: Callable[[], None]) -> BaseException | None:
-    """Do something for one of several regions; return its error, so that the others go on."""
+    """Do something for one of several regions; return its error, so that the others continue."""
     try:
         step()
     except (Exception, SystemExit) as error:
