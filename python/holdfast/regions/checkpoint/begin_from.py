@@ -54,16 +54,10 @@ Mode = Literal["claim", "no_claim"]
 
 @dataclass(frozen=True)
 class Restore:
-    """Where a pipeline begins; made by `restore`.
+    """Where a pipeline begins, made by `restore`.
 
-    Parameters
-    ----------
-    path : Path or HadoopPath
-        A savepoint, or the checkpoint folder of another pipeline.
-    mode : {"claim", "no_claim"}
-        ``claim`` deletes that folder once it is not needed.
-    checkpoint_id : int or None
-        Which of its checkpoints; None: the latest.
+    `path` is a savepoint, or another pipeline's checkpoint folder, which the mode ``claim`` deletes
+    once it is not needed. `checkpoint_id` is one of its checkpoints; None: the latest.
     """
 
     path: AnyPath
@@ -78,30 +72,29 @@ def restore(
 
     The checkpoint, with all that it needs and Spark's position in the stream, is copied into the
     new checkpoint folder before the first batch. So the new pipeline never refers to the old
-    folder. With ``no_claim`` you may delete the old folder as soon as the pipeline has started,
-    with ``claim`` the pipeline does. A savepoint may be restored any number of times.
+    folder. With ``no_claim`` you may delete the old folder as soon as the pipeline has started.
+    With ``claim`` the pipeline deletes it. A savepoint may be restored any number of times.
 
     The pipeline may have another name. Its operators are found by their names. Their parallelism
-    and `route_by` may differ if they have no array and value state: lists are divided, the
-    entries of maps and tables follow the rows of their keys, union and broadcast state goes to all
-    instances, and rows that wait between operators go to the instances of the new routes. Operators
+    and `route_by` may differ if they have no array and value state. Lists are divided, the entries
+    of maps and tables follow the rows of their keys, all instances receive union and broadcast
+    state, and rows that wait between operators go to the instances of the new routes. Operators
     may be added, but not where rows wait.
 
-    The new pipeline may go on writing to the output folder of the old one. The folder is its own
-    from then on, and the old pipeline is refused there.
-
-    A later start with the same `path` goes on from the new folder's own latest checkpoint.
+    The new pipeline may write to the output folder of the old one. It then owns the folder, and
+    the old pipeline is refused there. A later start with the same `path` continues from the new
+    folder's own latest checkpoint.
 
     Parameters
     ----------
     path : str or path-like
-        A savepoint, or the checkpoint folder of a pipeline that does not run any more: a `Path`
-        that is mounted, or as a string the URI of a folder on a file system that Spark reaches, or
-        a path of Spark's default one.
+        A savepoint, or the checkpoint folder of a pipeline that no longer runs: a `Path` that is
+        mounted, or as a string the URI of a folder on a file system that Spark reaches, or a path
+        of Spark's default one.
     mode : {"no_claim", "claim"}, default "no_claim"
         With ``claim``, the new pipeline owns the old folder and deletes all of its checkpoints as
-        soon as it has its own first one. Files that no pipeline made stay. The folder of
-        a pipeline that runs is refused.
+        soon as it has its own first one. Files that no pipeline made remain. The folder of a
+        running pipeline is refused.
     checkpoint_id : int, optional
         A retained checkpoint; by default the latest.
 
@@ -131,9 +124,9 @@ def begin_from(
 ) -> None:
     """Create a pipeline's checkpoint folder from another one.
 
-    `folders` is its checkpoint folder: new, or begun from `origin` before. It raises the errors of
-    `RegionalWriter.start` that concern folders and checkpoints; and a ValueError if one folder lies
-    in the other. See `own_folders` and `PipelineDriver.start` for the other parameters.
+    `folders` is new, or begun from `origin` before. Raises the errors of `RegionalWriter.start` for
+    folders and checkpoints, and a ValueError if one folder lies in the other. See `own_folders` and
+    `PipelineDriver.start` for the other parameters.
     """
     _require_apart(origin.path, folders.root)
     if _begun_before(origin, folders):
@@ -207,7 +200,7 @@ def _require_apart(one: AnyPath, other: AnyPath) -> None:
 
 
 def _begun_before(origin: Restore, folders: CheckpointFolders) -> bool:
-    """Return whether the folder holds checkpoints of a pipeline that began from there."""
+    """Return whether the folder has checkpoints of a pipeline that began from there."""
     found = newest_properties(folders, OSError)
     if found is None:
         return False
@@ -225,7 +218,7 @@ def _begun_before(origin: Restore, folders: CheckpointFolders) -> bool:
 
 
 def _chosen(origin: Restore, folders: CheckpointFolders) -> CheckpointMetadata:
-    """Return the checkpoint to restore, after everything that it needs was read once."""
+    """Return the checkpoint to restore, after everything that it needs was read."""
     if not folders.metadata.is_dir():
         raise FileNotFoundError(
             errno.ENOENT,
@@ -246,11 +239,10 @@ def _chosen(origin: Restore, folders: CheckpointFolders) -> CheckpointMetadata:
 
 
 def _publish_pending(output: Output, old: CheckpointFolders, metadata: CheckpointMetadata) -> None:
-    """Publish the staged output of the checkpoint, if the old pipeline did not get to it (R81).
+    """Publish the staged output of the checkpoint, unless the old pipeline did (R81).
 
-    Output is only published in the folder that the new pipeline writes to. The old folder is named
-    by metadata, which may come from anywhere (R92), so it is looked at and left as it is. If the
-    output went to a function, the function of the new pipeline is called.
+    Publishes only in the folder of the new pipeline. Metadata, which may come from anywhere (R92),
+    names the old folder, so that is only read. Output for a function goes to the new function.
     """
     staged = staged_by_output(metadata).get(output.name, [])
     sink, given = output.sink, old.output(output.name)
@@ -286,7 +278,7 @@ def _publish_pending(output: Output, old: CheckpointFolders, metadata: Checkpoin
 def _is_known(location: str, sink: TwoPhaseSink, old: CheckpointFolders) -> bool:
     """Return whether a place is mounted, or on a server that the user has named, too.
 
-    Metadata may come from anywhere, so a server that only metadata names is not connected to (R92).
+    Metadata may come from anywhere, so it alone never makes this connect to a server (R92).
     """
     server = urlsplit(location)[:2]
     named = (sink.location, str(old.root))
@@ -294,7 +286,7 @@ def _is_known(location: str, sink: TwoPhaseSink, old: CheckpointFolders) -> bool
 
 
 def _require_no_later_output(sink: TwoPhaseSink, metadata: CheckpointMetadata) -> None:
-    """Check that the output has no rows since the checkpoint, which come again."""
+    """Check that the output has no rows since the checkpoint, which will be written again."""
     later = sink.published_after(metadata.id)
     if later and not sink.can_withdraw:
         LOG.warning(

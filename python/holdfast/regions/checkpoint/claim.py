@@ -38,7 +38,7 @@ _STREAM: Final = re.compile(
 def held(claimed: AnyPath) -> Iterator[None]:
     """Lock a folder that is being claimed; does nothing if it is gone.
 
-    Files behind a symbolic link do not belong to the folder, so a folder with one is refused.
+    Refuses a folder with a symbolic link: files behind it do not belong to the folder.
     """
     folders = CheckpointFolders(claimed)
     with ExitStack() as locked:
@@ -54,10 +54,10 @@ def held(claimed: AnyPath) -> Iterator[None]:
 
 
 def delete_claimed(claimed: AnyPath, began: dict[str, str]) -> None:
-    """Delete the checkpoints of a claimed folder, if they still are those that were claimed.
+    """Delete the checkpoints of a claimed, locked folder, if they were not replaced since.
 
-    Metadata goes last: as long as it is there, an interrupted deletion is repeated. The folder is
-    locked. `began` has the properties of the pipeline that claimed it.
+    Metadata is deleted last: while it is there, an interrupted deletion is repeated. `began` has
+    the properties of the pipeline that claimed it.
     """
     folders = CheckpointFolders(claimed)
     id = int(began.get(RESTORED_CHECKPOINT_PROPERTY, "0"))
@@ -99,7 +99,7 @@ def delete_claimed(claimed: AnyPath, began: dict[str, str]) -> None:
 
 
 def _delete_own(folder: AnyPath, path: str, own: re.Pattern[str]) -> None:
-    """Delete the files below a folder that have such paths, and folders that are empty then."""
+    """Delete the files below a folder that have such paths, and folders that become empty."""
     for entry in listed(folder):
         if entry.is_dir() and not entry.is_symlink():
             _delete_own(entry, f"{path}{entry.name}/", own)
@@ -111,7 +111,7 @@ def _delete_own(folder: AnyPath, path: str, own: re.Pattern[str]) -> None:
 
 
 def _delete_output(folder: AnyPath) -> None:
-    """Delete rows on their way to a function, which has had them."""
+    """Delete rows that a function has received."""
     sink = ParquetSink(folder)
     sink.sweep(1 << 64)  # of every attempt
     sink.withdraw(-1)

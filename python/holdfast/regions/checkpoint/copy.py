@@ -1,9 +1,8 @@
 """Copies a checkpoint, with all that it needs, into a folder of its own.
 
-Savepoints are such copies, and so is the first checkpoint of a pipeline that is restored in a new
+Savepoints are copies, and so is the first checkpoint of a pipeline that is restored in a new
 folder. Copies refer to nothing outside their folder, so the original may be deleted at once (R72).
-A copy appears under its name by one rename, complete and durable: half a copy is none. On object
-stores, its metadata appears last.
+A copy appears by one rename, complete and durable. On object stores, its metadata appears last.
 """
 
 from __future__ import annotations
@@ -60,10 +59,7 @@ from holdfast.regions.state.tables.stored_table import (
 
 
 class SegmentCopies:
-    """Copies segments of one folder into merged files of another.
-
-    `before` and `now` are the names of the pipeline in the owners there and here.
-    """
+    """Copies segments into merged files of another folder; names in owners change as well."""
 
     def __init__(self, source: StoredSegments, store: Image, *, before: str, now: str) -> None:
         self._source = source
@@ -84,7 +80,7 @@ class SegmentCopies:
         ]
 
     def rows_owed(self, region: str, data: InFlight) -> tuple[ChannelData, ...]:
-        """Read rows that a region owes in the original."""
+        """Read a region's pending rows in the original."""
         return read_in_flight(self._source, RegionOwners(self._from, region), data)
 
     def operator(self, region: str, origin: int, entry: OperatorEntry) -> OperatorEntry:
@@ -93,7 +89,7 @@ class SegmentCopies:
         return OperatorEntry(entry.name, states, finished=entry.finished)
 
     def in_flight(self, region: str, data: InFlight) -> InFlight:
-        """Copy rows that a region owes."""
+        """Copy pending rows of a region."""
         if data.ref is None:
             return data
         owner = self._owners(region).in_flight(data.created)
@@ -103,7 +99,7 @@ class SegmentCopies:
     def new_in_flight(
         self, region: str, data: InFlight, channels: Sequence[ChannelData]
     ) -> InFlight:
-        """Write rows that a region owes, in other channels than in the original."""
+        """Write pending rows of a region, in other channels than in the original."""
         self._created.add(data.created)
         owners = self._owners(region)
         return write_in_flight(self._store, owners, data.created, data.channel, channels)
@@ -117,7 +113,7 @@ class SegmentCopies:
         *,
         finished: bool,
     ) -> OperatorEntry:
-        """Write states of an operator (instance) that are made from those of others."""
+        """Write states of an operator (instance) that are made from states of others."""
         self._created.add(origin)
         owners = self._owners(region)
         return write_operator(self._store, owners, origin, name, states, finished=finished)
@@ -132,11 +128,10 @@ class SegmentCopies:
         keys: Sequence[str],
         choose: Mapping[str, Callable[[int, int, Any], bytes]],
     ) -> list[FrozenTable]:
-        """Write the table `name` of several operators (instances) with rows of those of others.
+        """Write the table `name` of several operators (instances) with rows of others.
 
-        `held` are tables of the original, by name of their operator (instance), and `keys` the
-        layouts of the columns of the key. `choose` has a function for each new operator (instance),
-        see `holdfast.SnapshotManager.divide_tables`.
+        `held` are tables of the original by operator (instance), `keys` the layouts of the key's
+        columns. `choose` has a function per new one, see `holdfast.SnapshotManager.divide_tables`.
         """
         self._created.add(origin)
         of_region, owners = RegionOwners(self._from, region), self._owners(region)
@@ -145,7 +140,7 @@ class SegmentCopies:
             for instance, state in held.items()
         ]
         columns = saved_columns(next(iter(held.values())).data)
-        # Timers may be due later at an instance: to run once for nothing does no harm.
+        # Timers may be due later at an instance: an extra run is harmless.
         due = (saved_due(state.data) for state in held.values())
         first = min((us for us in due if us is not None), default=None)
         with mounted_tables(self._source, before, origin) as tables:
@@ -212,7 +207,7 @@ Adapt = Callable[[SegmentCopies, RegionEntry], tuple[list[OperatorEntry], list[I
 def copy_region(
     copies: SegmentCopies, entry: RegionEntry
 ) -> tuple[list[OperatorEntry], list[InFlight]]:
-    """Copy the states and the owed rows of a region as they are."""
+    """Copy the states and the pending rows of a region unchanged."""
     operators = [
         copies.operator(entry.region, entry.origin, operator) for operator in entry.operators
     ]
@@ -230,19 +225,17 @@ def write_image(
     max_file_bytes: int,
     adapt: Adapt = copy_region,
 ) -> None:
-    """Write a checkpoint, and all that it needs, into a new folder.
+    """Write a checkpoint, and all that it needs, into a new folder, see `require_free`.
 
-    Its output has to be published, since the copy does not have it. After an error there is no
-    copy.
-
-    The checkpoint keeps its id, and its regions their origins: in the copy, ids go on from there
-    (R2), so output of the restored pipeline has names of its own. The copy has the properties of
-    the original and these. See `require_free` for the new folder.
+    The output has to be published, since the copy does not have it. An error leaves no copy. The
+    checkpoint keeps its id, and its regions their origins: ids of the copy continue from there
+    (R2), so output of the restored pipeline has new names. `properties` are added to the
+    original's.
     """
     with _appearing(target) as staged:
         folders = CheckpointFolders(staged)
         copy_stream(source.stream, folders.stream)
-        # Spark may have planned batches that are not in the checkpoint, or even run some.
+        # Spark may have planned or even run batches that are not in the checkpoint.
         rewind_stream(folders.stream, metadata.batch_id)
         if skips := read_records(source.skipped, SkippedRows):
             write_records(folders.skipped, skips)
@@ -278,7 +271,7 @@ def write_image(
 
 @contextmanager
 def _appearing(target: AnyPath) -> Iterator[AnyPath]:
-    """Make a folder that gets its name once it is complete; nothing is left if that fails.
+    """Make a folder that gets its name once it is complete, or disappears after an error.
 
     Object stores cannot rename a folder, so there it has its name from the start.
     """

@@ -1,9 +1,9 @@
-"""Compares the states of a checkpoint with those that operators declare, before a start goes on.
+"""Compares the states of a checkpoint with declarations of operators, before a start continues.
 
-Operators declare their state in `open` (R78). So `open` is called once more, where operators run,
-and the operators are closed again. `open` may declare one state by the content of another one, so
-it finds the states of the checkpoint, except for large ones. If `open` fails then, its regions are
-checked when they run: the first one whose state has another form ends the attempt, and the query.
+Operators declare their state in `open` (R78). So operators are opened and closed again, where they
+run. `open` may declare one state by the content of another one, so it finds the states of the
+checkpoint, except for large ones. If `open` fails, its regions are checked when they run: the first
+one whose state has another form ends the attempt, and the query.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from holdfast.regions.task.operators import OperatorContext
 
 LOG: Final = logging.getLogger(__name__)
 
-#: Regions in which an instance is opened, beside one for each form of its states; and the seconds
-#: that this may take.
+#: Regions in which an instance is opened in addition to one for each form of its states; and the
+#: seconds that this may take.
 _OPENED: Final = 20
 _OPENING_S: Final = 2.0
 
-#: Larger states are not read, and no state that is declared beside them is refused. Larger arrays
-#: are not filled, so most of their pages are never touched.
+#: Larger states are not read, and states declared with them are not refused. Larger arrays are not
+#: filled, so most of their pages are never touched.
 _LARGE_BYTES: Final = 1024 * 1024
 
 #: Problems that a message names.
@@ -65,8 +65,8 @@ _Content: TypeAlias = tuple[str, StateKind, str, tuple[int, ...], bytes]
 class _Saved:
     """States that an instance finds in a region, and their forms by name.
 
-    `contents` is None if the instance need not be opened there. It lacks large arrays, and other
-    states unless it is `complete`.
+    `contents` is None if no instance has to open there. It lacks large arrays; if not `complete`,
+    other states as well.
     """
 
     region: str
@@ -79,9 +79,9 @@ class _Saved:
 class Comparison:
     """Result of a comparison.
 
-    `changed` are regions with a state that is converted or dropped. `problems` are states that do
-    not fit: the first region of each operator, state and pair of forms. `unopened` has, by the name
-    of an operator that did not open, why.
+    `changed` are regions with a state to convert or drop. `problems` are states that do not fit:
+    the first region of each operator, state and pair of forms. `unopened` says by the name of an
+    operator why it did not open.
     """
 
     changed: set[str] = field(default_factory=set)
@@ -115,13 +115,10 @@ def changed_regions(
     old: Layout,
     run: RunCompare,
 ) -> frozenset[str]:
-    """Return the regions with a state that is to be converted or dropped.
+    """Return the regions with a state to convert or drop.
 
-    Raises
-    ------
-    LayoutChangedError
-        If a state has another form than the pipeline declares and is not converted, or is not
-        declared and not dropped.
+    Raises a LayoutChangedError if a state has another form than declared and is not converted, or
+    is not declared and not dropped.
     """
     groups = metadata.samples()
     # The first region of each group, and as many others as may be opened.
@@ -130,7 +127,7 @@ def changed_regions(
     pipeline = metadata.properties.get(PIPELINE_PROPERTY, plan.pipeline)
     with stored_segments(folders.segments) as stored:
         saved = [list(_saved(*of, regions, old, stored, pipeline)) for of in _instances(plan)]
-    # Operators that are gone may go: the layout was compared before.
+    # The layouts were compared before, so missing operators are allowed.
     names = [stage.name for stage in plan.stages]
     gone = [name for stage in old.stages if stage.name not in names for name in stage.instances]
     found = Comparison()
@@ -191,7 +188,7 @@ def compared(plan: PipelinePlan, saved: Sequence[Sequence[_Saved]]) -> Compariso
 
 
 class _OnlyDeclared(StateRegistry):
-    """States of an instance that takes in no row: nothing is converted or refused.
+    """States of an instance without rows: nothing is converted or refused.
 
     `forms` has the form of every declared state, and whether it converts others.
     """
@@ -271,7 +268,7 @@ def _saved(
     stored: StoredSegments,
     pipeline: str,
 ) -> Iterator[_Saved]:
-    """Yield the states that an instance would find, or those of the instances it is made of."""
+    """Yield the states that an instance would find, or the states that it is made from."""
     before = old.stage(stage.name) or StageLayout(stage.name, 0, ())
     same = before.parallelism == stage.parallelism
     names = [stage.instance_name(index)] if same else before.instances
@@ -298,7 +295,7 @@ def _saved(
 def _contents(
     stored: StoredSegments, owners: RegionOwners, states: Iterable[tuple[str, StateEntry]]
 ) -> tuple[tuple[_Content, ...], bool]:
-    """Read states, given with their operators; also returns whether only arrays lack."""
+    """Read states, given with their operators; also returns whether only arrays are missing."""
     contents: list[_Content] = []
     complete = True
     for operator, state in states:

@@ -1,7 +1,7 @@
-"""Tables for another number of instances: each row goes where the rows of its key go (R73).
+"""Tables for another number of instances: each row follows the rows of its key (R73).
 
 The key of a table has the columns of `route_by`, so the instance of each row is known without the
-operator. Rows are read and written in batches, whatever the size of a table.
+operator. Rows are read and written in batches, so tables may have any size.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def divide_table(
     *,
     where: str,
 ) -> list[FrozenTable]:
-    """Write a table of each new instance; `held` are those of the old ones, by their names.
+    """Write a table of each new instance; `held` are tables of the old ones, by their names.
 
-    Raises a LayoutChangedError if the key does not say to which instance a row belongs.
+    Raises a LayoutChangedError if the key does not determine the instance of a row.
     """
     first = next(iter(held.values()))
     where = f"{where}: table {first.name!r}"

@@ -1,8 +1,8 @@
 """Going back to an older checkpoint in a pipeline's own folder.
 
-Three things have moved on since: newer checkpoints, the output they published, and Spark's record
-of the stream. All three go back, or rows would be lost or doubled. The decision is written down
-first, so that after a crash at any moment the next start finishes it.
+Newer checkpoints, the output they published, and Spark's record of the stream all go back, or rows
+would be lost or doubled. The decision is written first, so that after a crash at any moment the
+next start finishes it.
 """
 
 from __future__ import annotations
@@ -33,10 +33,7 @@ def begin_rewind(folders: CheckpointFolders, checkpoint: int) -> None:
 
 
 def finish_rewind(folders: CheckpointFolders, outputs: Sequence[OutputPlan]) -> None:
-    """Go back to the checkpoint of `begin_rewind`; does nothing without one.
-
-    If storage refuses, the next start tries again.
-    """
+    """Go back to the checkpoint of `begin_rewind`, if any; an error leaves it to the next start."""
     try:
         checkpoint = int(folders.rewind.read_text())
     except FileNotFoundError:
@@ -62,7 +59,7 @@ def finish_rewind(folders: CheckpointFolders, outputs: Sequence[OutputPlan]) -> 
             with named(sink_name(sink), "withdraw", checkpoint, telling=(OSError,)):
                 called(sink.withdraw, checkpoint)
     if newer:
-        # They show that its output was published, and are gone soon.
+        # Newer checkpoints, deleted below, show that its output was published.
         note_published(folders, checkpoint, staged_by_output(metadata))
     for id in newer:
         folders.drop(id)
@@ -71,9 +68,9 @@ def finish_rewind(folders: CheckpointFolders, outputs: Sequence[OutputPlan]) -> 
 
 
 def delivered_again(folders: CheckpointFolders, checkpoint: int, output: str) -> str:
-    """Return which rows a function gets again after a checkpoint, as text; empty if none.
+    """Return a text of rows that a function receives again after a checkpoint; empty if none.
 
-    `output` is the name of the side output whose function it is; empty for the main one.
+    `output` is the side output of the function; empty for the main one.
     """
     if not folders.output(output).is_dir():
         return ""
@@ -87,7 +84,7 @@ def delivered_again(folders: CheckpointFolders, checkpoint: int, output: str) ->
         # The metadata of these checkpoints may be deleted by now.
         parts.append(f"has had rows of checkpoints up to {delivered}")
     if perhaps := [id for id in later if id > delivered]:
-        # The process may have died after the call, before it noted that.
+        # The process may have died between the call and the note.
         parts.append(f"may have had those of {_named(perhaps)}")
     if not parts:
         return ""
@@ -112,10 +109,10 @@ def _has_rows(folders: CheckpointFolders, id: int, output: str) -> bool:
 def _taken_away(
     folders: CheckpointFolders, given_up: Sequence[int], output: OutputPlan
 ) -> list[str]:
-    """Return the files of checkpoints that a sink published and that are not there any more."""
+    """Return the files of checkpoints that a sink published and that are gone."""
     sink = output.sink
     if not isinstance(sink, ParquetSink) or sink.root == folders.output(output.name):
-        return []  # A function has had its files, and has a warning of its own.
+        return []  # A function received its files, and has its own warning.
     found: list[str] = []
     for id in given_up:
         with suppress(*UNREADABLE, NewerFormatError):

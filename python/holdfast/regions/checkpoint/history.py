@@ -1,7 +1,7 @@
-"""History of attempts in a pipeline's checkpoint folder: for people alone.
+"""History of attempts in a pipeline's checkpoint folder, only for people.
 
-No decision depends on it. So a failure to write is a warning, and a reader skips lines that it
-cannot read and says so. Pages are files of lines, each a JSON object, see "History of attempts" in
+No decision depends on it. So a failure to write is a warning, and a reader skips unreadable lines
+and says so. Pages are files of JSON objects, one per line, see "History of attempts" in
 rust/core/FORMAT.md.
 """
 
@@ -32,19 +32,18 @@ VERSION: Final = 1
 #: Names in the folder of the pages.
 PAGE_NAME: Final = re.compile(r"[0-9a-f]{16}\.jsonl", re.ASCII)
 
-#: Size of a full page, and number of pages that stay. A healthy attempt takes 250 bytes.
+#: Size of a full page, and number of retained pages. A healthy attempt takes 250 bytes.
 PAGE_BYTES: Final = 1 << 18
 MAX_PAGES: Final = 1_000
 
-#: Milliseconds between two writes of a page on a file system that only the JVM reaches, while all
-#: checkpoints are global.
+#: Milliseconds between writes of a page where only the JVM reaches it, if all attempts are global.
 REMOTE_PAUSE_MS: Final = 30_000
 
-#: Attempts of a run that stay in memory.
+#: Attempts of a run in memory.
 MAX_RECENT: Final = 1_000
 
 #: Failed regions of an attempt that a page names, and the longest text of a cause or a region: a
-#: line has less than 100 * 2 * 500 characters in it.
+#: line has less than 100 * 2 * 500 characters of them.
 MAX_FAILED: Final = 100
 MAX_TEXT: Final = 500
 
@@ -82,10 +81,10 @@ class History:
 class HistoryLog:
     """The history of a pipeline, of this run and of earlier ones.
 
-    Attempts of this run go into pages of its own. On a mounted file system each is appended at
-    once; nothing is synced, because no decision depends on it. Elsewhere a page is written as a
-    whole, and a healthy pipeline does that every 30 seconds at most. After a failure the next
-    attempt tries again, in another page. Attempts are kept for so many days.
+    Each run has its own pages. On a mounted file system each attempt is appended at once; nothing
+    is synced, because no decision depends on it. Elsewhere a page is written as a whole, and a
+    healthy pipeline does that every 30 seconds at most. After a failure the next attempt tries
+    again, in another page. Attempts are kept for `days`.
     """
 
     def __init__(
@@ -102,7 +101,7 @@ class HistoryLog:
         self._clock = clock or Clock()
         self._warnings = SparingLog(LOG)
         self._lock = threading.Lock()
-        # The newest attempts of this run, and how many of them are not written yet.
+        # The newest attempts of this run, and the number of unwritten ones.
         self._recent: deque[HistoryRecord] = deque(maxlen=MAX_RECENT)
         self._waiting = 0
         self._page: AnyPath | None = None
@@ -193,10 +192,7 @@ def list_pages(folder: AnyPath) -> list[AnyPath]:
 
 
 def read_history(folder: AnyPath, *, last: int | None = None, since_ms: int = 0) -> History:
-    """Read attempts of all runs, the newest `last` of them: older pages are not read then.
-
-    Attempts that ended before `since_ms`, in milliseconds since 1970, are left out.
-    """
+    """Read attempts of all runs that ended since `since_ms` (ms since 1970), the newest `last`."""
     # A page may repeat attempts of the one before, whose write seemed to fail.
     newest_first: dict[tuple[str, int], HistoryRecord] = {}
     damage: list[str] = []
@@ -217,12 +213,12 @@ def read_page(path: AnyPath) -> tuple[list[HistoryRecord], list[str]]:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        return [], []  # Pages that are too old are deleted meanwhile.
+        return [], []  # Another thread or process may delete old pages.
     except OSError as error:
         return [], [f"{path}: {error}"]
     records: list[HistoryRecord] = []
     damage: list[str] = []
-    # Skip the rest after the last line end: the process died in that write, or is at it.
+    # Skip the rest after the last line end: the process died in that write, or still writes.
     for number, line in enumerate(content.split(b"\n")[:-1], start=1):
         try:
             records.append(decoded(line))
@@ -249,11 +245,7 @@ def encoded(record: HistoryRecord) -> bytes:
 
 
 def decoded(line: bytes) -> HistoryRecord:
-    """Return the attempt of a line.
-
-    Raises a ValueError if the line has no attempt, and a NewerFormatError if a newer Holdfast wrote
-    it.
-    """
+    """Return the attempt of a line; ValueError without one, NewerFormatError if it is newer."""
     found = json.loads(line)
     if not isinstance(found, dict):
         raise ValueError(f"expected an object, found {type(found).__name__}")

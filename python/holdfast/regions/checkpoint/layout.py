@@ -48,10 +48,7 @@ class Layout:
 
     @classmethod
     def recorded(cls, metadata: CheckpointMetadata) -> Layout | None:
-        """Return the layout of a checkpoint; None for one without regions.
-
-        Raises a ValueError if it has regions, but does not say in which layout.
-        """
+        """Return the layout of a checkpoint; None for one without regions, else a ValueError."""
         text = metadata.properties.get(LAYOUT_PROPERTY)
         if text is None:
             if metadata.regions:

@@ -1,4 +1,4 @@
-"""Chooses the checkpoints of its own folder that a pipeline goes on from."""
+"""Chooses the checkpoints of its own folder that a pipeline continues from."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def open_folder(
     verify: bool,
     compare: RunCompare,
 ) -> tuple[list[CheckpointMetadata], frozenset[str]]:
-    """Make a checkpoint folder ready to go on from; created if it is not there.
+    """Make a checkpoint folder ready to continue from; created if it is not there.
 
     See `PipelineDriver.start` for the parameters. Returns the retained checkpoints, ascending, up
-    to the one to go on from (none at the first start), and the regions of that one with a state
-    that is to be converted or dropped (R78).
+    to the one to continue from (none at the first start), and its regions with a state to convert
+    or drop (R78).
     """
     folders.metadata.make_folder(exist_ok=True)
     finish_rewind(folders, plan.outputs)
@@ -55,7 +55,7 @@ def open_folder(
     require_settled(metadata, folders, plan)
     published = published_outputs(metadata, folders, plan)
     if checkpoint_id is not None:
-        # Even for the newest checkpoint: batches that were planned behind it are planned anew.
+        # Even for the newest checkpoint: batches planned after it are planned again.
         require_planned(folders.stream, metadata.batch_id)
         begin_rewind(folders, chosen)
         finish_rewind(folders, plan.outputs)
@@ -63,7 +63,7 @@ def open_folder(
     say_what_stays(metadata, plan)
     retained = [*_complete(folders, older, like=metadata), metadata]
     if len(retained) == len(older) + 1:
-        # Drivers that died, and checkpoints that were given up, may have left some.
+        # Drivers that died, and abandoned checkpoints, may have left some.
         try:
             left = folders.bases(up_to=metadata.id)
             folders.drop_bases(left - {one.base_file for one in retained})
@@ -78,7 +78,7 @@ def _require_same_pipeline(
     plan: PipelinePlan,
     compare: RunCompare,
 ) -> frozenset[str]:
-    """Return the regions whose state is to be converted or dropped."""
+    """Return the regions with a state to convert or drop."""
     name = metadata.properties.get(PIPELINE_PROPERTY, plan.pipeline)
     if name != plan.pipeline:
         raise ValueError(
@@ -97,10 +97,7 @@ def _require_same_pipeline(
 def _complete(
     folders: CheckpointFolders, ids: Sequence[int], *, like: CheckpointMetadata
 ) -> list[CheckpointMetadata]:
-    """Return older checkpoints, without those that cannot be gone back to.
-
-    An older one that lacks a file must not stop the pipeline: the latest one is complete.
-    """
+    """Return older checkpoints that a pipeline can go back to: a damaged one must not stop it."""
     complete = []
     for id in ids:
         try:

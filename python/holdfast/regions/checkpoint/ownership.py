@@ -1,7 +1,7 @@
 """Folders that belong to one pipeline: its checkpoint folder and its output folder.
 
 A checkpoint folder has an identity, which moves with it. Its output folder names that identity.
-Every checkpoint has it too, so a pipeline that begins from a savepoint may go on with the output.
+Every checkpoint has it too, so a pipeline that begins from a savepoint may continue the output.
 """
 
 from __future__ import annotations
@@ -33,18 +33,12 @@ def new_identity() -> str:
 def own_folders(
     folders: CheckpointFolders, pipeline: str, outputs: Sequence[Output], opened: ExitStack
 ) -> tuple[OutputOwner, CheckpointFolders]:
-    """Take the folders of a pipeline for as long as it runs: for its checkpoints and its outputs.
+    """Take a running pipeline's folders, for its checkpoints and its outputs.
 
-    The checkpoint folder is created if it is not there. Returns the owner that the output folders
-    name from now on, and the checkpoint folder to use: it refuses to write once it is lost.
-
-    Raises
-    ------
-    FileExistsError
-        If an output folder belongs to another pipeline, or holds output that the checkpoints do
-        not know of.
-    FolderInUseError
-        If a pipeline runs in one of the folders.
+    Creates the checkpoint folder if needed. Returns the owner that the output folders now name, and
+    the checkpoint folder to use: it refuses to write once it is lost. Raises a FileExistsError if
+    an output folder belongs to another pipeline, or has output that the checkpoints do not know,
+    and a FolderInUseError if a pipeline runs in one of the folders.
     """
     # Check first, so that nothing is created for a pipeline that is refused.
     before = OutputOwner(read_identity(folders) or "", pipeline, str(folders.root))
@@ -79,7 +73,7 @@ def read_identity(folders: CheckpointFolders) -> str | None:
 
 
 def discard_unstarted(root: AnyPath) -> None:
-    """Remove the files of a start that came to no checkpoint."""
+    """Remove the files of a start that made no checkpoint."""
     folders = CheckpointFolders(root)
     empty = (folders.metadata, folders.segments)
     ours = {path.name for path in (*empty, folders.history, folders.lock, folders.identity)}
@@ -98,7 +92,7 @@ def discard_unstarted(root: AnyPath) -> None:
 
 
 def _candidate(folders: CheckpointFolders, output: Output, owner: OutputOwner) -> Candidate:
-    """Return the claim to an output folder of a pipeline that goes on in its own folder."""
+    """Return the claim to an output folder of a pipeline that continues in its own folder."""
     properties = _own_properties(folders)
     says_own = properties.get(output_property(output.name)) == output.sink.location
     ids = folders.ids() if says_own else []
@@ -111,7 +105,7 @@ def _candidate(folders: CheckpointFolders, output: Output, owner: OutputOwner) -
 
 
 def _kept_identity(folders: CheckpointFolders) -> str:
-    """Return the identity of a checkpoint folder, which has a file of its own from now on."""
+    """Return the identity of a checkpoint folder, and write its file if it has none."""
     identity = folders.read_identity()
     if not identity:
         identity = read_identity(folders) or new_identity()
@@ -122,10 +116,7 @@ def _kept_identity(folders: CheckpointFolders) -> str:
 def newest_properties(
     folders: CheckpointFolders, *skipped: type[Exception]
 ) -> dict[str, str] | None:
-    """Return the properties of the newest checkpoint; None if there is none.
-
-    Checkpoints whose metadata raises one of the `skipped` errors do not count.
-    """
+    """Return the properties of the newest checkpoint that raises none of `skipped`, or None."""
     with suppress(FileNotFoundError):
         for id in reversed(folders.ids()):
             with suppress(*skipped):

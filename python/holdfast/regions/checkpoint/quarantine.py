@@ -1,4 +1,4 @@
-"""The regions of a checkpoint that are in quarantine, and the rows that they owe."""
+"""The regions of a checkpoint that are in quarantine, and their pending rows."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ from holdfast.regions.state.segments import read_in_flight
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Column beside those of the rows: the checkpoint that stored a row.
+#: Column in addition to those of the rows: the checkpoint that stored a row.
 CHECKPOINT: Final = "_checkpoint"
 
-#: The number of a row among those that its checkpoint stored for the region; null if the row waits
-#: between two operators.
+#: Number of a row among the rows that its checkpoint stored for the region; null between operators.
 PLACE: Final = "_place"
 
 
@@ -43,7 +42,7 @@ class QuarantinedRegion:
     origin : int
         Id of the checkpoint that took its state.
     rows, bytes : int
-        Rows that it owes, and their size as they are stored.
+        Its pending rows, and their stored size.
     error : str
         Why it failed last.
     """
@@ -58,7 +57,7 @@ class QuarantinedRegion:
 
 
 def quarantined_regions(metadata: CheckpointMetadata, skipped: Skipped) -> list[QuarantinedRegion]:
-    """Return the regions in quarantine, by name; `skipped` is what `skipped_rows` returns."""
+    """Return the regions in quarantine, by name; `skipped` is from `skipped_rows`."""
     return [
         QuarantinedRegion(
             region=region,
@@ -92,17 +91,16 @@ def require_quarantined(metadata: CheckpointMetadata, region: str) -> Sequence[I
 
 
 def owed_rows(folders: CheckpointFolders, metadata: CheckpointMetadata, region: str) -> pa.Table:
-    """Read the rows that a region in quarantine owes, oldest first.
+    """Read the pending rows of a region in quarantine, oldest first, without dead letters.
 
-    Rows that wait between two operators have the columns of the operator in front. Rows that were
-    moved to dead letters are not among them. Raises the errors of `require_quarantined`, and a
-    CorruptSegmentError or FileNotFoundError if rows are damaged or missing.
+    Rows that wait between operators have the columns of the operator before. Raises the errors of
+    `require_quarantined`, and CorruptSegmentError or FileNotFoundError for damaged or missing rows.
     """
     return placed_rows(folders, metadata, region).drop_columns([PLACE])
 
 
 def placed_rows(folders: CheckpointFolders, metadata: CheckpointMetadata, region: str) -> pa.Table:
-    """Return the same with a column `PLACE`."""
+    """Return the rows of `owed_rows` with a column `PLACE`."""
     import pyarrow as pa
 
     pieces = require_quarantined(metadata, region)

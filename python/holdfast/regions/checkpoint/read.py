@@ -1,7 +1,6 @@
-"""Reading the checkpoints in a folder, and adding up their figures.
+"""Reads the checkpoints in a folder, and adds up their figures.
 
-Nothing here takes a term or changes a file, so a checkpoint folder can be looked at while its
-pipeline runs.
+Takes no term and changes no file, so a pipeline may run in the folder.
 """
 
 from __future__ import annotations
@@ -18,10 +17,7 @@ from holdfast.regions.files.folders import CheckpointFolders
 
 
 def checkpoint_ids(folder: AnyPath) -> list[int]:
-    """Return the ids of all checkpoints, ascending.
-
-    Raises a FileNotFoundError if the folder does not belong to a pipeline.
-    """
+    """Return the ids of all checkpoints, ascending; FileNotFoundError if no pipeline has it."""
     folders = CheckpointFolders(folder)
     if folders.metadata.is_dir():
         return folders.ids()
@@ -39,10 +35,7 @@ def checkpoint_ids(folder: AnyPath) -> list[int]:
 
 @dataclass(frozen=True)
 class Summary:
-    """One checkpoint in a list of them.
-
-    `stored_bytes` is the size of its metadata files and of every segment it needs.
-    """
+    """One checkpoint in a list; `stored_bytes` includes metadata files and all its segments."""
 
     metadata: CheckpointMetadata
     finished_regions: int
@@ -73,21 +66,21 @@ def summarise(folder: AnyPath, id: int) -> Summary:
 
 
 def summarise_all(folder: AnyPath, ids: Iterable[int]) -> tuple[list[Summary], list[str]]:
-    """Add up checkpoints; returns beside them what cannot be read, a line each."""
+    """Add up checkpoints; also returns a line for each that cannot be read."""
     summaries: list[Summary] = []
     unreadable: list[str] = []
     for id in ids:
         try:
             summaries.append(summarise(folder, id))
         except UNREADABLE as error:
-            # The pipeline may be running, and may have deleted the checkpoint meanwhile.
+            # A running pipeline may have deleted the checkpoint.
             if CheckpointFolders(folder).metadata_file(id).exists():
                 unreadable.append(str(error))
     return summaries, unreadable
 
 
 def in_flight_rows(entry: RegionEntry) -> int:
-    """Return the number of rows that a region owes."""
+    """Return the number of pending rows of a region."""
     # It takes time to list the stored rows of many regions.
     return sum(part.rows for part in entry.in_flight) if entry.in_flight_bytes else 0
 

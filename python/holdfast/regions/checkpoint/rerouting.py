@@ -16,9 +16,9 @@ from holdfast.regions.graph import SOURCE, InstanceKey, channel_name
 class Rerouting:
     """Splits the rows that wait in a channel over the channels of another layout.
 
-    A row goes to the instance that its operator's route chooses now. The instance of the operator
-    in front that put it out does not matter any more. The first instance, which every layout has,
-    takes its place. The new layout has all operators of the old one.
+    A row goes to the instance that its operator's route chooses now. The instance before it, which
+    put it out, no longer matters: the first one, which every layout has, takes its place. The new
+    layout has all operators of the old one.
     """
 
     def __init__(self, old: Layout, new: Layout, region: str) -> None:
@@ -31,8 +31,8 @@ class Rerouting:
         """Split a batch of a channel of the old layout; see `holdfast.regions.graph.redistribute`.
 
         Rows of the channel `SOURCE` are routed when they are fed. Raises a LayoutChangedError if
-        the rows would miss an operator or pass one twice, or if they cannot be routed, and a
-        ValueError if the old layout has no such channel.
+        rows cannot be routed, or would miss an operator or pass one twice, and a ValueError if the
+        old layout has no such channel.
         """
         if channel == SOURCE:
             return [(SOURCE, batch)]

@@ -1,11 +1,10 @@
 """A region's state and its in-flight data for another number of instances (R57, R73).
 
 Regions come from the data, so a checkpoint fits any number of them. The layout inside a region may
-change: list state is split evenly over the new instances, the entries of maps and tables go where
-the rows of their keys go, union state goes to all, broadcast state is copied. Arrays and values
-belong to the rows that were routed to an instance, and cannot be divided without knowing how. Rows
-that wait between operators go where the new routes say. If the instances of an operator change, all
-of them get its union state, in all regions.
+change. List state is split evenly over the new instances. The entries of maps and tables follow the
+rows of their keys. All instances of a changed operator receive its union state of all regions, and
+its broadcast state. Arrays and values belong to rows that were routed to an instance, and cannot be
+divided. Rows that wait between operators follow the new routes.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from holdfast.regions.task.shared_states import joined, list_state, shared_state
 
 
 def require_no_loss(old: Layout, new: Layout, *, drop: bool) -> None:
-    """Check the layouts without a look at states; `drop` allows to lose those of operators.
+    """Check the layouts, not the states; `drop` allows to lose states of operators.
 
-    Raises a LayoutChangedError if regions are named by other columns, or an operator is gone.
+    Raises a LayoutChangedError if other columns name regions, or an operator is gone.
     """
     if old.region_by != new.region_by:
         raise LayoutChangedError(
@@ -54,8 +53,7 @@ def require_no_loss(old: Layout, new: Layout, *, drop: bool) -> None:
 def require_coordinators(metadata: CheckpointMetadata, plan: PipelinePlan) -> None:
     """Check that no state of an operator's coordinator, and no event, would be lost.
 
-    Raises a LayoutChangedError if an operator has no coordinator any more, and its state is not to
-    be dropped.
+    Raises a LayoutChangedError if an operator lost its coordinator and its state is not dropped.
     """
     coordinated = {stage.name for stage in plan.stages if stage.coordinated}
     for operator in metadata.coordinators:
@@ -73,10 +71,9 @@ def require_coordinators(metadata: CheckpointMetadata, plan: PipelinePlan) -> No
 
 
 def require_in_place(metadata: CheckpointMetadata, old: Layout, new: Layout, *, drop: bool) -> None:
-    """Check that a checkpoint can be continued as it is, in its own folder.
+    """Check that a checkpoint can be continued unchanged, in its own folder.
 
-    Raises a LayoutChangedError if a state, or rows between operators, would not be found where they
-    are.
+    Raises a LayoutChangedError if a state, or rows between operators, would not be found there.
     """
     require_no_loss(old, new, drop=drop)
     moved = [stage.name for stage in old.stages if new.stage(stage.name) not in (stage, None)]
@@ -103,9 +100,9 @@ def require_in_place(metadata: CheckpointMetadata, old: Layout, new: Layout, *, 
 class Rescaling:
     """Copies regions into another layout; an `holdfast.regions.checkpoint.copy.Adapt`.
 
-    `old` is the layout of the checkpoint, and `new` that of the pipeline that goes on from it.
-    With `drop`, states of operators that are gone are dropped. Raises a LayoutChangedError if no
-    state could follow.
+    `old` is the layout of the checkpoint, `new` the layout of the pipeline that continues from it,
+    and `drop` allows to lose states of operators. Raises a LayoutChangedError if no state could
+    follow.
     """
 
     def __init__(
@@ -122,10 +119,7 @@ class Rescaling:
     def __call__(
         self, copies: SegmentCopies, entry: RegionEntry
     ) -> tuple[list[OperatorEntry], list[InFlight]]:
-        """Copy one region; raises a LayoutChangedError if a state cannot be divided.
-
-        See `Rerouting` for the errors of rows that wait between operators.
-        """
+        """Copy one region; LayoutChangedError if a state cannot be divided, see `Rerouting`."""
         known = {operator.name: operator for operator in entry.operators}
         operators: list[OperatorEntry] = []
         for stage in self._old.stages:
@@ -188,7 +182,7 @@ class Rescaling:
         return self._shared[stage.name]
 
     def _in_flight(self, copies: SegmentCopies, region: str, data: InFlight) -> InFlight:
-        """Copy rows that a region owes into the channels they wait in now."""
+        """Copy pending rows of a region into the channels in which they wait now."""
         # Rows that were not routed yet are not read.
         if not self._rewired or data.channel == SOURCE:
             return copies.in_flight(region, data)

@@ -1,7 +1,7 @@
-"""Output of a checkpoint that the sinks of a pipeline do not know of.
+"""Output of a checkpoint that the sinks of a pipeline do not know.
 
-A pipeline may declare a side output no more, or write an output to another place. Rows that were
-staged for the old sink have to be published before, because nobody would publish them later.
+A pipeline may drop a side output, or write an output to another place. Rows that were staged for
+the old sink have to be published before, because no sink would publish them later.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ LOG: Final = logging.getLogger(__name__)
 def require_settled(
     metadata: CheckpointMetadata, folders: CheckpointFolders, plan: PipelinePlan
 ) -> None:
-    """Check that rows of side outputs that a plan lacks were published.
+    """Check that rows of side outputs that a plan lacks were published, else a ValueError.
 
-    `folders` is the folder of the checkpoint. Raises a ValueError if they were not, or nothing
-    tells.
+    `folders` is the folder of the checkpoint. Without a record, rows count as unpublished.
     """
     declared = {output.name for output in plan.outputs}
     if metadata.outputs_at_most() <= declared:
@@ -48,8 +47,8 @@ def published_outputs(
 ) -> dict[str, list[Staged]]:
     """Return the outputs of a pipeline's own checkpoint that are known to be published.
 
-    Raises a ValueError if an output goes to another place, and nothing tells that its rows were
-    published.
+    Raises a ValueError if another output now goes to another place, and nothing says that its rows
+    were published.
     """
     known: dict[str, list[Staged]] = {}
     staged_for = staged_by_output(metadata)
@@ -72,7 +71,7 @@ def published_outputs(
 
 
 def say_what_stays(metadata: CheckpointMetadata, plan: PipelinePlan) -> None:
-    """Log which outputs go to another place than those of a checkpoint."""
+    """Log which outputs go to another place than outputs of a checkpoint."""
     for output in plan.outputs:
         before, now = _places(metadata, output)
         if before != now:
@@ -114,7 +113,7 @@ def _is_settled(
     if function.is_dir():
         return metadata.id <= last_delivered(function)
     location = metadata.properties.get(output_property(name), "")
-    # Metadata may come from anywhere, so no server is connected to that only metadata names (R92).
+    # Metadata may come from anywhere: connect to no server that only metadata names (R92).
     if not location.startswith("/"):
         return False
     kind = DeltaSink if Path(location, LOG_FOLDER).is_dir() else ParquetSink

@@ -1,4 +1,4 @@
-"""Rows that regions owed and that were moved to dead letters."""
+"""Pending rows that were moved to dead letters."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ Skipped = Mapping[str, Mapping[int, Sequence[Range]]]
 
 @dataclass(frozen=True)
 class SkippedRows:
-    """Rows that a region owed and does not get; their format is in FORMAT.md.
+    """Pending rows that a region does not receive; their format is in FORMAT.md.
 
     `rows` are numbers among the rows that the checkpoint `created` stored for the region. The file
-    `dead_letters` has the rows. It may not be there before they are `done`, and the pipeline does
-    not start before.
+    `dead_letters` has the rows when they are `done`; the pipeline does not start before.
     """
 
     region: str
@@ -29,10 +28,7 @@ class SkippedRows:
 
 
 def skipped_rows(folders: CheckpointFolders) -> Skipped:
-    """Return the ranges of rows that were moved, ascending.
-
-    Raises an OSError if a command has not finished.
-    """
+    """Return the ranges of moved rows, ascending; OSError if a command has not finished."""
     found: dict[str, dict[int, list[Range]]] = {}
     for one in read_records(folders.skipped, SkippedRows):
         if not one.done:

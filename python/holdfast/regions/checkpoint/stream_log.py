@@ -2,9 +2,8 @@
 
 Spark writes ``offsets/N`` when it plans batch N, after its sources logged the files that they will
 read, and ``commits/N`` when the batch is done. The next batch begins where the newest offsets end.
-Each line of an offsets file behind the first two is the offset of one source. The offset of a file
-source is the number of an entry in its own log ``sources/I``, where it keeps which files it has
-seen.
+Each line of an offsets file after the first two is the offset of one source. The offset of a file
+source is the number of an entry in its own log ``sources/I``, where it keeps which files it saw.
 
 So a crash may leave entries in a source's log that no offsets refer to. Spark would read their
 files together with those that it finds next, as one batch.
@@ -33,11 +32,10 @@ _COMPACT: Final = ".compact"
 
 
 def copy_stream(source: AnyPath, target: AnyPath) -> None:
-    """Copy the record while Spark may be planning the next batch.
+    """Copy the record, if any, durably, while Spark may be planning the next batch.
 
-    The target is created, and durable on return. Without a source, nothing is done. Raises an
-    OSError if the record has something else than files and folders, such as a symbolic link, which
-    Spark writes nowhere; or the file system refuses.
+    Raises an OSError if it has anything but files and folders, such as a symbolic link, which Spark
+    never writes, or the file system refuses.
     """
     try:
         is_folder = source.status().is_folder
@@ -46,7 +44,7 @@ def copy_stream(source: AnyPath, target: AnyPath) -> None:
     if not is_folder:
         raise _no_file(source)
     target.make_folder()
-    # Against the order in which Spark writes, so that all files that a copied one needs come later.
+    # Against the order of Spark's writes, so that all files that a copied one needs follow.
     for name in (COMMITS_FOLDER, OFFSETS_FOLDER):
         _copy_tree(source / name, target / name)
     for path in listed(source):
@@ -56,12 +54,11 @@ def copy_stream(source: AnyPath, target: AnyPath) -> None:
 
 
 def settle_stream(folder: AnyPath, batch_id: int) -> None:
-    """Make the record agree with itself and with a checkpoint, before Spark goes on from it.
+    """Make the record, if any, agree with itself and a checkpoint, before Spark continues.
 
-    Sources find files again with which no batch was planned. Without a record, nothing is done.
-    Batch -1 stands for a pipeline without batches. Raises a RegionalQueryError if the record ends
-    before the batch of the checkpoint. Spark would plan batches anew that the checkpoint holds, and
-    their new rows would be taken for done.
+    Sources find files again with which no batch was planned. Batch -1: a pipeline without batches.
+    Raises a RegionalQueryError if the record ends before the batch of the checkpoint. Spark would
+    plan that batch again, and its new rows would be taken for done.
     """
     newest = _newest_planned(folder)
     if newest < batch_id:
@@ -75,22 +72,21 @@ def settle_stream(folder: AnyPath, batch_id: int) -> None:
 
 
 def require_planned(folder: AnyPath, batch_id: int) -> None:
-    """Raise a FileNotFoundError if the record does not say any more where a batch ended."""
+    """Raise a FileNotFoundError if the record no longer says where a batch ended."""
     if -1 < batch_id < _newest_planned(folder):
         _offsets(folder, batch_id)
 
 
 def rewind_stream(folder: AnyPath, batch_id: int) -> None:
-    """Let the stream go on behind a batch, whatever it did since. May be repeated.
+    """Let the stream of the record, if any, continue after a batch. May be repeated.
 
-    Newer batches are planned anew from where the batch ended. So their rows come again, but not
-    necessarily in the same batches. The source must be able to give them out again. Without a
-    record, nothing is done. Batch -1 stands for the beginning. Raises a FileNotFoundError if the
-    record does not say any more where the batch ended.
+    Spark plans newer batches again from where the batch ended. Their rows are read again, perhaps
+    in other batches, so the source must still have them. Batch -1: the beginning. Raises a
+    FileNotFoundError if the record no longer says where the batch ended.
     """
     # Sources first: after a crash, the newest offsets are needed again to cut their logs.
     newest = _newest_planned(folder)
-    # The newest offsets may be damaged. Then they do not tell which files were planned.
+    # Damaged newest offsets do not tell which files were planned.
     with suppress(RegionalQueryError):
         _cut_unplanned(folder, newest)
     for log, entry in _file_logs(folder, min(batch_id, newest)):
@@ -130,10 +126,7 @@ def _newest_planned(folder: AnyPath) -> int:
 
 
 def _file_logs(folder: AnyPath, batch_id: int) -> Iterator[tuple[AnyPath, int]]:
-    """Yield the log of each file source, and its entry where a batch ended.
-
-    Other sources keep their beginning in the same place, which stays for good.
-    """
+    """Yield the log of each file source, and its entry where a batch ended."""
     offsets = {} if batch_id < 0 else _offsets(folder, batch_id)
     for log in listed(folder / "sources"):
         # Spark writes "-" for a source that has no offset yet.
@@ -151,7 +144,7 @@ def _lists_files(log: AnyPath) -> bool:
 def _leaves_whole_log(log: AnyPath, newest: int) -> bool:
     """Return whether Spark can read the log if it ends with an entry.
 
-    Spark needs all entries from the last one that repeats those before it.
+    Spark needs all entries from the last one that repeats earlier ones.
     """
     kept = {path.name for path, number in _entries(log) if number <= newest}
     for number in range(newest, -1, -1):
@@ -163,13 +156,12 @@ def _leaves_whole_log(log: AnyPath, newest: int) -> bool:
 
 
 def _can_be_found_again(log: AnyPath, newest: int, *, unread: bool = False) -> bool:
-    """Return whether the source finds all files behind an entry again if its log ends there.
+    """Return whether the source finds all files after an entry again if its log ends there.
 
-    With its log cut, it gives the files out in pieces, as its options say. If some are archived or
-    deleted, or lie where this cannot be seen, the log has to stay. Then all come as one batch, and
-    Spark fails if it cannot read them. With its log cut, it would not miss them.
-
-    Files that no batch was planned with (`unread`) are not archived yet, wherever they lie.
+    If so, it reads them in pieces, as its options say. If files are archived or deleted, or their
+    place cannot be read, the log has to remain. Then all files are one batch, and Spark fails if it
+    cannot read them. With the log cut, it would not miss them. Files that no batch was planned with
+    (`unread`) are not archived yet, wherever they are.
     """
     for entry in [entry for entry, number in _entries(log) if number > newest]:
         for file in _files(entry, torn=unread):
@@ -191,7 +183,7 @@ def _exists(url: SplitResult, *, unknown: bool) -> bool:
 
 
 def _files(entry: AnyPath, *, torn: bool = True) -> Iterator[dict[str, Any]]:
-    """Yield the files that an entry of a log lists; with `torn`, those that can be read."""
+    """Yield the files that an entry of a log lists; with `torn`, the readable ones."""
     for line in entry.read_text(errors="replace").splitlines()[1:]:
         try:
             file = json.loads(line)
@@ -206,8 +198,8 @@ def _files(entry: AnyPath, *, torn: bool = True) -> Iterator[dict[str, Any]]:
 def _offsets(folder: AnyPath, batch_id: int) -> Mapping[str, str]:
     """Return the offset of each source after a batch, by the name of the source's folder.
 
-    Raises a FileNotFoundError if there are none, and a RegionalQueryError if they cannot be read: a
-    machine that crashed may have left them empty.
+    Raises a FileNotFoundError if there are none, and a RegionalQueryError if they cannot be read,
+    perhaps because a machine crashed.
     """
     try:
         found = read_plan(folder, batch_id).sources
@@ -234,7 +226,7 @@ def _log_offset(text: str) -> int | None:
 
 
 def _cut(log: AnyPath, newest: int) -> None:
-    """Delete the entries of a log behind one of them, and their checksum files."""
+    """Delete the entries of a log after one of them, and their checksum files."""
     newer = [path for path, number in _entries(log, with_checksums=True) if number > newest]
     for path in newer:
         path.unlink()
@@ -254,7 +246,7 @@ def _entries(log: AnyPath, *, with_checksums: bool = False) -> list[tuple[AnyPat
 
 
 def _copy_tree(source: AnyPath, target: AnyPath) -> None:
-    # Spark deletes entries of batches that are long done.
+    # Spark deletes entries of old batches.
     with suppress(FileNotFoundError):
         status = source.status()
         if status.is_folder:

@@ -1,7 +1,6 @@
 """Verifies that a checkpoint can be read, and finds one to restore instead (R75).
 
-Nothing here takes a term or changes a file, so a checkpoint folder can be verified while its
-pipeline runs.
+Takes no term and changes no file, so a pipeline may run in the folder.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from holdfast.regions.files.folders import PIPELINE_PROPERTY, SEGMENTS_FOLDER, C
 class Verification:
     """Reads everything that checkpoints need. A segment of several checkpoints is read once.
 
-    `pipeline` is the name in the owners of its segments; by default that of the metadata.
+    `pipeline` is the name in the owners of its segments; by default the metadata has it.
     """
 
     folder: AnyPath
@@ -29,7 +28,7 @@ class Verification:
     _payload_bytes: dict[tuple[Owner, SegmentRef], int | str] = field(default_factory=dict)
 
     def verify(self, id: int, progress: Callable[[int, int], None] | None = None) -> Verdict:
-        """Verify one checkpoint; `progress` takes the number of finished segments, and of all."""
+        """Verify one checkpoint; `progress` takes the numbers of finished and of all segments."""
         try:
             metadata = CheckpointFolders(self.folder).read(id)
             pipeline = self.pipeline
@@ -39,7 +38,7 @@ class Verification:
         except UNREADABLE as error:
             return Verdict(id, damage=(Damage(None, str(error)),))
         with stored_segments(self.folder / SEGMENTS_FOLDER) as stored:
-            # In the order of their places, which takes few requests.
+            # The order of their places needs few requests.
             ordered = sorted(segments, key=lambda one: (one[2].file, one[2].offset))
             for done, (owner, _, ref) in enumerate(ordered, start=1):
                 self._read(stored, owner, ref)
@@ -88,13 +87,7 @@ class Verification:
 
 
 class DamagedCheckpointError(RegionalQueryError):
-    """A checkpoint, or something that it needs, is missing or corrupt.
-
-    Attributes
-    ----------
-    intact : int or None
-        Id of the newest older checkpoint that is intact.
-    """
+    """A checkpoint, or something it needs, is damaged; `intact` is the newest older intact id."""
 
     def __init__(
         self, verdict: Verdict, intact: int | None, *, restored_from: AnyPath | None = None
@@ -130,10 +123,9 @@ def require_intact(
 ) -> None:
     """Read everything that a checkpoint needs, and fail if anything is damaged.
 
-    `older` are the ids of the retained checkpoints before it, ascending, to offer instead. With
-    `restored`, another pipeline begins from it with ``restore=``. Raises a DamagedCheckpointError
-    with checkpoint, owner, file and offset, and the way out, or a NewerFormatError if a newer
-    Holdfast wrote it.
+    `older` are retained checkpoints to offer instead, ascending. With `restored`, another pipeline
+    begins from it with ``restore=``. Raises a DamagedCheckpointError with checkpoint, owner, file,
+    offset and the way out, or a NewerFormatError.
     """
     verification = Verification(root)
     verdict = verification.verify(checkpoint)
