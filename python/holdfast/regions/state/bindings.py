@@ -1,8 +1,8 @@
-"""The places where an operator keeps its states: a state that it replaced is noticed (R90).
+"""The places where an operator keeps its states, to notice a replaced state (R90).
 
-A checkpoint holds the very array, or handle, that `open` was given. ``self.sums = self.sums + 1``
-makes another array and leaves the first one unchanged: the new sums would be lost at a restart. So
-the places of the states are looked up when the operator has opened, and every snapshot checks them.
+A checkpoint has the very array, or handle, that `open` received. ``self.sums = self.sums + 1``
+makes another array and leaves the first one unchanged: a restart would lose the new sums. So places
+are looked up when the operator has opened, and every snapshot checks them.
 """
 
 from __future__ import annotations
@@ -31,13 +31,11 @@ _MISSING: Final = object()
 
 
 class Bindings:
-    """The places of an operator's states, as they were when `open` returned.
+    """The places of an operator's states when `open` returned.
 
     A place is an attribute, or an entry of a list, tuple or dict, some levels deep. A view of an
-    array counts as the array. A state in no such place is not watched: `open` may declare one only
-    because the checkpoint has it.
-
-    Objects of the `unwatched` types refer to all states themselves.
+    array counts as the array. A state in no place is not watched: `open` may declare one only
+    because the checkpoint has it. Objects of the `unwatched` types refer to all states themselves.
     """
 
     def __init__(
@@ -52,10 +50,9 @@ class Bindings:
                     self._places.setdefault(name, []).append(place)
 
     def check(self, where: str) -> None:
-        """Fail if a state is in none of its places any more, or something like it is in one.
+        """Fail if a state is in none of its places, or a place has something like it instead.
 
-        A place may come to hold something of another kind, or another state, as long as the state
-        is in one of its places.
+        A place may get another kind of object, or another state, while another place has the state.
         """
         for name, places in self._places.items():
             state = self._states[name]
@@ -112,7 +109,7 @@ def _reachable(operator: object, unwatched: tuple[type, ...]) -> Iterator[tuple[
 
 
 def _parts(holder: Any) -> Iterable[tuple[_Step, Any]]:
-    """Return the objects directly in an object; no code of the operator's is run."""
+    """Return the objects directly in an object, without running code of the operator."""
     if isinstance(holder, dict):
         return [(("entry", key), value) for key, value in islice(holder.items(), _ENTRIES)]
     if isinstance(holder, (list, tuple)):

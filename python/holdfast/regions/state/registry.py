@@ -52,17 +52,8 @@ _DECLARING: Final = ("array", "broadcast", "list", "map", "table", "timers", "un
 class StateRegistry(Scope):
     """The states of one operator instance.
 
-    Parameters
-    ----------
-    saved : iterable of SavedState
-        The instance's states in the checkpoint; none for a new region.
-    drop_undeclared : bool, default False
-        Drop states of the checkpoint that are not declared, instead of refusing them.
-
-    Attributes
-    ----------
-    timers_of : dict of str to TimerState
-        Declared timers.
+    `saved` are its states in the checkpoint. With `drop_undeclared`, undeclared ones among them are
+    dropped instead of refused. `timers_of` has the declared timers by name.
     """
 
     saved: InitVar[Iterable[SavedState]] = ()
@@ -77,8 +68,6 @@ class StateRegistry(Scope):
     def __dir__(self) -> list[str]:
         """Return the methods for operators; snapshots are Holdfast's own."""
         return [*_DECLARING, *(name for name in object.__dir__(self) if name.startswith("_"))]
-
-    # --- declaring ------------------------------------------------------------------------------
 
     def array(
         self,
@@ -111,14 +100,14 @@ class StateRegistry(Scope):
         chunk_bytes : int, default 1 MiB
             A checkpoint writes a chunk of so many bytes if an item in it changed. With changes in
             places far apart, smaller chunks write less. Each chunk costs 16 bytes of memory, and
-            each that changed alone about 16 bytes in the metadata of later checkpoints. A power of
+            each lone changed one about 16 bytes in the metadata of later checkpoints. A power of
             two from 512 to 1 MiB; another start may give another one.
         evolve : callable, optional
             Converts the checkpoint's content if that has another shape, data type or kind. Takes a
             NumPy array, a value, a list or a dict. Returns an array of `shape` whose items can be
             cast to `dtype` without leaving their kind (``casting="same_kind"``). The next
-            checkpoint has the new content of all regions, or there is none. Until then a region
-            may be converted more than once, so the function changes nothing else.
+            checkpoint has the new content of all regions, or fails. Until then a region may be
+            converted more than once, so the function changes nothing else.
 
         Returns
         -------
@@ -151,9 +140,9 @@ class StateRegistry(Scope):
         checkpoint has another kind of state there, see `array`.
 
         With `ttl` it is a copy of `default` again when this time has passed since the last attempt
-        that changed it: by the driver's clock, or with `ttl_by="watermark"` by the watermark of the
-        region, see `RegionalPipeline.with_watermark`. A start may give another time, or give one to
-        a value that had none, or another `ttl_by`: its time counts from then on.
+        that changed it: by the driver's clock, or with `ttl_by="watermark"` by the region's
+        watermark, see `RegionalPipeline.with_watermark`. A start may give another `ttl` or
+        `ttl_by`, or a first `ttl`: its time counts from then on.
         """
         if ttl is None and ttl_by is None:
             return self._declare(ValueKind(self, name, default), evolve).handle
@@ -163,17 +152,17 @@ class StateRegistry(Scope):
     def map(self, name: str, *, evolve: Evolve = None) -> MapState[Any]:
         """Declare a dict by the values of `route_by`, see `MapState`.
 
-        With another parallelism, its entries go where the rows of their keys go. `evolve` returns
-        a dict if the checkpoint has another kind of state there, see `array`.
+        With another parallelism, its entries follow the rows of their keys. `evolve` returns a
+        dict if the checkpoint has another kind of state there, see `array`.
         """
         return self._declare(MapKind(self, name), evolve).handle
 
     def list(self, name: str, *, evolve: Evolve = None) -> ListState[Any]:
         """Declare a list that is split evenly over another number of instances.
 
-        Its items belong to no key: an item may go to an instance that does not see the rows of its
-        key. Use a `map` for state by key. `evolve` returns the items if the checkpoint has another
-        kind of state there, see `array`.
+        Its items belong to no key: an item may go to an instance without the rows of its key. Use
+        a `map` for state by key. `evolve` returns the items if the checkpoint has another kind of
+        state there, see `array`.
         """
         return self._declare(ListKind(self, name), evolve).handle
 
@@ -188,7 +177,7 @@ class StateRegistry(Scope):
     ) -> TableState:
         """Declare a table by key, which may be much larger than memory, see `TableState`.
 
-        A checkpoint writes what changed since the last one.
+        A checkpoint writes changes since the last one.
 
         Parameters
         ----------
@@ -197,15 +186,15 @@ class StateRegistry(Scope):
         key, value : pyarrow.DataType, pyarrow.Schema or dict of str to pyarrow.DataType
             Columns of the key and of the value. Keys are not null.
         ttl : datetime.timedelta or str, optional
-            The time that a row lives after it was set; a text such as ``"7 days"``. Rows that have
-            expired are not in the table any more. They leave the disk with later batches of the
-            region. A start may give another time, which then counts for all rows. Flink's
-            ``StateTtlConfig``, Spark's ``TTLConfig``.
+            The time that a row lives after it was set; a text such as ``"7 days"``. An expired row
+            is not in the table. Its bytes leave the disk with later batches of the region. A start
+            may give another time, which then counts for all rows. Flink's ``StateTtlConfig``,
+            Spark's ``TTLConfig``.
         ttl_by : str, optional
             A timestamp column of the key or value, from which the life of a row counts. The row has
-            expired when the watermark has passed this time and `ttl`. So the operator stands behind
-            `RegionalPipeline.with_watermark`. Rows without such a time do not expire. By default
-            the life of a row counts from the attempt in which it was set, by the driver's clock.
+            expired when the watermark has passed this time and `ttl`. So the operator follows
+            `RegionalPipeline.with_watermark`. Rows without this time do not expire. By default the
+            life of a row counts from the attempt that set it, by the driver's clock.
 
         Returns
         -------
@@ -216,8 +205,7 @@ class StateRegistry(Scope):
         ------
         StateError
             If the name is taken, a type cannot be kept, or the checkpoint has something else under
-            this name. A table with `ttl` is something else than one without it, or with another
-            `ttl_by`.
+            this name, such as a table without `ttl`, or with another `ttl_by`.
         """
         table, *_ = map(self._declare, TableKind.declared(self, name, key, value, ttl, ttl_by))
         return table.table
@@ -225,18 +213,16 @@ class StateRegistry(Scope):
     def timers(
         self, name: str, *, key: Given, time: Literal["event", "processing"] = "event"
     ) -> TimerState:
-        """Declare timers by key, which `Operator.on_timers` gets when they are due.
-
-        Timers are kept in a `table`.
+        """Declare timers by key, kept in a `table`; `Operator.on_timers` receives the due ones.
 
         Parameters
         ----------
         name : str
             Unique in the operator.
         key : pyarrow.DataType, pyarrow.Schema or dict of str to pyarrow.DataType
-            Columns of the key, as those of a `table`. None has the name ``time``.
+            Columns of the key, as in a `table`. None has the name ``time``.
         time : {"event", "processing"}
-            Timers in event time follow the watermark, so the operator stands behind
+            Timers in event time follow the watermark, so the operator follows
             `RegionalPipeline.with_watermark`. Timers in processing time are due by the driver's
             time at the beginning of a batch, see `OperatorContext.processing_time`. The first batch
             after that time has them, with or without rows of the region.
@@ -244,19 +230,19 @@ class StateRegistry(Scope):
         Raises
         ------
         StateError
-            In the same cases as for a `table`. Timers stay in the time that they have.
+            As for a `table`, or if the timers are in the other time.
         """
         state = self._declare(TimersKind(self, name, key=key, time=time))
         self.timers_of[name] = state.handle
         return state.handle
 
     def union(self, name: str, *, evolve: Evolve = None) -> ListState[Any]:
-        """Declare a list of which new regions and new instances get all items.
+        """Declare a list of which new regions and new instances receive all items.
 
         A region that no checkpoint knows begins with the items of all regions in the latest one.
-        When the operator's parallelism or `route_by` changes, every instance in every region gets
-        all items. Otherwise a region goes on with its own. A pipeline with such a state is never
-        regional, because new regions see items of the others.
+        When the operator's parallelism or `route_by` changes, every instance in every region
+        receives all items. Otherwise a region continues with its own. A pipeline with such a state
+        is never regional, because new regions see items of the others.
         """
         return self._declare(UnionKind(self, name), evolve).handle
 
@@ -271,8 +257,6 @@ class StateRegistry(Scope):
         """
         return self._declare(BroadcastKind(self, name, default), evolve).handle
 
-    # --- snapshots ------------------------------------------------------------------------------
-
     @property
     def kinds(self) -> frozenset[StateKind]:
         """Kinds of the declared states."""
@@ -284,7 +268,7 @@ class StateRegistry(Scope):
         return [name for name, state in self._states.items() if state.follows_watermark]
 
     def check_restored(self) -> None:
-        """Fail when the checkpoint has a state that `open` did not declare: it would be lost."""
+        """Fail if the checkpoint has a state that `open` did not declare: it would be lost."""
         if self._saved and not self.drop_undeclared:
             name, saved = next(iter(self._saved.items()))
             raise StateChangedError(f"{undeclared(self.at(name), form_of(saved))}. {ADVICE}")
@@ -296,7 +280,7 @@ class StateRegistry(Scope):
             state.begin()
 
     def close(self) -> None:
-        """Leave the tables, without what changed since their commit."""
+        """Leave the tables, without changes since their commit."""
         for state in self._states.values():
             state.close()
         # The operator may keep this object, which must lead neither to the task nor to itself.
@@ -309,17 +293,11 @@ class StateRegistry(Scope):
         return Bindings(operator, self._states, unwatched=(StateRegistry,))
 
     def freeze(self, lease: LeaseOf) -> Sequence[FrozenState]:
-        """Take everything as it is now: the only part of a snapshot the operator waits for.
+        """Take the current states by name: the operator waits only for this part of a snapshot.
 
-        The result is sorted by name, and independent of later changes. `lease` asks which older
-        segments of the state of a name the attempt may refer to.
-
-        Raises
-        ------
-        StateError
-            If a value holds something that cannot be kept, or an array was reshaped.
-        AttemptEndedError, OSError
-            Errors of `lease`.
+        The result is independent of later changes. `lease` asks which older segments of a state, by
+        name, the attempt may refer to; its errors are raised. Raises a StateError if a value has
+        something that cannot be kept, or an array was reshaped.
         """
         taken = [state.take(partial(lease, name)) for name, state in self._states.items()]
         # Last: a commit cannot be repeated within the attempt.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.regions.state.arrays.host import FrozenArray
     from holdfast.regions.state.kinds.kind import FrozenState
 
-# A state of at most this size lies in the metadata itself.
+# A state of at most this size is in the metadata itself.
 INLINE_BYTES: Final = 1024
 
 
@@ -44,7 +44,7 @@ class SegmentReader(Protocol):
 class CheckpointSegments:
     """Reads the segments of one checkpoint. Threads may share it.
 
-    The metadata says how long each file is at least, so an object store need not be asked.
+    The metadata has lower bounds of file sizes, so an object store need not be asked.
     """
 
     def __init__(self, store: SegmentStore, checkpoint: CheckpointMetadata) -> None:
@@ -85,12 +85,11 @@ def write_operator(
     *,
     finished: bool = False,
 ) -> OperatorEntry:
-    """Write the states of one operator, as `StateRegistry.freeze` returns them.
+    """Write the states of one operator from `StateRegistry.freeze`.
 
-    A small state lies inline, a larger one in a segment of its own. A large array writes only the
-    chunks that no older segment has. Nothing is durable before `persist_segments`.
-
-    `finished` says that the operator has flushed at the end of its data (R60).
+    A small state is inline, a larger one in its own segment. A large array writes only the chunks
+    that no older segment has. Nothing is durable before `persist_segments`. `finished` says that
+    the operator has flushed at the end of its data (R60).
     """
     entries = []
     for state in states:
@@ -118,10 +117,8 @@ def read_operator(
 ) -> Iterator[SavedState]:
     """Read the states of one operator back, each when it is asked for.
 
-    The core reads the segments of a table, once that is opened.
-
-    Raises a CorruptSegmentError or FileNotFoundError if a segment is damaged or missing; the
-    message names owner, file and offset.
+    The core reads the segments of a table when it is opened. Raises a CorruptSegmentError or
+    FileNotFoundError, with owner, file and offset, if a segment is damaged or missing.
     """
     for state in entry.states:
         if state.inline is not None:
@@ -138,9 +135,9 @@ def write_in_flight(
     channel: str,
     data: Sequence[ChannelData],
 ) -> InFlight:
-    """Write rows that a region owes: few lie inline, more in a segment.
+    """Write pending rows of a region: few are inline, more in a segment.
 
-    The metadata names `channel` as the place where they wait: a channel, or a name for several.
+    `channel` is the place where they wait: a channel, or a name for several.
     """
     payload = encode_channels(data)
     rows = sum(batch.num_rows for entry in data for batch in entry.batches)
@@ -157,13 +154,11 @@ def read_in_flight(
     *,
     skipped: Sequence[tuple[int, int]] = (),
 ) -> tuple[ChannelData, ...]:
-    """Read rows that a region owes back.
+    """Read pending rows of a region back, without the rows in `skipped`.
 
-    `skipped` has ranges of rows that are left out, ascending: the first number, and the one after
-    the last. They are rows that no operator has seen.
-
-    Raises a CorruptSegmentError or FileNotFoundError if their segment is damaged or missing, and a
-    ValueError if `write_in_flight` did not write them.
+    `skipped` has ascending ranges of rows that no operator has seen: the first number, and the one
+    after the last. Raises a CorruptSegmentError or FileNotFoundError if the segment is damaged or
+    missing, and a ValueError if `write_in_flight` did not write the rows.
     """
     payload = data.inline or b""
     if data.ref is not None:
@@ -209,7 +204,7 @@ def segments_of(
 def _read_pieces(
     store: SegmentReader, owner: Owner, pieces: Sequence[Piece]
 ) -> tuple[memoryview, list[StoredPiece]]:
-    """Return a state's bytes, writable where they are its own, and where they lie."""
+    """Return a state's bytes, writable where they are its own, and their places."""
     if len(pieces) == 1:
         (piece,) = pieces
         payload = memoryview(store.read(piece.ref, owner))
@@ -219,7 +214,7 @@ def _read_pieces(
     by_segment: dict[SegmentRef, list[tuple[int, Piece]]] = {}
     for start, piece in zip(starts, pieces, strict=False):
         by_segment.setdefault(piece.ref, []).append((start, piece))
-    # Each segment is read once, and no more than one of them is in memory at a time.
+    # Each segment is read once, and only one of them is in memory at a time.
     data = memoryview(bytearray(starts[-1]))
     sizes = {}
     for ref, parts in by_segment.items():

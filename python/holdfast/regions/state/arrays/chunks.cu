@@ -46,7 +46,7 @@ __device__ static inline Long smaller(Long one, Long other) {
 
 // Digests of all chunks of `data`.
 //
-// Blocks: chunks * parts, the parts of a chunk beside each other; THREADS threads each.
+// Blocks: chunks * parts, the parts of a chunk next to each other; THREADS threads each.
 // `row_key`: ROWS + 2 vectors. `part_key`: parts * THREADS * 8 + 6 words.
 // `digests`: PASSES for each chunk, zero before. Parts add to them in any order: sums modulo 2^64
 // do not depend on it.
@@ -65,7 +65,7 @@ digest_chunks(const Byte* data, Long nbytes, Long chunk_bytes, Word parts, const
     const Long begin = chunk * chunk_bytes;
     const Long stop = smaller(begin + chunk_bytes, nbytes);
     const Long first = begin + (Long)part * PART_BYTES + column * 16;
-    // Of the whole block, so that its threads do not part ways.
+    // The same for all threads of a block, so that they take one branch.
     const bool is_whole =
         begin + (Long)(part + 1) * PART_BYTES <= stop && is_aligned(data, begin);
     Long column_sums[PASSES] = {0, 0, 0, 0};
@@ -159,7 +159,7 @@ number_changed(const Long* digests, const Long* before, Word chunks, Word room, 
     }
 }
 
-// Copy chunks to `out`, one behind the other.
+// Copy chunks to `out`, one after the other.
 //
 // Blocks: parts for as many chunks as there may be. `numbers`: as above. Only the last chunk of
 // `data` may be shorter, and no chunk may follow it.

@@ -1,7 +1,4 @@
-"""Large arrays cut in chunks: the chunks that an older segment still has, and those to write.
-
-Everything here is a pure decision over the places of chunks and the chunks that changed.
-"""
+"""Large arrays cut in chunks: the chunks that an older segment still has, and the ones to write."""
 
 from __future__ import annotations
 
@@ -28,11 +25,10 @@ CHUNK_BYTES: Final = tuple(1 << bits for bits in range(9, 21))
 class Layout:
     """How arrays are cut.
 
-    - `chunk_bytes`: a chunk is written as a whole or not at all. An array of one chunk at most is
-      not tracked: it is written with the other small states of its operator. A multiple of 8.
-    - `segment_bytes`: neighbouring chunks go into one segment up to this size, a multiple of
-      `chunk_bytes`. With larger segments few unchanged chunks would keep much; smaller ones need
-      many references.
+    - `chunk_bytes`: a chunk, a multiple of 8 bytes, is written as a whole or not at all. An array
+      of one chunk at most is not tracked, but written with its operator's other small states.
+    - `segment_bytes`: neighbouring chunks share a segment up to this multiple of `chunk_bytes`. In
+      larger segments few unchanged chunks would keep much; smaller ones need many references.
     """
 
     chunk_bytes: int = MIB
@@ -63,7 +59,7 @@ class Place(NamedTuple):
 
 
 Places = Sequence[Place | None]
-"""By chunk; None where a chunk lies in no segment, or not in one piece."""
+"""By chunk; None where a chunk is in no segment, or not in one piece."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +73,7 @@ class Run:
 def places_of(stored: Iterable[StoredPiece], nbytes: int, layout: Layout) -> list[Place | None]:
     """Find the chunks of an array in the pieces that a checkpoint has of it.
 
-    The pieces are in order, and `nbytes` long together. They need not be cut where chunks are.
+    The pieces are in order, and `nbytes` long together, with any cuts.
     """
     places: list[Place | None] = [None] * layout.chunks(nbytes)
     start = 0
@@ -94,10 +90,9 @@ def places_of(stored: Iterable[StoredPiece], nbytes: int, layout: Layout) -> lis
 
 @dataclass(frozen=True)
 class Holders:
-    """The segments that hold the chunks of an array, in a form that is quick to ask.
+    """The segments of an array's chunks, in a form that is quick to ask.
 
-    `payload_bytes` has the size of each segment's payload, and `of_chunk` the number of each
-    chunk's segment, or -1.
+    `payload_bytes` is by segment; `of_chunk` has the number of each chunk's segment, or -1.
     """
 
     refs: list[SegmentRef]
@@ -106,7 +101,7 @@ class Holders:
 
     @classmethod
     def of(cls, places: Places) -> Holders:
-        """Find the segments of chunks that lie at these places."""
+        """Find the segments of chunks that are at these places."""
         sizes: dict[SegmentRef, int] = {}
         numbers: dict[SegmentRef, int] = {}
         of_chunk = np.full(len(places), -1, np.int64)
@@ -114,7 +109,7 @@ class Holders:
         for chunk, place in enumerate(places):
             if place is None:
                 continue
-            if place.ref is not before:  # neighbours mostly lie in one segment
+            if place.ref is not before:  # neighbours are mostly in one segment
                 before = place.ref
                 sizes[before] = place.payload_bytes
                 number = numbers.setdefault(before, len(numbers))
@@ -122,13 +117,13 @@ class Holders:
         return cls(list(sizes), np.array(list(sizes.values()), np.int64), of_chunk)
 
     def granted_by(self, lease: Lease) -> Granted:
-        """Return a callable that asks for leases of the wanted segments alone."""
+        """Return a callable that asks only for leases of the wanted segments."""
         return lambda numbers: lease([self.refs[number] for number in numbers.tolist()])
 
     def leased_all(self, lease: Lease) -> Granted:
-        """Ask for leases of all segments, before the wanted ones are known.
+        """Ask for leases of all segments before the wanted ones are known.
 
-        The manager keeps a segment until the attempt is decided, so one too many costs nothing.
+        The manager keeps a segment until the attempt is decided, so an extra one costs nothing.
         """
         flags = np.array(lease(self.refs) if self.refs else [], np.bool_)
         return lambda numbers: flags[numbers]
@@ -141,14 +136,13 @@ Granted: TypeAlias = "Callable[[npt.NDArray[np.int64]], Sequence[bool] | Flags]"
 def kept(
     holders: Holders, unchanged: Flags, nbytes: int, layout: Layout, granted: Granted
 ) -> Flags:
-    """Decide which chunks stay in their segments.
+    """Decide which chunks remain in their segments.
 
-    A chunk stays if it did not change, if at least half of its segment is still needed, and if the
-    manager lets the attempt have the segment. The half bounds how much a few last chunks can keep,
-    because the manager sees whole segments only.
+    A chunk remains if it did not change, if at least half of its segment is still needed, and if
+    the manager leases the segment to the attempt. The half bounds how much a few last chunks can
+    keep, because the manager only sees whole segments.
 
-    An operator waits for this, so there is no loop over chunks. `granted` is asked once, and only
-    if there is something to ask for.
+    An operator waits for this, so there is no loop over chunks. `granted` is asked at most once.
     """
     lengths = np.full(len(unchanged), layout.chunk_bytes, np.int64)
     lengths[-1:] = nbytes - (len(unchanged) - 1) * layout.chunk_bytes
@@ -156,7 +150,7 @@ def kept(
     needed = np.zeros(len(holders.refs), np.int64)
     np.add.at(needed, holders.of_chunk[candidates], lengths[candidates])
     wanted = ((needed > 0) & (2 * needed >= holders.payload_bytes)).nonzero()[0]
-    usable = np.zeros(len(holders.refs) + 1, np.bool_)  # the last one for chunks that lie nowhere
+    usable = np.zeros(len(holders.refs) + 1, np.bool_)  # the last one for chunks in no segment
     if wanted.size:
         usable[wanted] = granted(wanted)
     flags: Flags = candidates & usable[holders.of_chunk]

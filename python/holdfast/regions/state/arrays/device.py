@@ -24,7 +24,7 @@ from holdfast.regions.state.arrays.host import (
 )
 from holdfast.regions.state.arrays.writing import WRITTEN_AT_ONCE
 
-#: Buffers of a lane, used in turn: those that are written, and one that is fetched ahead.
+#: Buffers of a lane, used in turn: WRITTEN_AT_ONCE, and one that is fetched ahead.
 BUFFERS: Final = WRITTEN_AT_ONCE + 1
 
 Image = Any
@@ -42,7 +42,7 @@ class PendingDigests(Protocol):
     """Digests that a device was asked for."""
 
     def wait(self) -> Digests:
-        """Return them once they are there."""
+        """Return the digests once they are there."""
 
     def end(self) -> None:
         """Wait until the device is done with the array. To be called in any case."""
@@ -68,7 +68,7 @@ class Device(Protocol):
     """The memory and the work that array states need of a device.
 
     Work on an array follows the work that the operator queued. It is complete on return, or when
-    its digests ended. A chunk has `chunk_bytes`; the last one of an array may be shorter. `copy`,
+    its digests ended. Only the last chunk of an array may be shorter than `chunk_bytes`. `copy`,
     `digests`, `room` and `set_aside` raise MemoryError if the device has no room.
     """
 
@@ -80,7 +80,7 @@ class Device(Protocol):
         """Copy an array on the device, with zeros up to `image_bytes`."""
 
     def view(self, array: Any) -> Image:
-        """Return the bytes of an array as they are, not copied if they are in C order."""
+        """Return the bytes of an array, not copied if they are in C order."""
 
     def digests(
         self,
@@ -92,8 +92,7 @@ class Device(Protocol):
     ) -> PendingDigests:
         """Begin to compute the digests of an array's chunks.
 
-        Chunks whose digests differ from those `before` are copied to `room`, one after the other,
-        as long as they fit.
+        Chunks whose digests differ from `before` are copied to `room` in turn, while they fit.
         """
 
     def room(self, nbytes: int) -> Image:
@@ -147,10 +146,9 @@ class ArrayOnDevice(LargeArray[C]):
 
 
 def fetched(lane: Lane, image: Image, wanted: Iterable[Run]) -> Iterator[tuple[Run, Bytes]]:
-    """Copy parts of an image to the host, each while its predecessor is being used.
+    """Copy parts of an image to the host, each while its predecessor is used.
 
-    Each run is at most as large as a buffer. Its content is valid until `WRITTEN_AT_ONCE` more were
-    asked for.
+    A run fits a buffer; its content is valid until `WRITTEN_AT_ONCE` more were asked for.
     """
     before: tuple[Run, Fetch] | None = None
     for run in wanted:

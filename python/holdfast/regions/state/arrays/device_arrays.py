@@ -1,20 +1,20 @@
 """Large array states in the memory of a device: which chunks a snapshot copies, and when.
 
-No second copy of the array is held. While the operator waits, the device reads the array once for
-a digest of each chunk. It copies the chunks whose digests differ from the last written snapshot
-into a room aside. They come to the host afterwards, through a few page-locked buffers, while
-earlier ones are being written. The room is a tenth of the array and is kept. For how unlikely it
-is that a change is missed, see `holdfast.regions.state.arrays.digests`.
+There is no second copy of the array. While the operator waits, the device reads the array once for
+a digest of each chunk. It copies chunks whose digests differ from the last written snapshot into a
+room aside. They reach the host afterwards, through a few page-locked buffers, while earlier ones
+are written. The room is a tenth of the array and is kept. For how unlikely it is that a change is
+missed, see `holdfast.regions.state.arrays.digests`.
 
-If more changed than fits in there:
+If the changes do not fit in there:
 
 - The snapshot takes as much memory of the device as it needs, until it is written.
 - The next snapshot begins with a copy of the whole array, if the device has the room, and finds
-  out what changed afterwards: an operator that changes much waits for one copy and no more. The
-  copy is freed when it is written. The first snapshot does the same.
-- If the device has too little memory, the operator waits until what changed is in host memory.
+  the changes afterwards: an operator that changes much waits for only one copy. The copy is freed
+  when it is written. The first snapshot does the same.
+- If the device has too little memory, the operator waits until the changes are in host memory.
 
-If the device cannot even hold the digests for a moment, everything counts as changed.
+If the device has no room for the digests, everything counts as changed.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ NO_ROOM: Final = (
     "memory"
 )
 
-#: The room aside is at most this part of the array; one chunk where that is less.
+#: The room aside is at most this part of the array, but at least one chunk.
 ROOM_PART: Final = 10
 
 
 @dataclass(frozen=True)
 class _Found:
-    """Places of an array's chunks, the chunks that stay there, and the digests of all of them.
+    """Places of an array's chunks, the chunks that remain there, and the digests of all.
 
-    `is_aside` says that the room has the others already.
+    `is_aside` says that the room already has the others.
     """
 
     places: Places
@@ -67,7 +67,7 @@ class _Found:
 class DeviceArray(ArrayOnDevice[Digests]):
     """A large array on a device whose changes are found by digests."""
 
-    # None until it is needed, and while a snapshot that was not written yet has it.
+    # None until it is needed, and while an unwritten snapshot has it.
     _room: Image | None = None
     _much_changed = False
 
@@ -94,8 +94,6 @@ class DeviceArray(ArrayOnDevice[Digests]):
             LOG.warning(NO_ROOM, self._declared.where, changed_bytes)
         return self._frozen_on_host(found.places, found.keep, found.digests)
 
-    # --- while the operator waits ---------------------------------------------------------------
-
     def _stored_content(self) -> Digests | None:
         if (reading := self._begun(None, None)) is None:
             return None
@@ -108,7 +106,7 @@ class DeviceArray(ArrayOnDevice[Digests]):
         room = self._usual_room()
         reading = self._begun(written.content, room)
         if reading is None and room is not None:
-            room = self._room = None  # perhaps there is no memory beside it
+            room = self._room = None  # perhaps there is no memory with it
             reading = self._begun(None, None)
         if reading is None:
             return _Found(*self._nothing_kept(), None)
@@ -148,7 +146,7 @@ class DeviceArray(ArrayOnDevice[Digests]):
         room, self._room = self._room, None
         try:
             if room is None or nbytes > self._room_bytes:
-                room = None  # lets go of the old one first
+                room = None  # drops the old one first
                 room = self._device.room(nbytes)
             self._device.set_aside(self._array, chunks, self._layout.chunk_bytes, room)
         except MemoryError:
@@ -160,8 +158,6 @@ class DeviceArray(ArrayOnDevice[Digests]):
             with suppress(MemoryError):  # this once only as much as needed
                 self._room = self._device.room(self._room_bytes)
         return self._room
-
-    # --- in the background ----------------------------------------------------------------------
 
     def _write_image(self, image: Image, lease: Lease, append: Append) -> list[Piece]:
         digests = None
@@ -177,7 +173,7 @@ class DeviceArray(ArrayOnDevice[Digests]):
             return self._noted(self._write(places, keep, contents, append), digests)
 
     def _write_room(self, room: Image, found: _Found, append: Append) -> list[Piece]:
-        """Write the chunks that are not kept, which lie in a room one behind the other."""
+        """Write the chunks that are not kept, one after the other in a room."""
         wanted = self._runs(found.keep)
         with self._device.lane() as lane:
             parts = (content for _, content in fetched(lane, room, _packed(wanted)))
@@ -189,7 +185,7 @@ class DeviceArray(ArrayOnDevice[Digests]):
 
 
 def _packed(wanted: list[Run]) -> Iterator[Run]:
-    """Yield where the same bytes lie once they are one behind the other."""
+    """Yield where the same bytes are when they follow each other."""
     start = 0
     for run in wanted:
         stop = start + run.stop - run.start

@@ -2,19 +2,19 @@
 
 The digest is NH, the universal hash of UMAC, twice. NH takes words of 32 bits in pairs: it adds a
 word of a secret random key to each, modulo 2^32, multiplies the two, and sums the products modulo
-2^64. Four such sums, with the key moved on by two words from one to the next, agree for two
-different contents of the same length with a probability of at most 2^-128 over all keys (Black,
-Halevi, Krawczyk, Krovetz, Rogaway: UMAC, CRYPTO '99; RFC 4418).
+2^64. Four sums, with the key moved by two words each time, agree for two different contents of the
+same length with a probability of at most 2^-128 over all keys (Black, Halevi, Krawczyk, Krovetz,
+Rogaway: UMAC, CRYPTO '99; RFC 4418).
 
 A chunk, filled up with zeros, is cut in parts of 64 rows of 256 vectors of 16 bytes, read as
 little-endian words. Each column of a part is hashed with the first key, the sums of all columns of
 the chunk with the second one. Two different contents of a chunk have the same digest with a
 probability of at most 2^-127, whatever they are: swapped, shifted, zeros of either sign, or made by
-someone who knows this text. Only the key has to be unknown to those who make them, so a process
-draws one at random, and neither it nor a digest leaves the process.
+a reader of this text. Only the key has to be unknown to makers of contents, so a process draws one
+at random, and neither it nor a digest leaves the process.
 
-A device computes digests as fast as it reads, because sums do not depend on the order in which its
-blocks run. `chunks.cu` is the kernel.
+A device computes digests as fast as it reads, because sums do not depend on the order of its
+blocks. `chunks.cu` is the kernel.
 """
 
 from __future__ import annotations

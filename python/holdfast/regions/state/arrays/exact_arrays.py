@@ -1,10 +1,10 @@
 """Large array states on a device whose changes are found by comparison with a copy.
 
-The operator waits for one copy from device to device. The device compares that copy with the copy
-of the last written snapshot afterwards, so nothing is left to chance. The price is memory of the
-device: one copy of the array between snapshots, and a second one while a snapshot is taken.
+The operator waits for one copy from device to device. The device compares it with the copy of the
+last written snapshot afterwards, so nothing is left to chance. This costs memory of the device: one
+copy of the array between snapshots, and a second one while a snapshot is taken.
 
-- If the device has no room for both, the snapshot does without the older copy and is a full one.
+- If the device has no room for both, the snapshot drops the older copy and is a full one.
 - If it has no room for one, the operator waits for the copy to the host.
 - If it has no room for the comparison, everything counts as changed.
 """
@@ -42,7 +42,7 @@ class ExactDeviceArray(ArrayOnDevice[Image]):
             except MemoryError:
                 if self._written is None:
                     return None
-                # Its copy makes room; nothing is known to be unchanged then.
+                # Without its copy there is room, but everything counts as changed.
                 self._written = None
 
     def _write_image(self, image: Image, lease: Lease, append: Append) -> list[Piece]:

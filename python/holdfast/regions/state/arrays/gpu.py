@@ -1,7 +1,7 @@
 """CuPy arrays as array states: copies on streams of their own, page-locked buffers.
 
-A state includes the work that the operator queued on the stream that is CuPy's current one when it
-returns. The operator has to wait for its work on other streams.
+A state includes the work that the operator queued on CuPy's current stream when it returns. The
+operator has to wait for its work on other streams.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 # Page-locked host memory of one process and device: 2 lanes x 4 buffers x 8 MiB = 64 MiB. Every
-# region that writes a snapshot, or restores one, uses one lane; others wait. A lane alone takes the
-# whole bandwidth of the bus.
+# region that writes or restores a snapshot uses one lane; others wait. One lane takes the whole
+# bandwidth of the bus.
 LANES: Final = 2
 BUFFER_BYTES: Final = Layout().segment_bytes
 
@@ -123,8 +123,7 @@ class CupyDevice:
 
     def room(self, nbytes: int) -> Image:
         """See `Device`."""
-        # Memory that was freed on a stream may still be in use there, so allocate it on the stream
-        # that uses it.
+        # Freed memory may still be in use on its stream, so allocate on the stream that uses it.
         with self._device, self._stream:
             return cupy.empty(nbytes, cupy.uint8)
 
@@ -172,7 +171,7 @@ class CupyLane:
         self._kernels = kernels
         with device:
             self._stream = cupy.cuda.Stream(non_blocking=True)
-            # Copies take turns, so that the bus does not wait for the end of one to begin the next.
+            # Copies take turns, so that one begins on the bus before the other ends.
             self._fetches = [self._stream, cupy.cuda.Stream(non_blocking=True)]
             self._buffers = [cupyx.empty_pinned(BUFFER_BYTES, np.uint8) for _ in range(BUFFERS)]
         self._turns = itertools.count()
@@ -225,10 +224,7 @@ class CupyLane:
 
 
 class Kernels:
-    """The kernels of `chunks.cu` on one device, and the key of this process's digests.
-
-    `key` returns the key for a size of chunks, in bytes.
-    """
+    """The kernels of `chunks.cu` on one device, and this process's key of digests by chunk size."""
 
     def __init__(self, device: Any, key: Callable[[int], DigestKey] = DigestKey.random) -> None:
         self._new_key = key
@@ -242,15 +238,12 @@ class Kernels:
             self._copy_chunks = module.get_function("copy_chunks")
 
     def digests(self, array: Any, chunk_bytes: int) -> Digests:
-        """Compute the digests of the chunks of an array in C order, on the current stream.
-
-        They are complete on return.
-        """
+        """Compute the digests of the chunks of an array in C order, on the current stream."""
         digests: Digests = self.queue_digests(array, chunk_bytes).get()
         return digests
 
     def queue_digests(self, array: Any, chunk_bytes: int) -> Any:
-        """Queue the same; returns the array of digests on the device."""
+        """Queue this computation; returns the array of digests on the device."""
         row_key, part_key = self._key(chunk_bytes)
         chunks, parts = -(-array.nbytes // chunk_bytes), parts_of(chunk_bytes)
         found = cupy.zeros((chunks, PASSES), cupy.uint64)
@@ -263,8 +256,7 @@ class Kernels:
     def queue_numbers(self, digests: Any, before: Any, room_chunks: int) -> Any:
         """Queue a search for chunks whose digests differ, on the current stream.
 
-        Returns how many there are and then their numbers, on the device; no more than
-        `room_chunks`.
+        Returns their count, up to `room_chunks`, and then their numbers, on the device.
         """
         numbers = cupy.empty(1 + room_chunks, cupy.uint32)
         sizes = np.uint32(len(digests)), np.uint32(room_chunks)
@@ -272,9 +264,9 @@ class Kernels:
         return numbers
 
     def copy_chunks(self, array: Any, numbers: Any, chunk_bytes: int, room: Image) -> None:
-        """Queue a copy of some chunks on the current stream, see `Device.set_aside`.
+        """Queue a copy of chunks on the current stream, see `Device.set_aside`.
 
-        `numbers` begins with how many there are, at most one less than it has items.
+        `numbers` begins with their count, at most one less than it has items.
         """
         parts = parts_of(chunk_bytes)
         sizes = np.uint64(array.nbytes), np.uint64(chunk_bytes), np.uint32(parts)
@@ -304,8 +296,8 @@ class CupyDigests:
         self._digests = cupyx.empty_pinned(found.shape, found.dtype)
         found.data.copy_to_host_async(self._digests.ctypes.data, found.nbytes, stream)
         self._found = _recorded(stream, block=False)
-        # Memory of another stream, and page-locked memory, must not be reused while the device
-        # works on it.
+        # Another stream's memory, and page-locked memory, must not be reused while the device works
+        # on it.
         self._used: list[Any] = [source]
 
     def sent(self, digests: Digests) -> Any:
@@ -342,15 +334,15 @@ class CupyFetch:
 
 
 def _recorded(stream: Any, *, block: bool = True) -> Any:
-    # A thread that waits for it sleeps, because the cores have rows to process.
+    # A waiting thread sleeps, because the cores have rows to process.
     event = cupy.cuda.Event(block=block, disable_timing=True)
     stream.record(event)
     return event
 
 
 def _wait_for(changed: Any, stream: Any) -> None:
-    # An operator waits until its own work is done, and then a millisecond or two. Waking up would
-    # add a tenth, so this does not sleep.
+    # An operator waits for its own work, and then for a millisecond or two. Waking up would add a
+    # tenth, so this does not sleep.
     done = _recorded(stream, block=False)
     changed.synchronize()
     done.synchronize()

@@ -1,13 +1,13 @@
 """Array states in host memory: which chunks a snapshot copies, and when.
 
-A snapshot of an array has two steps. `freeze` takes the content at that moment, and the operator
-waits for nothing else. `FrozenArray.write` puts the content into segments later.
+A snapshot of an array has two steps. `freeze` takes the content, and the operator waits for nothing
+else. `FrozenArray.write` puts the content into segments later.
 
-A large array knows where the chunks of its last written snapshot lie, and their digests. An
-instance goes on only from exactly the state it last wrote, so that snapshot belongs to the latest
+A large array knows the places and digests of the chunks of its last written snapshot. An instance
+continues only from exactly the state that it last wrote, so that snapshot belongs to the latest
 completed checkpoint of its region. After a failure a new instance begins with the pieces of the
-checkpoint that it restores. Should that ever not hold, the manager refuses to lease segments that
-no checkpoint has, and these chunks are written again.
+restored checkpoint. If that ever fails, the manager refuses to lease segments that no checkpoint
+has, and these chunks are written again.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Declared:
 
 
 class FrozenArray:
-    """Content of a large array at one moment, not written yet.
+    """Unwritten content of a large array at one moment.
 
     `write` writes chunks that no older segment has, and returns the places of all, in order.
     """
@@ -81,10 +81,7 @@ class FrozenArray:
         self._write: Callable[[Append], list[Piece]] | None = write
 
     def write(self, append: Append) -> list[Piece]:
-        """Write the content, once, and free the memory that holds it.
-
-        Raises what `append` raises; then the instance is not used again.
-        """
+        """Write the content, once, and free its memory; an error of `append` ends the instance."""
         write, self._write = self._write, None
         if write is None:
             raise RuntimeError(f"{self.name!r} was written before")
@@ -95,7 +92,7 @@ class ArrayState(Protocol):
     """A declared array."""
 
     def freeze(self, lease: Lease) -> SavedState | FrozenArray:
-        """Take the content as it is now; independent of later changes."""
+        """Take the current content, independent of later changes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +116,7 @@ class SmallArray:
 class Written(Generic[C]):
     """The last written snapshot of an array: the places of its chunks, and its content.
 
-    The content is compared with the next snapshot: digests of the chunks, or a copy of the array.
+    The content, digests or a copy of the array, is compared with the next snapshot.
     """
 
     def __init__(self, places: Places, content: C) -> None:
@@ -129,9 +126,9 @@ class Written(Generic[C]):
 
 
 class LargeArray(Generic[C]):
-    """An array of more than one chunk, of which a snapshot writes the chunks that changed.
+    """An array of more than one chunk, of which a snapshot writes changed chunks.
 
-    `stored` has the places of its present content in segments; it is empty if there are none.
+    `stored` has the places of its present content in segments, if there are any.
     """
 
     def __init__(
@@ -165,7 +162,7 @@ class LargeArray(Generic[C]):
         return write_runs(places, keep, buffers, self._layout, append)
 
     def _noted(self, now: list[Place], content: C | None) -> list[Piece]:
-        """Note a written snapshot; without content the next one is compared with nothing."""
+        """Note a written snapshot; without content everything counts as changed next time."""
         self._written = None if content is None else Written(now, content)
         return pieces(now, self._declared.nbytes, self._layout)
 
@@ -173,9 +170,8 @@ class LargeArray(Generic[C]):
 class HostArray(LargeArray[bytes]):
     """A large NumPy array.
 
-    A snapshot reads all of it once (xxh3-128 of every chunk) to find what changed, and copies the
-    chunks that differ. No second copy is held between snapshots. An exact array holds such a copy
-    and compares with it byte by byte.
+    A snapshot reads all of it once (xxh3-128 of every chunk) and copies the chunks that differ. An
+    exact array holds a second copy between snapshots, and compares with it byte by byte.
     """
 
     def __init__(
@@ -187,7 +183,7 @@ class HostArray(LargeArray[bytes]):
         *,
         exact: bool = False,
     ) -> None:
-        # The copy holds the last written snapshot. Nothing reads it before there is one.
+        # The last written snapshot. Nothing reads it before there is one.
         self._copy = bytes_of(array).copy() if exact else None
         super().__init__(declared, array, layout, stored)
 
@@ -238,7 +234,7 @@ class HostArray(LargeArray[bytes]):
 
 
 def drained(copies: deque[tuple[Run, Bytes]]) -> Iterator[tuple[Run, Bytes]]:
-    """Take copies off a queue, so that memory is freed while the writing goes on."""
+    """Take copies off a queue, so that writing frees their memory."""
     while copies:
         yield copies.popleft()
 

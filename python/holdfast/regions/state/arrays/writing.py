@@ -26,11 +26,10 @@ def write_runs(
     layout: Layout,
     append: Append,
 ) -> list[Place]:
-    """Write the chunks that changed; returns where every chunk lies now.
+    """Write the chunks that changed; returns where every chunk is now.
 
-    `keep` says which chunks stay in their former places, and `contents` has the others in order. A
-    buffer may be looked at until `WRITTEN_AT_ONCE` more were asked for. Several threads call
-    `append`.
+    `keep` says which chunks remain in `places`; `contents` has the others in order. A buffer may be
+    read until `WRITTEN_AT_ONCE` more were asked for. Several threads call `append`.
     """
     now = [place if stays else None for place, stays in zip(places, keep.tolist(), strict=True)]
     for runs, ref in _appended(_packed(contents, layout.segment_bytes), append):

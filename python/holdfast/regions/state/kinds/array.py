@@ -17,7 +17,7 @@ from holdfast.regions.state.arrays.exact_arrays import ExactDeviceArray
 from holdfast.regions.state.arrays.host import ArrayState, Declared, HostArray, SmallArray
 from holdfast.regions.state.kinds.kind import Commit, Kind, Scope
 
-#: Larger arrays are not filled where they are only declared, so most of their pages stay untouched.
+#: Larger arrays are not filled where they are only declared, so most pages remain untouched.
 _FILLED_BYTES: Final = 1024 * 1024
 
 

@@ -1,8 +1,8 @@
 """States that a checkpoint has as one text: values, and maps and lists that are not large.
 
-A map or list becomes large when its text has more than `document_bytes`. From then on its entries
-are rows of a table, for good, and a checkpoint writes the entries that changed. The operator keeps
-the same objects.
+A map or list becomes large when its text has more than `document_bytes`. Then its entries become
+rows of a table, for good, and a checkpoint writes changed entries. The operator keeps the same
+objects.
 """
 
 from __future__ import annotations
@@ -34,11 +34,10 @@ _FIXED: Final = frozenset({type(None), bool, int, float, str, bytes})
 class LargeState(TableState):
     """The table of a large state. The subclasses find what changed.
 
-    Few entries are looked at. A string or a number does not change in place, so it is another
-    object if it changed. A list or dict may change in place once the operator has it, so its text
-    is compared with the one that was written.
+    A string or a number does not change in place, so it is another object if it changed. A list or
+    dict may change in place once the operator has it, so its text is compared with the written one.
 
-    `kind` and `dtype` are those of its text. The last column has the texts of the entries.
+    `kind` and `dtype` are of its text. The last column has the texts of the entries.
     """
 
     of: ClassVar[Of]
@@ -103,7 +102,7 @@ class LargeState(TableState):
         return rows
 
     def _put(self, *columns: Sequence[Any]) -> None:
-        """Note rows to write; a column is one of the schema, in its order."""
+        """Note rows to write, by the columns of the schema."""
         for start in range(0, len(columns[0]), _ROWS):
             slices = [column[start : start + _ROWS] for column in columns]
             self._rows.append(pa.table(slices, schema=pa.schema([*self.key, *self.value])))
@@ -153,7 +152,7 @@ class DocumentKind(Kind):
         return SavedState(self.name, self.kind, dtype, (len(data),), memoryview(data))
 
     def _make(self, saved: SavedState | None, content: Any) -> None:
-        """Make the handle; `content` is that of `saved`."""
+        """Make the handle; `content` is from `saved`."""
         raise NotImplementedError
 
     @property

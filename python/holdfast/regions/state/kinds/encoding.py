@@ -1,4 +1,4 @@
-"""Values of states as bytes: JSON, or bytes as they are.
+"""Values of states as bytes: JSON, or plain bytes.
 
 JSON has no bytes, no NaN and no difference between a tuple and a list. Bytes and floats that JSON
 lacks are written as an object with the one key "$"; a dict that has this key itself is wrapped.
@@ -15,13 +15,13 @@ from typing import Any, Final
 from holdfast.regions.base.routing import Key
 from holdfast.regions.base.saved import SavedState, StateError
 
-# Data types of states that are no arrays: bytes of a JSON text in UTF-8, bytes as they are, and a
-# JSON text that has the pairs of key and value of a map.
+# Data types of states that are no arrays: bytes of a JSON text in UTF-8, plain bytes, and a JSON
+# text that has the pairs of key and value of a map.
 JSON: Final = "|u1"
 BYTES: Final = "|V1"
 MAP: Final = "|S1"
 
-#: Data type of a value with a time to live: a JSON text that has the value, and when it was set.
+#: Data type of a value with a time to live: a JSON text with the value, and when it was set.
 EXPIRING: Final = "|S2"
 
 #: Version of this text.
@@ -73,7 +73,7 @@ _ENCODERS: Final[dict[type, Callable[[Any], object]]] = {
 
 
 def python_value(value: Any) -> Any:
-    """Return a scalar of NumPy as the equal value of Python; any other value as it is."""
+    """Return a scalar of NumPy as the equal value of Python; any other value unchanged."""
     if type(value).__module__ != "numpy" or getattr(value, "ndim", None) != 0:
         return value
     # Times in nanoseconds would become integers.

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from holdfast._core import StateEntry
 
 FrozenState: TypeAlias = SavedState | FrozenArray | FrozenTable
-"""Content of a state at one moment: all of it, a large array yet to be written, or a table."""
+"""Content of a state at one moment: all of it, an unwritten large array, or a table."""
 
 Commit: TypeAlias = Callable[[], FrozenState]
 """Ends what `Kind.take` began. It is called once in an attempt."""
 
-#: Bytes of the text of a map or list, beyond which it becomes a table.
+#: A map or list with a text of more bytes becomes a table.
 DOCUMENT_BYTES: Final = 64 << 10
 
 
@@ -31,10 +31,9 @@ DOCUMENT_BYTES: Final = 64 << 10
 class StateOptions:
     """Settings of states that users do not give.
 
-    - `layout`: how large arrays are cut.
-    - `document_bytes`: a map or list whose text has more bytes becomes a table.
-    - `only_declared`: no checkpoint is taken. Changes of arrays are not followed, and large ones
-      not filled.
+    `layout` cuts large arrays. A map or list whose text has more than `document_bytes` becomes a
+    table. With `only_declared` there is no checkpoint, so array changes are not followed, and large
+    arrays not filled.
     """
 
     layout: Layout = field(default_factory=Layout)
@@ -44,15 +43,14 @@ class StateOptions:
 
 @dataclass(eq=False, repr=False)
 class Scope:
-    """The instance of an operator that has the states, and the attempt at hand.
+    """The instance of an operator that has the states, and the current attempt.
 
     - `xp` (module): NumPy or CuPy.
     - `owner`: operator and region, for messages.
-    - `instance`, `parallelism`: number of the instance in its region, and how many instances the
-      operator has there.
-    - `route_by`: columns by which rows come to an instance.
-    - `open_table`: opens tables. Without it they can be declared and not used.
-    - `times`: times as the operator has been told them.
+    - `instance`, `parallelism`: number of the instance, and count of instances, in its region.
+    - `route_by`: columns that route rows to an instance.
+    - `open_table`: opens tables. Without it they can only be declared.
+    - `times`: times that the operator has received.
     """
 
     xp: Any
@@ -78,8 +76,7 @@ class Kind:
     """A declared state of one kind.
 
     - `kind`: its kind in checkpoints.
-    - `noun`, `advice`: its kind in messages, and the way to change it in place; ``{place}`` stands
-      for the state.
+    - `noun`, `advice`: its kind in messages, and how to change it in place; it is ``{place}``.
     - `form`: the form in which it is declared, see `form_of`.
     - `handle`: the object that the operator has.
     - `follows_watermark`: its content expires, or is due, by the watermark.
@@ -102,7 +99,7 @@ class Kind:
         raise NotImplementedError
 
     def take(self, lease: Lease) -> Commit:
-        """Take the content as it is now; StateError if it holds something that cannot be kept."""
+        """Take the current content; StateError if it has something that cannot be kept."""
         raise NotImplementedError
 
     def encoded(self, content: Any) -> SavedState:
@@ -113,7 +110,7 @@ class Kind:
         """Begin another attempt."""
 
     def close(self) -> None:
-        """Leave what changed since the last commit."""
+        """Drop changes since the last commit."""
 
 
 def form_of(state: SavedState | StateEntry) -> str:
@@ -128,7 +125,7 @@ def form_of(state: SavedState | StateEntry) -> str:
 
 
 def changed(where: str, *, saved: str, declared: str) -> str:
-    """Say that a state is declared in another form than the checkpoint has it in."""
+    """Say that a state is declared in another form than the checkpoint has."""
     return f"{where}: the checkpoint has {saved} there, the operator declares {declared}"
 
 

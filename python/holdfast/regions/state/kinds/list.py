@@ -14,12 +14,12 @@ from holdfast.regions.state.kinds.encoding import encode_value, plain
 
 T = TypeVar("T")
 
-#: Items by which the beginning of a list is found again after its first items went.
+#: Items by which the beginning of a list is found again after its first items were removed.
 _ALIKE: Final = 16
 
 
 class ListState(Generic[T]):
-    """A list of such values that can be split over another number of instances."""
+    """A list of values as in `ValueState`, which can be split over another number of instances."""
 
     def __init__(self, items: Iterable[T] = ()) -> None:
         self.items = list(items)
@@ -113,7 +113,7 @@ class ListKind(DocumentKind):
 
 
 class UnionKind(ListKind):
-    """A list of which new regions get all items, see `StateRegistry.union`."""
+    """A list of which new regions receive all items, see `StateRegistry.union`."""
 
     kind = "union"
     form = "a union"
@@ -121,7 +121,7 @@ class UnionKind(ListKind):
 
 
 def _gone(before: list[Any], now: list[Any]) -> int:
-    """Return how many items went at the beginning of a list, as far as a few of them tell."""
+    """Return how many items were removed from a list's beginning, judged by a few of them."""
     most = min(len(before), len(now))
     probes = [place for place in (0, _ALIKE, most // 2) if place < most]
     if any(_is_alike(before, place, now, place) for place in probes):

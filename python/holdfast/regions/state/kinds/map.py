@@ -1,9 +1,9 @@
-"""Maps: entries that go where the rows of their key go (R73).
+"""Maps: entries that follow the rows of their key (R73).
 
-The key of an entry has the values of `route_by`: the value of its one column, or a tuple of the
-values of several. So an entry's place is known without its operator, and the entry follows its rows
-when the number of instances changes. With several instances, each access checks that the rows of
-the key come to this instance, so nobody looks for an entry at the wrong one.
+The key of an entry has the values of `route_by`: the value of its one column, or a tuple of values.
+So an entry's place is known without its operator, and the entry follows its rows when the number of
+instances changes. With several instances, each access checks that the rows of the key go to this
+instance, so no access looks for an entry at the wrong one.
 """
 
 from __future__ import annotations
@@ -28,13 +28,8 @@ class MapState(MutableMapping[Key, T], Generic[T]):
     """A dict by the values of `route_by`, whose entries follow the rows of their keys.
 
     Keys are str, int, bool or None, as ``column.to_pylist()`` has them, and tuples of these where
-    `route_by` names several columns. Values are those of a `ValueState`; replace them, or change
-    them in place.
-
-    Parameters
-    ----------
-    instance, parallelism : int
-        Number of its instance, and how many instances there are.
+    `route_by` names several columns. Values are as in a `ValueState`; replace them, or change them
+    in place. `instance` is the number of its instance, `parallelism` the number of instances.
     """
 
     def __init__(
@@ -52,7 +47,7 @@ class MapState(MutableMapping[Key, T], Generic[T]):
         self._watch: LargeMap | None = None
 
     def __getitem__(self, key: Key) -> T:
-        # An entry that is found was put here, so only a missing one may lie at another instance.
+        # An entry that is found was put here; only a missing one may be at another instance.
         key = self._kept(key)
         try:
             value = self._entries[key]
@@ -90,7 +85,7 @@ class MapState(MutableMapping[Key, T], Generic[T]):
         return key if KEY_PARTS.issuperset(map(type, parts)) else self._checked(key)
 
     def _checked(self, key: Any) -> Key:
-        """Return the key as it is kept, if its rows come to this instance."""
+        """Return the key as it is kept, if its rows go to this instance."""
         plain: Key = _plain_key(key)
         try:
             name = key_name(plain)
@@ -121,7 +116,7 @@ class LargeMap(LargeState):
     def __init__(self, name: str, where: str, commit: str | None = None) -> None:
         super().__init__(name, where, commit)
         self._next = 0
-        # Keys that changed, and those among them that come behind all others.
+        # Keys that changed, and the ones among them that follow all others.
         self._changed: dict[Key, None] = {}
         self._added: dict[Key, None] = {}
         # Texts of the entries that may change in place.
@@ -149,7 +144,7 @@ class LargeMap(LargeState):
             self._texts[key] = self._entry(key, {key: value})
 
     def changed(self, key: Key, *, added: bool) -> None:
-        """Note that an entry was set, and whether it was not there before."""
+        """Note that an entry was set, and whether it is new."""
         self._changed[key] = None
         if added:
             self._added[key] = None
@@ -193,7 +188,7 @@ class LargeMap(LargeState):
             self._next = int(np.max(rows.column("order").to_numpy())) + 1
 
     def _numbered(self, rows: pa.Table) -> pa.Table:
-        """Let entries that were there keep their places."""
+        """Let older entries keep their places."""
         orders = rows.column("order").combine_chunks()
         if not orders.null_count:
             return rows

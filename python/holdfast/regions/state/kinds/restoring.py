@@ -1,4 +1,4 @@
-"""From the states of a checkpoint to those that are declared, in their forms."""
+"""From the states of a checkpoint to the declared states, in their forms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.regions.state.kinds.map import LargeMap
 from holdfast.regions.state.tables.stored_table import saved_commit, saved_of
 
 Evolve: TypeAlias = Callable[[Any], Any] | None
-"""Converts content that a checkpoint has in another form; None: such content is refused."""
+"""Converts content that a checkpoint has in another form; None: refuse it."""
 
 _LARGE: Final[Mapping[str, type[LargeState]]] = {"list": LargeList, "map": LargeMap}
 
@@ -40,7 +40,7 @@ def in_form(saved: SavedState | None, state: Kind, evolve: Evolve) -> SavedState
 
 
 def _content(saved: SavedState, state: Kind) -> Any:
-    """Return the content of a state in a checkpoint, for `evolve` to use as it likes."""
+    """Return the content of a state in a checkpoint, for any use by `evolve`."""
     if saved.kind == "array":
         return np.frombuffer(saved.data, saved.dtype).reshape(saved.shape).copy()
     open_table = state.scope.open_table
@@ -50,7 +50,7 @@ def _content(saved: SavedState, state: Kind) -> Any:
 
 
 def small_state(state: SavedState, read: Callable[[str], bytes]) -> SavedState:
-    """Return a large state as a small one, and any other state as it is.
+    """Return a large state as a small one, and any other state unchanged.
 
     `read` returns the rows of a commit, see `holdfast._core.read_table`.
     """

@@ -26,10 +26,7 @@ T = TypeVar("T")
 class ValueState(Generic[T]):
     """One value: None, bool, int, float, str, bytes, and lists and dicts (with str keys) of these.
 
-    Attributes
-    ----------
-    value
-        The content. Replace it, or change it in place.
+    `value` is the content. Replace it, or change it in place.
     """
 
     def __init__(self, value: T) -> None:
@@ -39,8 +36,8 @@ class ValueState(Generic[T]):
 class ExpiringValue(ValueState[T]):
     """A value that is its default again once its life is over.
 
-    Its life of `ttl_us` microseconds counts from the last attempt that changed it, or set it: by
-    the driver's clock, or by the watermark.
+    Its life of `ttl_us` microseconds counts from the last attempt that changed or set it, by the
+    driver's clock or by the watermark.
     """
 
     def __init__(self, default: T, ttl_us: int, *, by_watermark: bool, scope: Scope) -> None:
@@ -66,11 +63,11 @@ class ExpiringValue(ValueState[T]):
 
     @value.setter
     def value(self, content: T) -> None:
-        # Also if it is the same again.
+        # Even for equal content.
         self._content, self._encoded = content, (b"", "")
 
     def restore(self, saved: SavedState, content: T) -> None:
-        """Take over what a checkpoint has; the life of content without one begins now."""
+        """Take over a checkpoint's content; a life that it lacks begins now."""
         self._content, self._encoded = content, encode_value(content)
         if saved.dtype == EXPIRING:
             record = json.loads(bytes(saved.data))
@@ -82,7 +79,7 @@ class ExpiringValue(ValueState[T]):
     def encoded(self) -> tuple[bytes, str]:
         """Return the content for a checkpoint, and its data type."""
         content = self.value
-        # The first watermark comes behind rows.
+        # The first watermark follows rows.
         encoded = encode_value(content)
         begins = self._set_us is None and encoded != encode_value(self._default)
         if encoded != self._encoded or begins:
@@ -113,7 +110,7 @@ class ValueKind(DocumentKind):
         self._default = default
 
     def _make(self, saved: SavedState | None, content: Any) -> None:
-        # The default may be one object for all instances, and an instance changes its state.
+        # Instances may share the default object, and an instance changes its state.
         self.handle = ValueState(copy.deepcopy(self._default) if saved is None else content)
 
     @property

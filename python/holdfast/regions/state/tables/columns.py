@@ -15,7 +15,7 @@ from holdfast.regions.base.problem import message_of
 from holdfast.regions.base.saved import StateError
 
 Given: TypeAlias = "pa.DataType | pa.Schema | Mapping[str, pa.DataType]"
-"""Columns as a program names them; a single type stands for one column without a name."""
+"""Columns as a program names them; a single type means one column without a name."""
 
 ColumnBuffers: TypeAlias = tuple[str, str, int, int, Any, Any, Any]
 """A column as `TableSession` takes it."""
@@ -51,8 +51,8 @@ Rows: TypeAlias = "pa.RecordBatch | pa.Table | pa.Array | pa.ChunkedArray | Sequ
 class Columns:
     """The columns of the key, or of the value, of a table.
 
-    - `where`: the state, for messages.
-    - `single`: they were given as one type, so that an array stands for them.
+    `where` is the state, for messages. `single` columns were given as one type, so an array is
+    enough for them.
     """
 
     where: str
@@ -98,7 +98,7 @@ class Columns:
         return [[field.name, str(field.type)] for field in self.schema]
 
     def buffers(self, rows: Rows) -> list[ColumnBuffers]:
-        """Return the columns of rows; other columns of the rows are passed over."""
+        """Return the columns of rows; ignores other columns of the rows."""
         return [_given(field, self._array(rows, field)) for field in self.schema]
 
     def row(self, values: object, *, whole: bool = True) -> list[ColumnBuffers]:

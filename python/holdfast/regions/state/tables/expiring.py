@@ -27,7 +27,7 @@ SET: Final = "$set"
 #: First column of the index: the time at which a key may have expired.
 EXPIRES: Final = "$expires"
 
-#: A key of the index has no value, and a table has a column for one.
+#: A key of the index has no value, but a table needs a column for one.
 _INDEXED: Final = "$indexed"
 
 #: A commit looks at so many keys that may have expired, and at two for each row that was set.
@@ -50,7 +50,7 @@ class TimeToLive:
 
     @classmethod
     def of(cls, ttl: timedelta | str, column: str | None, key: Columns, value: Columns) -> Self:
-        """Check what a program says of rows that expire; StateError if it is not allowed."""
+        """Check a program's declaration of rows that expire; StateError if it is not allowed."""
         us = life_us(ttl, key.where)
         fields = {field.name: field.type for field in (*key.schema, *value.schema)}
         if taken := fields.keys() & {SET, EXPIRES, _INDEXED}:
@@ -71,7 +71,7 @@ class TimeToLive:
 
 
 def life_us(ttl: timedelta | str, where: str) -> int:
-    """Return a time to live in microseconds, as 64 bits hold it; StateError if it is none."""
+    """Return a time to live in microseconds, within 64 bits; StateError if it is none."""
     try:
         us = duration("ttl", ttl) // _US
     except ValueError as e:
@@ -84,11 +84,9 @@ def life_us(ttl: timedelta | str, where: str) -> int:
 class ExpiringTable(TableState):
     """A table that has no row once the row's life is over.
 
-    An index has a time for each key, at which the key may have expired. A commit looks at the keys
-    that are due, and removes those that have expired. So a row that is set often costs one entry of
-    the index in the whole time that it lives.
-
-    - `index`: the index, which checkpoints have as a state of its own.
+    Its `index`, which checkpoints have as another state, has a time for each key, at which the key
+    may have expired. A commit looks at the keys that are due, and removes expired ones. So a row
+    that is set often costs one entry of the index in its whole life.
     """
 
     def __init__(
@@ -121,8 +119,6 @@ class ExpiringTable(TableState):
     def _description(self) -> str:
         return description(self._key, self._stored, ttl=self._ttl.column)
 
-    # --- rows -----------------------------------------------------------------------------------
-
     def _get(self, keys: Sequence[ColumnBuffers]) -> pa.RecordBatch:
         rows = super()._get(keys)
         expired = self._expired(self._since(keys, rows))
@@ -147,7 +143,7 @@ class ExpiringTable(TableState):
             hidden = Columns(self._key.where, pa.schema([_HIDDEN]), single=True)
             now = pa.repeat(pa.scalar(self._times().attempt, _INSTANT), count)
             values = [*values, *hidden.buffers(now)]
-        # A key without a time is in no index, and neither is one that is not there.
+        # A key without a time is in no index, and neither is a missing key.
         if self._ttl.in_key:
             is_indexed = super()._contains(keys)
         else:
@@ -166,15 +162,13 @@ class ExpiringTable(TableState):
             if (found := batch.filter(alive).select(names)).num_rows:
                 yield found
 
-    # --- time -----------------------------------------------------------------------------------
-
     def _since(self, keys: Sequence[ColumnBuffers], rows: pa.RecordBatch) -> pa.Array:
         """Return the times that the lives of rows count from."""
         batch = self._key.batch(keys) if self._ttl.in_key else rows
         return batch[self._ttl.column]
 
     def _expired(self, since: pa.Array) -> pa.BooleanArray:
-        """Return for each time whether such a row has expired; null times never do."""
+        """Return for each time whether a row has expired; null times never do."""
         if (now_us := self._now_us) is None:
             return pa.repeat(pa.scalar(False), len(since))
         before = max(now_us - self._ttl.us, int(_INT64.min))
@@ -185,8 +179,6 @@ class ExpiringTable(TableState):
         times = self._times()
         now = times.attempt if self._ttl.column == SET else times.watermark
         return None if now is None else microseconds_of(now)
-
-    # --- the index ------------------------------------------------------------------------------
 
     def _put_in_index(self, keys: pa.RecordBatch, since: pa.Array, which: pa.Array) -> None:
         us = microseconds_in(since.filter(which)).to_numpy(zero_copy_only=False)
@@ -202,7 +194,7 @@ class ExpiringTable(TableState):
             self.index.upsert(rows)
 
     def _remove_expired(self) -> None:
-        """Look at some of the keys that are due, and remove those that have expired."""
+        """Look at some of the keys that are due, and remove expired ones."""
         if (now_us := self._now_us) is None:
             return
         left = LOOKED_AT + 2 * self._rows_set

@@ -25,10 +25,8 @@ _DUE: Final = b'"due":'
 class FrozenTable:
     """A table that was committed for a checkpoint.
 
-    - `columns`: its columns, see `description`.
-    - `segments`: all segments that it is made of, oldest first.
-    - `keys`: number of its keys.
-    - `due_us`: microseconds since 1970 at which the first timer in processing time is due.
+    `columns` are as in `description`. `segments` are all of the table's, oldest first. `keys` is
+    their number. `due_us`: microseconds since 1970 at which the first processing-time timer is due.
     """
 
     name: str
@@ -40,7 +38,7 @@ class FrozenTable:
 
     @property
     def text(self) -> bytes:
-        """The description of the table in a checkpoint, beside its segments."""
+        """The description of the table in a checkpoint, without its segments."""
         columns = json.loads(self.columns)
         content = {"version": VERSION, "commit": self.commit, "keys": self.keys, **columns}
         if self.due_us is not None:
@@ -67,8 +65,8 @@ def saved_due(data: memoryview) -> int | None:
 
 
 def first_due(entry: RegionEntry) -> int | None:
-    """Return the same for all timers in processing time of a region."""
-    # Each region that answers is looked at, and few have such timers.
+    """Return `saved_due` for all timers in processing time of a region."""
+    # Every region that answers is looked at, and few have these timers.
     texts = [
         memoryview(text)
         for operator in entry.operators

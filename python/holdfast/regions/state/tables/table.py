@@ -15,34 +15,31 @@ if TYPE_CHECKING:
     from holdfast._core import TableSession
 
 OpenTable: TypeAlias = "Callable[[str, Sequence[str], Sequence[str], str | None], TableSession]"
-"""Opens the table of a name for the attempt at hand, with these layouts and this commit."""
+"""Opens the table of a name for the current attempt, with these layouts and this commit."""
 
 
 class TableState:
     """A table of rows by key, which may be much larger than memory.
 
-    A checkpoint writes what changed since the last one. Methods take and return whole batches. Rows
-    come as a `pyarrow.RecordBatch` or `Table` that has the columns of the key, or of the value, by
-    name, among others. A single column may come as an array or a list.
+    A checkpoint writes changes since the last one. Methods take and return whole batches. Rows are
+    a `pyarrow.RecordBatch` or `Table` with the columns of the key, or of the value, by name, among
+    others. A single column may be an array or a list.
     """
 
     def __init__(self, name: str, key: Columns, value: Columns) -> None:
         self._name = name
         self._key = key
         self._value = value
-        # The columns of the value, with those that operators do not see.
+        # The columns of the value, with hidden ones that operators do not see.
         self._stored = value
         self._commit: str | None = None
         self._session: TableSession | None = None
-        # Checks that rows with a key come to this instance, if the key says where they come.
+        # Checks that rows with a key go to this instance, if the key determines it.
         self._require_here: Callable[[pa.RecordBatch], None] | None = None
         self._is_checked = False
 
     def get(self, keys: Rows) -> pa.RecordBatch:
-        """Return the values of keys, a row for each key in the same order.
-
-        All columns are null where a key is not there.
-        """
+        """Return the values of keys in the same order, one row each, all null for a missing key."""
         return self._get(self._key.buffers(keys))
 
     def contains(self, keys: Rows) -> pa.BooleanArray:
@@ -50,7 +47,7 @@ class TableState:
         return self._contains(self._key.buffers(keys))
 
     def upsert(self, keys: Rows, values: Rows | None = None) -> None:
-        """Set keys to values, row by row. The last row of a key counts.
+        """Set keys to values, row by row; the last row of a key counts.
 
         Without `values`, the rows of `keys` have the columns of the value, too.
         """
@@ -64,9 +61,7 @@ class TableState:
     def scan(
         self, *, prefix: object = None, start: object = None, stop: object = None
     ) -> Generator[pa.RecordBatch, None, None]:
-        """Yield all rows, key and value, in the order of the keys.
-
-        The rows are those of this moment, whatever changes during the scan.
+        """Yield all rows, key and value, in the order of the keys, without later changes.
 
         Parameters
         ----------
@@ -88,16 +83,8 @@ class TableState:
     def __len__(self) -> int:
         return len(self._open)
 
-    # --- one key --------------------------------------------------------------------------------
-
     def __getitem__(self, key: object) -> Any:
-        """Return the value of one key: a dict of columns, or the value of the only column.
-
-        Raises
-        ------
-        KeyError
-            If it is not there.
-        """
+        """Return the value of one key: a dict of columns, or the only column; else a KeyError."""
         row = self._key.row(key)
         if not self._contains(row)[0].as_py():
             raise KeyError(key)
@@ -113,8 +100,6 @@ class TableState:
 
     def __contains__(self, key: object) -> bool:
         return bool(self._contains(self._key.row(key))[0].as_py())
-
-    # --- Holdfast's own -------------------------------------------------------------------------
 
     def _restore(self, data: memoryview) -> None:
         """Take over what a checkpoint has of the table."""
@@ -160,7 +145,7 @@ class TableState:
 
     def _upsert(self, keys: Sequence[ColumnBuffers], values: Sequence[ColumnBuffers]) -> None:
         if self._require_here is not None and not self._is_checked and keys[0][2]:
-            # Keys of another type than the rows are, most of them, elsewhere: one tells.
+            # Most keys of another type than the rows are elsewhere, so one key shows the mistake.
             self._require_here(self._key.batch(keys).slice(0, 1))
             self._is_checked = True
         self._open.upsert(keys, values)

@@ -26,12 +26,12 @@ TIME: Final = "time"
 _INSTANT: Final = pa.timestamp("us", "UTC")
 _LAST_US: Final = 2**63 - 1
 
-#: A timer has no value, and a table has a column for one.
+#: A timer has no value, but a table needs a column for one.
 VALUE: Final = {"set": pa.bool_()}
 
 
 def key_of(given: Given, where: str) -> pa.Schema:
-    """Return the columns of the table's key: the time, and those of a timer's key."""
+    """Return the columns of the table's key: the time, and the columns of a timer's key."""
     key = pa.schema({"key": given} if isinstance(given, pa.DataType) else given)
     if TIME in key.names:
         raise StateError(f"{where}: a column of the key cannot be named {TIME!r}")
@@ -41,13 +41,11 @@ def key_of(given: Given, where: str) -> pa.Schema:
 class TimerTable(TableState):
     """The table of timers, which notes the first time that was set.
 
-    With timers in processing time it knows when the first one is due. Each checkpoint says so, and
-    the driver runs the region then. A timer that was taken back may let a region run once for
-    nothing.
+    In processing time it knows when the first timer is due. Each checkpoint says so, and the driver
+    runs the region then. A cancelled timer may cause one useless run.
 
     - `times`: returns the times of the attempt, for timers in processing time.
-    - `set_us`: microseconds since 1970; None if no timer was set since the last reader took it
-      away.
+    - `set_us`: microseconds since 1970; None if no timer was set since the last reader took it.
     """
 
     def __init__(
@@ -94,10 +92,10 @@ class TimerTable(TableState):
 
 
 class TimerState:
-    """Timers by key, of which there may be far more than memory holds.
+    """Timers by key, more than memory holds if need be.
 
-    A key may have several timers, at different times. To set one twice is to set it once, as in
-    Flink and in Spark's ``transformWithState``.
+    A key may have several timers, at different times. Setting one twice sets it once, as in Flink
+    and in Spark's ``transformWithState``.
     """
 
     def __init__(
@@ -121,7 +119,7 @@ class TimerState:
         self._table.upsert(rows, pa.repeat(pa.scalar(True), rows.num_rows))
 
     def cancel(self, keys: Rows, times: Times) -> pa.BooleanArray:
-        """Take timers back, given as in `at`. Return for each whether it was set."""
+        """Cancel timers, given as in `at`. Return for each whether it was set."""
         return self._table.delete(self._rows(keys, times))
 
     def __len__(self) -> int:
@@ -150,9 +148,9 @@ class TimerState:
 class DueTimers:
     """Takes the timers of an operator that are due: in order of time, processing time first.
 
-    Each timer is taken at the moment at which it is handed out. So a timer that the operator has
-    cancelled is none, and a timer that it has set meanwhile comes in its place. Without `times`,
-    the timers that are set now are due, and no others.
+    Each timer is taken when it is handed out. So this skips a timer that the operator cancels
+    before, and includes one that it sets, in its place. Without `times`, exactly the timers that
+    are set now are due.
     """
 
     def __init__(
@@ -172,7 +170,7 @@ class DueTimers:
             if (first := due.first()) is not None
         ):
             in_event_time, _, number, name = firsts[0]
-            # Those of another state that come first there end the batch.
+            # The first timer of another state at that time ends the batch.
             end = None
             if len(firsts) > 1 and firsts[1][0] == in_event_time:
                 end = firsts[1][1] + (number < firsts[1][2])
@@ -186,7 +184,7 @@ class _Due:
     def __init__(self, state: TimerState, now: datetime | None) -> None:
         self._state = state
         self._table = state._table
-        # A number, because there may be no datetime behind this one.
+        # A number, because no datetime may follow this one.
         self._stop_us = None if now is None else microseconds_of(now) + 1
         self._rows = pa.RecordBatch.from_arrays([], names=[])
         self._times = np.array([], dtype=np.int64)
@@ -198,7 +196,7 @@ class _Due:
 
     def first(self) -> int | None:
         """Return the time of the first one, in microseconds since 1970; None if there is none."""
-        # The scan has the timers as they were. Rows that come before all new ones still hold.
+        # The scan has older timers. Its rows before all new ones still hold.
         set_us, stop_us = self._table.set_us, self._stop_us
         is_new = set_us is not None and stop_us is not None and set_us < stop_us
         if is_new and (not len(self._times) or set_us <= self._times[-1]):
@@ -212,7 +210,7 @@ class _Due:
         return int(self._times[0])
 
     def take(self, end_us: int | None) -> pa.RecordBatch:
-        """Take those before a time that are at hand, and still set."""
+        """Take the fetched timers before a time that are still set."""
         count = len(self._times) if end_us is None else int(np.searchsorted(self._times, end_us))
         rows = self._rows.slice(0, count)
         self._rows, self._times = self._rows.slice(count), self._times[count:]

@@ -19,10 +19,10 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class AttemptTimes:
-    """Times of an attempt, as an operator has been told them.
+    """Times of an attempt that an operator has received.
 
-    - `attempt`: the driver's time at the beginning of the attempt, in UTC.
-    - `watermark`: that of the region; without a time zone, it is in UTC.
+    `attempt` is the driver's time at its beginning, in UTC. `watermark` is the region's, in UTC if
+    it has no time zone.
     """
 
     attempt: datetime
@@ -30,7 +30,7 @@ class AttemptTimes:
 
     @classmethod
     def at(cls, ms: int) -> AttemptTimes:
-        """Return those of an attempt that began so many milliseconds after 1970."""
+        """Return the times of an attempt that began so many milliseconds after 1970."""
         return cls(_EPOCH + timedelta(milliseconds=ms))
 
 
@@ -44,8 +44,7 @@ def microseconds_of(time: datetime) -> int:
 def microseconds_in(times: Any) -> pa.Array:
     """Return timestamps of any unit as microseconds since 1970, null where they are null.
 
-    A time that 64 bits do not hold in microseconds is the last or first one that they hold, so it
-    stays before or behind the same times.
+    A time beyond 64 bits of microseconds becomes the last or first one, which keeps its order.
     """
     counts = np.asarray(times.view(pa.int64()).fill_null(0))
     if times.type.unit == "ns":
