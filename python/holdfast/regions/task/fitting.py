@@ -25,13 +25,13 @@ def type_name(value: object) -> str:
 def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the rows with exactly this schema.
 
-    The same values in another form are cast: instants in another time zone or unit, smaller
-    integers and floats, integers as decimals, other layouts of strings, binary values, lists and
-    dictionaries, extension types for their storage, columns and fields in another order, columns
-    that are declared to have nulls or not to have any.
+    Equal values in another form are cast: instants in another time zone or unit, smaller integers
+    and floats, integers as decimals, other layouts of strings, binary values, lists and
+    dictionaries, extension types and their storage, columns and fields in another order, columns
+    declared with or without nulls.
 
-    Raises a TypeError if a column is another one, or a cast might change some value; the message is
-    a list of the differences, in the form ``column 'v' is int64, expected int32``.
+    Raises a TypeError if a column is another one, or a cast might change some value. It lists the
+    differences, in the form ``column 'v' is int64, expected int32``.
     """
     from holdfast.regions.base.normal_form import normal_form
 
@@ -82,7 +82,7 @@ def _keeps_values(found: pa.DataType, wanted: pa.DataType) -> bool:
     if pat.is_decimal(found) and pat.is_decimal(wanted):
         whole = wanted.precision - wanted.scale >= found.precision - found.scale
         return bool(whole and wanted.scale >= found.scale)
-    # In a coarser unit, too: Arrow refuses to cast values with a fraction.
+    # Even in a coarser unit: Arrow refuses to cast values with a fraction.
     if pat.is_timestamp(found) and pat.is_timestamp(wanted):
         # An instant is the same one in every zone; a time without a zone is no known instant.
         return (found.tz is None) == (wanted.tz is None)

@@ -55,14 +55,13 @@ class OperatorInstance(AtWork):
     One thread makes all calls, from the constructor to `close`. Context variables, such as the
     precision of `decimal` and NumPy's treatment of errors, are the operator's own.
 
-    - `operator`: fresh, not opened; this instance alone uses it, and `sides`.
-    - `saved`: its states in the checkpoint that is restored.
-    - `tables`: opens a table of an operator's instance for the attempt at hand.
+    - `operator`: not opened yet; only this instance uses it, and `sides`.
+    - `saved`: its states in the restored checkpoint.
+    - `tables`: opens a table of an operator's instance for the current attempt.
     - `finishing`: it has ended the data of its region.
     - `retiring`: its region is retired at the end of this attempt's data; its state is dropped.
 
-    Raises a StateError if its declared states do not fit those of the checkpoint, and errors of the
-    operator's ``open``.
+    Raises a StateError if its declared states do not fit the checkpoint, and errors of ``open``.
     """
 
     def __init__(
@@ -152,7 +151,7 @@ class OperatorInstance(AtWork):
 
     @property
     def hears_time(self) -> bool:
-        """True if the operator has timers, or there is a watermark and it does something at it."""
+        """True if the operator has timers, or does something at a watermark that there is."""
         return bool(self._state.timers_of) or (
             self.stage.has_watermark
             and (
@@ -166,7 +165,7 @@ class OperatorInstance(AtWork):
         return self._operator.now() if isinstance(self._operator, Watermark) else None
 
     def rest(self, ms: int) -> None:
-        """Let the watermark of a region without rows go on, if the operator has it."""
+        """Let the watermark of a region without rows advance, if the operator has it."""
         if isinstance(self._operator, Watermark):
             self._operator.rest(ms)
 
@@ -183,13 +182,13 @@ class OperatorInstance(AtWork):
         yield from self._fire(timers)
 
     def _fire(self, timers: DueTimers) -> Iterator[pa.RecordBatch]:
-        """Run the operator on timers that are due, also on those that it sets meanwhile."""
+        """Run the operator on timers that are due, including ones that it sets now."""
         for name, due in timers.take():
             produced = self._timed(partial(self._operator.on_timers, name, due))
             yield from self._checked("on_timers", produced, given=None)
 
     def end_of_data(self) -> Iterator[pa.RecordBatch]:
-        """Flush the rows that the operator holds back, behind all timers that are set."""
+        """Flush the rows that the operator holds back, after all timers that are set."""
         self.sides.given = None
         yield from self._fire(DueTimers(self._state.timers_of.items(), None))
         call: Callable[..., Batches] = self._operator.on_end_of_data
@@ -214,10 +213,9 @@ class OperatorInstance(AtWork):
         return self._sent
 
     def snapshot(self, checkpoint: int) -> Sequence[FrozenState]:
-        """Take the state as it is. The operator waits for this and nothing else.
+        """Take the current state; the operator waits only for this.
 
-        Raises a StateError if the operator replaced a state, or one holds something that cannot be
-        kept.
+        Raises a StateError if a state was replaced, or has something that cannot be kept.
         """
         if self.retiring:
             return ()
@@ -242,7 +240,7 @@ class OperatorInstance(AtWork):
             run(called, operator.on_regional_checkpoint_completed, ended.attempt, info)
 
     def open_tables(self, tables: OpenTableOf, times: AttemptTimes) -> None:
-        """Open the tables of an operator that was kept, for another attempt."""
+        """Open the tables of a kept operator for another attempt."""
         self._state.begin(partial(tables, self.name), times)
 
     def close(self) -> None:
@@ -253,9 +251,9 @@ class OperatorInstance(AtWork):
             self._let_go()
 
     def _let_go(self) -> None:
-        """Keep nothing that leads back here, as an operator does by its context.
+        """Drop all references that lead back here, as an operator's do by its context.
 
-        Operators, their arrays and their threads are freed then, without Python's collector.
+        Operators, their arrays and their threads are then freed without Python's collector.
         """
         self._state.close()
         self._lease = _nothing_granted
@@ -320,11 +318,11 @@ class OperatorInstance(AtWork):
                     raise TypeError(f"{self.where} {unfit}: {e}") from None
                 if rows.num_rows:
                     self.meter.rows_out += rows.num_rows
-                    # Before the operator goes on: it may use the memory again.
+                    # Before the operator continues: it may use the memory again.
                     yield self._memory.of(rows, given=given)
 
     def _put_out(self, call: str, produced: Any) -> Iterator[Any]:
-        """Iterate over the result of a call, unless that is rows in another form."""
+        """Iterate over the result of a call, unless it is rows in another form."""
         if batches_of(produced) is not None:
             return iter((produced,))
         # A data frame iterates over the names of its columns.
@@ -363,7 +361,7 @@ def tell_instances(
     region: str,
     took_part: frozenset[str],
 ) -> None:
-    """Notify operators that are not used again; one that fails at it is only logged."""
+    """Notify operators that are not used again; failures are only logged."""
 
     def tell(instance: OperatorInstance) -> None:
         for attempt in ended:
@@ -373,10 +371,7 @@ def tell_instances(
 
 
 def figures_of(instances: Instances) -> bytes:
-    """Return, encoded, the figures of operators since the last call, over parallel instances.
-
-    Operators may be at work in another thread.
-    """
+    """Return the encoded figures of operators since the last call; they may be at work."""
     figures = []
     for stage in instances:
         of_stage = OperatorFigures()
@@ -387,7 +382,7 @@ def figures_of(instances: Instances) -> bytes:
 
 
 def close_instances(instances: Instances) -> None:
-    """Close operators that are not used again; one that fails to close is only logged."""
+    """Close operators that are not used again; failures are only logged."""
     _each(instances, lambda instance: instance.close(), "to close")
 
 

@@ -1,4 +1,4 @@
-"""Metrics of operators: the figures of one instance, and those that its own code adds."""
+"""Metrics of operators: the figures of one instance, and metrics that its own code adds."""
 
 from __future__ import annotations
 
@@ -27,20 +27,7 @@ class Counter:
         self._value = 0
 
     def inc(self, n: int = 1) -> None:
-        """Add to the counter.
-
-        Parameters
-        ----------
-        n : int, default 1
-            Amount; NumPy's integers are allowed.
-
-        Raises
-        ------
-        TypeError
-            If it is not an integer.
-        ValueError
-            If it is negative.
-        """
+        """Add to the counter; TypeError if `n` is no integer, ValueError if it is negative."""
         added = operator.index(n)
         if added < 0:
             raise ValueError(f"a counter only rises: expected n of at least 0, found {added}")
@@ -55,32 +42,19 @@ class Counter:
 
 
 class Gauge:
-    """A number as it is now; made by `MetricGroup.gauge`. Any thread may use it."""
+    """A current number; made by `MetricGroup.gauge`. Any thread may use it."""
 
     def __init__(self) -> None:
         self._value: float | None = None
 
     def set(self, value: float) -> None:
-        """Put another value in the place of the one before.
-
-        Parameters
-        ----------
-        value : float
-            The value; integers and NumPy's numbers are allowed.
-
-        Raises
-        ------
-        TypeError
-            If it is not a number.
-        ValueError
-            If it is infinite or not a number.
-        """
+        """Replace the value; TypeError if it is no number, ValueError if it is not finite."""
         if isinstance(value, str):
             raise TypeError(f"expected a number, found {value!r}")
         number = float(value)
         if not isfinite(number):
             raise ValueError(f"expected a finite number, found {number}")
-        # One reference takes the place of another: no thread sees a half of each.
+        # One reference replaces another, so every thread sees a whole number.
         self._value = number
 
 
@@ -91,12 +65,11 @@ class MetricGroup:
     """The metrics of an operator's instance: ``ctx.metrics``.
 
     The driver adds up the metrics of an operator's instances, see `PipelineMetrics`. A counter
-    counts work that was done, and is no state: if a region fails, its rows come again and are
-    counted again, and a restart of the query begins at 0. Exact counts belong into the operator's
-    state.
+    counts work that was done, and is no state. If a region fails, its rows are counted again, and
+    a restart of the query begins at 0. Exact counts belong into the operator's state.
 
-    Any thread may use the metrics. They reach the driver with the answer of the region to the
-    attempt that is under way, or to the next one.
+    Any thread may use the metrics. The driver receives them with the region's answer to the
+    current or next attempt.
     """
 
     def __init__(self) -> None:
@@ -106,18 +79,9 @@ class MetricGroup:
     def counter(self, name: str) -> Counter:
         """Return the counter of this name, which begins at 0 when it is first asked for.
 
-        Parameters
-        ----------
-        name : str
-            Up to 64 letters, digits, ``_`` and ``-``, the first a letter. An instance may have 64
-            metrics.
-
-        Raises
-        ------
-        TypeError
-            If the name is no text.
-        ValueError
-            If there can be no such name, or a gauge has it, or there are 64 metrics already.
+        A name has up to 64 letters, digits, ``_`` and ``-``, the first a letter. An instance may
+        have 64 metrics. Raises a TypeError if the name is no text, and a ValueError if it is not
+        allowed, a gauge has it, or there are 64 metrics already.
 
         Examples
         --------
@@ -189,7 +153,7 @@ class Meter:
 
     def take(self) -> OperatorFigures:
         """Return the work since the last call."""
-        # These numbers only grow, so nothing is lost if they grow meanwhile.
+        # These numbers only grow, so nothing is lost if they grow now.
         done = self.rows_in, self.rows_out, self.busy_ns
         before, self._reported = self._reported, done
         counters, gauges = self.own._take()

@@ -1,11 +1,11 @@
 """Memory of rows: the rows that an operator puts out do not change afterwards (R90).
 
-Arrow takes over the memory of a NumPy array without a copy. So rows that were made from an array
-would change with it as long as they wait: between operators, in the next operator, in the sink and
-in the in-flight data of a checkpoint. Nothing tells whether Python code can still write to a
-buffer: a read-only view may lie on a writable array, and the buffer does not name its owner. But no
-operator writes to the buffers of rows that it was given: these rows came through here, or from the
-source. So such buffers pass. Everything else is copied once, which is cheap beside computing it.
+Arrow takes over the memory of a NumPy array without a copy. So rows made from an array would change
+with it as long as they wait: between operators, in the next operator, in the sink and in the
+in-flight data of a checkpoint. Python code may still be able to write to a buffer: a read-only view
+may be on a writable array, and the buffer does not name its owner. But no operator writes to the
+buffers of its input rows, which went through here, or are from the source. So such buffers are not
+copied. Everything else is copied once, which is cheap next to computing it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ class OwnMemory:
         self._hidden = [any(map(pat.is_dictionary, each[1:])) for each in kinds]
 
     def of(self, batch: pa.RecordBatch, *, given: pa.RecordBatch | None) -> pa.RecordBatch:
-        """Return the same rows in memory that no operator changes.
+        """Return the rows in memory that no operator changes: `batch` itself if it needs no copy.
 
-        No operator changes `given`, so columns that lie in its buffers are not copied. Returns
-        `batch` itself if nothing has to be copied.
+        No operator changes `given`, so columns in its buffers are not copied.
         """
         if batch is given:
             return batch
@@ -55,7 +54,7 @@ class OwnMemory:
 
 
 def _through_message(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Copy rows, and nothing that lies around them, into one piece of memory."""
+    """Copy rows, without other memory around them, into one piece of memory."""
     return pa.ipc.read_record_batch(batch.serialize(), batch.schema)
 
 

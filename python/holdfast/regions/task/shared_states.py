@@ -16,14 +16,14 @@ from holdfast.regions.state.kinds.encoding import JSON
 from holdfast.regions.state.segments import SegmentReader, read_operator
 
 SHARED: Final[frozenset[StateKind]] = frozenset({"union", "broadcast"})
-"""Kinds of state that a new region, or a new instance, begins with a copy of."""
+"""Kinds of state of which a new region, or a new instance, begins with a copy."""
 
 
 @dataclass(frozen=True, eq=False)
 class SharedStates:
-    """States that new regions take over from the regions of the latest checkpoint.
+    """States that new regions copy from the regions of the latest checkpoint, each read once.
 
-    Safe to call from several threads. The states of an operator are read once.
+    Safe to call from several threads.
     """
 
     store: SegmentReader
@@ -59,8 +59,8 @@ def shared_states(
 ) -> list[list[tuple[str, SavedState]]]:
     """Read the union and broadcast states of an operator in all regions.
 
-    `read` reads the states of an operator's instance in a region. Returns a list for each state by
-    its name, of region and content, by region and instance.
+    `read` reads the states of an operator's instance in a region. Returns for each state its
+    regions and contents, by region and instance.
     """
     by_name: dict[str, list[tuple[str, SavedState]]] = {}
     for region, entry in sorted(regions.items()):

@@ -23,9 +23,8 @@ REASON = "reason"
 class SideRows:
     """Keeps emitted rows until the region writes them, after the step in which they were emitted.
 
-    - `bad_rows`: the side output that takes rejected rows; empty if there is none.
-    - `open`: the operator is at work, so what it emits belongs to the same checkpoint as its state.
-    - `given`: the rows that it is at work on.
+    The side output `bad_rows`, if not empty, takes rejected rows. While `open`, the operator is at
+    work on the rows `given`, so rows that it emits belong to the checkpoint of its state.
     """
 
     def __init__(self, schemas: Mapping[str, pa.Schema] | None = None, bad_rows: str = "") -> None:
@@ -38,7 +37,7 @@ class SideRows:
 
     @classmethod
     def of(cls, plan: PipelinePlan) -> SideRows:
-        """Return the same for an instance of a pipeline's operator."""
+        """Return the side rows of an instance of a pipeline's operator."""
         return cls({output.name: output.schema for output in plan.outputs[1:]}, plan.bad_rows)
 
     def emit(self, side: str, rows: object) -> None:

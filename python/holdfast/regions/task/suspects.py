@@ -6,10 +6,10 @@ from bisect import bisect_right, insort
 
 
 class Suspects:
-    """Rows of an attempt by their numbers, from 0: those that fail, and where batches have to end.
+    """Rows of an attempt by their numbers, from 0: rows that fail, and where batches have to end.
 
     Each time a batch of several rows fails, its halves are given one by one in the next run. A row
-    that fails alone is left out of all later runs. At most `runs_max` runs may fail.
+    that fails in a batch of its own is left out later. At most `runs_max` runs may fail.
     """
 
     def __init__(self, runs_max: int) -> None:

@@ -20,9 +20,8 @@ class RegionThread:
 
     Libraries keep things by thread: event loops, database connections, the device and the stream
     of CuPy, a `threading.local`. The thread ends when nothing refers to this object and its work
-    is done. It is a daemon, so a step that hangs does not keep the process alive.
-
-    - `lost`: the thread was left behind in a step that hangs. Nothing new is given to it.
+    is done. It is a daemon, so a step that hangs does not keep the process alive. A `lost` thread
+    hangs in a step, and receives nothing new.
     """
 
     def __init__(self) -> None:
@@ -34,7 +33,7 @@ class RegionThread:
         weakref.finalize(self, self._works.put, None).atexit = False
 
     def do(self, work: Callable[[], None]) -> None:
-        """Let the thread do something, which raises nothing, after all that it was given before."""
+        """Let the thread do something, which raises nothing, after all earlier work."""
         self._works.put((self, work))
 
 
@@ -52,13 +51,13 @@ class PinnedThreads:
     """The threads of a process on which operators live; one thread calls at a time."""
 
     def __init__(self) -> None:
-        # For each thread whether its regions failed before: such regions may hang again, and share
-        # no thread with others. In the order in which threads began, to spread regions evenly.
+        # For each thread whether its regions failed before: these may hang again, and share no
+        # thread with others. In the order in which threads began, to spread regions evenly.
         self._threads: weakref.WeakKeyDictionary[RegionThread, bool] = weakref.WeakKeyDictionary()
         self._given = 0
 
     def give(self, *, failed: bool, at_most: int) -> RegionThread:
-        """Return a thread for a region: one of `at_most` for those that failed, or the others."""
+        """Return a thread for a region: one of `at_most` for failed ones, or the others."""
         of_kind = [thread for thread, kind in self._threads.items() if kind == failed]
         sharing = [thread for thread in of_kind if not thread.lost]
         if len(sharing) < _threads_max(at_most):

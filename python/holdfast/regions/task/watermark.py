@@ -1,4 +1,4 @@
-"""The watermark of a region: how far its event time has come, and which rows are late."""
+"""The watermark of a region: how far its event time is, and which rows are late."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.regions.task.operators import Batches, Operator, OperatorContext
 #: Name of the operator, for its state and metrics.
 WATERMARK: Final = "watermark"
 
-#: Rows that come too late, in its metrics.
+#: Late rows, in its metrics.
 LATE_ROWS: Final = "late_rows"
 
 _US: Final = timedelta(microseconds=1)
@@ -29,17 +29,16 @@ MAX_DELAY_US: Final = 2**62
 
 
 class Watermark(Operator):
-    """Holds back late rows: their event time is behind the newest so far by more than a delay.
+    """Holds back late rows: their event time is before the newest so far by more than a delay.
 
-    The newest event time is that of all earlier rows of the region, in the order of the source. So
-    it depends on nothing but these rows: not on batches, on checkpoints or on other regions. The
-    watermark never goes back: a start with a longer delay leaves it where it is until rows are so
-    far ahead. A region that owes rows has it as it was in front of them. Flink's
-    ``forBoundedOutOfOrderness``, with a watermark behind every row.
+    The newest event time is over all earlier rows of the region, in the order of the source. So it
+    depends only on these rows: not on batches, on checkpoints or on other regions. The watermark
+    never goes back: a start with a longer delay keeps it until rows are so far ahead. With pending
+    rows it has the value before them. Flink's ``forBoundedOutOfOrderness``, with a watermark after
+    every row.
 
     - `column`: has the event times, of Arrow's type timestamp. Rows without one are never late.
-    - `late`: side output for late rows; empty: they are dropped. The counter ``late_rows`` has
-      both.
+    - `late`: side output for late rows; if empty, they are dropped. ``late_rows`` counts both.
     - `has_zone`: the event times are instants.
     """
 
@@ -76,7 +75,7 @@ class Watermark(Operator):
         return batch.filter(pa.array(~late))
 
     def rest(self, ms: int) -> None:
-        """Go on by milliseconds without rows, if there was an event time before."""
+        """Advance by milliseconds without rows, if there was an event time before."""
         if (newest := int(self._newest[0])) != _BEGINNING:
             self._come_to(min(newest + ms * 1000, _LAST))
 
@@ -84,7 +83,7 @@ class Watermark(Operator):
         """Return the watermark: no row on time is older. None before the first event time."""
         if self._newest[0] == _BEGINNING:
             return None
-        # Event times of Arrow may lie outside the years that Python knows.
+        # Event times of Arrow may be outside the years that Python knows.
         zone = self._epoch.tzinfo
         first = (datetime.min.replace(tzinfo=zone) - self._epoch) // _US
         last = (datetime.max.replace(tzinfo=zone) - self._epoch) // _US

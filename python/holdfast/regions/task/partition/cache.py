@@ -23,14 +23,11 @@ LOG: Final = logging.getLogger(__name__)
 class OperatorCache:
     """Operators that a worker process keeps between batches.
 
-    An operator may go on only from exactly the state that the latest checkpoint has for its
+    An operator may continue only from exactly the state that the latest checkpoint has for its
     region. Another attempt at a task may have acknowledged the same region, so the states
-    themselves are compared, by reference.
+    themselves are compared, by reference. Only a region's thread calls and closes its operators.
 
-    Operators are called on the thread of their region alone, also to be closed.
-
-    - `all_pruned`: with more regions, a batch only looks at the operators of those that may have
-      changed.
+    With more regions than `all_pruned`, a batch only looks at operators of changed ones.
     """
 
     def __init__(self, *, all_pruned: int = 1_000) -> None:
@@ -56,7 +53,7 @@ class OperatorCache:
             return known
 
     def take(self, region: str, base: RegionEntry | None) -> Instances | None:
-        """Hand out the operators of a region if they fit its base; else they are closed."""
+        """Hand out the operators of a region if they fit its base; else close them."""
         with self._lock:
             kept = self._kept.pop(region, None)
         if kept is not None:
@@ -84,7 +81,7 @@ class OperatorCache:
     def prune(self, run: str, base: CheckpointMetadata, *, attempt: int | None = None) -> None:
         """Close operators that no later attempt can use, and all of another run.
 
-        Operators stay that other tasks of `attempt`, which is under way, have kept in this process.
+        Operators remain that other tasks of the current `attempt` have kept in this process.
         """
         with self._lock:
             stale = [
@@ -107,7 +104,7 @@ class OperatorCache:
             kept.close()
 
     def _suspects(self, run: str, base: CheckpointMetadata) -> dict[str, _Kept]:
-        """Return the operators that may not fit the checkpoint, as those of the last call did."""
+        """Return operators that may not fit the checkpoint, which fitted at the last call."""
         id, count = self._pruned
         if run != self._run or len(self._kept) <= self._all_pruned or base.region_count < count:
             return dict(self._kept)
@@ -117,7 +114,7 @@ class OperatorCache:
     def close_finished(
         self, base: CheckpointMetadata, ended: Sequence[EndedAttempt], took_part: frozenset[str]
     ) -> None:
-        """Close the operators of regions that ended by themselves, once they were told of it."""
+        """Close the operators of regions that ended by themselves, after a notice of it."""
         with self._lock:
             finished = (region for region, entry in base.notable.items() if entry.finished)
             closing = {

@@ -1,4 +1,4 @@
-"""From the answers of regions to answers that the driver may hear, because all is durable."""
+"""From the answers of regions to answers that the driver may receive, because all is durable."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Answers: TypeAlias = Mapping[RegionRun, Answered]
 class DurableAnswers:
     """Makes answers durable. A region whose acknowledgement cannot be kept declines.
 
-    Acknowledgements of regions that share output wait until that is durable, too. These regions
+    Acknowledgements of regions that share output wait until it is durable, too. These regions
     acknowledge together, so that each file is in a checkpoint as a whole. Regions whose rows cannot
-    be written are left out first.
+    be written are excluded first.
     """
 
     def __init__(self, task: TaskContext, store: OutputStore | None) -> None:
@@ -80,8 +80,6 @@ class DurableAnswers:
             return False
         return True
 
-    # --- output of several regions ---------------------------------------------------------------
-
     def wait(self, run: RegionRun, answer: Answered, now_ms: int) -> None:
         """Take an acknowledgement that waits for others, with its rows."""
         if not self.waiting:
@@ -113,7 +111,7 @@ class DurableAnswers:
         return bool(self.waiting) and now_ms - self._since_ms >= allowed_ms
 
     def flush(self) -> tuple[Answers, Answers]:
-        """Write files of regions that wait; returns answers that count together, and declines."""
+        """Write files of waiting regions; returns answers that count together, and declines."""
         waiting = dict(sorted(self.waiting.items(), key=lambda item: item[0].region))
         self.waiting = {}
         self._bytes.clear()
@@ -124,7 +122,7 @@ class DurableAnswers:
             if not failed:
                 break
             causes |= failed
-        # The answers stay as long as the task, and the rows need not.
+        # The answers live as long as the task, but the rows need not.
         for output in chain.from_iterable(answer.outputs for answer in waiting.values()):
             output.rows.clear()
         acked = {run: answer.with_files(staged[run.region]) for run, answer in together.items()}

@@ -35,10 +35,9 @@ AVERAGED_BYTES: Final = 1024 * 1024
 class RegionTask:
     """Runs the regions whose rows arrive in one partition.
 
-    Reading the rows, talking to the driver and waiting for durability happen on the calling
-    thread; operators run on threads of their own, so that one region's slow batch does not hold up
-    its neighbours. Regions that come to an answer while storage is waited for are made durable
-    together, and the driver gets their answers together.
+    The calling thread reads the rows, talks to the driver and waits for durability. Operators run
+    on other threads, so that one region's slow batch does not hold up its neighbours. Regions that
+    answer while storage is waited for are made durable together, and answer the driver together.
 
     - `tell`: takes answers to the driver; returns once they are there.
     - `output`: takes staged output to file systems that this process does not reach.
@@ -83,17 +82,15 @@ class RegionTask:
         cache.close_finished(base.metadata, order.ended, base.took_part)
         self._runs: dict[str, RegionRun] = {}
         self._durable = DurableAnswers(self._context, output)
-        # Regions that came to an answer. The driver gets it at once, or when shared files are
-        # durable.
+        # Regions with an answer. The driver receives it at once, or when shared files are durable.
         self._answered: set[str] = set()
         self._threads = RegionThreads(plan.options.threads, gather_ms=plan.options.gather_ms)
 
     def run(self, batches: Iterable[pa.RecordBatch], owed: Iterable[str] = ()) -> int:
         """Run all regions to their answers, and return how many answered.
 
-        The regions `owed` run although they have no rows here: they have rows to replay. If rows
-        cannot be read, or the driver cannot be told, regions without an answer are left to the
-        driver.
+        The regions `owed` also run without rows here: they have pending rows. If rows cannot be
+        read, or the driver cannot be told, regions without an answer are left to the driver.
         """
         try:
             regions = list(owed)
@@ -118,8 +115,6 @@ class RegionTask:
             for run in self._durable.waiting:
                 run.thread.do(run.abandon)
         return len(self._answered)
-
-    # --- details --------------------------------------------------------------------------------
 
     def _read_splits(self, reader: SplitReader, regions: Sequence[str]) -> None:
         """Run regions on the splits that they were handed; a region without any does not run."""
@@ -163,7 +158,7 @@ class RegionTask:
             self._threads.wake(run)
 
     def _begin(self, regions: Iterable[str]) -> None:
-        """Begin with regions that were not seen before, once the driver knows of them."""
+        """Begin with new regions, once the driver knows of them."""
         names = dict.fromkeys(regions)
         new = {name: self._new_run(name) for name in names if name not in self._runs}
         if not new:
@@ -202,7 +197,7 @@ class RegionTask:
         self._deliver_shared()
 
     def _decline_the_rest(self, cause: str) -> None:
-        """Decline for regions that hang; nothing can stop their threads, which stay behind (R5)."""
+        """Decline for regions that hang; nothing can stop their threads, which remain (R5)."""
         silent = [run for region, run in self._runs.items() if region not in self._answered]
         for run in silent:
             run.expire(cause)

@@ -18,14 +18,14 @@ from holdfast.regions.task.threads import RegionThread
 # If all turns are in longer steps than this, one more turn is worth the cost of another thread.
 LONG_STEP_MS: Final = 20
 
-# A turn with a longer step does not count: another one begins beside it.
+# A turn with a longer step does not count: another one begins in addition.
 STUCK_AFTER_MS: Final = 250
 
 # Steps wait for something if they take this multiple of their CPU time, and this long in all.
 WAITING_RATIO: Final = 3
 WAITING_MS: Final = 50
 
-# Regions that have come to an answer and wait to be made durable, each with an open file.
+# Regions that answered and wait to be made durable, each with an open file.
 ANSWERS_MAX: Final = 64
 
 # While more regions than ANSWERS_MAX are at work, answers are gathered for this time. Each time
@@ -38,8 +38,7 @@ GATHER_MS: Final = 5
 class _Turn:
     """A thread lets its regions take a step; only that thread writes this, any thread reads it.
 
-    - `since`: when the step began; None between steps.
-    - `wall_s`, `cpu_s`: times of the steps that ended.
+    `since` is when the step began, None between steps; `wall_s` and `cpu_s` are of ended steps.
     """
 
     since: float | None
@@ -51,20 +50,20 @@ class RegionThreads:
     """Lets the threads of a task's regions take turns: one at a time, and more when that helps.
 
     In a turn, each region of a thread that has something to do takes one step. A region that has
-    all its rows goes on to its answer at once. In single steps, every region would begin its
-    snapshot behind the last row of all the others: the driver would hear nothing before, and all
-    snapshots would come on top of the rows.
+    all its rows continues to its answer at once. In single steps, every region would begin its
+    snapshot after the last row of all the others: the driver would receive nothing before, and all
+    snapshots would follow the rows.
 
     No fixed number of turns suits all operators. Threads of one process wait for each other's
     interpreter lock, so operators that compute in short steps take more processor time in four
     turns than in one. Operators that ask a service, even in short steps, take less time in four,
-    and so do those that compute for long without the lock. So there is one turn until its steps
-    are long, or wait for something other than the processor. The thread that calls `take_on`,
-    `wake` and `wait` finds out about both, and only that thread allows more turns.
+    and so do operators that compute for long without the lock. So there is one turn until its steps
+    are long, or wait for something other than the processor. Only the thread that calls `take_on`,
+    `wake` and `wait` finds out about both and allows more turns.
 
-    - `count`: the most turns at the same time, apart from those that are stuck in one step.
-    - `gather_ms`: milliseconds for which answers are gathered as long as others are to come.
-    - `clock` (module): has `monotonic`, `thread_time` and `sleep`, as the module `time` has them.
+    - `count`: the most turns at the same time, apart from turns stuck in one step.
+    - `gather_ms`: milliseconds for which answers are gathered as long as others will follow.
+    - `clock` (module): has `monotonic`, `thread_time` and `sleep`, as in the module `time`.
     """
 
     def __init__(self, count: int, *, gather_ms: int = 0, clock: Any = time) -> None:
@@ -93,7 +92,7 @@ class RegionThreads:
         self._reinforce()
 
     def wake(self, run: RegionRun) -> None:
-        """Let a region go on that may have waited."""
+        """Let a region continue that may have waited."""
         with self._lock:
             if run in self._idle:
                 self._idle.remove(run)
@@ -103,7 +102,7 @@ class RegionThreads:
         self._reinforce()
 
     def wait(self, timeout_s: float) -> list[RegionRun]:
-        """Return the regions that came to an answer: at least one, or none after some time."""
+        """Return the regions with an answer: at least one, or none after some time."""
         self._reinforce()
         pause_ms = LONG_STEP_MS if self._allowed < self._count else STUCK_AFTER_MS
         found: list[RegionRun] = []
@@ -119,14 +118,13 @@ class RegionThreads:
 
     @property
     def answered(self) -> int:
-        """How many regions have come to an answer that `wait` has not returned."""
+        """How many regions have an answer that `wait` has not returned."""
         return self._answers.qsize()
 
     def stop(self) -> None:
-        """Let the turns end; a thread that hangs in an operator is left behind.
+        """Let the turns end; a thread that hangs in an operator is left alone.
 
-        Regions whose answer `wait` has not returned are abandoned on their thread, once it returns
-        from the operator.
+        Its thread abandons a region whose answer `wait` has not returned, after the operator.
         """
         self._stopped.set()
         with self._lock:
@@ -136,7 +134,7 @@ class RegionThreads:
                 run.thread.do(run.abandon)
 
     def _gather(self) -> None:
-        """Let some answers come together with the one that `wait` has."""
+        """Gather some answers with the one that `wait` has."""
         of_many_ms = GATHER_MS if len(self._at_work) > ANSWERS_MAX else 0
         enough = min(len(self._at_work) - 1, ANSWERS_MAX // 2)
         for _ in range(max(of_many_ms, self._gather_ms)):
@@ -146,7 +144,7 @@ class RegionThreads:
             self._reinforce()
 
     def _reinforce(self) -> None:
-        """Begin turns for regions that wait, also beside stuck ones; allow one more if it helps."""
+        """Begin turns for waiting regions, also with stuck ones; allow one more if it helps."""
         with self._lock:
             self._begin_turns()
             if self._allowed == self._count or not self._ready.keys() - self._turns.keys():
@@ -159,7 +157,7 @@ class RegionThreads:
     def _steps_ms(self) -> list[float]:
         """Return for how long each turn has been in its step."""
         now = self._clock.monotonic()
-        # Read once each: the threads go on meanwhile.
+        # Read once each: the threads continue.
         return [
             0.0 if (since := turn.since) is None else (now - since) * 1000
             for turn in self._turns.values()
@@ -169,7 +167,7 @@ class RegionThreads:
         self._ready.setdefault(run.thread, deque()).append(run)
 
     def _begin_turns(self) -> None:
-        """Begin as many turns as may be under way."""
+        """Begin as many turns as are allowed."""
         waiting = [thread for thread in self._ready if thread not in self._turns]
         if not waiting or self._stopped.is_set():
             return
@@ -203,8 +201,7 @@ class RegionThreads:
     def _advance(self, run: RegionRun, turn: _Turn) -> bool:
         """Let a region do one unit of work, or the rest of its work; returns whether there is more.
 
-        CPU time is asked for before and behind that only: it takes a system call, and a unit of
-        work may be short.
+        Asks for CPU time only before and after: that is a system call, and a unit may be short.
         """
         begun, cpu_s = self._clock.monotonic(), self._clock.thread_time()
         moved = True

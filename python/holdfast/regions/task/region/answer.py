@@ -25,10 +25,8 @@ from holdfast.regions.task.region.region import Region
 class Answered:
     """An acknowledgement or a decline, not durable yet.
 
-    - `segments`: segments that must be durable before the driver gets the answer.
-    - `outputs`: output that must be durable, too.
-    - `keep`: operators that the next attempt may continue with.
-    - `figures`: figures of its operators, see `protocol.figures`.
+    `segments` and `outputs` must be durable before the driver receives it. The next attempt may
+    continue with the operators in `keep`. See `protocol.figures` for `figures`.
     """
 
     event: Acked | Declined
@@ -39,7 +37,7 @@ class Answered:
 
     @property
     def shares(self) -> bool:
-        """True if rows wait for those of other regions."""
+        """True if rows wait for rows of other regions."""
         return any(output.rows for output in self.outputs)
 
     def with_files(self, files: Sequence[Staged]) -> Answered:
@@ -68,12 +66,12 @@ class Work(Enum):
 
 
 class Phase:
-    """A phase of a region; this one is behind the answer. `instances` are open operators."""
+    """A phase of a region; this one follows the answer. `instances` are open operators."""
 
     instances: Instances | None = None
 
     def step(self, now_ms: int) -> Phase | Answered | Work:
-        """Do one unit of work at a time, which `elapsed_ms` tells."""
+        """Do one unit of work at a time of `elapsed_ms`."""
         return Work.WAITS
 
     def figures(self) -> bytes:
@@ -91,14 +89,11 @@ class Phase:
 
 
 def acknowledged(region: Region, instances: Instances, snapshot: RegionSnapshot) -> Answered:
-    """Write the snapshot of a region, and close its output.
-
-    No data moved since the snapshots were taken, so the operators are exactly at them.
-    """
+    """Write the snapshot of a region, and close its output. No data moved since the snapshot."""
     plan, store, attempt = region.task.plan, region.store, region.task.order.attempt
     entries: list[OperatorEntry] = []
     segments: list[tuple[Owner, Sequence[SegmentRef]]] = []
-    # Nothing stays of a region that is retired but the rows that it put out (R66).
+    # A retired region leaves only the rows that it put out (R66).
     for stage in () if region.retiring else plan.stages:
         for index in range(stage.parallelism):
             entry = write_operator(
@@ -196,7 +191,7 @@ class Failed(Phase):
 
 
 class Quarantined(Phase):
-    """The region stores its rows behind those that it owes, and runs nothing (R27)."""
+    """The region stores its rows after its pending ones, and runs nothing (R27)."""
 
     def __init__(self, region: Region, base: RegionEntry) -> None:
         self._region = region

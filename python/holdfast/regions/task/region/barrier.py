@@ -27,7 +27,7 @@ class _Open(Phase):
         self._graph = graph
 
     def _work(self, now_ms: int) -> Work:
-        """Let the graph do one unit of work, and write the rows that come out."""
+        """Let the graph do one unit of work, and write its output rows."""
         region, clock = self._region, self._region.task.clock
         begun = clock()
         try:
@@ -65,7 +65,7 @@ class Running(_Open):
 
     def __init__(self, region: Region, instances: Instances, graph: RegionGraph) -> None:
         super().__init__(region, instances, graph)
-        # Operators that have not heard of the time in this attempt.
+        # Operators that have not received the time in this attempt.
         self._untold = deque(
             stage.name
             for stage, of_stage in zip(region.task.plan.stages, instances, strict=True)
@@ -102,7 +102,7 @@ class Running(_Open):
                 self._reject(*bad)
 
     def _reject(self, row: pa.RecordBatch, why: str) -> None:
-        """Give a row that fails to the side output for such rows, as an operator would."""
+        """Give a row that fails to the side output for it, as an operator would."""
         sides = SideRows.of(self._region.task.plan)
         sides.open = True
         sides.reject(row, why)
@@ -117,13 +117,12 @@ class Running(_Open):
         self._progressed = True
 
     def _barrier_is_due(self, now_ms: int) -> bool:
-        """Say whether to send the barrier: behind all rows, or before if it overtakes.
+        """Say whether to send the barrier: after all rows, or before if it overtakes.
 
-        Rows that are in the graph go first unless that takes too long, because an operator may end
-        the region's data. Then all rows go first.
-
-        Never before any progress. An attempt may begin later than its alignment timeout, and a
-        region that only ever stored its rows would get nowhere. No barrier overtakes an event.
+        Rows in the graph are first unless that takes too long, because an operator may end the
+        region's data. Then all rows are first. The barrier is never before any progress: an attempt
+        may begin later than its alignment timeout, and a region that only stored its rows would
+        get nowhere. No barrier overtakes an event.
         """
         feed = self._region.feed
         if not feed.ended or not self._progressed:
@@ -150,9 +149,9 @@ class Running(_Open):
         return now_ms - task.begun_ms >= timeout
 
     def _tell_time(self) -> bool:
-        """Tell the next operator the time, behind all rows (R65, R68); False if all know it.
+        """Tell the next operator the time, after all rows (R65, R68); False if all know it.
 
-        Rows that the operator puts out go through the graph before the one behind it is told. If a
+        Rows that the operator puts out go through the graph before the next one is told. If a
         barrier overtakes these rows, the next attempt tells the rest.
         """
         if not self._untold or self._graph.holds_rows():
@@ -165,7 +164,7 @@ class Running(_Open):
     def _send_barrier(self, now_ms: int) -> Draining:
         region, task, graph = self._region, self._region.task, self._graph
         if ends := task.order.end_of_data or region.retiring or self._finishing:
-            # In front of the barrier, so that the snapshot holds the flushed state (R61).
+            # Before the barrier, so that the snapshot has the flushed state (R61).
             graph.end()
         aligned = task.order.drain or ends
         graph.barrier(task.order.attempt, task.begun_ms, now_ms, aligned=aligned)

@@ -1,4 +1,4 @@
-"""Rows on their way to the operators of a region: new ones, and rows that it owes."""
+"""Rows on their way to the operators of a region: new and pending ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Pieces:
         self._bytes = 0
 
     def fits(self, batch: pa.RecordBatch, nbytes: int) -> bool:
-        """Return whether a batch may be joined with those that are here."""
+        """Return whether a batch may be joined with the others here."""
         here = self.batches
         return not here or (nbytes < GATHER_BYTES and here[0].schema.equals(batch.schema))
 
@@ -61,7 +61,7 @@ def joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 
 class UnderWay:
-    """Numbers of the rows that the graph was given, and of those that are through it."""
+    """Counts of the rows that the graph received, and of the rows that are through it."""
 
     def __init__(self) -> None:
         # Origins of the rows of this batch.
@@ -71,11 +71,11 @@ class UnderWay:
     def begin(self) -> None:
         """Begin with the first row."""
         self.given = self.passed = 0
-        # The same, without rows that were owed.
+        # The same counts without pending rows.
         self._taken = self._through = 0
 
     def give(self, rows: int, *, is_new: bool) -> None:
-        """Note that the graph was given some rows; `is_new`: of this batch."""
+        """Note that the graph received some rows; `is_new`: of this batch."""
         self.given += rows
         self._taken += rows if is_new else 0
 
@@ -102,13 +102,12 @@ class RegionFeed:
 
     Another thread may call `add` and `end`, and set `error` before `end`.
 
-    - `read`: reads rows that the region owes.
-    - `step_size`: how many rows the graph is given at once.
-    - `keeps_rows`: keep the rows of the batch until the region has answered; else its source has
-      them still.
+    - `read`: reads pending rows.
+    - `step_size`: how many rows the graph receives at once.
+    - `keeps_rows`: keep the rows of the batch until the region has answered; else its source does.
     - `suspects`: finds rows that fail; None if an error is one of the region.
     - `source_rows`: rows of this batch, if they are kept.
-    - `ended`: no more rows come in this batch.
+    - `ended`: this batch has no more rows.
     - `error`: the reason why the source's rows cannot be read, so that the region fails.
     - `events`: events that wait.
     - `sent`: events of the source's reader to coordinators, each with the name of its operator.
@@ -137,18 +136,14 @@ class RegionFeed:
         self._unfed: deque[pa.RecordBatch] = deque()
         self.under_way = UnderWay()
 
-    # --- in -------------------------------------------------------------------------------------
-
     def add(
         self, batch: pa.RecordBatch, nbytes: int, *, origin: tuple[FileSplit, int] | None = None
     ) -> bool:
         """Take rows of this batch, in order.
 
-        - `nbytes`: their size in memory, roughly: asking Arrow takes longer than everything else
-          here.
-        - `origin`: split that they come from, and number of the first one in its file.
-
-        Returns True if there is something new for `RegionRun.step`; else more rows are gathered.
+        `nbytes` is their rough size in memory: asking Arrow takes longer than everything else here.
+        `origin` is their split, and the number of the first one in its file. Returns True if there
+        is something new for `RegionRun.step`; else more rows are gathered.
         """
         if origin is not None:
             self.under_way.origins.append((*origin, batch.num_rows))
@@ -160,12 +155,12 @@ class RegionFeed:
         return enough
 
     def end(self) -> None:
-        """No more rows come in this batch: the barrier follows."""
+        """No more rows follow in this batch, but the barrier."""
         self._hand_on()
         self.ended = True
 
     def owe(self, owed: Iterable[pa.RecordBatch | InFlight | RegionEvent]) -> None:
-        """Take rows and events that come in front of the rows of the batch, in order."""
+        """Take pending rows, and events, that precede the rows of the batch, in order."""
         for one in owed:
             self._owed.append(one)
             self.events += isinstance(one, RegionEvent)
@@ -178,8 +173,6 @@ class RegionFeed:
                 self.source_rows.extend(batches)
             self._unfed.extend(batches)
 
-    # --- out ------------------------------------------------------------------------------------
-
     @property
     def waits(self) -> bool:
         """True if there are rows or events."""
@@ -187,11 +180,11 @@ class RegionFeed:
 
     @property
     def event_is_next(self) -> bool:
-        """True if an event comes next, when all rows before it are through the graph."""
+        """True if an event is next, when all rows before it are through the graph."""
         return bool(self._owed) and isinstance(self._owed[0], RegionEvent)
 
     def next_event(self) -> RegionEvent:
-        """Take the event that comes next."""
+        """Take the event that is next."""
         event = self._owed.popleft()
         if not isinstance(event, RegionEvent):
             raise AssertionError("no event comes next")
@@ -199,13 +192,13 @@ class RegionFeed:
         return event
 
     def next_rows(self) -> pa.RecordBatch:
-        """Take as many rows as the graph is given at once; no event may come next."""
+        """Take as many rows as the graph receives at once; no event may be next."""
         waiting: deque[Any] = self._owed or self._unfed
         is_new = waiting is self._unfed
         batch = waiting.popleft()
         if isinstance(batch, InFlight):
-            # Read only now: a region that fails for long owes ever more, and may fail at the first
-            # row again.
+            # Read only now: a region that fails for long has ever more pending rows, and may fail
+            # at the first row again.
             first, *rest = self._read(batch)
             waiting.extendleft(reversed(rest))
             batch = first
@@ -219,7 +212,7 @@ class RegionFeed:
         return batch
 
     def next_bad(self) -> tuple[pa.RecordBatch, str] | None:
-        """Take the row that comes next if it fails, with the reason."""
+        """Take the next row if it fails, with the reason."""
         why = self.suspects.bad.get(self.under_way.given) if self.suspects else None
         if why is None:
             return None
@@ -228,7 +221,7 @@ class RegionFeed:
         return row, why
 
     def suspect(self, error: Exception) -> bool:
-        """Search the rows that the graph has for those that fail; False if nothing is to find."""
+        """Search the rows that the graph has for rows that fail; False if there are none."""
         begin, end = self.under_way.passed, self.under_way.given
         return (
             self.suspects is not None
@@ -237,14 +230,14 @@ class RegionFeed:
         )
 
     def begin_again(self) -> None:
-        """Give all rows once more. `end` was called, and rows that are owed come again."""
+        """Give all rows again. `end` was called, and the caller adds pending rows again."""
         self._owed.clear()
         self.events = 0
         self._unfed = deque(self.source_rows)
         self.under_way.begin()
 
     def all_waiting(self) -> list[pa.RecordBatch]:
-        """Read rows that are owed, and return them with rows of this batch that were not fed.
+        """Read pending rows, and return them with rows of this batch that were not fed.
 
         No barrier overtakes an event, so there are none.
         """

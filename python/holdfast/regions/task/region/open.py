@@ -1,4 +1,4 @@
-"""A region opens its operators, and takes in what it owes."""
+"""A region opens its operators, and takes in its pending rows."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from holdfast.regions.task.watermark import WATERMARK
 
 
 class Opening(Phase):
-    """The region opens its operators, or goes on with those that were kept.
+    """The region opens its operators, or continues with kept ones.
 
-    - `cached`: operators whose state is exactly that of the base.
-    - `again`: the region begins again, once it has all rows of the batch.
+    `cached` operators have exactly the state of the base. With `again`, the region begins again,
+    once it has all rows of the batch.
     """
 
     def __init__(self, region: Region, cached: Instances | None, *, again: bool = False) -> None:
@@ -36,7 +36,7 @@ class Opening(Phase):
         self._again = again
 
     def step(self, now_ms: int) -> Phase | Work:
-        """Open all operators, and put in-flight data in front of new rows (R55)."""
+        """Open all operators, and put in-flight data before new rows (R55)."""
         region, task = self._region, self._region.task
         if self._again:
             if not region.feed.ended:
@@ -53,7 +53,7 @@ class Opening(Phase):
         return Running(region, instances, self._graph(instances))
 
     def _graph(self, instances: Instances) -> RegionGraph:
-        """Join the operators, with the rows between them that the region owes."""
+        """Join the operators, with the pending rows between them."""
         region, plan = self._region, self._region.task.plan
         specs = []
         for stage, of_stage in zip(plan.stages, instances, strict=True):
@@ -70,11 +70,11 @@ class Opening(Phase):
         seen = self._owe()
         graph.restore(seen)
         if seen:
-            region.feed.suspects = None  # such rows may be the ones that fail
+            region.feed.suspects = None  # these rows may be the ones that fail
         return graph
 
     def _owe(self) -> list[ChannelData]:
-        """Give the feed what the region owes; returns rows that some operator has seen."""
+        """Give the feed the pending rows; returns rows that some operator has seen."""
         region = self._region
         seen: list[ChannelData] = []
         events = deque(

@@ -19,11 +19,10 @@ LOG: Final = logging.getLogger(__name__)
 
 
 class RegionOutput(AtWork):
-    """Output of a region in an attempt: rows that wait for those of other regions, or a stage.
+    """Output of a region in an attempt: rows that wait for other regions, or a stage of a sink.
 
-    - `gather_bytes`: bytes of rows at which the region has a stage of its own.
-    - `rows`: rows that wait; empty if there is a stage.
-    - `nbytes`: their size in memory.
+    The region has its own stage from `gather_bytes` of rows on. Until then `rows` wait, which have
+    `nbytes` in memory.
     """
 
     kind_at_work: Literal["operator", "sink"] = "sink"
@@ -71,7 +70,7 @@ class RegionOutput(AtWork):
         return _named(staged, self.plan)
 
     def discard(self) -> None:
-        """Throw the rows away; the sweep does it if that fails."""
+        """Drop the rows; the sweep does it if that fails."""
         self.rows.clear()
         try:
             if self.stage is not None:
@@ -140,7 +139,7 @@ def _not_durable(plan: OutputPlan, error: BaseException) -> Cause:
 
 
 def _named(staged: Staged, plan: OutputPlan) -> Staged:
-    """Return what a sink staged, with the name of the output."""
+    """Return a sink's staged output with the name of the output."""
     if not plan.name:
         return staged
     return Staged(staged.path, staged.target, staged.rows, staged.bytes, output=plan.name)

@@ -13,23 +13,20 @@ from holdfast.regions.graph import SOURCE, ChannelData
 from holdfast.regions.task.region.feed import joined
 from holdfast.regions.task.region.region import RegionStore
 
-#: A piece of this size is not merged any more, and a merged one has at most twice as much: a task
-#: has it in memory.
+#: A piece of this size is not merged any more. A merged one has at most twice as much, in the
+#: memory of a task.
 LARGE_BYTES: Final = 32 << 20
 
 
 def with_rows(
     store: RegionStore, owed: Sequence[InFlight], rows: Sequence[pa.RecordBatch], *, pieces: int
 ) -> list[InFlight]:
-    """Store rows behind those that a region owes, and return where all of them are.
+    """Store rows after the pending rows of a region, and return where all of them are.
 
-    A row is written again only where its piece becomes at least twice as large, so it is written
-    about as often as the size of all has binary digits. Older pieces stay as they are. A merged
-    piece has no rows that are skipped.
-
-    - `pieces`: see `merged_from`.
-
-    Raises an OSError or ValueError if a piece cannot be read or written.
+    A row is written again only where its piece becomes at least twice as large: about as often as
+    the size of all has binary digits. Older pieces remain unchanged. A merged piece has no rows
+    that are skipped. See `merged_from` for `pieces`. Raises an OSError or ValueError if a piece
+    cannot be read or written.
     """
     first = merged_from(
         [_size(piece) for piece in owed], sum(batch.nbytes for batch in rows), pieces
@@ -44,13 +41,10 @@ def with_rows(
 def merged_from(sizes: Sequence[int], added: int, pieces: int) -> int:
     """Return the number of the first piece that the next one is merged with.
 
-    That is the first one that is not larger than all behind it. So each piece that stays is larger
-    than all behind it.
-
-    - `sizes`: bytes of the pieces, oldest first.
-    - `added`: bytes of the next one.
-    - `pieces`: small pieces that lie side by side before some of them are merged. Their sizes
-      differ by less than 2^32, so among 32 there are always some to merge.
+    It is the first one that is not larger than all after it. So each remaining piece is larger than
+    all after it. `sizes` are bytes of the pieces, oldest first, and `added` those of the next one.
+    Up to `pieces` small ones are not merged. Their sizes differ by less than 2^32, so among 32
+    there are always some to merge.
     """
     small = len(sizes)
     while small and sizes[small - 1] < LARGE_BYTES:

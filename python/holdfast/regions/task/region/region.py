@@ -1,4 +1,4 @@
-"""A region in an attempt, as all of its phases know it."""
+"""A region in an attempt, for all of its phases."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TaskContext:
 
 @dataclass(frozen=True)
 class RegionStore:
-    """Reads the segments of a region's checkpoint, and writes those of an attempt."""
+    """Reads the segments of a region's checkpoint, and writes the segments of an attempt."""
 
     task: TaskContext
     owners: RegionOwners
@@ -81,17 +81,17 @@ class RegionStore:
         return self.task.store.lease(self.owners.state(operator, state), self.attempt, refs)
 
     def skipped(self, data: InFlight) -> Sequence[tuple[int, int]]:
-        """Return the ranges of rows of a piece that are left out."""
+        """Return the ranges of rows of a piece that are skipped."""
         return self.task.plan.skipped.get(self.owners.region, {}).get(data.created, ())
 
     def owed(self, data: InFlight) -> list[pa.RecordBatch]:
-        """Read rows that no operator has seen, without those that are left out."""
+        """Read rows that no operator has seen, without skipped ones."""
         skipped = self.skipped(data)
         channels = read_in_flight(self.task.stored, self.owners, data, skipped=skipped)
         return [batch for channel in channels for batch in channel.batches]
 
     def write(self, channel: str, data: Sequence[ChannelData]) -> InFlight:
-        """Store rows that the region owes from now on."""
+        """Store new pending rows of the region."""
         return write_in_flight(self.task.store, self.owners, self.attempt, channel, data)
 
     def segments_of(
@@ -136,14 +136,14 @@ class Region:
         if side not in self.outputs:
             plan, attempt = self.task.plan, self.task.order.attempt
             output = next(output for output in plan.outputs if output.name == side)
-            # The driver may do without the answer of a region that retires, and of no other.
+            # The driver may continue without the answer only of a region that retires.
             shares = self.task.shares and not self.retiring and output.sink.shared_bytes > 0
             gather_bytes = plan.options.share_rows_bytes if shares else 0
             self.outputs[side] = RegionOutput(output, self.name, attempt, gather_bytes)
         self.outputs[side].write(rows)
 
     def discard_output(self) -> None:
-        """Throw all output away."""
+        """Drop all output."""
         outputs, self.outputs = self.outputs, {}
         for output in outputs.values():
             output.discard()

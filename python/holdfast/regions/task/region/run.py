@@ -25,11 +25,9 @@ from holdfast.regions.task.threads import RegionThread
 class RegionRun:
     """Runs the operators of one region, one step at a time.
 
-    `feed` may be filled, and `expire` and `decline` called, from another thread. `step` and
-    `abandon` are called on the thread of the region alone.
-
-    `base` and `cached` are as in `Region` and `Opening`. `answer` is None as long as the region has
-    not answered.
+    Another thread may fill `feed`, and call `expire` and `decline`. Only the region's thread calls
+    `step` and `abandon`. `base` and `cached` are as in `Region` and `Opening`. `answer` is None
+    until the region has answered.
     """
 
     def __init__(
@@ -94,10 +92,10 @@ class RegionRun:
         return self.feed.ended and not self.feed.waits
 
     def expire(self, cause: str) -> None:
-        """Decline in place of a thread that may be in the middle of `step` for ever.
+        """Decline after `feed.end` for a thread that may be in the middle of `step` for ever.
 
-        To be called after `feed.end`. Operators and output that the thread is using are left alone:
-        staged output of ended attempts is swept, and such operators are never used again.
+        Operators and output that the thread uses are left alone: staged output of ended attempts is
+        swept, and these operators are never used again.
         """
         phase = self._phase
         if not isinstance(phase, Failed) and (rows := self.feed.under_way.named()):
@@ -111,9 +109,9 @@ class RegionRun:
         return self.answer
 
     def decline(self, answer: Answered, cause: Cause) -> Answered:
-        """Decline in place of an acknowledgement that cannot be kept, because storage failed.
+        """Decline instead of an acknowledgement that cannot be kept, because storage failed.
 
-        Its staged output is in no checkpoint's metadata, so it is swept later.
+        No checkpoint's metadata has its staged output, so it is swept later.
         """
         for output in answer.outputs:
             output.discard()
@@ -133,7 +131,7 @@ class RegionRun:
         return self._phase.close()
 
     def _settle(self, answer: Answered) -> None:
-        """Only the first answer counts: `expire` and `step` may both come to one."""
+        """Only the first answer counts: `expire` and `step` may both have one."""
         with self._lock:
             if self.answer is None:
                 self.answer = answer
