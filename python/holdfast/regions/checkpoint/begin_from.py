@@ -54,7 +54,7 @@ Mode = Literal["claim", "no_claim"]
 
 @dataclass(frozen=True)
 class Restore:
-    """Where a pipeline begins, made by `restore`.
+    """The beginning of a pipeline, made by `restore`.
 
     `path` is a savepoint, or another pipeline's checkpoint folder, which the mode ``claim`` deletes
     once it is not needed. `checkpoint_id` is one of its checkpoints; None: the latest.

@@ -99,7 +99,7 @@ def delete_claimed(claimed: AnyPath, began: dict[str, str]) -> None:
 
 
 def _delete_own(folder: AnyPath, path: str, own: re.Pattern[str]) -> None:
-    """Delete the files below a folder that have such paths, and folders that become empty."""
+    """Delete the files below a folder whose paths match, and folders that become empty."""
     for entry in listed(folder):
         if entry.is_dir() and not entry.is_symlink():
             _delete_own(entry, f"{path}{entry.name}/", own)

@@ -59,7 +59,7 @@ from holdfast.regions.state.tables.stored_table import (
 
 
 class SegmentCopies:
-    """Copies segments into merged files of another folder; names in owners change as well."""
+    """Copies segments of a folder of pipeline `before` into merged files of one of `now`."""
 
     def __init__(self, source: StoredSegments, store: Image, *, before: str, now: str) -> None:
         self._source = source

@@ -213,7 +213,7 @@ def read_page(path: AnyPath) -> tuple[list[HistoryRecord], list[str]]:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        return [], []  # Another thread or process may delete old pages.
+        return [], []  # Old pages are deleted at any time.
     except OSError as error:
         return [], [f"{path}: {error}"]
     records: list[HistoryRecord] = []

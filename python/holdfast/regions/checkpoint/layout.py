@@ -48,7 +48,7 @@ class Layout:
 
     @classmethod
     def recorded(cls, metadata: CheckpointMetadata) -> Layout | None:
-        """Return the layout of a checkpoint; None for one without regions, else a ValueError."""
+        """Return a checkpoint's layout; None without regions, ValueError if they have none."""
         text = metadata.properties.get(LAYOUT_PROPERTY)
         if text is None:
             if metadata.regions:
@@ -76,5 +76,5 @@ class Layout:
         return [stage.name for stage in self.stages]
 
     def stage(self, name: str) -> StageLayout | None:
-        """Return a stage by its name; None if there is none."""
+        """Return the layout of an operator; None if there is none."""
         return next((stage for stage in self.stages if stage.name == name), None)

@@ -97,7 +97,7 @@ def _require_same_pipeline(
 def _complete(
     folders: CheckpointFolders, ids: Sequence[int], *, like: CheckpointMetadata
 ) -> list[CheckpointMetadata]:
-    """Return older checkpoints that a pipeline can go back to: a damaged one must not stop it."""
+    """Return undamaged older checkpoints. Damage stops nothing: the latest one is complete."""
     complete = []
     for id in ids:
         try:

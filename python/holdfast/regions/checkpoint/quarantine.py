@@ -20,7 +20,7 @@ from holdfast.regions.state.segments import read_in_flight
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Column in addition to those of the rows: the checkpoint that stored a row.
+#: Column that is added to the rows: the checkpoint that stored a row.
 CHECKPOINT: Final = "_checkpoint"
 
 #: Number of a row among the rows that its checkpoint stored for the region; null between operators.

@@ -17,7 +17,7 @@ from holdfast.regions.files.folders import CheckpointFolders
 
 
 def checkpoint_ids(folder: AnyPath) -> list[int]:
-    """Return the ids of all checkpoints, ascending; FileNotFoundError if no pipeline has it."""
+    """Return ids of all checkpoints, ascending; FileNotFoundError if it is no pipeline's folder."""
     folders = CheckpointFolders(folder)
     if folders.metadata.is_dir():
         return folders.ids()

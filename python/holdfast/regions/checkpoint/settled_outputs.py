@@ -47,8 +47,8 @@ def published_outputs(
 ) -> dict[str, list[Staged]]:
     """Return the outputs of a pipeline's own checkpoint that are known to be published.
 
-    Raises a ValueError if another output now goes to another place, and nothing says that its rows
-    were published.
+    Raises a ValueError if an output now goes to another place, and nothing says that its rows were
+    published.
     """
     known: dict[str, list[Staged]] = {}
     staged_for = staged_by_output(metadata)

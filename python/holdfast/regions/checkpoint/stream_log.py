@@ -129,6 +129,7 @@ def _file_logs(folder: AnyPath, batch_id: int) -> Iterator[tuple[AnyPath, int]]:
     """Yield the log of each file source, and its entry where a batch ended."""
     offsets = {} if batch_id < 0 else _offsets(folder, batch_id)
     for log in listed(folder / "sources"):
+        # Other sources keep their beginning in the same place, for good.
         # Spark writes "-" for a source that has no offset yet.
         entry = _log_offset(offsets.get(log.name, "-"))
         if entry is not None or _lists_files(log):

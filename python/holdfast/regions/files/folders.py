@@ -164,6 +164,7 @@ class CheckpointFolders:
         try:
             return (self.metadata / name).read_bytes()
         except FileNotFoundError:
+            # The checkpoint is there, so this is damage.
             raise CorruptSegmentError(f"its regions are missing: {name}") from None
 
     def publish(self, metadata: CheckpointMetadata) -> None:

@@ -3,9 +3,10 @@
 The name of a lease file is a number. Its holder rewrites the file every few seconds. Another
 process takes the folder by creating the file with the next number, which only one of several can
 do. It does so only if the holder gave the lease back, if the holder was a process of this machine
-that is gone, or if the file did not change for `EXPIRY_S`. No clocks of two machines are compared.
+that is gone, or if the file did not change while it was watched for `EXPIRY_S`. No clocks of two
+machines are compared.
 
-A machine may pause, so that others take its live process for dead. Such a holder must not write
+A machine may pause, so that others take its live process for dead. This holder must not write
 anything that others would continue from. If the file system renames files, the holder writes
 through a folder of its own next to the lease. Its successor first deletes that folder, so that no
 write that began there can end. That costs no request. On other file systems the holder lists the

@@ -1,8 +1,9 @@
 """Locks on files, for folders that one process at a time may use.
 
 The kernel holds them (``flock``), so the lock of a dead process is gone. Over NFS the server takes
-part, so other machines see them. On a file system without such locks, a warning asks the user to
-start a pipeline only once. File systems that only the JVM reaches have leases, see `files.lease`.
+part, so other machines see them. A file system without such locks is used without: a warning asks
+the user to start a pipeline only once. File systems that only the JVM reaches have leases instead,
+see `files.lease`.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ os.register_at_fork(after_in_child=_let_go_in_child)
 
 
 def lock_folder(path: AnyPath) -> Hold:
-    """Lock a folder by a file in it, or by leases. The file remains without the lock.
+    """Lock a folder by the file `path` in it, which remains, or by the folder `path` of leases.
 
     Raises a FolderInUseError if another process, or another pipeline of this one, has it locked.
     """

@@ -20,11 +20,11 @@ from holdfast.regions.sinks.publisher import Publisher
 class BatchFunction(Publisher):
     """Calls a function with the rows that a completed checkpoint has published.
 
-    The rows are in Parquet files of the pipeline's checkpoint folder until then. The function is
-    called at least once for a checkpoint with rows. A call is repeated, with the same id and the
-    same rows, if the function raised an exception, or the process ended before its return was
-    noted. Calls are made one at a time, in the order of ids. `deliver` takes the paths of the
-    files, always in the same order, and the id of the checkpoint.
+    Until the call, the rows are in Parquet files of the checkpoint folder. The function is called
+    at least once for a checkpoint with rows. A call is repeated, with the same id and the same
+    rows, if the function raised an exception, or the process ended before its return was noted.
+    Calls are made one at a time, in the order of ids. `deliver` takes the paths of the files,
+    always in the same order, and the id of the checkpoint.
     """
 
     notes_itself = True

@@ -211,7 +211,7 @@ class DeltaSink(ParquetSink):
         super().withdraw(after_attempt)
 
     def _table(self) -> DeltaTable | None:
-        """Return the table as it is now; None if there is none."""
+        """Return the current table; None if there is none."""
         from deltalake import DeltaTable
 
         path = str(self.root)

@@ -89,7 +89,7 @@ class KafkaTransactions:
         self._producer, self._used = producer, time.monotonic()
 
     def require_topic(self) -> None:
-        """Check that the topic is there. Errors are those of `open`."""
+        """Check that the topic is there. Raises the errors of `open`."""
         found = self._patiently(
             lambda left_s: self._reader(_AS_IT_IS).list_topics(self.topic, timeout=left_s)
         ).topics[self.topic]
@@ -97,7 +97,7 @@ class KafkaTransactions:
             raise self._trouble.error(found.error)
 
     def read_marker(self) -> Marker | None:
-        """Return the marker; None if there is none. Errors are those of `open`.
+        """Return the marker; None if there is none. Raises the errors of `open`.
 
         Before `open`, another producer's open transaction may change it. After `open`, this waits
         until no transaction can.

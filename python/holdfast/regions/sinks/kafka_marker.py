@@ -47,7 +47,7 @@ class Marker:
 
     @classmethod
     def decode(cls, text: str, group: str) -> Self:
-        """Decode the text of `encode`; ValueError if it is not, NewerFormatError if newer."""
+        """Decode the text of `encode`; ValueError for other texts, NewerFormatError for newer."""
         with suppress(ValueError, KeyError, TypeError):
             found = json.loads(text)
             require_known(f"consumer group {group!r}", found["version"], VERSION)

@@ -62,7 +62,7 @@ class Candidate:
     """A pipeline that wants to write into a folder.
 
     - `before`: identity of the pipeline that it continues, if that wrote there; else empty.
-    - `latest`: its latest checkpoint, or the one it continues from, if its output is there.
+    - `latest`: its latest checkpoint, or the one it continues from, if output is there; else None.
     - `restored`: the checkpoint it begins from, if that is not in its own checkpoint folder yet.
     """
 

@@ -87,7 +87,7 @@ class ParquetSink(TwoPhaseSink):
         If the path is no folder's, the compression is unknown, or Spark's own file sink keeps a
         list of the folder's files, which hides all others from Spark.
     NotADirectoryError
-        If the path is not that of a folder.
+        If the path leads to something that is not a folder.
     """
 
     root: AnyPath
@@ -215,8 +215,8 @@ class ParquetSink(TwoPhaseSink):
 
         Raises a FileNotFoundError if a file is neither staged nor published, a FileExistsError if
         something else has its final name, and a ValueError if no stage of the sink makes its path
-        or name. Raises an OSError if a staged file is damaged, a symbolic link takes its place or
-        that of its folder, or the file system refuses.
+        or name. Raises an OSError if a staged file is damaged, a symbolic link takes its
+        or its folder's place, or the file system refuses.
         """
         if files := own_files(self.root, staged, SUFFIX):
             self.root.publish(files)

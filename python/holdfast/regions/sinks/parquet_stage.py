@@ -236,7 +236,7 @@ class OutputFile:
     def persist(self) -> None:
         """Make the content durable and close the file.
 
-        Another descriptor, opened later, may not learn that an earlier write failed.
+        It remains open until then: a later descriptor may not learn that an earlier write failed.
         """
         os.fsync(self._descriptor)
         self._close()

@@ -23,8 +23,8 @@ _SPARK_ONLY: Final = {b"variant", b"geometry", b"geography"}
 def require_readable(schema: pa.Schema, *, by: str) -> None:
     """Check that Spark and PyArrow read every column of a Parquet file in its type.
 
-    `by` is the option or sink that writes it. Raises a ValueError that names each other column, and
-    a type to declare instead.
+    `by` is the option or sink that writes it. Raises a ValueError with each column that they do
+    not read so, and a type to declare instead.
     """
     wrong = [
         f"column {field.name!r} is {field.type}: {problem}"

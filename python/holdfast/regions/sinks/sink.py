@@ -59,7 +59,7 @@ class OutputStore(Protocol):
     def stage(self, local_path: str, staged: str, target: str) -> None:
         """Make the content of a local file ready to be published, durable on return.
 
-        `staged` and `target` are URIs; no other task uses the first.
+        `staged`, which no other task uses, and `target` are its URIs before and after publication.
         """
 
 
@@ -117,7 +117,7 @@ class TwoPhaseSink(ABC):
     @property
     @abstractmethod
     def location(self) -> str:
-        """Unique name of the place, the same after every restart. Readers see it: no passwords."""
+        """Unique name of the place, the same after restarts. Checkpoints show it: no passwords."""
 
     @property
     def owned_folder(self) -> str | Path | None:
@@ -218,7 +218,7 @@ class TwoPhaseSink(ABC):
 
     @abstractmethod
     def sweep(self, before_attempt: int) -> None:
-        """Abort attempts before one: remove their staged output that was not committed.
+        """Abort attempts before `before_attempt`: remove their staged, not committed output.
 
         Called when no task of these attempts owns its output, and after all output that has to be
         committed was. May be repeated. An exception is a warning: the next sweep tries again.

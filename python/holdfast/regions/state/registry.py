@@ -100,7 +100,7 @@ class StateRegistry(Scope):
         chunk_bytes : int, default 1 MiB
             A checkpoint writes a chunk of so many bytes if an item in it changed. With changes in
             places far apart, smaller chunks write less. Each chunk costs 16 bytes of memory, and
-            each lone changed one about 16 bytes in the metadata of later checkpoints. A power of
+            each lone changed chunk about 16 bytes in the metadata of later checkpoints. A power of
             two from 512 to 1 MiB; another start may give another one.
         evolve : callable, optional
             Converts the checkpoint's content if that has another shape, data type or kind. Takes a

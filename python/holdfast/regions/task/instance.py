@@ -1,4 +1,4 @@
-"""One opened operator with its state, which a stage of a region's graph runs."""
+"""One opened operator with its state, which a region's graph runs."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class OperatorInstance(AtWork):
         return self.stage.instance_name(self._operator_context.instance)
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Run the operator on some rows; yields batches with the stage's schema, none empty."""
+        """Run the operator on some rows; yields batches with its schema, none empty."""
         self.meter.rows_in += batch.num_rows
         self.sides.given = batch
         produced = self._timed(partial(self._operator.process, batch))
@@ -151,7 +151,7 @@ class OperatorInstance(AtWork):
 
     @property
     def hears_time(self) -> bool:
-        """True if the operator has timers, or does something at a watermark that there is."""
+        """True if the operator has timers, or there is a watermark and it does something at it."""
         return bool(self._state.timers_of) or (
             self.stage.has_watermark
             and (
@@ -348,7 +348,7 @@ class OperatorInstance(AtWork):
 
 
 Instances = tuple[tuple[OperatorInstance, ...], ...]
-"""Instances of a region: by stage, then by index."""
+"""Instances of a region: by operator, then by index."""
 
 
 def _nothing_granted(state: str, refs: Sequence[SegmentRef]) -> Sequence[bool]:

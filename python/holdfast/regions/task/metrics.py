@@ -153,7 +153,7 @@ class Meter:
 
     def take(self) -> OperatorFigures:
         """Return the work since the last call."""
-        # These numbers only grow, so nothing is lost if they grow now.
+        # These numbers only grow, so nothing is lost if they grow during this call.
         done = self.rows_in, self.rows_out, self.busy_ns
         before, self._reported = self._reported, done
         counters, gauges = self.own._take()

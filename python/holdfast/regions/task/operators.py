@@ -233,14 +233,15 @@ class Operator(CheckpointListener):
         raise NotImplementedError(f"{type(self).__name__} does not define process(batch)")
 
     def on_watermark(self, watermark: datetime) -> Batches:
-        """Learn that no row on time is older than this; return rows as `process` does.
+        """Learn that no row on time is older than this; return rows that waited for it.
 
         Called for operators after `RegionalPipeline.with_watermark`, in each batch with rows of the
         region, after these rows. A watermark may repeat, but never goes back. No later row has an
         event time before it: a window that ends at or before the watermark is complete. Flink's
         ``processWatermark``.
 
-        The watermark is in UTC if the event times are instants, else without a time zone.
+        The watermark is in UTC if the event times are instants, else without a time zone. Rows are
+        returned as by `process`.
         """
         return None
 
@@ -267,10 +268,10 @@ class Operator(CheckpointListener):
     def on_event(self, event: bytes) -> None:
         """Take an event, the argument of ``gateway.send``; see `OperatorCoordinator`.
 
-        It is between two batches of rows: all rows of earlier batches are through all operators of
-        the region, and none of the batch for which it was sent is. The state reflects each event
-        once, like each row: a region that falls back receives its events again, between the same
-        rows. Flink's ``OperatorEventHandler.handleOperatorEvent``.
+        It arrives between two batches: all rows of earlier batches are through all operators
+        of the region, and no row of the batch for which it was sent is. The state reflects each
+        event once, like each row: a region that falls back receives its events again, between the
+        same rows. Flink's ``OperatorEventHandler.handleOperatorEvent``.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define on_event(event)")
 

@@ -2,10 +2,10 @@
 
 Arrow takes over the memory of a NumPy array without a copy. So rows made from an array would change
 with it as long as they wait: between operators, in the next operator, in the sink and in the
-in-flight data of a checkpoint. Python code may still be able to write to a buffer: a read-only view
-may be on a writable array, and the buffer does not name its owner. But no operator writes to the
-buffers of its input rows, which went through here, or are from the source. So such buffers are not
-copied. Everything else is copied once, which is cheap next to computing it.
+in-flight data of a checkpoint. Nothing tells whether Python code can still write to a buffer: a
+read-only view may be on a writable array, and the buffer does not name its owner. But no operator
+writes to the buffers of its input rows, which went through here, or are from the source. So these
+buffers are not copied. Everything else is copied once, which is cheap next to computing it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The watermark of a region: how far its event time is, and which rows are late."""
+"""The watermark of a region: how far its event time has advanced, and which rows are late."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class DigestKey:
     def random(cls, chunk_bytes: int) -> DigestKey:
         """Draw a key for chunks of a size."""
         columns = parts_of(chunk_bytes) * THREADS
-        # Each pass moves on by two words.
+        # Each of the `PASSES` moves by two words.
         words = (ROWS + 2) * VECTOR_WORDS, columns * 2 * PASSES + 2 * (PASSES - 1)
         rows, parts = (np.frombuffer(os.urandom(4 * count), np.uint32) for count in words)
         return cls(rows, parts)

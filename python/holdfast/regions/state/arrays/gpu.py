@@ -171,7 +171,7 @@ class CupyLane:
         self._kernels = kernels
         with device:
             self._stream = cupy.cuda.Stream(non_blocking=True)
-            # Copies take turns, so that one begins on the bus before the other ends.
+            # Copies take turns, so that the bus does not wait for the end of one to begin the next.
             self._fetches = [self._stream, cupy.cuda.Stream(non_blocking=True)]
             self._buffers = [cupyx.empty_pinned(BUFFER_BYTES, np.uint8) for _ in range(BUFFERS)]
         self._turns = itertools.count()

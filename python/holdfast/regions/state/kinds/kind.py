@@ -76,7 +76,7 @@ class Kind:
     """A declared state of one kind.
 
     - `kind`: its kind in checkpoints.
-    - `noun`, `advice`: its kind in messages, and how to change it in place; it is ``{place}``.
+    - `noun`, `advice`: its kind in messages, and how to change the state ``{place}`` in place.
     - `form`: the form in which it is declared, see `form_of`.
     - `handle`: the object that the operator has.
     - `follows_watermark`: its content expires, or is due, by the watermark.

@@ -92,7 +92,7 @@ class TimerTable(TableState):
 
 
 class TimerState:
-    """Timers by key, more than memory holds if need be.
+    """Timers by key, of which there may be more than memory holds.
 
     A key may have several timers, at different times. Setting one twice sets it once, as in Flink
     and in Spark's ``transformWithState``.

@@ -27,7 +27,7 @@ class OperatorCache:
     region. Another attempt at a task may have acknowledged the same region, so the states
     themselves are compared, by reference. Only a region's thread calls and closes its operators.
 
-    With more regions than `all_pruned`, a batch only looks at operators of changed ones.
+    With more regions than `all_pruned`, a batch only looks at the ones that may have changed.
     """
 
     def __init__(self, *, all_pruned: int = 1_000) -> None:
@@ -104,7 +104,7 @@ class OperatorCache:
             kept.close()
 
     def _suspects(self, run: str, base: CheckpointMetadata) -> dict[str, _Kept]:
-        """Return operators that may not fit the checkpoint, which fitted at the last call."""
+        """Return operators that may not fit the checkpoint; all fitted at the last call."""
         id, count = self._pruned
         if run != self._run or len(self._kept) <= self._all_pruned or base.region_count < count:
             return dict(self._kept)
@@ -144,7 +144,7 @@ class OperatorCache:
             kept.close()
         closed = threading.Semaphore(0)
         for thread in threads:
-            thread.do(closed.release)  # behind the operators
+            thread.do(closed.release)  # after the operators
         ends = time.monotonic() + (timeout_s or 0)
         for _ in threads:
             left_s = None if timeout_s is None else max(0, ends - time.monotonic())

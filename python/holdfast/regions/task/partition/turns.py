@@ -124,7 +124,7 @@ class RegionThreads:
     def stop(self) -> None:
         """Let the turns end; a thread that hangs in an operator is left alone.
 
-        Its thread abandons a region whose answer `wait` has not returned, after the operator.
+        A region whose answer `wait` has not returned is abandoned on its thread, after that.
         """
         self._stopped.set()
         with self._lock:

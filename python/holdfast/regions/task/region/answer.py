@@ -71,7 +71,7 @@ class Phase:
     instances: Instances | None = None
 
     def step(self, now_ms: int) -> Phase | Answered | Work:
-        """Do one unit of work at a time of `elapsed_ms`."""
+        """Do one unit of work; `now_ms` is from `elapsed_ms`."""
         return Work.WAITS
 
     def figures(self) -> bytes:
@@ -89,7 +89,7 @@ class Phase:
 
 
 def acknowledged(region: Region, instances: Instances, snapshot: RegionSnapshot) -> Answered:
-    """Write the snapshot of a region, and close its output. No data moved since the snapshot."""
+    """Write a region's snapshot, and close its output. No data moved: the operators are at it."""
     plan, store, attempt = region.task.plan, region.store, region.task.order.attempt
     entries: list[OperatorEntry] = []
     segments: list[tuple[Owner, Sequence[SegmentRef]]] = []

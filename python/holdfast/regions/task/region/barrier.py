@@ -119,8 +119,8 @@ class Running(_Open):
     def _barrier_is_due(self, now_ms: int) -> bool:
         """Say whether to send the barrier: after all rows, or before if it overtakes.
 
-        Rows in the graph are first unless that takes too long, because an operator may end the
-        region's data. Then all rows are first. The barrier is never before any progress: an attempt
+        Rows in the graph go first unless that takes too long, because an operator may end the
+        region's data. Then all rows go first. The barrier is never before any progress: an attempt
         may begin later than its alignment timeout, and a region that only stored its rows would
         get nowhere. No barrier overtakes an event.
         """

@@ -99,7 +99,7 @@ class Opening(Phase):
         return seen
 
     def _opened(self, cached: Instances | None) -> Instances:
-        """Return the instances of all stages, with open tables and the times of the attempt."""
+        """Return the instances of all operators, with open tables and the times of the attempt."""
         task = self._region.task
         times = AttemptTimes.at(task.order.created_ms)
         opened = []

@@ -42,7 +42,7 @@ def merged_from(sizes: Sequence[int], added: int, pieces: int) -> int:
     """Return the number of the first piece that the next one is merged with.
 
     It is the first one that is not larger than all after it. So each remaining piece is larger than
-    all after it. `sizes` are bytes of the pieces, oldest first, and `added` those of the next one.
+    all after it. `sizes` are bytes of the pieces, oldest first, and `added` bytes of the next.
     Up to `pieces` small ones are not merged. Their sizes differ by less than 2^32, so among 32
     there are always some to merge.
     """
