@@ -27,8 +27,7 @@ pub(crate) fn not_allowed(option: &str, value: impl std::fmt::Display, expected:
     ))
 }
 
-/// A count, a size or an id. Signed arguments give a ValueError, where PyO3 would give another
-/// error.
+/// A count, a size or an id. Signed: a negative number gives a ValueError, not PyO3's error.
 pub(crate) fn natural(option: &str, value: i64) -> PyResult<u64> {
     u64::try_from(value).map_err(|_| not_allowed(option, value, "at least 0"))
 }
@@ -153,8 +152,7 @@ impl<'py> FromPyObject<'_, 'py> for RetainedArgument {
 }
 
 impl RetainedArgument {
-    /// The view of a message about `checkpoint`. Without `decided`, the last decision is the
-    /// newest id that it names.
+    /// The view of a message about `checkpoint`. Without `decided` it is the newest id in there.
     pub(crate) fn at(self, checkpoint: u64, decided: Option<u64>) -> (CheckpointId, Retained) {
         let id = CheckpointId(checkpoint);
         let newest = self.0.keys().next_back().map_or(id, |last| id.max(*last));

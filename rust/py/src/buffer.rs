@@ -1,4 +1,4 @@
-//! Bytes of any Python object, without a copy if they lie in one piece.
+//! Bytes of any Python object, without a copy if they are contiguous.
 
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::PyBufferError;
@@ -37,11 +37,11 @@ impl Payload {
             Self::Lent(buffer) if buffer.len_bytes() == 0 => &[],
             Self::Lent(buffer) => {
                 // SAFETY: the buffer is C-contiguous (checked in `of`) and not empty, so `buf_ptr`
-                // points at `len_bytes` readable bytes; the exporter keeps them in place while the
+                // points at `len_bytes` readable bytes. The exporter keeps them in place while the
                 // buffer is held, and `self` outlives the slice. Another Python thread could write
-                // to a mutable buffer meanwhile. The documentation of `append` forbids that, as
-                // every extension that releases the GIL does (`hashlib`, `zlib`). No invariant of the
-                // core depends on the bytes staying equal.
+                // to a mutable buffer during a call. The documentation of `append` forbids that, as
+                // every extension that releases the GIL does (`hashlib`, `zlib`). No invariant of
+                // the core depends on equal bytes.
                 unsafe {
                     std::slice::from_raw_parts(buffer.buf_ptr().cast::<u8>(), buffer.len_bytes())
                 }

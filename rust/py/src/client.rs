@@ -20,7 +20,7 @@ use crate::shared::Shared;
 ///
 /// All methods may be called from several threads. Their requests wait for each other, with the GIL
 /// released. If the connection breaks, the call fails, and the next call connects again. A forked
-/// child gets a connection of its own.
+/// child gets its own connection.
 ///
 /// Parameters
 /// ----------
@@ -36,10 +36,8 @@ use crate::shared::Shared;
 ///
 /// Raises
 /// ------
-/// FileNotFoundError
-///     If there is no such socket.
-/// ConnectionError
-///     If no manager listens there.
+/// FileNotFoundError, ConnectionError
+///     If there is no such socket, or no manager listens there.
 /// ValueError
 ///     If an option has a value that is not allowed.
 /// NotImplementedError
@@ -127,7 +125,7 @@ impl ManagerClient {
         &self.folder
     }
 
-    /// Hand bytes on to the driver while the job still runs.
+    /// Send bytes to the driver while the job still runs.
     ///
     /// Returns once the driver has them. Waits as long as the driver has no room.
     ///
@@ -151,7 +149,7 @@ impl ManagerClient {
 
     /// Let the executor make the content of a local file ready to be published.
     ///
-    /// Returns once it is durable. Nobody sees it under the final name before it is published.
+    /// Returns once it is durable. No reader sees it under the final name before it is published.
     ///
     /// Parameters
     /// ----------
@@ -164,10 +162,8 @@ impl ManagerClient {
     ///
     /// Raises
     /// ------
-    /// FileNotFoundError
-    ///     If there is no such local file.
-    /// FileExistsError
-    ///     If the staged name is taken.
+    /// FileNotFoundError, FileExistsError
+    ///     If there is no such local file, or the staged name is taken.
     /// PermissionError
     ///     If the file system does not allow it.
     /// NotImplementedError

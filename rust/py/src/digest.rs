@@ -9,9 +9,7 @@ use pyo3::types::PyBytes;
 use crate::arguments::not_allowed;
 use crate::buffer::Payload;
 
-/// Return the xxh3-128 digest of every chunk of a buffer.
-///
-/// The GIL is released meanwhile.
+/// Return the xxh3-128 digest of every chunk of a buffer. Releases the GIL.
 ///
 /// Parameters
 /// ----------

@@ -21,10 +21,10 @@ pub(crate) struct CommitId {
     version: u64,
     /// The newest segment of the version; None for a store that was never written.
     r#ref: Option<SegmentRef>,
-    /// If `ref` is a base image, the newest segment that the image stands for.
+    /// If `ref` is a base image, the newest segment that the image replaces.
     replaced: Option<SegmentRef>,
-    /// The input that a parked version waits for, oldest first: the version that its batch made, and
-    /// its last segment, whose lineage names the others.
+    /// Pending rows of a parked partition, oldest first: the version that a batch made, and its
+    /// last segment, whose lineage names the others.
     pending: Vec<(u64, SegmentRef)>,
 }
 
@@ -39,10 +39,8 @@ impl CommitId {
     ///
     /// Raises
     /// ------
-    /// CorruptSegmentError
-    ///     If it was damaged.
-    /// NotImplementedError
-    ///     If another provider wrote it.
+    /// CorruptSegmentError, NotImplementedError
+    ///     If it was damaged, or another provider wrote it.
     /// NewerFormatError
     ///     If a newer version of Holdfast wrote it.
     #[classmethod]
@@ -50,7 +48,7 @@ impl CommitId {
         text.parse::<VersionId>().map(Self::from).map_err(to_py)
     }
 
-    /// Return whether text in the place of an id was written by Holdfast, not by another provider.
+    /// Return whether Holdfast, not another provider, wrote the text in the place of an id.
     #[staticmethod]
     fn is_holdfasts(text: &str) -> bool {
         text.starts_with(StoreId::PREFIX)
@@ -62,13 +60,8 @@ impl CommitId {
         text.starts_with(StoreId::VIEW_PREFIX)
     }
 
-    /// Return the ids whose segments a store needs, each with its partition: its own, or those of a
-    /// view.
-    ///
-    /// Raises
-    /// ------
-    /// CorruptSegmentError, NotImplementedError, NewerFormatError
-    ///     As `parse`.
+    /// Return the ids whose segments a store needs, each with its partition: its own, or the ids of
+    /// a view. Raises the errors of `parse`.
     #[staticmethod]
     fn needed(partition: u32, text: &str) -> PyResult<Vec<(u32, Self)>> {
         let ids = StoreId::needed(partition, text).map_err(to_py)?;
@@ -163,12 +156,7 @@ impl From<CoreReport> for SegmentReport {
 }
 
 /// Read a segment of a state store and verify all of it: digests, checksums and the order of the
-/// entries. In a run, the separators and filters must lead to every key.
-///
-/// Raises
-/// ------
-/// FileNotFoundError, CorruptSegmentError, NewerFormatError, OSError
-///     In the same cases as `read_segment`.
+/// entries. In a run, separators and filters must lead to every key. Errors: see `read_segment`.
 #[pyfunction]
 #[pyo3(signature = (folder, r#ref))]
 pub(crate) fn inspect_segment(

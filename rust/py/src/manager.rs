@@ -1,5 +1,5 @@
-//! The snapshot manager of this process: opening it, and messages about checkpoints. The module
-//! `segment_store` has its methods for segments.
+//! The snapshot manager of this process: opening it, and messages about checkpoints. The methods
+//! for segments are in `segment_store`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,24 +29,23 @@ use crate::values::{Owner, SegmentRef};
 ///
 /// One manager owns one folder. To restart, open a new manager on the same folder. It writes under
 /// a new term, so it never overwrites files of an earlier incarnation. Then call `restore` with the
-/// retained checkpoints, and `sweep`. The first change that the new manager makes takes the folder
-/// over: every change of an older one raises `FencedError` from then on. A manager that only reads
-/// takes nothing over.
+/// retained checkpoints, and `sweep`. With its first change it takes the folder over: from then on,
+/// every change of an older manager raises `FencedError`.
 ///
 /// A forked child can read with the manager of its parent. Every other call is a ValueError.
 ///
 /// The messages `started`, `completed`, `partially_completed`, `aborted` and `subsumed` may be
 /// lost, repeated and reordered. Each carries everything that is retained at its moment, so the
-/// next message makes up for a lost one. The design follows Apache Flink's FLIP-306 (unified
-/// file merging) and FLIP-600 (regional checkpoints).
+/// next one makes up for a lost one. The design follows Apache Flink's FLIP-306 (unified file
+/// merging) and FLIP-600 (regional checkpoints).
 ///
 /// All methods may be called from several threads; the GIL is released around work and I/O.
 ///
 /// Parameters
 /// ----------
 /// path : str or os.PathLike
-///     Folder of the physical files. It is made if it is missing. A relative path starts at the
-///     working directory of this moment.
+///     Folder of the physical files, made if it is missing. A relative path starts at the working
+///     directory of this moment.
 /// max_file_bytes : int, default 32 MiB
 ///     Size in bytes at which a file is sealed and the next one is begun. A soft bound: the segment
 ///     that crosses it is still written whole.
@@ -56,7 +55,7 @@ use crate::values::{Owner, SegmentRef};
 /// compression : {"lz4", "none"}, default "lz4"
 ///     How payloads are compressed on disk. Both are always readable.
 /// max_space_amplification : float or None, default 2.0
-///     Bound on physical bytes divided by live bytes, at least 1, or None for no bound. Beyond it,
+///     Bound on physical bytes divided by live bytes, at least 1; None for no bound. Beyond it,
 ///     segments in the most wasteful files are not offered for reuse (`lease`). A file that wastes
 ///     more than 64 KiB takes no further segments as soon as it could break the bound.
 ///
@@ -129,8 +128,7 @@ impl SnapshotManager {
         )?;
         let storage = LocalStorage::new(&path);
         let path = storage.root().to_path_buf();
-        // A term must never come back, even after all its files were deleted and no listing shows
-        // it any more. So it is at least the time in milliseconds.
+        // No term may come back, even if all its files were deleted. So it is at least the time.
         #[expect(clippy::disallowed_methods, reason = "the one look at a clock")]
         let now_ms = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -149,13 +147,13 @@ impl SnapshotManager {
         self.0.path()
     }
 
-    /// Number of this incarnation. It is part of the name of every file it writes.
+    /// Number of this incarnation, part of the name of every file it writes.
     #[getter]
     fn term(&self) -> PyResult<u64> {
         Ok(self.open()?.term().0)
     }
 
-    /// Returns whether files take segments of several checkpoints.
+    /// Return whether files take segments of several checkpoints.
     #[getter]
     fn across_checkpoints(&self) -> PyResult<bool> {
         Ok(self.open()?.across_checkpoints())
@@ -164,19 +162,12 @@ impl SnapshotManager {
     /// Make everything that the attempt wrote or leased survive a machine crash.
     ///
     /// Call it before the acknowledgement that depends on it. It does not wait for owners that are
-    /// still writing, and files go on taking segments.
-    ///
-    /// Parameters
-    /// ----------
-    /// checkpoint : int
-    ///     Id of the attempt.
+    /// still writing, and files take further segments.
     ///
     /// Raises
     /// ------
-    /// AttemptEndedError
-    ///     If the attempt was decided already.
-    /// FencedError
-    ///     If a newer manager took the folder over.
+    /// AttemptEndedError, FencedError
+    ///     If the attempt was decided, or a newer manager took the folder over.
     /// OSError
     ///     If storage failed, or an earlier failure lost a segment: release it and write it again.
     fn persist(&self, py: Python<'_>, checkpoint: u64) -> PyResult<()> {
@@ -195,8 +186,6 @@ impl SnapshotManager {
     ///
     /// Parameters
     /// ----------
-    /// checkpoint : int
-    ///     Id of the checkpoint.
     /// retained : mapping of int to mapping of Owner to int
     ///     All checkpoints retained at that moment, this one included, by id. The inner mapping has
     ///     the owners that fell back in it, with the origin of their state; it is empty for a
@@ -207,10 +196,8 @@ impl SnapshotManager {
     ///
     /// Raises
     /// ------
-    /// ValueError
-    ///     If `retained` cannot be true. Nothing is changed then.
-    /// FencedError
-    ///     If a newer manager took the folder over. Nothing is changed then.
+    /// ValueError, FencedError
+    ///     If `retained` cannot be true, or a newer manager took the folder over: no change.
     #[pyo3(signature = (checkpoint, retained, *, decided = None))]
     fn completed(
         &self,
@@ -226,24 +213,22 @@ impl SnapshotManager {
     /// Tell that a checkpoint completed with an older state of some owners.
     ///
     /// All segments that these owners wrote for `checkpoint` die at once, acknowledged or not. The
-    /// segments of their origin stay for as long as a retained checkpoint refers to that origin.
+    /// segments of their origin remain as long as a retained checkpoint refers to that origin.
     ///
     /// Parameters
     /// ----------
-    /// checkpoint : int
-    ///     Id of the checkpoint.
     /// fallbacks : mapping of Owner to int
-    ///     The owners that fell back, and the origin of the state the checkpoint has for them: the
-    ///     checkpoint whose snapshot really produced it, through any chain of fallbacks.
+    ///     The owners that fell back, with the origin of the state that the checkpoint has for
+    ///     them: the checkpoint whose snapshot produced it, through any chain of fallbacks.
     /// retained, decided
     ///     The same as in `completed`. The entry of `checkpoint` equals `fallbacks`.
     ///
     /// Raises
     /// ------
     /// ValueError
-    ///     If `retained` cannot be true. For example, it lacks `checkpoint`, names an origin that
-    ///     is not older than its checkpoint, or in which the owner fell back itself, or contradicts
-    ///     an earlier message about the same checkpoint. Nothing is changed then.
+    ///     If `retained` cannot be true. For example, it lacks `checkpoint`, contradicts an earlier
+    ///     message about the same checkpoint, or names an origin that is not older than its
+    ///     checkpoint or in which the owner fell back itself. Nothing is changed then.
     /// FencedError
     ///     If a newer manager took the folder over. Nothing is changed then.
     #[pyo3(signature = (checkpoint, fallbacks, retained, *, decided = None))]
@@ -263,17 +248,7 @@ impl SnapshotManager {
 
     /// Tell that an attempt ended without a checkpoint.
     ///
-    /// Parameters
-    /// ----------
-    /// checkpoint : int
-    ///     Id of the attempt.
-    /// retained, decided
-    ///     The same as in `completed`, without `checkpoint`.
-    ///
-    /// Raises
-    /// ------
-    /// ValueError, FencedError
-    ///     In the same cases as `completed`.
+    /// Parameters and errors are the same as in `completed`; `retained` lacks `checkpoint`.
     #[pyo3(signature = (checkpoint, retained, *, decided = None))]
     fn aborted(
         &self,
@@ -288,17 +263,7 @@ impl SnapshotManager {
 
     /// Tell that a checkpoint is not retained any more.
     ///
-    /// Parameters
-    /// ----------
-    /// checkpoint : int
-    ///     Id of the checkpoint.
-    /// retained, decided
-    ///     The same as in `completed`, without `checkpoint`.
-    ///
-    /// Raises
-    /// ------
-    /// ValueError, FencedError
-    ///     In the same cases as `completed`.
+    /// Parameters and errors are the same as in `completed`; `retained` lacks `checkpoint`.
     #[pyo3(signature = (checkpoint, retained, *, decided = None))]
     fn subsumed(
         &self,
@@ -317,14 +282,10 @@ impl SnapshotManager {
     /// ----------
     /// folder : str or os.PathLike
     ///     The other folder.
-    /// before : Owner
-    ///     Its owner there.
-    /// id : str
-    ///     Its commit there.
-    /// after : Owner
-    ///     Its owner here.
-    /// checkpoint : int
-    ///     The checkpoint that it is written for.
+    /// before, id : Owner, str
+    ///     Its owner and its commit there.
+    /// after, checkpoint : Owner, int
+    ///     Its owner here, and the checkpoint that it is written for.
     ///
     /// Returns
     /// -------
@@ -353,18 +314,16 @@ impl SnapshotManager {
         commit_parts(py, commit)
     }
 
-    /// Write chosen rows of tables that lie in another folder as one table.
+    /// Write chosen rows of tables in another folder as one table.
     ///
     /// Parameters
     /// ----------
-    /// folder : path-like
-    ///     The folder of their segments, which nobody changes meanwhile.
+    /// folder : str or os.PathLike
+    ///     The folder of their segments, which must not change during the call.
     /// before : sequence of (Owner, str)
     ///     Owners and commits there.
-    /// after : Owner
-    ///     Owner of the new table.
-    /// checkpoint : int
-    ///     The checkpoint that has the new table.
+    /// after, checkpoint : Owner, int
+    ///     Owner of the new table, and the checkpoint that has it.
     /// keys : sequence of str
     ///     Layouts of the columns of the key.
     /// choose : callable
@@ -379,7 +338,7 @@ impl SnapshotManager {
     /// Raises
     /// ------
     /// FileNotFoundError, CorruptSegmentError, OSError
-    ///     If a table cannot be read, or storage failed. Errors of `choose` come as they are.
+    ///     If a table cannot be read, or storage failed. Errors of `choose` are raised unchanged.
     #[pyo3(signature = (folder, before, after, checkpoint, *, keys, choose))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn divide_tables<'py>(
@@ -432,12 +391,11 @@ impl SnapshotManager {
     /// Raises
     /// ------
     /// ValueError
-    ///     If a segment is named as the state of another owner than the one it was written for, or
-    ///     an owner has two origins in one checkpoint or one that is newer. Nothing is changed
-    ///     then.
+    ///     If a segment was written for another owner, or an owner has two origins in one
+    ///     checkpoint or an origin newer than it. Nothing is changed then.
     /// FileNotFoundError
-    ///     If segments are missing. All others are known nevertheless and can be read. A file stays
-    ///     until no checkpoint needs it, even if it is damaged.
+    ///     If segments are missing. All others are known nevertheless and can be read. A file is
+    ///     kept until no checkpoint needs it, even if it is damaged.
     /// OSError
     ///     If storage failed. Nothing is changed then.
     fn restore(
@@ -460,8 +418,8 @@ impl SnapshotManager {
 
     /// Make the segments of all retained checkpoints known, after a restart.
     ///
-    /// Looks for their files now, and lists the segments in them before it takes in the first message.
-    /// So a start takes no longer if more of them are shared. Raises the errors of `restore`; the
+    /// Looks for their files now, and lists their segments before it takes in the first message. So
+    /// a start takes no longer if more of them are shared. Raises the errors of `restore`; the
     /// first message may raise the ``ValueError`` instead, and changes nothing then.
     ///
     /// Parameters
@@ -491,8 +449,8 @@ impl SnapshotManager {
     /// Raises
     /// ------
     /// ValueError
-    ///     Before `restore`, or after one that changed nothing: the manager does not know which
-    ///     files are needed. Call ``restore({})`` if no checkpoint is retained.
+    ///     Before `restore`, or after one that changed nothing: it is not known which files are
+    ///     needed. Call ``restore({})`` if no checkpoint is retained.
     /// OSError
     ///     If the folder cannot be listed.
     fn sweep(&self, py: Python<'_>) -> PyResult<u64> {
@@ -501,8 +459,8 @@ impl SnapshotManager {
 
     /// Wait until every file that is due was deleted.
     ///
-    /// Messages only decide which files go. A thread of the manager deletes and seals them later.
-    /// The next message retries files that could not be deleted.
+    /// Messages only decide which files go; a thread deletes and seals them later. The next message
+    /// retries files that could not be deleted.
     fn wait_for_deletes(&self, py: Python<'_>) -> PyResult<()> {
         self.detached(py, |core| {
             core.wait_for_deletes();
@@ -516,10 +474,6 @@ impl SnapshotManager {
     }
 
     /// Return all physical files, by name.
-    ///
-    /// Returns
-    /// -------
-    /// list of FileStatus
     fn files(&self, py: Python<'_>) -> PyResult<Vec<FileStatus>> {
         let files = self.detached(py, |core| Ok(core.files()))?;
         Ok(files.into_iter().map(FileStatus::from).collect())

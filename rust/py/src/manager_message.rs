@@ -15,10 +15,8 @@ use crate::arguments::{FallbacksArgument, ReleasedArgument, RetainedArgument, on
 ///     Method of `SnapshotManager` that is called there.
 /// fallbacks : mapping of Owner to int
 ///     The argument of `SnapshotManager.partially_completed`; empty for every other kind.
-/// retained : mapping of int to mapping of Owner to int
-///     The argument of `SnapshotManager.completed`.
-/// decided : int, optional
-///     The argument of `SnapshotManager.completed`.
+/// retained, decided
+///     The arguments of `SnapshotManager.completed`.
 /// released : mapping of Owner to sequence of SegmentRef, optional
 ///     The argument of `SnapshotManager.release`, which is called first.
 ///

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 /// Parameters
 /// ----------
 /// umask : int or None
-///     Rights that nobody gets, such as ``0o077``; None leaves it to the umask of the process.
+///     Rights that new files do not get, such as ``0o077``; None leaves it to the process's umask.
 #[pyfunction]
 pub(crate) fn set_local_umask(umask: Option<u32>) {
     storage::set_local_umask(umask);

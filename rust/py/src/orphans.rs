@@ -42,16 +42,16 @@ impl OrphanReclaimer {
     /// Parameters
     /// ----------
     /// live_terms : set of int
-    ///     Terms whose managers may still be at work. Their files are left alone.
+    ///     Terms whose managers may still be at work. Their files are not touched.
     /// newest_term : int
-    ///     The newest term that the application has given to a manager, 0 if none. Read it before
+    ///     The newest term that the application gave to a manager, 0 if none. Read before
     ///     `live_terms`.
     ///
     /// Returns
     /// -------
     /// (str, list of str)
-    ///     A summary for the log, empty if there was nothing to do. Files that waste too much: their
-    ///     owners should write what is needed there once more.
+    ///     A summary for the log, empty if there was nothing to do. Files that waste too much:
+    ///     their owners should write the needed part again.
     ///
     /// Raises
     /// ------

@@ -15,7 +15,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// Calls the manager here, or the client of the one behind the socket.
+    /// Calls the manager here, or the client of a manager in another process.
     pub(crate) fn call<T>(
         &self,
         here: impl FnOnce(&SnapshotManager) -> Result<T, Error>,

@@ -43,14 +43,13 @@ impl SegmentStore {
     /// Parameters
     /// ----------
     /// owner : Owner
-    ///     Whose state it is.
+    ///     The owner of the state.
     /// checkpoint : int
     ///     Id of the attempt.
     /// data : buffer
     ///     Any object with the buffer protocol: bytes, bytearray, memoryview, NumPy array, Arrow
     ///     buffer. C-contiguous data is not copied. No other thread may change it during the call.
-    ///     Data of more than 64 KiB reaches another process through shared memory, not through the
-    ///     socket.
+    ///     More than 64 KiB reach another process through shared memory, not through the socket.
     /// kind : {"snapshot", "changelog", "in_flight"}, default "snapshot"
     ///     Content of the segment.
     /// lineage : sequence of SegmentRef, default ()
@@ -65,10 +64,8 @@ impl SegmentStore {
     ///
     /// Raises
     /// ------
-    /// AttemptEndedError
-    ///     If the attempt was decided already.
-    /// FencedError
-    ///     If a newer manager took the folder over.
+    /// AttemptEndedError, FencedError
+    ///     If the attempt was decided, or a newer manager took the folder over.
     /// ValueError
     ///     If a name or the lineage is out of bounds, or the manager is closed.
     /// ConnectionError
@@ -113,7 +110,7 @@ impl SegmentStore {
     /// ref : SegmentRef
     ///     Return value of `append`, in this or in an earlier incarnation.
     /// owner : Owner
-    ///     Whose state it is.
+    ///     The owner of the state.
     /// known_bytes : int, default 0
     ///     Lower bound on the size of the physical file in bytes. On object stores it saves the
     ///     request for the size.
@@ -128,7 +125,7 @@ impl SegmentStore {
     /// FileNotFoundError
     ///     If the physical file is missing.
     /// CorruptSegmentError
-    ///     If the stored bytes differ from what was written, or belong to another owner. The
+    ///     If the stored bytes differ from the written ones, or belong to another owner. The
     ///     message names file, offset, owner, expected and found values.
     /// NewerFormatError
     ///     If a newer version of Holdfast wrote the segment.
@@ -154,24 +151,20 @@ impl SegmentStore {
     ///
     /// Parameters
     /// ----------
-    /// checkpoint : int
-    ///     Id of the attempt.
-    /// owner : Owner
-    ///     Whose segments they are.
+    /// checkpoint, owner
+    ///     The same as in `append`.
     /// refs : sequence of SegmentRef
     ///     The segments of one acknowledgement.
     ///
     /// Raises
     /// ------
-    /// AttemptEndedError
-    ///     If the attempt was decided already.
-    /// FencedError
-    ///     If a newer manager took the folder over.
+    /// AttemptEndedError, FencedError
+    ///     If the attempt was decided, or a newer manager took the folder over.
     /// FileNotFoundError
     ///     If a segment is not live any more, or its file is gone.
     /// OSError
-    ///     If storage failed, or an earlier failure lost a segment: release it and write it again.
-    ///     Or if the connection to another process broke.
+    ///     If storage failed, or the connection to another process broke. Or if an earlier failure
+    ///     lost a segment: release it and write it again.
     fn persist_segments(
         &self,
         py: Python<'_>,
@@ -191,10 +184,8 @@ impl SegmentStore {
     ///
     /// Parameters
     /// ----------
-    /// owner : Owner
-    ///     Whose segments they are.
-    /// checkpoint : int
-    ///     Id of the attempt.
+    /// owner, checkpoint
+    ///     The same as in `append`.
     /// refs : sequence of SegmentRef
     ///     Segments of earlier checkpoints.
     ///
@@ -207,12 +198,8 @@ impl SegmentStore {
     ///
     /// Raises
     /// ------
-    /// AttemptEndedError
-    ///     If the attempt was decided already.
-    /// FencedError
-    ///     If a newer manager took the folder over.
-    /// ConnectionError
-    ///     If the connection to another process broke.
+    /// AttemptEndedError, FencedError, ConnectionError
+    ///     In the same cases as `append`.
     fn lease(
         &self,
         py: Python<'_>,
@@ -228,16 +215,9 @@ impl SegmentStore {
         )
     }
 
-    /// Give up segments whose acknowledgement was refused.
+    /// Release the segments of a refused acknowledgement.
     ///
-    /// Segments written for it die at once. Segments that it only reused stay.
-    ///
-    /// Parameters
-    /// ----------
-    /// owner : Owner
-    ///     Whose segments they are.
-    /// refs : sequence of SegmentRef
-    ///     The segments of the refused acknowledgement.
+    /// Segments that were written for it die at once. Segments that it only reused remain.
     ///
     /// Raises
     /// ------
@@ -261,10 +241,8 @@ impl SegmentStore {
     ///
     /// Parameters
     /// ----------
-    /// owner : Owner
-    ///     Whose state it is.
-    /// checkpoint : int
-    ///     Id of the attempt.
+    /// owner, checkpoint
+    ///     The same as in `append`.
     /// keys, values : sequence of str
     ///     Layouts of the columns.
     /// id : str, optional
@@ -272,10 +250,8 @@ impl SegmentStore {
     ///
     /// Raises
     /// ------
-    /// AttemptEndedError
-    ///     If the attempt was decided already.
-    /// FencedError
-    ///     If a newer manager took the folder over.
+    /// AttemptEndedError, FencedError
+    ///     If the attempt was decided, or a newer manager took the folder over.
     /// FileNotFoundError, CorruptSegmentError, OSError
     ///     If the table cannot be read.
     #[pyo3(signature = (owner, checkpoint, *, keys, values, id = None))]
@@ -291,8 +267,7 @@ impl SegmentStore {
         TableSession::open(py, self.0.clone(), &owner, checkpoint, [keys, values], id)
     }
 
-    /// Close a manager of this process, or the connection to one of another process. Closing twice
-    /// does nothing.
+    /// Close a manager of this process, or the connection to another one; twice is allowed.
     ///
     /// A manager of this process seals its open files and deletes the files that are due.
     ///

@@ -10,19 +10,14 @@ use pyo3::types::PyBytes;
 use crate::errors::to_py;
 use crate::values::{Owner, SegmentRef};
 
-/// Read a segment and verify all of it, without a manager.
-///
-/// Returns
-/// -------
-/// bytes
-///     The payload, uncompressed.
+/// Read a segment and verify all of it, without a manager. Return the payload, uncompressed.
 ///
 /// Raises
 /// ------
 /// FileNotFoundError
 ///     If the physical file is missing.
 /// CorruptSegmentError
-///     If the stored bytes differ from what was written, or belong to another owner. The message
+///     If the stored bytes differ from the written ones, or belong to another owner. The message
 ///     names file, offset, owner, expected and found values.
 /// NewerFormatError
 ///     If a newer version of Holdfast wrote the segment.

@@ -21,13 +21,13 @@ pub(crate) struct Stats {
     pinned_bytes: u64,
     /// Files sealed.
     seals: u64,
-    /// Syncs asked of storage, those of sealing included.
+    /// Syncs of storage, including syncs of sealing.
     syncs: u64,
     /// Segments appended.
     appends: u64,
     /// Files deleted.
     deletes: u64,
-    /// Deletes that failed. Each is tried again at the next message.
+    /// Deletes that failed. The next message retries each.
     delete_failures: u64,
     /// Physical bytes divided by live bytes: 1.0 without a file, infinite without a live segment.
     space_amplification: f64,

@@ -79,7 +79,7 @@ fn views<'a>(py: Python<'_>, columns: &'a Columns) -> PyResult<Vec<Column<'a>>> 
     views.collect::<Result<_, _>>().map_err(to_py)
 }
 
-/// Number of nulls, and the buffers for validity, offsets and values.
+/// Number of nulls, and buffers for validity, offsets and values.
 pub(crate) type BuiltParts<'py> = (
     usize,
     Option<Bound<'py, PyBytes>>,
@@ -99,7 +99,6 @@ fn built(py: Python<'_>, column: BuiltColumn) -> BuiltParts<'_> {
     )
 }
 
-/// The columns of the keys of packed entries.
 pub(crate) fn key_columns<'py>(
     py: Python<'py>,
     keys: &[ColumnType],
@@ -235,8 +234,8 @@ impl TableSession {
     /// Parameters
     /// ----------
     /// prefix, start, stop : columns of one row, optional
-    ///     The first columns of the key, with the value that they have, from which they are scanned,
-    ///     and before which the scan ends.
+    ///     Values of the first columns of the key: all rows of the scan have `prefix`, and it goes
+    ///     from `start`, included, to `stop`, excluded.
     ///
     /// Returns
     /// -------
@@ -266,7 +265,7 @@ impl TableSession {
         self.scanned(py, &call)
     }
 
-    /// Return the next rows of a scan, as `scan` does.
+    /// Return the next rows of a scan, like `scan`.
     fn scan_on<'py>(&self, py: Python<'py>, scan: u32) -> PyResult<Scanned<'py>> {
         let max_bytes = SCAN_BYTES;
         self.scanned(py, &TableCall::ScanOn { scan, max_bytes })
@@ -314,16 +313,14 @@ impl TableSession {
     }
 }
 
-/// Return all rows of a table in a folder that nobody changes meanwhile, for `decode_rows`.
+/// Return all rows of a table in a folder, for `decode_rows`. The folder must not change.
 ///
 /// Parameters
 /// ----------
-/// folder : path-like
+/// folder : str or os.PathLike
 ///     The folder of its segments.
-/// owner : Owner
-///     Owner of the table.
-/// id : str
-///     Id of its commit.
+/// owner, id : Owner, str
+///     Owner of the table, and id of its commit.
 ///
 /// Raises
 /// ------
@@ -374,7 +371,6 @@ pub(crate) fn decode_rows<'py>(
     Ok((rows, columns.map(|column| built(py, column)).collect()))
 }
 
-/// Layouts of columns.
 pub(crate) fn parse(codes: Vec<String>) -> PyResult<Vec<ColumnType>> {
     let types = codes.iter().map(|code| ColumnType::parse(code));
     types.collect::<Result<Vec<_>, _>>().map_err(to_py)

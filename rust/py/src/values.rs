@@ -7,7 +7,7 @@ use pyo3::types::{PyBytes, PyType};
 use crate::errors::to_py;
 use crate::parts::{Reduced, as_bytes, constructed, parts};
 
-/// One unit of state: who a segment belongs to.
+/// One unit of state: the owner of a segment.
 ///
 /// Parameters
 /// ----------
@@ -80,8 +80,8 @@ impl Owner {
 
 /// Reference to a segment: a byte range of a physical file and the digest of those bytes.
 ///
-/// The reference and not the file holds the digest, so an altered file is noticed. Store the
-/// reference (`to_bytes`, 44 bytes, or `pickle`) in the metadata of the checkpoint.
+/// The file does not have the digest, so an altered file is noticed. Store the reference
+/// (`to_bytes`, 44 bytes, or `pickle`) in the metadata of the checkpoint.
 ///
 /// Instances come from `SnapshotManager.append` and `SegmentRef.from_bytes`.
 #[pyclass(frozen, eq, ord, hash, from_py_object, module = "holdfast")]
@@ -90,17 +90,7 @@ pub(crate) struct SegmentRef(pub(crate) CoreRef);
 
 #[pymethods]
 impl SegmentRef {
-    /// Decode what `to_bytes` gave.
-    ///
-    /// Parameters
-    /// ----------
-    /// data : bytes
-    ///     Exactly 44 bytes.
-    ///
-    /// Raises
-    /// ------
-    /// ValueError
-    ///     If `data` has another length.
+    /// Decode a result of `to_bytes`, exactly 44 bytes; another length is a ValueError.
     #[classmethod]
     fn from_bytes(_: &Bound<'_, PyType>, data: &[u8]) -> PyResult<Self> {
         CoreRef::from_bytes(data).map(Self).map_err(to_py)

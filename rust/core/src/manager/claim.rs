@@ -1,9 +1,8 @@
 //! Claims on a folder, by managers that mint their terms themselves.
 //!
 //! A claim is an empty physical file with the number 0. The manager that creates its name has the
-//! term. The first change of a manager takes the folder over: it deletes the claims of older terms.
-//! A manager whose claim is gone finds out before its next change. Managers that get their terms
-//! from a driver have no claim.
+//! term. The first change of a manager deletes the claims of older terms, whose managers find that
+//! out before their next change. Managers that get their terms from a driver have no claim.
 
 use std::sync::Arc;
 
@@ -54,8 +53,7 @@ impl Claim {
             }
             let state = match create(storage.as_ref(), term) {
                 Ok(()) => ClaimState::Opened,
-                // Another manager was quicker, or a failed call may have left a file in the way of
-                // a retry.
+                // Another manager was quicker, or a failed call left a file in the way of a retry.
                 Err(e) if e.kind() == ErrorKind::AlreadyExists || failed < TRIES => {
                     failed += u32::from(e.kind() != ErrorKind::AlreadyExists);
                     not_before = term.0 + 1;
@@ -124,10 +122,10 @@ impl Claim {
         Ok(())
     }
 
-    /// Deletes the claim of a closed manager, if nobody can get its term again without it.
+    /// Deletes the claim of a closed manager, if no other manager can get its term without it.
     pub fn release(&self) {
         if self.process == std::process::id() && self.is_dispensable() {
-            // The next manager that writes deletes a claim that stays.
+            // The next manager that writes deletes a claim that is left.
             let _ = self.storage.delete(&name(self.term));
         }
     }

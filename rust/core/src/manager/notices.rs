@@ -1,5 +1,5 @@
-//! Messages about checkpoints. They only decide; the upkeep does the work on files. A view that cannot
-//! be one of that moment is `InvalidInput`, and changes nothing.
+//! Messages about checkpoints. They only decide; the upkeep does the work on files. A view that
+//! cannot be true at that moment is `InvalidInput`, and changes nothing.
 
 use super::snapshot_manager::SnapshotManager;
 use crate::error::{Error, ErrorKind, Result};
@@ -7,8 +7,7 @@ use crate::ids::CheckpointId;
 use crate::liveness::{Fallbacks, Occasion, Retained};
 
 impl SnapshotManager {
-    /// The attempt started. Only tries failed deletes again, because a manager learns of attempts
-    /// from `append`.
+    /// The attempt started: tries failed deletes again. A manager learns of attempts from `append`.
     pub fn started(&self, _id: CheckpointId) {
         self.upkeep.settle(Occasion::Message);
     }
@@ -74,7 +73,7 @@ impl SnapshotManager {
         }
         retained.check().map_err(about)?;
         match self.learn() {
-            // The message is lost: the next one says it again.
+            // The message is lost: the next one repeats it.
             Err(e) if e.kind() == ErrorKind::Storage => return Ok(()),
             learned => learned.map_err(about)?,
         }

@@ -1,6 +1,5 @@
-//! The newest segments, kept in memory, because on remote storage each opening is a round trip. A
-//! region whose task moved to another process of an executor reads the segments that it has just
-//! written.
+//! The newest segments, kept in memory: on remote storage each opening is a round trip. A region
+//! whose task moved to another process of an executor reads the segments that it has just written.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -19,7 +18,7 @@ pub(super) struct RecentSegments {
 struct Kept {
     bytes: u64,
     segments: BTreeMap<SegmentRef, Arc<[u8]>>,
-    /// In the order in which they were appended.
+    /// In the order of their appends.
     order: VecDeque<SegmentRef>,
 }
 

@@ -11,20 +11,21 @@ use crate::ids::{CheckpointId, FileId, Owner, SegmentRef, Term};
 use crate::liveness::{Actions, FileFacts, Ledger, Occasion, PostponedCheckpoints, SegmentFacts};
 use crate::segment::{FileChange, Observer};
 
-/// Managers that wrote to the folder before this one, as the driver knows them. The driver deletes
-/// the files of ended managers between attempts, by what checkpoints name. So an attempt may refer to
+/// Managers that wrote to the folder before this one, as the driver knows them. Between attempts
+/// the driver deletes files of ended managers by what checkpoints name. So an attempt may refer to
 /// a segment there if the checkpoint that it begins with names it.
 #[derive(Clone, Debug, Default)]
 pub struct EarlierManagers {
     /// Older terms whose managers may still be at work, and may delete their files.
     pub live: BTreeSet<Term>,
-    /// Files of the others that waste too much: what is needed there is written again.
+    /// Files of ended managers that waste too much: segments that are needed are written again.
     pub wasteful: BTreeSet<FileId>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    /// The term of this manager, and those before it. Without them `restore` says what is needed.
+    /// The term of this manager, and the managers before it. Without them `restore` says what is
+    /// needed.
     pub earlier: Option<(Term, EarlierManagers)>,
     pub ledger: Ledger,
     pub queue: Queue,
@@ -69,7 +70,7 @@ impl Registry {
         earlier.is_some_and(|(own, others)| file.term < *own && !others.live.contains(&file.term))
     }
 
-    /// Returns whether the segment is there for an attempt that wrote it or has a lease on it.
+    /// Returns whether an attempt that wrote the segment or leased it still has it.
     pub fn has(&self, reference: &SegmentRef, owner: &Owner) -> bool {
         let file = reference.file;
         self.is_ended(file) || self.is_postponed(file) || self.find(reference, owner).is_some()
@@ -90,7 +91,7 @@ impl Registry {
         true
     }
 
-    /// Takes a lease on a segment that the attempt wrote or leased before, even if its file is too wasteful
+    /// Leases a segment that the attempt wrote or leased before, even if its file is too wasteful
     /// by now. False for a segment that was lost.
     pub fn lease_again(&mut self, owner: &Owner, id: CheckpointId, reference: &SegmentRef) -> bool {
         let is_there = self.has(reference, owner) && !self.is_lost(reference);
@@ -148,7 +149,7 @@ impl Registry {
             (SegmentKind::Run, Some(decided)) => entry.created.max(CheckpointId(decided.0 + 1)),
             _ => entry.created,
         };
-        // Bytes of an attempt that has ended by now are garbage.
+        // Bytes of an attempt that has ended are garbage.
         let late = self.ledger.view().is_decided(created);
         let change = |file: &mut FileFacts| {
             file.used = true;

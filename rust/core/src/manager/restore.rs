@@ -10,13 +10,13 @@ use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 use crate::liveness::{FileFacts, Occasion, PostponedCheckpoints, RestoredCheckpoint};
 
 impl SnapshotManager {
-    /// Like [`Self::restore`], for all retained checkpoints after a restart. If their files are there,
-    /// the manager learns their segments before it takes in the first message, so a restart takes no
-    /// longer with more of them. Until then it needs all of these files.
+    /// Like [`Self::restore`], for all retained checkpoints after a restart. Checks that their
+    /// files are there. The manager learns their segments before it takes in the first message, so
+    /// a restart takes no longer with more of them. Until then it needs all of these files.
     ///
     /// # Errors
-    /// Errors of [`Self::restore`]. `InvalidInput` for a segment of another owner may come from the
-    /// first message, before that decides anything.
+    /// Errors of [`Self::restore`]. The first message may return `InvalidInput` for a segment of
+    /// another owner, before it decides anything.
     pub fn restore_later(&self, checkpoints: PostponedCheckpoints) -> Result<()> {
         self.upkeep.check_ours()?;
         let sizes: BTreeMap<FileId, u64> = list_files(self.storage.as_ref())?.collect();
@@ -40,7 +40,7 @@ impl SnapshotManager {
     }
 
     /// Learns the segments of postponed checkpoints. Their files were there at the start: readers
-    /// tell of segments that are missing.
+    /// report segments that are missing.
     pub(super) fn learn(&self) -> Result<()> {
         let (postponed, sizes) = {
             let registry = self.shared.registry.lock();
@@ -56,15 +56,15 @@ impl SnapshotManager {
     }
 
     /// Learns the segments of retained checkpoints: of all after a restart, or of one when a region
-    /// of a running manager is restored. May be called any number of times. Reads the owners of
-    /// unknown segments from their files.
+    /// of a running manager is restored. Reads the owners of unknown segments from their files. May
+    /// be called any number of times.
     ///
     /// # Errors
-    /// `InvalidInput`, without any change, for a segment that belongs to another owner, for an
-    /// owner with two origins in one checkpoint, and for an origin newer than the checkpoint.
-    /// `Fenced` when a newer manager took the folder over. Errors of listing and reading indexes.
-    /// `NotFound` when segments are missing; all others are known then, and no named file is
-    /// deleted, damaged or not. After any other error `sweep` is refused until a restore succeeds.
+    /// `InvalidInput`, without any change, for a segment of another owner, an owner with two
+    /// origins in one checkpoint, or an origin newer than the checkpoint. `Fenced` when a newer
+    /// manager took the folder over. Errors of listing and reading indexes. `NotFound` when
+    /// segments are missing; all others are known then, and no named file is deleted. After any
+    /// other error `sweep` is refused until a restore succeeds.
     pub fn restore(&self, checkpoints: &[RestoredCheckpoint]) -> Result<()> {
         self.learn()?;
         let sizes = || Ok(list_files(self.storage.as_ref())?.collect());
@@ -169,13 +169,12 @@ impl SnapshotManager {
         Ok(())
     }
 
-    /// Deletes the files of older terms that no restored checkpoint references, and returns their
+    /// Deletes files of older terms that no restored checkpoint references, and returns their
     /// number. The next message tries failed deletes again.
     ///
     /// # Errors
-    /// `InvalidInput` before a `restore` (an empty list will do), or after one that changed
-    /// nothing, because the needed segments are not known. `Fenced` when a newer manager took the
-    /// folder over. Else those of listing.
+    /// `InvalidInput` unless a `restore` has said which segments are needed (an empty list will
+    /// do). `Fenced` when a newer manager took the folder over. Errors of listing.
     pub fn sweep(&self) -> Result<u64> {
         self.upkeep.check_ours()?;
         let files = list_files(self.storage.as_ref())?;

@@ -31,26 +31,25 @@ pub struct ManagerOptions {
     pub writer: WriterOptions,
     /// Files span checkpoints. `None` leaves it to the storage: yes if appends are durable.
     pub across_checkpoints: Option<bool>,
-    /// Bound on physical bytes divided by live bytes. Beyond it the segments of the most wasteful
-    /// files are not offered for reuse. A message also seals an open file, early enough for its
-    /// live part to be written once more before it goes. 64 KiB of dead bytes in an open file, and
-    /// the index of a sealed one, do not count, so the ratio of a tiny state may be larger. Below 1
-    /// there is no bound.
+    /// Bound on physical bytes divided by live bytes; below 1 there is none. Beyond it, segments of
+    /// the most wasteful files are not offered for reuse. A message also seals an open file, early
+    /// enough for its live part to be written again before it goes. 64 KiB of dead bytes in an open
+    /// file and the index of a sealed one do not count, so a tiny state may have a larger ratio.
     pub max_space_amplification: f64,
     /// A thread of the manager deletes and seals files, so that messages do not wait for storage.
     /// Without it [`SnapshotManager::wait_for_deletes`] does so, on the caller's thread.
     pub background: bool,
-    /// Bytes of the newest segments that stay in memory, for storage where each opening costs a
-    /// round trip. Beyond 0, a few files that were read stay open, too, until a checkpoint is
-    /// decided, each with up to 1 MiB in memory. 0 keeps nothing.
+    /// Bytes of the newest segments that stay in memory, for storage where each opening is a round
+    /// trip. Beyond 0, a few files that were read also stay open until a checkpoint is decided,
+    /// each with up to 1 MiB in memory.
     pub recent_bytes: u64,
     /// Memory of tables, which may share it with state stores.
     pub tables: Arc<MemoryBudget>,
-    /// Changes of a table with at least so many bytes become a run at once, over which a start lies
-    /// without loading it. Merges of at least so many stored bytes go on beside attempts. 8 MiB.
+    /// Changes of a table with at least so many bytes (8 MiB) become a run at once, which need not
+    /// be loaded at a start. Merges of at least so many stored bytes continue during attempts.
     pub large_table_bytes: u64,
-    /// Managers before this one, if a driver deletes the files of those that ended. `None` leaves it
-    /// to [`SnapshotManager::restore`] and [`SnapshotManager::sweep`].
+    /// Earlier managers, if a driver deletes files of those that ended. `None` leaves this to
+    /// [`SnapshotManager::restore`] and [`SnapshotManager::sweep`].
     pub earlier: Option<EarlierManagers>,
 }
 
@@ -73,7 +72,7 @@ impl Default for ManagerOptions {
 /// checkpoint and no open attempt needs it.
 ///
 /// Messages (`started` to `subsumed`) may be lost, repeated and reordered: each carries all facts
-/// of its moment. The directory of `storage` belongs to this manager alone.
+/// of its moment. Only this manager uses the directory of `storage`.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -176,11 +175,10 @@ impl SnapshotManager {
         })
     }
 
-    /// A manager with a term newer than that of every file in `storage`, and at least `not_before`.
-    /// Ignores files of terms that no manager can have. No other manager has that term, even if
-    /// several are opened at the same time. Its first change takes the folder over from older
-    /// managers, whose next change fails as `Fenced`. A manager of a folder that cannot be written
-    /// to can still read.
+    /// A manager with a term newer than every file in `storage`, and at least `not_before`. Ignores
+    /// files of terms that no manager can have. No other manager gets that term, even if several
+    /// are opened at the same time. Its first change takes the folder over: the next change of an
+    /// older manager fails as `Fenced`. In a folder that cannot be written to, it can still read.
     pub fn open_next_term(
         storage: Arc<dyn Storage>,
         options: ManagerOptions,
@@ -195,8 +193,8 @@ impl SnapshotManager {
         self.term
     }
 
-    /// Returns whether files span checkpoints. Storage that learns from its first file whether it
-    /// appends durably may change this once: then the first checkpoint has files of its own.
+    /// Returns whether files span checkpoints. Storage that learns from its first file whether its
+    /// appends are durable may change this once: then the first checkpoint has files of its own.
     pub fn across_checkpoints(&self) -> bool {
         self.across_checkpoints
             .unwrap_or_else(|| self.storage.capabilities().durable_append)
@@ -205,8 +203,8 @@ impl SnapshotManager {
     /// Appends a segment for the attempt `new.created`.
     ///
     /// # Errors
-    /// `AttemptEnded` when that attempt was decided; `Fenced` when a newer manager took the folder
-    /// over; else as [`SegmentWriter::append`].
+    /// `AttemptEnded` when it was decided; `Fenced` when a newer manager took the folder over; else
+    /// errors of [`SegmentWriter::append`].
     pub fn append(&self, new: &NewSegment<'_>, payload: &[u8]) -> Result<SegmentRef> {
         self.upkeep.check_ours()?;
         let check = || {
@@ -222,7 +220,7 @@ impl SnapshotManager {
         let appended = self.upkeep.writer.append_in(lane, new, payload);
         let late = check();
         if late.is_err() || appended.is_err() {
-            // It left garbage, maybe in a file of its own that no later message would touch.
+            // It left garbage, maybe in a file that no later message would touch.
             self.upkeep.settle(Occasion::Between);
         }
         late?;
@@ -236,8 +234,8 @@ impl SnapshotManager {
         self.read_known(reference, owner, 0)
     }
 
-    /// [`SnapshotManager::read`], without a request for the length, from a file of `known_bytes` or
-    /// more.
+    /// [`SnapshotManager::read`] of a file of at least `known_bytes`, without a request for its
+    /// length.
     pub fn read_known(
         &self,
         reference: &SegmentRef,
@@ -253,20 +251,18 @@ impl SnapshotManager {
     }
 
     /// Makes all segments that the attempt wrote or leased survive a machine crash. Call it before
-    /// the acknowledgement. It never waits for an owner that is still writing, which persists its
-    /// segments by a call of its own.
+    /// the acknowledgement. It never waits for an owner that is still writing.
     ///
-    /// With durable appends this syncs, and the file takes more segments: owners that
-    /// acknowledge one after another share it. Elsewhere bytes are there once their object is
-    /// finished, so this seals the file, and the next owner begins another.
+    /// With durable appends this syncs, and the file takes more segments: owners that acknowledge
+    /// one after another share it. Other storage keeps bytes once their object is finished, so this
+    /// seals the file, and the next owner begins another.
     ///
     /// After a failed sync this fails for every owner, until the lost segment is released and
-    /// written again. [`SnapshotManager::persist_segments`] looks at the segments of one
-    /// acknowledgement only.
+    /// written again. [`SnapshotManager::persist_segments`] looks at one acknowledgement only.
     ///
     /// # Errors
     /// `AttemptEnded` when the attempt was decided; `Poisoned` for a lost segment; `Fenced` when a
-    /// newer manager took the folder over; else those of storage.
+    /// newer manager took the folder over; errors of storage.
     pub fn persist(&self, id: CheckpointId) -> Result<()> {
         self.upkeep.check_ours()?;
         let waiting = {
@@ -276,7 +272,7 @@ impl SnapshotManager {
         };
         let done = self.upkeep.writer.sync_files(&waiting);
         if done.is_err() {
-            // Other owners will persist the segments that they appended in the meantime.
+            // Other owners persist the segments that they append during the sync.
             let registry = self.shared.registry.lock();
             let mut segments = registry.ledger.of_attempt(id);
             let lost = segments.find(|(reference, _)| {
@@ -292,8 +288,7 @@ impl SnapshotManager {
     /// Like [`SnapshotManager::persist`], for exactly these segments.
     ///
     /// # Errors
-    /// Errors of [`SnapshotManager::persist`]; `NotFound` for a segment that is not live any more, or whose
-    /// file is gone.
+    /// The same, and `NotFound` for a segment that is not live any more, or whose file is gone.
     pub fn persist_segments(
         &self,
         id: CheckpointId,
@@ -328,8 +323,8 @@ impl SnapshotManager {
         self.check_present(id, refs.iter().map(|reference| reference.file).collect())
     }
 
-    /// Checks that files still exist, each once in an attempt: a check is a request, and all owners
-    /// of a checkpoint have the same few files. Calls at the same time wait for each other.
+    /// Checks that files exist, each once in an attempt: a check is a request, and all owners of a
+    /// checkpoint have the same few files. Calls at the same time wait for each other.
     fn check_present(&self, id: CheckpointId, mut files: BTreeSet<FileId>) -> Result<()> {
         let mut present = self.present.lock();
         if present.0 != id {
@@ -357,8 +352,8 @@ impl SnapshotManager {
         Ok(leased.collect())
     }
 
-    /// Releases the segments of a refused acknowledgement. Segments that were written for it die
-    /// at once, reused ones stay. May be called any number of times.
+    /// Releases the segments of a refused acknowledgement. Segments that were written for it die at
+    /// once, reused ones remain. May be called any number of times.
     pub fn release(&self, owner: &Owner, refs: &[SegmentRef]) {
         {
             let mut registry = self.shared.registry.lock();
@@ -381,8 +376,7 @@ impl SnapshotManager {
         self.upkeep.writer.check_process().is_err()
     }
 
-    /// Seals every open file and deletes what is due, for a clean end. Later work goes to new
-    /// files.
+    /// Seals every open file and deletes what is due, for a clean end.
     ///
     /// # Errors
     /// Errors of storage; the files are closed nevertheless.
@@ -415,7 +409,7 @@ impl SnapshotManager {
         status::segments(&self.informed())
     }
 
-    /// The registry with all segments, unless the next message will report why it lacks some.
+    /// The registry with all segments; if some cannot be learned, the next message reports why.
     fn informed(&self) -> MutexGuard<'_, Registry> {
         let _ = self.learn();
         self.shared.registry.lock()

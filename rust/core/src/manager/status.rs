@@ -20,7 +20,7 @@ pub struct ManagerStats {
     pub pinned_bytes: u64,
     /// Files sealed.
     pub seals: u64,
-    /// Syncs of storage, those of sealing included.
+    /// Syncs of storage, including syncs of sealing.
     pub syncs: u64,
     /// Segments appended.
     pub appends: u64,
@@ -43,7 +43,7 @@ pub struct FileStatus {
     pub file: FileId,
     /// It takes appends, or its writer is still closing it.
     pub open: bool,
-    /// Size in bytes: segments, dead or not, garbage and footer.
+    /// Size in bytes, with dead segments, garbage and footer.
     pub physical_bytes: u64,
     /// Number of its live segments.
     pub live_segments: u64,

@@ -14,9 +14,9 @@ use crate::state::{MergedRun, SharedStore};
 pub(super) struct Table {
     pub owner: Owner,
     pub store: SharedStore,
-    /// The session that may use it. Changes under the lock of the store only.
+    /// The session that may use it. Changes only under the lock of the store.
     pub session: AtomicU64,
-    /// Its keys come into memory beside the attempts.
+    /// Its keys are hydrated during attempts.
     pub hydrates: AtomicBool,
     pub place: Mutex<Place>,
 }
@@ -34,7 +34,7 @@ pub(super) struct Place {
 pub(super) enum Merge {
     #[default]
     None,
-    /// It waits or goes on.
+    /// It waits or runs.
     Running,
     /// Its run is durable and held. The next commit with changes builds on it.
     Done(MergedRun),

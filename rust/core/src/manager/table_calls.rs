@@ -33,7 +33,7 @@ pub enum TableCall<'a> {
     Contains(&'a [u8]),
     /// Sets the keys of packed entries.
     Put(&'a [u8]),
-    /// Removes packed keys. The answer is that of `Contains` before.
+    /// Removes packed keys. Answers as `Contains` before.
     Remove(&'a [u8]),
     /// Starts a scan; the answer has its first entries.
     Scan {
@@ -67,13 +67,13 @@ pub struct TableAnswer {
 }
 
 impl SnapshotManager {
-    /// Opens the table of `owner` for an attempt, with the content of a commit, or without content.
-    /// Returns the number of a session for [`SnapshotManager::table`]. An older session of the
-    /// same table ends, with its changes.
+    /// Opens the table of `owner` for an attempt, with the content of a commit, or empty. Returns
+    /// the number of a session for [`SnapshotManager::table`]. An older session of the same table
+    /// ends, with its changes.
     ///
-    /// Merges what is due. A large merge goes on beside this attempt and those after it. Segments that
-    /// the attempt may not refer to are merged as well: those that the manager of another executor wrote,
-    /// and those in wasteful files.
+    /// Merges what is due. A large merge continues during this attempt and later ones. A merge also
+    /// takes segments that the attempt may not refer to: those in wasteful files, and those that
+    /// the manager of another executor wrote.
     ///
     /// # Errors
     /// `AttemptEnded` when the attempt was decided; `Fenced` when a newer manager took the folder
@@ -114,7 +114,8 @@ impl SnapshotManager {
             }
         }
         state.mend(writer)?;
-        // A run that is not durable would come below changelogs whose heads do not name it.
+        // Changelogs name the runs below them, and a later changelog would not name a run that is
+        // not durable.
         state.take_pending_run();
         self.hold(&table, &state);
         if !is_beside && !self.refused(&table, state.segments()).is_empty() {
@@ -130,7 +131,7 @@ impl SnapshotManager {
         Ok(session)
     }
 
-    /// Calls the table of a session. A damaged run is gone around if older segments have the same
+    /// Calls the table of a session. Older segments replace a damaged run if they have the same
     /// content.
     ///
     /// # Errors
@@ -147,7 +148,7 @@ impl SnapshotManager {
     ///
     /// # Errors
     /// `AttemptEnded` for a session that ended, or when its attempt was decided; errors of
-    /// [`StateStore::commit`]; `NotFound` for a segment that was lost meanwhile.
+    /// [`StateStore::commit`]; `NotFound` for a segment that was lost since.
     pub fn commit_table(&self, session: u64) -> Result<TableCommit> {
         self.upkeep.check_ours()?;
         let table = self.tables.find(session)?;
@@ -190,7 +191,8 @@ impl SnapshotManager {
         self.tables.opened.lock().by_session.remove(&session);
     }
 
-    /// Leases segments to the attempt of a table; returns the files of those that it may not have.
+    /// Leases segments to the attempt of a table; returns the files of segments that it may not
+    /// have.
     fn refused(&self, table: &Table, segments: &[SegmentRef]) -> HashSet<FileId> {
         let attempt = table.place.lock().attempt;
         let mut registry = self.shared.registry.lock();
@@ -200,7 +202,7 @@ impl SnapshotManager {
         refused.map(|segment| segment.file).collect()
     }
 
-    /// Leases segments to the attempt of a table that it needs even if their files waste too much.
+    /// Leases segments that the attempt of a table needs, even if their files waste too much.
     fn lease_again(
         &self,
         table: &Table,
@@ -222,7 +224,7 @@ impl SnapshotManager {
         Ok(())
     }
 
-    /// The run of a merge that has ended, for the attempt, if it is still there.
+    /// The run of a finished merge, for the attempt, if it is still there.
     fn take_merged(&self, table: &Table, attempt: CheckpointId) -> Option<MergedRun> {
         let mut registry = self.shared.registry.lock();
         let merge = &mut table.place.lock().merge;

@@ -1,4 +1,4 @@
-//! Tables of another folder as tables here, in bounded memory: each as it is, or several divided anew.
+//! Tables of another folder as tables here, in bounded memory: copied, or several divided again.
 
 use super::snapshot_manager::SnapshotManager;
 use super::table_calls::TableCommit;
@@ -23,8 +23,8 @@ const ALL: ScanOf<'_> = ScanOf::Keys(KeyRange::Between {
 pub type ChooseRows<'a> = dyn FnMut(usize, u64, &[u8]) -> Result<Vec<u8>> + 'a;
 
 impl SnapshotManager {
-    /// Writes the table of `before`, which lies in `source`, as the table of `owner` for a checkpoint:
-    /// one base image, page by page.
+    /// Writes the table of `before`, in `source`, as the table of `owner` for a checkpoint: one
+    /// base image, page by page.
     ///
     /// # Errors
     /// Errors of [`StateStore::open`] and of storage.
@@ -49,11 +49,11 @@ impl SnapshotManager {
         Ok(commit_of(owner, checkpoint, version, segment, keys))
     }
 
-    /// Writes chosen rows of the tables of `before`, which lie in `source`, as one table of `owner` for
-    /// a checkpoint. No key is chosen in two tables.
+    /// Writes chosen rows of the tables of `before`, in `source`, as one table of `owner` for a
+    /// checkpoint. No key is chosen in two tables.
     ///
     /// # Errors
-    /// Errors of [`SnapshotManager::copy_table`] and of `choose`; `InvalidInput` for a key that is chosen
+    /// Errors of [`SnapshotManager::copy_table`] and of `choose`; `InvalidInput` for a key chosen
     /// twice.
     pub fn divide_tables(
         &self,
@@ -98,7 +98,7 @@ impl SnapshotManager {
     }
 }
 
-/// All entries of a table that lies in `source`, as [`rows`](crate::rows) packs them.
+/// All entries of a table in `source`, as [`rows`](crate::rows) packs them.
 ///
 /// # Errors
 /// Errors of [`StateStore::open`] and of storage.
@@ -112,7 +112,7 @@ pub fn read_table(source: &dyn Storage, owner: &Owner, id: &CommitId) -> Result<
     Ok(entries)
 }
 
-/// A table to read. Keys that runs have stay there.
+/// A table to read. Keys of runs are not loaded.
 fn opened(source: &dyn Storage, (owner, id): (&Owner, &CommitId)) -> Result<StateStore> {
     let budget = MemoryBudget::unlimited();
     budget.set_target_bytes(Some(0));
@@ -160,7 +160,7 @@ struct Chosen {
     entries: Vec<u8>,
     /// Where the next chosen entry begins.
     next: Option<usize>,
-    /// Where the entry behind it begins.
+    /// Where the entry after it begins.
     at: usize,
     chosen: std::vec::IntoIter<u8>,
 }

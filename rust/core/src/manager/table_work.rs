@@ -1,5 +1,5 @@
-//! Work on tables beside attempts, one after the other: merges, and hydration. A thread does it, which
-//! lives while there is some, or a caller that waits for it.
+//! Work on tables during attempts, one after the other: merges, and hydration. A thread does it,
+//! which ends with the last work, or a caller that waits for it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(super) struct TableWork {
     queue: Mutex<Queue>,
     /// A thread has ended.
     done: Condvar,
-    /// The merge that goes on is to be given up.
+    /// Stops the merge that runs.
     stopped: Arc<AtomicBool>,
 }
 
@@ -48,7 +48,7 @@ impl TableWork {
         })
     }
 
-    /// Has a table merged beside its attempts, unless it is already.
+    /// Has a table merged during its attempts, unless it is already.
     pub fn add_merge(self: &Arc<Self>, table: &Arc<Table>, task: MergeTask) {
         let merge = &mut table.place.lock().merge;
         if !matches!(merge, Merge::None) {
@@ -66,7 +66,7 @@ impl TableWork {
         self.hire(&mut queue);
     }
 
-    /// Brings the keys of a table into memory beside its attempts, unless that goes on.
+    /// Hydrates a table during its attempts, unless it is already.
     pub fn add_hydration(self: &Arc<Self>, table: &Arc<Table>) {
         if table.hydrates.swap(true, Ordering::Relaxed) {
             return;
@@ -141,7 +141,7 @@ impl TableWork {
         });
         let mut registry = self.upkeep.shared.registry.lock();
         let mut place = table.place.lock();
-        // The table may have been forgotten. After a failure the next attempt begins another merge:
+        // The table may be forgotten. After a failure the next attempt begins another merge:
         // segments may have gone with the attempt that wrote them.
         if let (Merge::Running, Ok(run)) = (std::mem::take(&mut place.merge), merged) {
             registry.ledger.hold(&run.reference);
@@ -161,7 +161,7 @@ impl TableWork {
         }
     }
 
-    /// Gives up the work, and waits for the thread.
+    /// Drops the work, and waits for the thread.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
         let mut queue = self.queue.lock();

@@ -1,9 +1,9 @@
 //! Tables of regions: state stores whose segments live by the rule of the manager.
 //!
 //! A table is opened for each attempt, at the version that the region begins with, and stays in
-//! memory between attempts. The segments that it is made of are *held*, so that those of an attempt
-//! which ended without a checkpoint, such as a merge, serve the next one. A checkpoint refers to them
-//! only by leases, as to all segments.
+//! memory between attempts. Its segments are *held*, so that segments of an attempt that ended
+//! without a checkpoint, such as a merge, serve the next one. A checkpoint refers to them only by
+//! leases, as to all segments.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -91,9 +91,9 @@ impl Tables {
         found.ok_or_else(ended)
     }
 
-    /// Forgets tables whose content no retained checkpoint has: their regions went on elsewhere. While
-    /// memory is short, it also forgets those that were not opened for the attempt that was `decided`,
-    /// the longest unused first. They are loaded again when their regions have rows.
+    /// Forgets tables whose content no retained checkpoint has: their regions continued elsewhere.
+    /// While memory is short, it also forgets tables that were not opened for the attempt that was
+    /// `decided`, the longest unused first. They are loaded again when their regions have rows.
     pub fn prune(&self, decided: CheckpointId, ledger: &mut Ledger) {
         let mut opened = self.opened.lock();
         let mut resting = Vec::new();
@@ -120,7 +120,7 @@ impl Tables {
         }
     }
 
-    /// Gives up merges, and holds nothing that no checkpoint has.
+    /// Drops merges, and holds nothing that no checkpoint has.
     pub fn end(&self, ledger: &mut Ledger) {
         let opened = self.opened.lock();
         let tables = opened.by_owner.values();

@@ -1,5 +1,5 @@
 //! Deletes, seals and closes files after decisions, outside every lock. A thread does it, which
-//! lives while there is work, or a caller that waits for it. A message only decides.
+//! ends with the last job, or a caller that waits for it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::storage::Storage;
 const DELETES_AT_ONCE: usize = 250;
 
 impl Registry {
-    /// The next job, with at most so many deletes. It counts as running until it is over.
+    /// The next job, with at most so many deletes. It counts as running until it is done.
     fn begin_next(&mut self, deletes: usize) -> Option<Job> {
         loop {
             let mut job = self.queue.next(deletes)?;
@@ -163,8 +163,7 @@ impl Upkeep {
                 self.writer.abandon(file, needed);
             }
             Job::Seal(file) => {
-                // A failure leaves a closed file, and `persist` fails for owners that need it
-                // durable.
+                // A failure leaves a closed file; `persist` fails for owners that need it durable.
                 let _ = self.writer.seal_files(&BTreeSet::from([file]));
             }
             Job::Delete(files) => {

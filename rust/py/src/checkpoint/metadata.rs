@@ -22,8 +22,8 @@ use crate::values::{Owner, SegmentRef};
 
 /// Everything that a restore of a checkpoint needs.
 ///
-/// An immutable value, and one file that is written whole and never changed. A restore reads
-/// exactly one of these files. Entries of regions stay encoded until the caller reads them.
+/// An immutable value, and one file that is written whole and never changed. Entries of regions
+/// stay encoded until the caller reads them.
 ///
 /// Parameters
 /// ----------
@@ -167,7 +167,7 @@ impl CheckpointMetadata {
         by_name(py, self.0.regions().since(self.0.id()).map_err(to_py)?)
     }
 
-    /// Entries of the regions that fell back, have finished, or owe rows. A new dict each time.
+    /// Entries of regions that fell back, finished, or have pending rows. A new dict each time.
     #[getter]
     fn notable<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         by_name(py, self.0.regions().notable())
@@ -222,7 +222,7 @@ impl CheckpointMetadata {
         self.facts().properties.clone()
     }
 
-    /// Returns whether no region fell back.
+    /// Return whether no region fell back.
     #[getter]
     fn is_global(&self) -> bool {
         self.0.is_global()
@@ -252,7 +252,7 @@ impl CheckpointMetadata {
             .collect())
     }
 
-    /// Return the owners whose origin is not this checkpoint, as managers hear of it.
+    /// Return the owners whose origin is not this checkpoint, as managers receive it.
     ///
     /// Parameters
     /// ----------
@@ -280,18 +280,14 @@ impl CheckpointMetadata {
 
     /// Return the names of regions that have not finished, in groups with the same states.
     ///
-    /// Returns
-    /// -------
-    /// list of list of str
-    ///     Regions of a group have operators, and names, kinds and types of states in common. So
-    ///     many regions are in few groups, unless they have tables.
+    /// Regions of a group have operators, and names, kinds and types of states in common. So many
+    /// regions are in few groups, unless they have tables.
     fn alike(&self) -> PyResult<Vec<Vec<&str>>> {
         self.0.alike().map_err(to_py)
     }
 
-    /// Return some of each group of `alike`, in groups; a group may be divided.
-    ///
-    /// Costs as much as checkpoints differ, unless there are many groups.
+    /// Return some of each group of `alike`, in groups; a group may be divided. Costs as much as
+    /// checkpoints differ, unless there are many groups.
     fn samples(&self, py: Python<'_>) -> PyResult<Vec<Vec<RegionEntry>>> {
         let samples = py
             .detach(|| self.0.regions().samples())
@@ -302,9 +298,8 @@ impl CheckpointMetadata {
             .collect())
     }
 
-    /// Return the outputs with files that regions staged, now or when they were first shared.
-    ///
-    /// Costs as much as checkpoints differ.
+    /// Return the outputs with files that regions staged, now or when they were first shared. Costs
+    /// as much as checkpoints differ.
     fn outputs_at_most(&self, py: Python<'_>) -> PyResult<BTreeSet<String>> {
         py.detach(|| self.0.regions().outputs_at_most())
             .map_err(to_py)
@@ -334,15 +329,10 @@ impl CheckpointMetadata {
             .collect())
     }
 
-    /// Write the file of this checkpoint.
+    /// Write the file of this checkpoint, and return its path. It survives a machine crash.
     ///
     /// After a crash the file is there whole or not at all. An error means that it is not there.
     /// Leftovers of a crashed write in the folder are removed. One writer per folder at a time.
-    ///
-    /// Returns
-    /// -------
-    /// pathlib.Path
-    ///     The file, which survives a machine crash from now on.
     ///
     /// Raises
     /// ------
@@ -370,8 +360,8 @@ impl CheckpointMetadata {
     /// FileNotFoundError
     ///     If it is missing.
     /// CorruptSegmentError
-    ///     If its bytes are not those that were written, or belong to another checkpoint. The
-    ///     message names file and offset.
+    ///     If its bytes differ from the written ones, or belong to another checkpoint. The message
+    ///     names file and offset.
     /// NewerFormatError
     ///     If a newer version of Holdfast wrote it.
     /// OSError
@@ -396,9 +386,8 @@ impl CheckpointMetadata {
             .map_err(to_py)
     }
 
-    /// Name of the file with regions that this checkpoint shares with others; None if there is none.
-    ///
-    /// The file stays as long as a checkpoint names it.
+    /// Name of the file with regions that this checkpoint shares with others; None if there is
+    /// none. The file is kept as long as a checkpoint names it.
     #[getter]
     fn base_file(&self) -> Option<String> {
         self.0.regions().base_file().map(checkpoint::base_name)
@@ -409,8 +398,8 @@ impl CheckpointMetadata {
     /// Parameters
     /// ----------
     /// put : callable
-    ///     Takes name and bytes of a file, and returns once it is durable. A file of regions, ``.hfb``,
-    ///     comes first, and may be there. The checkpoint is there once its own file is.
+    ///     Takes name and bytes of a file, and returns once it is durable. A file of regions,
+    ///     ``.hfb``, comes first, and may be there. The checkpoint is there once its own file is.
     fn write_by(&self, py: Python<'_>, put: &Bound<'_, PyAny>) -> PyResult<()> {
         for file in py.detach(|| self.0.files()).map_err(to_py)? {
             put.call1((&file.name, PyBytes::new(py, &file.bytes)))?;
@@ -419,17 +408,12 @@ impl CheckpointMetadata {
         Ok(())
     }
 
-    /// Decode the bytes of a checkpoint's file.
+    /// Decode the bytes of a checkpoint's file. Raises the errors of `from_bytes`.
     ///
     /// Parameters
     /// ----------
     /// read : callable
     ///     Returns the bytes of the file of regions with a name, if `data` names one.
-    ///
-    /// Raises
-    /// ------
-    /// CorruptSegmentError, NewerFormatError
-    ///     See `read`.
     #[classmethod]
     fn read_by(
         _: &Bound<'_, PyType>,
@@ -445,12 +429,7 @@ impl CheckpointMetadata {
             .map_err(to_py)
     }
 
-    /// List the checkpoints that have a file in a folder, without reading the files.
-    ///
-    /// Returns
-    /// -------
-    /// list of int
-    ///     Their ids, ascending.
+    /// Return the ids of checkpoints that have a file in a folder, ascending. Reads no file.
     #[classmethod]
     fn list(_: &Bound<'_, PyType>, py: Python<'_>, folder: PathBuf) -> PyResult<Vec<u64>> {
         let ids = in_folder(py, folder, |storage| checkpoint::list(storage))?;
@@ -470,7 +449,7 @@ impl CheckpointMetadata {
         Ok(PyBytes::new(py, &bytes))
     }
 
-    /// Verify and decode what `to_bytes` gave.
+    /// Verify and decode a result of `to_bytes`.
     ///
     /// Raises
     /// ------

@@ -15,7 +15,7 @@ use crate::errors::to_py;
 use crate::parts::{Parts, Reduced, as_bytes, constructed, parts};
 use crate::values::SegmentRef;
 
-/// Input rows of a region that a checkpoint covers but that its state does not reflect yet.
+/// Pending rows of a region: a checkpoint covers them, but its state does not reflect them yet.
 ///
 /// Parameters
 /// ----------
@@ -31,8 +31,7 @@ use crate::values::SegmentRef;
 /// Raises
 /// ------
 /// ValueError
-///     If a number is negative, the name is too long, or `ref` and `inline` are both given or both
-///     missing.
+///     If a number is negative, the name is too long, or `ref` and `inline` are not exactly one.
 #[pyclass(frozen, eq, hash, from_py_object, module = "holdfast._core")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct InFlight(CoreInFlight);
@@ -120,7 +119,7 @@ impl InFlight {
 
 /// A file that a two-phase sink staged, or anything else that the sink finds again by a text.
 ///
-/// Every checkpoint records it, so everyone who reads the checkpoint folder sees it.
+/// Every checkpoint records it, so every reader of the checkpoint folder sees it.
 ///
 /// Parameters
 /// ----------
@@ -206,11 +205,11 @@ impl Staged {
 /// Parameters
 /// ----------
 /// origin : int
-///     Checkpoint whose snapshot really produced the state, through any chain of fallbacks.
+///     Checkpoint whose snapshot produced the state, through any chain of fallbacks.
 /// operators : sequence of OperatorEntry, default ()
 ///     States of the operators, each operator once.
 /// in_flight : sequence of InFlight, default ()
-///     Rows that the checkpoint covers and the state does not reflect, in the order of replay.
+///     Pending rows of the region, in the order of their replay.
 /// staged : sequence of Staged, default ()
 ///     Files that sinks staged up to this checkpoint.
 /// finished : bool, default False
@@ -315,7 +314,7 @@ impl RegionEntry {
         self.0.finished()
     }
 
-    /// Returns whether the region fell back in this checkpoint.
+    /// Return whether the region fell back in this checkpoint.
     #[getter]
     fn failed(&self) -> bool {
         self.0.failed()
@@ -358,8 +357,8 @@ impl RegionEntry {
 
     /// Return the entry of this region in a checkpoint in which it failed.
     ///
-    /// State and origin stay. Its input is added behind the input that it owes already, and it
-    /// counts one more fallback. That checkpoint does not contain the files it staged.
+    /// State and origin remain. Its input follows its pending rows, and it counts one more
+    /// fallback. That checkpoint does not contain the files it staged.
     ///
     /// Parameters
     /// ----------
@@ -375,9 +374,8 @@ impl RegionEntry {
             .map_err(to_py)
     }
 
-    /// Return the entry of this region in the next checkpoint if it has nothing to do there.
-    ///
-    /// The files it staged belong to this checkpoint and are dropped. The rest is unchanged.
+    /// Return the entry of this region in the next checkpoint if it has nothing to do there. The
+    /// files it staged belong to this checkpoint and are dropped.
     fn carried(&self) -> Self {
         Self(self.0.carried())
     }
@@ -387,7 +385,7 @@ impl RegionEntry {
         PyBytes::new(py, &self.0.to_bytes())
     }
 
-    /// Decode what `to_bytes` gave, and check all of it.
+    /// Decode a result of `to_bytes`, and check all of it.
     ///
     /// Raises
     /// ------

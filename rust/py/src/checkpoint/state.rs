@@ -81,7 +81,7 @@ impl Piece {
 /// ------
 /// ValueError
 ///     If a name, a kind, a type or a number is not allowed, or both `pieces` and `inline` are
-///     given, which a table alone has: the segments that it is made of, and its description.
+///     given. Only a table has both: the segments that it is made of, and its description.
 #[pyclass(frozen, eq, hash, from_py_object, module = "holdfast._core")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct StateEntry(pub(super) CoreState);
