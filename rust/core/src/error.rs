@@ -29,7 +29,7 @@ pub enum ErrorKind {
     LimitExceeded,
     /// Another program or another build wrote this, or this backend has no such operation.
     Unsupported,
-    /// A newer Holdfast wrote this, and it is intact. Upgrade: going back would give it up.
+    /// A newer Holdfast wrote this, and it is intact. Upgrade: an older version would lose it.
     Newer,
 }
 
@@ -77,8 +77,7 @@ impl Error {
         Self::new(ErrorKind::Corrupt, message)
     }
 
-    /// Shorthand for [`ErrorKind::Newer`]: `what` has version `found`, and this build reads up to
-    /// `newest`.
+    /// [`ErrorKind::Newer`]: `what` has version `found`, and this build reads up to `newest`.
     pub fn newer(what: &str, newest: impl fmt::Display, found: impl fmt::Display) -> Self {
         Self::new(
             ErrorKind::Newer,
@@ -94,8 +93,7 @@ impl Error {
         self.kind
     }
 
-    /// Message and the system's number of the cause. A cause without a number is part of the
-    /// message.
+    /// Message and the system's number of the cause. Without a number the message has the cause.
     pub fn parts(&self) -> (String, Option<i32>) {
         match self.source.as_ref().map(std::io::Error::raw_os_error) {
             Some(Some(errno)) => (self.message.clone(), Some(errno)),
@@ -124,7 +122,7 @@ impl Error {
         matches!(kind, Some(StorageFull | QuotaExceeded))
     }
 
-    /// Puts what was being done in front of the message.
+    /// Puts the action that failed in front of the message.
     #[must_use]
     pub fn context(mut self, what: impl fmt::Display) -> Self {
         self.message = format!("{what}: {}", self.message);

@@ -18,8 +18,7 @@ impl fmt::Display for CheckpointId {
     }
 }
 
-/// Monotonic number of one manager incarnation. It is part of every file name and fences older
-/// incarnations.
+/// Monotonic number of one manager incarnation. It is in every file name and fences older ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term(pub u64);
 
@@ -69,7 +68,7 @@ impl Owner {
         }
     }
 
-    /// Its digest: xxh3-64 of the four parts, each behind its length in bytes (u64, little-endian).
+    /// Its digest: xxh3-64 of the four parts, each after its length in bytes (u64, little-endian).
     pub fn tag(&self) -> OwnerTag {
         let mut bytes = Vec::new();
         for part in self.parts() {
@@ -84,7 +83,7 @@ impl Owner {
     }
 }
 
-/// Stands for an [`Owner`] whose name would be too long, as in commit ids.
+/// Takes the place of an [`Owner`] whose name would be too long, as in commit ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OwnerTag(pub u64);
 
@@ -121,13 +120,12 @@ const FILE_SUFFIX: &str = ".hf";
 pub(crate) const CLAIM_SEQ: u32 = 0;
 
 impl FileId {
-    /// Returns whether the file is a manager's claim on the folder, which is empty and stays so.
+    /// Returns whether the file is a manager's claim on the folder, which is always empty.
     pub fn is_claim(&self) -> bool {
         self.seq == CLAIM_SEQ
     }
 
-    /// Name of the file inside its storage root, for example
-    /// `000000000000002a-00000001.hf`.
+    /// Name of the file inside its storage root, for example `000000000000002a-00000001.hf`.
     pub fn file_name(&self) -> String {
         format!("{}-{:08x}{FILE_SUFFIX}", self.term, self.seq)
     }
@@ -171,7 +169,7 @@ pub struct SegmentRef {
 }
 
 impl SegmentRef {
-    /// First byte behind the segment.
+    /// First byte after the segment.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.len)
     }

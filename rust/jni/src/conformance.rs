@@ -19,8 +19,8 @@ const _: NativeMethod = native_method! {
     static extern fn run(parent: JString),
 };
 
-/// Runs each check twice, in fresh folders below `parent`: once as it is, and once with handles of
-/// a pool, as executors use it.
+/// Runs each check twice, in fresh folders below `parent`: once directly, and once with handles of
+/// a pool, as executors do.
 fn run(env: &mut Env<'_>, class: JClass<'_>, parent: JString<'_>) -> Result<()> {
     let parent = parent.try_to_string(env)?;
     let class = env.new_global_ref(class)?;

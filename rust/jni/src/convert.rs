@@ -135,8 +135,8 @@ pub(crate) fn call_up<T>(
     JavaVM::singleton()?.attach_current_thread(|env| call(env, object))
 }
 
-/// Values of a record of Java whose components are all `long`, in their order. Fails if the record
-/// has another number of components.
+/// Values of a record of Java whose components are all `long`, in order. Fails if the record has
+/// another number of components.
 pub(crate) struct LongRecord<const N: usize>(pub(crate) &'static JNIStr, pub(crate) [u64; N]);
 
 impl<'local, const N: usize> Answer<'local, JObject<'local>> for LongRecord<N> {

@@ -26,7 +26,6 @@ fn open_index_cache() -> Result<jlong> {
     Ok(INDEX_CACHES.insert(Mutex::default()))
 }
 
-/// Closing twice does nothing.
 fn close_index_cache(cache: jlong) -> Result<()> {
     INDEX_CACHES.remove(cache);
     Ok(())
@@ -37,8 +36,7 @@ fn set_local_umask(umask: jint) -> Result<()> {
     Ok(())
 }
 
-/// The highest term of any file in `dir` that is none of `own`, 0 without one. Terms that no manager
-/// can have do not count.
+/// The highest term of any file in `dir` that is none of `own` and that a manager can have, else 0.
 fn newest_foreign_term(
     env: &mut Env<'_>,
     dir: String,
@@ -91,8 +89,8 @@ fn referenced_ends(ids: Vec<VersionId>) -> Result<LongRecords<3>> {
     ))
 }
 
-/// Makes a file whose writer is gone survive a machine crash, if storage can do that for the file
-/// of another process. Fails if the file is gone or ends before `end`.
+/// Makes a file whose writer is gone survive a machine crash, if storage can do that for another
+/// process. Fails if the file is gone or ends before `end`.
 fn adopt_file(
     env: &mut Env<'_>,
     dir: String,

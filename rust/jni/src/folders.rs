@@ -1,5 +1,4 @@
-//! The folder of a query's state stores as one executor uses it: storage, and the writer of merged
-//! files.
+//! The folder of a query's state stores in one executor: storage, and the writer of merged files.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -174,12 +173,11 @@ fn has_pending_runs(folder: jlong) -> Result<jboolean> {
 /// See [`SegmentWriter::seal_pending_runs`].
 fn seal_pending_runs(folder: jlong) -> Result<()> {
     let folder = FOLDERS.get(folder)?;
-    // Maintenance is over, so nobody reads its inputs again.
+    // Maintenance is over, so no reader needs its inputs again.
     folder.forget_nearby();
     Ok(folder.writer()?.seal_pending_runs()?)
 }
 
-/// Closing twice does nothing.
 fn close_folder(folder: jlong) -> Result<()> {
     FOLDERS.remove(folder);
     Ok(())

@@ -8,7 +8,7 @@ use jni::errors::ErrorPolicy;
 use jni::strings::{JNIStr, JNIString};
 use jni::{Env, EnvUnowned, jni_str};
 
-/// Why a native call failed.
+/// The reason why a native call failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The core returned an error.
@@ -76,7 +76,7 @@ impl<T: Default> ErrorPolicy<T, Failure> for Throw {
     ) -> jni::errors::Result<T> {
         if !env.exception_check() {
             let (class, message) = java_exception(&failure);
-            // The result only says that an exception is pending, which is the point.
+            // The result only says that an exception is pending, as intended.
             let _ = env.throw_new(class, JNIString::new(message));
         }
         Ok(T::default())
@@ -126,7 +126,7 @@ pub(crate) fn primitive<T: Default>(
 /// Exports functions as the native methods of `io.holdfast.spark.Native` with the same names. The
 /// compiler compares the functions with the signatures here. The JVM compares these signatures with
 /// its own when it links a method. A `raw` method touches only primitives, see [`primitive`]. The
-/// others get and return [values of Rust](crate::convert), an `env` method the environment as well.
+/// others get and return [values of Rust](crate::convert), an `env` method also the environment.
 macro_rules! natives {
     ($($guard:ident fn $name:ident($($arg:ident: $type:tt),*) $(-> $returns:tt)?;)*) => {$(
         const _: jni::NativeMethod = {

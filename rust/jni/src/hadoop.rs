@@ -1,5 +1,5 @@
 //! Hadoop's file systems, for every scheme but `file:`. This module calls up into
-//! `io.holdfast.spark.merged.HadoopFolder`, so credentials and schemes are those of the user's
+//! `io.holdfast.spark.merged.HadoopFolder`, which has the credentials and schemes of the user's
 //! Spark.
 
 use std::fmt;
@@ -396,7 +396,7 @@ impl AppendFile for HadoopFile {
 impl Drop for HadoopFile {
     fn drop(&mut self) {
         if !self.finished {
-            // The caller that drops an unfinished file has given it up.
+            // The caller that drops an unfinished file has abandoned it.
             let _ = self.output.call_void(jni_str!("abandon"), "abandoning");
         }
     }

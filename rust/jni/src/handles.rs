@@ -20,7 +20,7 @@ struct Inner<T> {
 /// A larger generation would make the handle negative.
 const LAST_GENERATION: u32 = u32::MAX >> 1;
 
-/// Starts again with 1 after 2 billion uses of one slot, because handle 0 stands for none.
+/// Starts again with 1 after 2 billion uses of one slot, because handle 0 means none.
 fn next_generation(generation: u32) -> u32 {
     generation % LAST_GENERATION + 1
 }

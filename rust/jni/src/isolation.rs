@@ -42,7 +42,6 @@ fn tell_run(run: jlong, batch: jlong, fact: Vec<u8>) -> Result<Vec<u8>> {
     Ok(RUNS.get(run)?.lock().take_json(batch as u64, &fact)?)
 }
 
-/// Closing twice does nothing.
 fn close_run(run: jlong) -> Result<()> {
     RUNS.remove(run);
     Ok(())

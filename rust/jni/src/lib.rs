@@ -1,9 +1,9 @@
-//! JNI library of the Holdfast state store plugin: the native half of
-//! `io.holdfast.spark.Native`.
+//! JNI library of the Holdfast state store plugin: the native half of `io.holdfast.spark.Native`.
 //!
-//! Every entry goes through one guard (`guard`) that turns Rust errors and panics into typed
-//! Java exceptions. Objects are named by handles of index and generation (`handles`), so use
-//! after close throws instead of crashing. `Native.java` says what each method does.
+//! Every entry goes through one wrapper (`guard`) that turns Rust errors and panics into typed Java
+//! exceptions. Objects are named by handles of index and generation (`handles`): use after close
+//! throws instead of crashing, and a second close does nothing. `Native.java` documents each
+//! method.
 #![expect(
     clippy::too_many_arguments,
     reason = "a native method takes what Java passes"

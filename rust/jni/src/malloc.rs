@@ -10,9 +10,8 @@ use holdfast_core::state::MemoryBudget;
 /// target, malloc kept 0.19 of the target.
 ///
 /// By itself, glibc's malloc returns only the end of a heap, and blocks of 128 KiB or more. Once a
-/// block of 1 MiB was freed, it raises that bound, and such blocks lie between others in heaps.
-/// State of 64 MiB then had 130 MiB resident after 30 batches. A preloaded malloc of another kind
-/// is left alone.
+/// block of 1 MiB was freed, it raises that bound, and such blocks are among others in heaps. State
+/// of 64 MiB then had 130 MiB resident after 30 batches. Another, preloaded malloc is not changed.
 pub(crate) fn give_back(memory: &MemoryBudget) {
     static LARGE_BLOCKS: Once = Once::new();
     if !memory.is_tight() {
@@ -25,8 +24,7 @@ pub(crate) fn give_back(memory: &MemoryBudget) {
 }
 
 /// Returns the whole pages of `bytes` to the kernel before `bytes` is freed. Malloc keeps freed
-/// blocks that have no mapping of their own, and a store that grew before memory was short has many
-/// of them.
+/// blocks without a mapping of their own. A store that grew before memory was short has many.
 pub(crate) fn release(bytes: &mut [u8]) {
     let page = rustix::param::page_size();
     let front = bytes.as_ptr().align_offset(page);
@@ -34,7 +32,7 @@ pub(crate) fn release(bytes: &mut [u8]) {
     let len = whole.len() / page * page;
     if len > 0 {
         // SAFETY: the range has whole pages and is exclusively borrowed, and bytes stay valid as
-        // zeros. If the kernel refuses, the bytes stay as they are.
+        // zeros. If the kernel refuses, the bytes are unchanged.
         unsafe { libc::madvise(whole.as_mut_ptr().cast(), len, libc::MADV_DONTNEED) };
     }
 }
@@ -45,8 +43,8 @@ fn trim() {
     unsafe { libc::malloc_trim(0) };
 }
 
-/// Gives blocks of 96 KiB or more a mapping of their own from now on, which goes back to the kernel
-/// with the block. A scan takes a buffer of 64 KiB for each batch, which is not worth a mapping.
+/// Gives new blocks of 96 KiB or more a mapping of their own, which goes back to the kernel with
+/// the block. A scan takes a buffer of 64 KiB for each batch, which is not worth a mapping.
 #[cfg(target_env = "gnu")]
 fn map_large_blocks() {
     /// Keeps a value that the user has set.
@@ -63,8 +61,8 @@ fn map_large_blocks() {
         "MALLOC_MMAP_THRESHOLD_",
         "glibc.malloc.mmap_threshold",
     );
-    // Half of the mappings that the kernel allows a process (`vm.max_map_count`, 65,530), because
-    // the JVM needs some as well. Further blocks lie in heaps.
+    // Half of the mappings that the kernel allows a process (`vm.max_map_count`, 65,530): the JVM
+    // needs some as well. Further blocks are in heaps.
     set(
         libc::M_MMAP_MAX,
         32 << 10,

@@ -1,4 +1,4 @@
-//! Parked versions: input that Java hands over, and reads again.
+//! Pending rows: Java hands them over as inputs of parked versions, and reads them again.
 
 use holdfast_core::Error;
 use holdfast_core::state::{Parking, PendingInput, StoreId, VersionId};
@@ -55,12 +55,12 @@ fn append_input(parking: jlong, bytes: Vec<u8>, length: jint) -> Result<()> {
     Ok(PARKINGS.get(parking)?.lock().append(input)?)
 }
 
-/// The id of a version that waits for these inputs, which have ids of their own.
+/// The id of a version that waits for these inputs, which have their own ids.
 fn waiting_for(id: VersionId, inputs: Vec<VersionId>) -> Result<String> {
     Ok(id.waiting_for(&inputs).to_string())
 }
 
-/// Ends the input. The handle is closed then, also after a failure.
+/// Ends the input. Also closes the handle, even after a failure.
 fn finish_parking(parking: jlong, rows: jlong) -> Result<String> {
     let parking = PARKINGS
         .remove(parking)
@@ -69,7 +69,6 @@ fn finish_parking(parking: jlong, rows: jlong) -> Result<String> {
     Ok(parking.into_inner().finish(rows as u64)?.to_string())
 }
 
-/// Closing twice does nothing.
 fn close_parking(parking: jlong) -> Result<()> {
     PARKINGS.remove(parking);
     Ok(())
@@ -95,7 +94,7 @@ fn pending_segment(id: VersionId, version: jlong) -> Result<Vec<u8>> {
     Ok(segments.collect())
 }
 
-/// The id of an input alone, for `waiting_for`.
+/// The id of only an input, for `waiting_for`.
 fn input_alone(id: VersionId, version: jlong) -> Result<String> {
     Ok(alone(&id, version)?.to_string())
 }
@@ -135,7 +134,6 @@ fn read_pending(reading: jlong, max_bytes: jint) -> Result<Vec<u8>> {
     Ok(input.read(max_bytes.max(1) as usize)?.to_vec())
 }
 
-/// Closing twice does nothing.
 fn close_pending(reading: jlong) -> Result<()> {
     READINGS.remove(reading);
     Ok(())

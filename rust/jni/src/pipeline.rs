@@ -30,8 +30,7 @@ struct StoredSegments {
     nearby: Arc<dyn Storage>,
 }
 
-/// Bound on open files. A checkpoint has one file for each executor, or for each task on object
-/// stores.
+/// Bound on open files. A checkpoint has a file per executor, or per task on object stores.
 const MAX_OPEN: usize = 32;
 
 static STORED: Handles<StoredSegments> = Handles::new("folder of stored segments");
@@ -92,7 +91,6 @@ fn open_stored(env: &mut Env<'_>, dir: String, files: JObject<'_>) -> Result<jlo
     }))
 }
 
-/// Closing twice does nothing.
 fn close_stored(stored: jlong) -> Result<()> {
     STORED.remove(stored);
     Ok(())
@@ -292,7 +290,7 @@ struct Managers {
 
 impl Orphans {
     /// Deletes files that no retained checkpoint needs. After a pass that left only files of live
-    /// managers, the folder is not listed again until a manager comes or goes: nobody else writes
+    /// managers, the folder is not listed again until a manager comes or goes: nothing else writes
     /// there. Returns a summary, and the names of wasteful files.
     fn reclaim(&self, retained: &[CheckpointId], managers: Managers) -> Result<Vec<String>> {
         let mut clean = self.clean.lock();
@@ -368,7 +366,6 @@ fn reclaim_orphans(
     orphans.reclaim(&retained, managers)
 }
 
-/// Closing twice does nothing.
 fn close_orphans(orphans: jlong) -> Result<()> {
     ORPHANS.remove(orphans);
     Ok(())

@@ -53,7 +53,7 @@ fn serve(env: &mut Env<'_>, connection: jlong, host: JObject<'_>) -> Result<()> 
     Ok(())
 }
 
-/// Closes the socket and all connections. Stopping twice does nothing.
+/// Closes the socket and all connections.
 fn stop_listening(listener: jlong) -> Result<()> {
     if let Some(listener) = LISTENERS.remove(listener) {
         listener.stop();
@@ -91,8 +91,7 @@ fn open_regional(
     Ok(REGIONAL.insert(manager))
 }
 
-/// Seals its files and returns warnings for the log. Refuses workers that still use it. Closing
-/// twice does nothing.
+/// Seals its files and returns warnings for the log. Refuses workers that still use it.
 fn close_regional(manager: jlong) -> Result<Vec<String>> {
     let Some(manager) = REGIONAL.remove(manager) else {
         return Ok(Vec::new());
@@ -122,8 +121,7 @@ natives! {
     rust fn tell_regional(manager: jlong, message: [jbyte]) -> [JString];
 }
 
-/// The error that a worker gets for a failure in Java. Exceptions of Holdfast carry texts for
-/// people.
+/// The error that a worker gets for a failure in Java. Holdfast's exceptions have readable texts.
 fn said(error: JniError) -> Error {
     let JniError::CaughtJavaException { name, msg, .. } = error else {
         return Error::new(ErrorKind::Storage, error.to_string());

@@ -103,7 +103,7 @@ unsafe fn lent<'a>(address: jlong, len: jint) -> Result<&'a [u8]> {
     if address == 0 {
         return Err(bad_buffer(address, len as jint));
     }
-    // SAFETY: the caller vouches for the range.
+    // SAFETY: the caller guarantees the range.
     Ok(unsafe { std::slice::from_raw_parts(address as *const u8, len) })
 }
 
@@ -141,7 +141,6 @@ fn open_store(
     Ok(STORES.insert(SharedStore::new(stores, state)))
 }
 
-/// Closing twice does nothing.
 fn close_store(store: jlong) -> Result<()> {
     if let Some(store) = STORES.remove(store) {
         store.close();
@@ -181,7 +180,7 @@ fn own_id(store: jlong, version: jlong, texts: Vec<String>) -> Result<Option<Str
     let state = store.lock();
     let own = find_own(state.owner(), version, &ids);
     let place = ids.iter().position(|id| Some(*id) == own);
-    // The text has the pending input, too.
+    // The text also has the pending input.
     Ok(place.and_then(|place| texts.into_iter().nth(place)))
 }
 
@@ -257,7 +256,7 @@ fn changes(
     Ok(bytes)
 }
 
-/// The content that ids stand for.
+/// The content that ids name.
 fn commit_ids(ids: Vec<VersionId>) -> Vec<CommitId> {
     ids.into_iter().map(|id| id.state).collect()
 }
@@ -388,7 +387,7 @@ fn scan_of<'a>(what: jint, from: Option<&'a [u8]>, to: Option<&'a [u8]>) -> Resu
     })
 }
 
-/// Room that a scan begins with. Most scans find less, so their buffer never grows.
+/// Initial room of a scan. Most scans find less, so their buffer never grows.
 const FEW_ENTRIES_BYTES: usize = 1 << 10;
 
 fn scan(
@@ -433,7 +432,7 @@ fn scan_on(
     Ok(bytes)
 }
 
-/// Does nothing when the scan is over already.
+/// Does nothing when the scan is over.
 fn close_scan(store: jlong, scan: jint) -> Result<()> {
     STORES.with(store, |store| {
         store.lock().close_scan(scan as u32);
@@ -441,7 +440,7 @@ fn close_scan(store: jlong, scan: jint) -> Result<()> {
     })
 }
 
-/// A bound of a scan; a negative length stands for none.
+/// A bound of a scan; a negative length means none.
 ///
 /// # Safety
 /// Like [`lent`].
@@ -449,7 +448,7 @@ unsafe fn bound<'a>(address: jlong, len: jint) -> Result<Option<&'a [u8]>> {
     if len < 0 {
         return Ok(None);
     }
-    // SAFETY: the caller vouches for the range.
+    // SAFETY: the caller guarantees the range.
     unsafe { lent(address, len).map(Some) }
 }
 

@@ -91,7 +91,7 @@ impl Address {
         made.map_err(|e| Error::invalid_input(format!("{self} is no address of a socket: {e}")))
     }
 
-    /// Why a client could not connect.
+    /// The reason why a client could not connect.
     pub(super) fn unreachable(&self, error: io::Error) -> Error {
         match self {
             Self::Executor { .. } if error.kind() == io::ErrorKind::ConnectionRefused => {

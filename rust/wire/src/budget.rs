@@ -2,19 +2,18 @@
 
 use parking_lot::{Condvar, Mutex};
 
-/// Bound on the payloads that are held at once. Each is held as it came and, while it is written,
-/// as it is stored: with 1 GiB an executor takes at most 2 GiB for them, whatever its number of
-/// workers.
+/// Bound on the payloads that are held at once. Each is held as it arrived and, while it is
+/// written, as it is stored: an executor takes at most 2 GiB for them, however many workers it has.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// Payloads beyond this size wait for each other and for no smaller one: reading one of 12 GiB
-/// takes longer than a checkpoint may.
+/// Larger payloads wait for each other and for no smaller one: reading one of 12 GiB takes longer
+/// than a checkpoint may.
 const LARGE_BYTES: u64 = 64 << 20;
 
 /// Part of the bound for payloads that are not large.
 const SMALL_BYTES: u64 = 256 << 20;
 
-/// Large and small payloads wait apart. One that is larger than all there is goes alone.
+/// Large and small payloads wait apart. A payload larger than the bound is held with no other.
 #[derive(Debug)]
 pub(super) struct Budget {
     small: Room,

@@ -52,7 +52,7 @@ impl Channel {
         self.stream.write_all(rest).map_err(broken)
     }
 
-    /// Sends the beginning of `bytes` with a descriptor; returns how many went.
+    /// Sends the beginning of `bytes` with a descriptor; returns how many were sent.
     fn pass(&self, bytes: &[u8], file: &File) -> std::io::Result<usize> {
         let descriptors = [file.as_fd()];
         loop {

@@ -1,4 +1,4 @@
-//! The worker's end.
+//! A worker's end of the connection.
 
 use std::os::unix::net::UnixStream;
 
@@ -47,8 +47,8 @@ impl Client {
     /// Connects to the socket of a server.
     ///
     /// # Errors
-    /// `NotFound` without a server; `Unsupported` when the server speaks another version; those
-    /// with which the server refuses this client.
+    /// `NotFound` without a server; `Unsupported` when it speaks another version; errors of the
+    /// server.
     pub fn connect(address: impl Into<Address>, mut hello: Hello) -> Result<Self> {
         let address = address.into();
         hello.key = address.key().to_owned();
@@ -78,8 +78,8 @@ impl Client {
         }
     }
 
-    /// Like [`SnapshotManager::read_known`](holdfast_core::manager::SnapshotManager::read_known);
-    /// returns the payload.
+    /// The payload of
+    /// [`SnapshotManager::read_known`](holdfast_core::manager::SnapshotManager::read_known).
     pub fn read(&self, reference: &SegmentRef, owner: &Owner, known_bytes: u64) -> Result<Vec<u8>> {
         let call = Call::Read(ReadCall {
             owner: Some(owner.clone()),
@@ -116,7 +116,7 @@ impl Client {
         self.done(Call::Release(segments(owner, CheckpointId(0), refs)))
     }
 
-    /// Hands bytes on to the driver. Waits as long as the driver has no room for them.
+    /// Sends bytes to the driver. Waits as long as the driver has no room for them.
     ///
     /// # Errors
     /// Errors of the driver; `Storage` when the connection broke: the bytes may have arrived.
@@ -131,7 +131,7 @@ impl Client {
     /// # Errors
     /// `NotFound` without the local file; `AlreadyExists` when the staged name is taken;
     /// `Unsupported` by a server without such file systems; `Storage` when they fail, or the
-    /// connection broke: the file may then be staged.
+    /// connection broke: then the file may be staged.
     pub fn stage(&self, local: &str, staged: &str, target: &str) -> Result<()> {
         self.done(Call::Stage(StageCall {
             local: local.to_owned(),
@@ -242,8 +242,8 @@ impl Client {
 impl Connected {
     fn exchange(&mut self, message: &Outgoing) -> std::result::Result<(Answer, Vec<u8>), Failed> {
         let sent = self.channel.send(message);
-        // A server that refuses a message closes without reading all of it, so that sending fails.
-        // Its answer says why.
+        // A server refuses a message without reading all of it, so sending fails: its answer says
+        // why.
         match (self.answer(), sent) {
             (Ok((Answer::Failure(failure), _)), _) => Err((failure.fate(), failure.into_error())),
             (_, Err(error)) | (Err(error), Ok(())) => Err((Fate::Closes, error)),

@@ -92,8 +92,7 @@ fn serve_requests(
         return Ok(());
     };
     while let Some(frame) = channel.receive(MAX_MESSAGE_BYTES)? {
-        // An error of the protocol ends the connection, because nobody knows where the next message
-        // begins.
+        // An error of the protocol ends the connection: no next message can be found.
         let request = Incoming::read(channel, frame, budget)?;
         let manager = session.manager().map_err(|error| Ended {
             fate: match error.kind() {
@@ -146,7 +145,7 @@ fn failure(error: &Error, fate: Fate) -> Result<Outgoing> {
     outgoing(Answer::Failure(FailureMessage::of(error, fate)), &[])
 }
 
-/// A request with its payload. Nothing of it is left in the socket.
+/// A request with its payload, all of it read from the socket.
 struct Incoming<'a> {
     call: Call,
     payload: Vec<u8>,

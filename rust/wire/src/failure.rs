@@ -1,4 +1,4 @@
-//! Errors on their way through a socket. They keep their kind and the system's error number.
+//! Errors in transit through a socket. They keep their kind and the system's error number.
 
 use holdfast_core::{Error, ErrorKind};
 use prost::{Enumeration, Message};
@@ -9,7 +9,7 @@ pub(super) struct FailureMessage {
     kind: u32,
     #[prost(string, tag = "2")]
     message: String,
-    /// Number of the system's error behind it, if there is one.
+    /// Number of the system's error that is the cause, if there is one.
     #[prost(int32, optional, tag = "3")]
     errno: Option<i32>,
     /// A [`Fate`].
@@ -60,7 +60,7 @@ impl FailureMessage {
         }
     }
 
-    /// An unknown value comes from a later version: to close the connection is always right.
+    /// An unknown value is from a later version: to close the connection is always right.
     pub fn fate(&self) -> Fate {
         Fate::try_from(self.fate).unwrap_or(Fate::Closes)
     }

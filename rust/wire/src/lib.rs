@@ -1,13 +1,12 @@
 //! The executor's manager for other processes of the same user: a Unix socket, length-prefixed
 //! messages both ways, large payloads by passed file descriptor.
 //!
-//! Python workers hand their segments to the one [`SnapshotManager`](holdfast_core::manager) of
-//! their executor this way, so that merging crosses processes. Messages from a worker to the driver
-//! travel the same way as opaque bytes; the [`Host`] carries it further.
+//! Python workers send their segments to the one [`SnapshotManager`](holdfast_core::manager) of
+//! their executor this way, so that merging crosses processes. So do their messages to the driver,
+//! as opaque bytes; the [`Host`] sends them on.
 //!
 //! Every length is checked against a limit before memory is taken. A client that breaks the
-//! protocol gets an error and loses its connection; a client that dies leaves its neighbours
-//! intact.
+//! protocol gets an error and loses its connection; the death of a client harms no other.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -32,14 +31,13 @@ pub use protocol::Hello;
 #[cfg(feature = "testing")]
 pub use server::Server;
 
-/// Version of the protocol. Both ends come from the same installation as a rule; where they do not,
-/// the first message says so.
+/// Version of the protocol. If the ends are not from one installation, the first message says so.
 pub const PROTOCOL_VERSION: u32 = 1;
 
 /// Bound on a message without its payload, and so on what a worker sends to the driver: 16 MiB.
 pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
-/// Bound on the first message: two names of 4 KiB and some numbers fit by far.
+/// Bound on the first message: two names of 4 KiB and some numbers fit.
 const MAX_HELLO_BYTES: usize = 64 << 10;
 
 /// Payloads up to this size follow their message; larger ones are passed as a descriptor. Copying

@@ -1,4 +1,4 @@
-//! The socket: for this user alone.
+//! The socket, for this user only.
 
 #![expect(
     clippy::disallowed_methods,
@@ -156,7 +156,7 @@ impl Listener {
         if self.running.lock().take().is_some()
             && let Address::Path(path) = &self.address
         {
-            // The file may be gone already. The next process removes a file that stays.
+            // The file may be gone already. The next process removes a file that is left.
             let _ = fs::remove_file(path);
         }
         self.connections.end();
@@ -287,7 +287,7 @@ impl Drop for Place {
     }
 }
 
-/// Returns whether an error is not about the listener: the client left, or a signal came.
+/// Returns whether an error is not about the listener: the client left, or a signal arrived.
 fn is_passing(kind: io::ErrorKind) -> bool {
     matches!(
         kind,
@@ -295,8 +295,8 @@ fn is_passing(kind: io::ErrorKind) -> bool {
     )
 }
 
-/// Makes the folder of `path` unless it is there. Refuses a folder that others can enter, because
-/// they could replace the socket by one of their own.
+/// Makes the folder of `path` unless it is there. Refuses a folder that other users can enter,
+/// because they could replace the socket.
 fn make_private(path: &Path) -> Result<()> {
     let folder = path
         .parent()
@@ -328,7 +328,7 @@ fn remove_stale(path: &Path) {
     let socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
     let refused = |e: io::Error| e.kind() == io::ErrorKind::ConnectionRefused;
     if socket && UnixStream::connect(path).is_err_and(refused) {
-        // If the file stays, the next call fails because the path is in use.
+        // If the file is left, the next call fails because the path is in use.
         let _ = fs::remove_file(path);
     }
 }

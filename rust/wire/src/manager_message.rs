@@ -10,7 +10,7 @@ use super::PROTOCOL_VERSION;
 use super::protocol::check_version;
 use super::values::{owner_from, ref_bytes, refs_from};
 
-/// The event that a message is about.
+/// The event that a message reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
 #[repr(i32)]
 pub enum MessageKind {
@@ -131,7 +131,7 @@ impl ManagerMessage {
     /// Inverse of [`ManagerMessage::to_bytes`].
     ///
     /// # Errors
-    /// `InvalidInput` for other bytes, `Unsupported` for those of another version.
+    /// `InvalidInput` for other bytes, `Unsupported` for bytes of another version.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let wire = Wire::decode(bytes).map_err(|e| {
             Error::invalid_input(format!("a message for managers cannot be decoded: {e}"))
@@ -162,10 +162,7 @@ impl ManagerMessage {
         })
     }
 
-    /// Tells a manager.
-    ///
-    /// # Errors
-    /// Errors of the manager's method of that name.
+    /// Calls the method of `manager` for this message, and returns its errors.
     pub fn tell(&self, manager: &SnapshotManager) -> Result<()> {
         let (id, retained) = (self.checkpoint, &self.retained);
         for (owner, refs) in &self.released {

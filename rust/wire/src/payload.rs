@@ -13,7 +13,7 @@ use super::{MAX_INLINE_BYTES, MAX_PAYLOAD_BYTES};
 /// Bytes read at once: the page cache of the copied part is touched while it is warm.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Announces a payload: in the bytes that follow, or in the descriptor that came with the message.
+/// Announces a payload: in the bytes that follow, or in the descriptor with the message.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub(super) struct PayloadMessage {
     #[prost(uint64, tag = "1")]
@@ -66,7 +66,7 @@ pub(super) fn read_passed(file: &File, bytes: u64) -> Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Room for a payload; an error where there is none, instead of the end of the process.
+/// Room for a payload; an error if there is none, instead of the end of the process.
 pub(super) fn reserve(bytes: u64) -> Result<Vec<u8>> {
     check_payload_bytes(bytes)?;
     let mut room = Vec::new();
@@ -80,7 +80,7 @@ pub(super) fn reserve(bytes: u64) -> Result<Vec<u8>> {
     }
 }
 
-/// Refuses what no payload can have.
+/// Refuses a size that no payload can have.
 pub(super) fn check_payload_bytes(bytes: u64) -> Result<()> {
     if bytes <= MAX_PAYLOAD_BYTES {
         return Ok(());

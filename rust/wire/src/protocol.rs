@@ -15,7 +15,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"HFWP");
 
 const MAX_NAME_BYTES: usize = 4096;
 
-/// How a client introduces itself: the first message.
+/// The first message, in which a client introduces itself.
 #[derive(Clone, PartialEq, Message)]
 pub struct Hello {
     #[prost(fixed32, tag = "1")]
@@ -78,7 +78,7 @@ impl Hello {
     }
 }
 
-/// Refuses another version; `peer` is who speaks it.
+/// Refuses another version; `peer` is the side that speaks it.
 pub(super) fn check_version(peer: &str, version: u32) -> Result<()> {
     if version == PROTOCOL_VERSION {
         return Ok(());

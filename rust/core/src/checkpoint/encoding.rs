@@ -1,5 +1,5 @@
-//! Messages of the entries of regions. Most have a public type beside them, in which kinds, references
-//! and "either in segments or inline" are checked.
+//! Messages of the entries of regions. Most have a public type, which checks kinds, references and
+//! "either in segments or inline".
 
 use prost::Message;
 use prost::bytes::Bytes;
@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 use crate::format::decode;
 use crate::ids::{CheckpointId, SegmentRef};
 
-/// A region's entry. The three lists stay encoded. Each is a message with one repeated field, so
-/// that two lists are joined by joining their bytes.
+/// A region's entry. The three lists stay encoded, each as a message with one repeated field: to
+/// join two lists, join their bytes.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub(super) struct RegionMessage {
     #[prost(string, tag = "1")]

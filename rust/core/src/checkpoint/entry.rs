@@ -32,7 +32,7 @@ pub enum StateKind {
     Union = 4,
     /// The same content in every region, which is copied.
     Broadcast = 5,
-    /// Rows by key, which go where the rows of their keys go.
+    /// Rows by key, which go where the other rows of their keys go.
     Table = 6,
 }
 
@@ -96,8 +96,7 @@ impl StateContent {
     }
 }
 
-/// One state of an operator in a region: type, shape and bytes, readable without the program that
-/// wrote it.
+/// One state of an operator in a region: type, shape and bytes, readable without its program.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StateEntry {
     /// Its name in the operator: the store of its owner.
@@ -200,7 +199,7 @@ pub enum InFlightPlace {
     Inline(Vec<u8>),
 }
 
-/// Input rows of a region that a checkpoint covers but that its state does not reflect yet.
+/// Pending rows of a region: a checkpoint covers them, but its state does not reflect them yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct InFlight {
     /// Checkpoint that stored them.

@@ -78,7 +78,7 @@ impl Metadata {
         Self::from_files(bytes, None)
     }
 
-    /// Decodes the bytes of its file, and those of the file of regions that it names.
+    /// Decodes the bytes of its file, and of the file of regions that it names.
     pub fn from_files(bytes: &[u8], base: Option<&[u8]>) -> Result<Self> {
         Self::read(bytes, |file| match base {
             Some(base) => read_base(base.to_vec(), file),
@@ -145,10 +145,6 @@ impl Metadata {
     }
 
     /// Verifies and decodes all bytes of a file. `base` reads the file of regions that it names.
-    ///
-    /// # Errors
-    /// `Newer` when a newer version wrote it, else `Corrupt` with the offset of the first bad frame;
-    /// errors of `base`.
     pub(super) fn read(
         bytes: &[u8],
         base: impl FnOnce(BaseFile) -> Result<Regions>,
@@ -202,7 +198,7 @@ impl Metadata {
     }
 }
 
-/// All bytes of a file with the base of `regions`. It has an outline where every region is merely idle.
+/// All bytes of a file with the base of `regions`, with an outline if all regions are merely idle.
 fn encode_base(id: CheckpointId, regions: &Regions) -> Result<(Vec<u8>, BaseFile)> {
     let base = regions.base();
     let is_short = |outline: &&Outline| outline.encoded_len() <= MOST_OUTLINE_BYTES;
@@ -230,10 +226,7 @@ fn base_in(header: &HeaderMessage) -> Result<Option<BaseFile>> {
     base.transpose()
 }
 
-/// Verifies a file that only has regions. Decodes them if it has no outline.
-///
-/// # Errors
-/// Errors of [`Metadata::read`], and `Corrupt` for another file than this one.
+/// Verifies a file that only has regions; `Corrupt` for another one. Decodes it without an outline.
 pub(super) fn read_base(bytes: Vec<u8>, file: BaseFile) -> Result<Regions> {
     let found = xxh3_128(&bytes);
     if found != file.digest {

@@ -16,12 +16,12 @@ fn is_temporary(name: &str) -> bool {
 }
 
 /// Writes the metadata file and returns its name. The file is there whole or, after an error or a
-/// crash, not at all. Also removes the temporary files of crashed writers, so there must be one
-/// writer at a time: a second one could make the write of the first one fail.
+/// crash, not at all. Also removes temporary files of crashed writers, so a second writer at the
+/// same time could make this one fail.
 ///
 /// # Errors
 /// `AlreadyExists` when the checkpoint has a file, `Unsupported` on a backend that can neither
-/// publish whole objects nor rename, those of storage.
+/// publish whole objects nor rename, errors of storage.
 pub fn write(storage: &dyn Storage, metadata: &Metadata) -> Result<String> {
     let id = metadata.id();
     write_files(storage, metadata).map_err(|e| e.context(format!("metadata of checkpoint {id}")))
@@ -68,7 +68,7 @@ fn write_bytes(storage: &dyn Storage, name: &str, bytes: &[u8]) -> Result<()> {
             .and_then(|()| file.finish())
             .and_then(|()| storage.rename(&temporary, name));
         if published.is_err() {
-            // The caller gets the first error, and the next writer tries again.
+            // The caller gets the first error, and the next writer retries.
             let _ = storage.delete(&temporary);
         }
         published?;
@@ -90,8 +90,8 @@ pub fn read(storage: &dyn Storage, id: CheckpointId) -> Result<Metadata> {
     read_like(storage, &file_name(id), None)
 }
 
-/// Like [`read`], from a file with any name but that of another checkpoint. Regions that it shares
-/// with a checkpoint `like` it are not read again.
+/// Like [`read`], from a file with any name but the name of another checkpoint. Does not read
+/// regions again that it shares with a checkpoint `like` it.
 pub fn read_like(storage: &dyn Storage, name: &str, like: Option<&Metadata>) -> Result<Metadata> {
     let input = storage.open(name)?;
     let base = |base| match like.filter(|like| like.regions().base_file() == Some(base)) {

@@ -131,8 +131,7 @@ impl Metadata {
     /// Checks it and sorts the entries of all regions by name.
     ///
     /// # Errors
-    /// `InvalidInput` for a wrong name, a region that occurs twice, or an origin that is not in
-    /// this checkpoint's past.
+    /// `InvalidInput` for a wrong name, a region that occurs twice, or an origin not in its past.
     pub fn new(facts: CheckpointFacts, entries: Vec<RegionEntry>) -> Result<Self> {
         Self::checked(facts, |id| {
             let regions = Regions::new(entries)?;
@@ -141,11 +140,11 @@ impl Metadata {
         })
     }
 
-    /// Like [`Metadata::new`], for a checkpoint that differs from this one in the regions of `entries`,
-    /// and has no region that is `gone`. Costs as much as it differs.
+    /// Like [`Metadata::new`], for a checkpoint that differs from this one in the regions of
+    /// `entries`, and has no region that is `gone`. Costs as much as it differs.
     ///
     /// # Errors
-    /// Those of [`Metadata::new`], and `InvalidInput` for a checkpoint that is not newer.
+    /// Errors of [`Metadata::new`], and `InvalidInput` for a checkpoint that is not newer.
     pub fn next<'a>(
         &self,
         facts: CheckpointFacts,
@@ -196,9 +195,9 @@ impl Metadata {
         self.regions.failed() == 0
     }
 
-    /// Every segment it needs, as `SnapshotManager::restore` takes them. State has the origin of its
-    /// region, even if a snapshot reused an older segment. In-flight data has the checkpoint that
-    /// stored it.
+    /// Every segment it needs, for `SnapshotManager::restore`. State has the origin of its region,
+    /// even if a snapshot reused an older segment. In-flight data has the checkpoint of its
+    /// segment.
     pub fn restored(&self, pipeline: &str) -> Result<RestoredCheckpoint> {
         let mut segments = Vec::new();
         for entry in self.regions.iter()? {
@@ -210,7 +209,7 @@ impl Metadata {
         })
     }
 
-    /// These checkpoints, as `SnapshotManager::restore_later` takes them. Costs as much as they differ.
+    /// These checkpoints, for `SnapshotManager::restore_later`. Costs as much as they differ.
     pub fn postponed(pipeline: &str, checkpoints: Vec<Arc<Self>>) -> Result<PostponedCheckpoints> {
         let mut files = BTreeMap::new();
         for one in &checkpoints {
@@ -228,9 +227,8 @@ impl Metadata {
         Ok(PostponedCheckpoints::new(files, newest, restored))
     }
 
-    /// Owners whose origin is not this checkpoint, as managers hear of it. Regions that fell back may
-    /// have written state under the names of the `usual` operators and states, which their entries
-    /// do not know.
+    /// Owners whose origin is not this checkpoint, for managers. Regions that fell back may have
+    /// written state under the names of the `usual` operators and states, unknown to their entries.
     pub fn at_rest(&self, pipeline: &str, usual: &[(String, String)]) -> Result<Fallbacks> {
         let mut found = Fallbacks::new();
         for entry in self.regions.iter()? {

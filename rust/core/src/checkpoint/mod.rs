@@ -1,10 +1,8 @@
 //! Metadata of a checkpoint: one file with the parts of each region's state and the snapshot that
-//! produced it (`FORMAT.md`, "Checkpoint metadata").
-//!
-//! A file appears whole and never changes, so a restore reads exactly one.
+//! produced it (`FORMAT.md`, "Checkpoint metadata"). It appears whole and never changes.
 //!
 //! Entries stay encoded until a caller reads them. Functions that decode bytes return `Corrupt` for
-//! other bytes, and `Newer` for those of a newer version.
+//! other bytes, and `Newer` for bytes of a newer version.
 
 mod encoding;
 mod entry;
@@ -33,7 +31,7 @@ pub const IN_FLIGHT_OPERATOR: &str = "in-flight";
 /// Bound on names, in bytes: they become parts of owners.
 pub const MAX_NAME_BYTES: usize = 1024;
 
-/// Bound on the paths of staged files, in bytes: that of Linux.
+/// Bound on the paths of staged files, in bytes: Linux's bound.
 pub const MAX_PATH_BYTES: usize = 4096;
 
 /// Bound on a cause, in bytes, which is cut there: a stack trace has no bound.

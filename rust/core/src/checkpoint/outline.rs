@@ -1,4 +1,4 @@
-//! Facts about many regions, by which a start does without their entries.
+//! Facts about many regions, so that a start does not need their entries.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -22,13 +22,10 @@ const MOST_NAMED: usize = 64;
 /// Facts about the regions of a base, in memory and as stored.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Outline {
-    /// The newest origin of a region.
     #[prost(uint64, optional, tag = "1")]
     pub newest_origin: Option<u64>,
-    /// The files with their segments.
     #[prost(message, repeated, tag = "2")]
     pub files: Vec<FileUse>,
-    /// Outputs with files that they staged.
     #[prost(string, repeated, tag = "3")]
     pub outputs: Vec<String>,
     /// Groups of like regions that have not finished; `None` if there are many.
@@ -60,10 +57,8 @@ pub(super) struct GroupList {
 /// Like regions.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Group {
-    /// Number of regions.
     #[prost(uint64, tag = "1")]
     pub len: u64,
-    /// Some of them.
     #[prost(message, repeated, tag = "2")]
     pub samples: Vec<RegionMessage>,
 }
@@ -124,8 +119,7 @@ pub(super) fn samples_of<'a>(
 }
 
 /// Regions that have not finished, together where operators have the same states: names, kinds,
-/// types, and shapes of arrays. The description of a table counts whole. `None` for more than `most`
-/// groups.
+/// types, and shapes of arrays; the whole description of a table. `None` beyond `most` groups.
 pub(super) fn groups_of<'a>(
     entries: impl Iterator<Item = &'a RegionEntry>,
     most: usize,

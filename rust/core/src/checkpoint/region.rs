@@ -21,11 +21,11 @@ use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 pub struct NewRegion {
     /// Name of the region.
     pub region: String,
-    /// Checkpoint whose snapshot really produced the state.
+    /// Checkpoint whose snapshot produced the state.
     pub origin: CheckpointId,
     /// States.
     pub operators: Vec<OperatorEntry>,
-    /// Rows that the checkpoint covers but the state does not reflect, oldest first.
+    /// Pending rows of the region, oldest first.
     pub in_flight: Vec<InFlight>,
     /// Files that sinks staged up to this checkpoint.
     pub staged: Vec<Staged>,
@@ -35,9 +35,9 @@ pub struct NewRegion {
     pub failed: bool,
     /// Number of fallbacks since its last snapshot.
     pub fallbacks: u64,
-    /// Time of the first of these, in milliseconds since the epoch.
+    /// Time of the first of these fallbacks, in milliseconds since the epoch.
     pub stale_since_ms: Option<u64>,
-    /// Cause of the last one.
+    /// Cause of the last fallback.
     pub cause: String,
 }
 
@@ -126,7 +126,7 @@ impl RegionEntry {
         &self.0.region
     }
 
-    /// Checkpoint whose snapshot really produced the state.
+    /// Checkpoint whose snapshot produced the state.
     pub fn origin(&self) -> CheckpointId {
         CheckpointId(self.0.origin)
     }
@@ -146,12 +146,12 @@ impl RegionEntry {
         self.0.fallbacks
     }
 
-    /// Time of the first of these, in milliseconds since the epoch.
+    /// Time of the first of these fallbacks, in milliseconds since the epoch.
     pub fn stale_since_ms(&self) -> Option<u64> {
         self.0.stale_since_ms
     }
 
-    /// Cause of the last one.
+    /// Cause of the last fallback.
     pub fn cause(&self) -> &str {
         &self.0.cause
     }
@@ -161,7 +161,7 @@ impl RegionEntry {
         self.0.in_flight_bytes
     }
 
-    /// The region fell back, has finished, or owes rows: decisions about checkpoints ask for it.
+    /// The region fell back, finished, or has pending rows: checkpoints are decided by it.
     pub fn is_notable(&self) -> bool {
         self.failed() || self.finished() || self.fallbacks() > 0 || self.in_flight_bytes() > 0
     }
@@ -181,8 +181,8 @@ impl RegionEntry {
         decode_staged(&self.0.staged).map_err(|e| name_region(self.region(), e))
     }
 
-    /// The entry of a failed region: its state of before, and `in_flight` behind the input that it
-    /// owed already (R16, R30). Its staged files are not part of the checkpoint (R80).
+    /// The entry of a failed region: its earlier state, and `in_flight` after its pending rows
+    /// (R16, R30). Its staged files are not part of the checkpoint (R80).
     ///
     /// # Errors
     /// `InvalidInput` for wrong in-flight data.
@@ -203,8 +203,8 @@ impl RegionEntry {
         }))
     }
 
-    /// The entry of a region that had nothing to do: unchanged, but without the staged files, which
-    /// belong to the checkpoint before.
+    /// The entry of a region that had nothing to do, without the staged files of an older
+    /// checkpoint.
     #[must_use]
     pub fn carried(&self) -> Self {
         Self::from_message(RegionMessage {

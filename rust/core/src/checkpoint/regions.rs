@@ -1,4 +1,4 @@
-//! Entries of all regions, of which the next checkpoint shares those that did not change.
+//! Entries of all regions. The next checkpoint shares the entries that did not change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
@@ -10,14 +10,14 @@ use super::sections::base_entries;
 use crate::error::{Error, Result};
 use crate::ids::{CheckpointId, FileId};
 
-/// The base is written anew when the changes have this part of its entries.
+/// The base is written again when the changes have this part of its entries.
 const MOST_CHANGED: usize = 4;
 
 /// A base with fewer regions is in the file of each checkpoint.
 const LEAST_FILED: usize = 1_000;
 
-/// A base gets a file of its own for a checkpoint that changes no more than this part of it. A
-/// pipeline whose regions are all active writes none.
+/// A base gets its own file for a checkpoint that changes no more than this part of it. A pipeline
+/// whose regions are all active writes none.
 const MOST_CHANGED_FIRST: usize = 16;
 
 /// Regions that are gone are named in the header, which has a bound.
@@ -32,8 +32,8 @@ pub struct BaseFile {
     pub digest: u128,
 }
 
-/// Entries of regions, in the order of their names: a base and what changed since, so that a
-/// checkpoint costs as much as it changes.
+/// Entries of regions, by name: a base and later changes. So a checkpoint costs as much as it
+/// changes.
 #[derive(Clone, Debug)]
 pub struct Regions {
     base: Arc<Base>,
@@ -165,7 +165,7 @@ impl Regions {
         Ok(new)
     }
 
-    /// A base alone with the difference that a file has from it. `len` is the number of regions then.
+    /// Only a base, with the difference that a file has from it. `len` counts the regions then.
     pub(super) fn differing(
         &self,
         entries: Vec<RegionEntry>,
@@ -190,8 +190,8 @@ impl Regions {
         Ok(new)
     }
 
-    /// Checks all entries, or what is known of them without decoding the base: it has no region that
-    /// failed then, and `origin` is the newest one in it.
+    /// Checks all entries. Does not decode a base that is stored: no region in it failed, and
+    /// `origin` is the newest one in it.
     pub(super) fn check(
         &self,
         entry: impl Fn(&RegionEntry) -> Result<()>,
@@ -210,7 +210,7 @@ impl Regions {
         let _ = self.base.file.set(file);
     }
 
-    /// Entries that differ from the base, and names of regions that are gone. `None` where a
+    /// Entries that differ from the base, and names of regions that are gone. `None` if a
     /// checkpoint has all its regions in its own file.
     pub(super) fn difference(&self) -> Option<Difference<'_>> {
         let (changed, all) = (self.changes.len(), self.base.len);
@@ -233,7 +233,7 @@ impl Regions {
         is_idle.then(|| self.base.outline()).transpose()
     }
 
-    /// The base alone.
+    /// Only the base.
     pub(super) fn base(&self) -> Self {
         let notable = self.base.notable.iter();
         let entries = self.base.entries.get();
@@ -246,8 +246,7 @@ impl Regions {
         }
     }
 
-    /// The file with regions that this checkpoint shares, if there is one. It stays as long as a
-    /// checkpoint names it.
+    /// The file with regions that this checkpoint shares, if any. Keep it as long as one names it.
     pub fn base_file(&self) -> Option<BaseFile> {
         self.base.file.get().copied()
     }
@@ -294,8 +293,8 @@ impl Regions {
         }))
     }
 
-    /// Entries with the state of a checkpoint or a later one, in any order. Costs as much as changed
-    /// if the base is older.
+    /// Entries with the state of `origin` or later, in any order. Costs as much as changed if the
+    /// base is older.
     pub fn since(&self, origin: CheckpointId) -> Result<impl Iterator<Item = &RegionEntry>> {
         let may_be_in_base = self.base.newest_origin >= Some(origin);
         let base = match may_be_in_base {
@@ -315,9 +314,9 @@ impl Regions {
         self.among(base).filter(|entry| entry.is_notable())
     }
 
-    /// Least size in bytes of each file with segments of what changed, and of the base. It may also
-    /// name files that many regions of the base needed which changed since. Costs as much as changed,
-    /// once the base was looked at.
+    /// Least size in bytes of each file with segments of the changes, and of the base. May also
+    /// name files that only changed regions of the base needed. Costs as much as changed after a
+    /// first look.
     pub fn files_at_most(&self) -> Result<BTreeMap<FileId, u64>> {
         let same = |region: &String| !self.changes.contains_key(region);
         let files = self.base.outline()?.files.iter();
@@ -329,8 +328,7 @@ impl Regions {
         Ok(files)
     }
 
-    /// Outputs with files that were staged by the base or by what changed since. Costs as much as
-    /// changed.
+    /// Outputs with files that the base or a change staged. Costs as much as changed.
     pub fn outputs_at_most(&self) -> Result<BTreeSet<String>> {
         let mut outputs = self.base.outline()?.outputs.iter().cloned().collect();
         for entry in self.changes.values().flatten() {
@@ -360,7 +358,7 @@ impl Regions {
         Ok(found)
     }
 
-    /// Entries that changed, and those of the base that did not.
+    /// Entries that changed, and entries of the base that did not.
     fn among<'a>(
         &'a self,
         base: impl Iterator<Item = &'a RegionEntry>,
@@ -385,7 +383,6 @@ impl Regions {
     }
 }
 
-/// See [`Regions::difference`].
 pub(super) struct Difference<'a> {
     pub entries: Vec<&'a RegionEntry>,
     pub gone: Vec<String>,

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::format::frame::{self, Frame, FrameKind, split};
 use crate::format::{Compression, decode};
 
-/// Version of what the frames hold.
+/// Version of the content of the frames.
 pub(super) const VERSION: u32 = 1;
 
 /// Size of the frames into which records are cut, so that one record may be larger than a frame.

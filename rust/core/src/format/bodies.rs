@@ -81,7 +81,6 @@ pub(super) fn decode_body<M: Message + Default>(frame: Frame<'_>, kind: FrameKin
     decode(&format!("body of a {kind:?} frame"), body.as_slice())
 }
 
-/// Refuses names that exceed the bounds of the format.
 pub(super) fn check_owner(owner: &Owner) -> Result<()> {
     for part in owner.parts() {
         if part.len() > MAX_OWNER_PART_BYTES {
@@ -173,8 +172,7 @@ impl TryFrom<HeadMessage> for SegmentHead {
 }
 
 impl SegmentHead {
-    /// The head as a message for another process. That of a run includes the sizes from its
-    /// trailer.
+    /// The head as a message for another process; of a run with the sizes from its trailer.
     pub fn to_bytes(&self) -> Vec<u8> {
         let new = NewSegment {
             owner: &self.owner,

@@ -12,7 +12,7 @@ pub(crate) struct EntryAt {
     pub key: Range<usize>,
     /// `None` for a removal.
     pub value: Option<Range<usize>>,
-    /// First byte behind the entry.
+    /// First byte after the entry.
     pub end: usize,
 }
 

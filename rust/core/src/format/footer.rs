@@ -18,7 +18,6 @@ use crate::storage::ReadFile;
 
 /// Body of the trailer: footer length 8, number of segments 8.
 const TRAILER_BODY_BYTES: usize = 16;
-/// Length of the trailer in the file.
 const TRAILER_BYTES: usize = HEADER_BYTES + TRAILER_BODY_BYTES;
 /// A footer frame closes beyond this. With one more entry (5 KiB) it stays below 1 MiB.
 const FOOTER_FRAME_BYTES: usize = 512 << 10;
@@ -61,7 +60,7 @@ pub(crate) fn encode_footer(
     Ok(out)
 }
 
-/// The index in the footer; `None` without a valid one, but `Newer` for that of a newer version.
+/// The index in the footer; `None` without a valid one, but `Newer` for a newer version.
 pub(super) fn read_footer(input: &dyn ReadFile, file: FileId) -> Result<Option<FileIndex>> {
     match read_strict(input, file) {
         Ok(index) => Ok(Some(index)),

@@ -1,4 +1,4 @@
-//! Frames: the only thing physical files and metadata files consist of. `FORMAT.md` is the text.
+//! Frames: the only content of physical files and metadata files. `FORMAT.md` is the text.
 
 use prost::Enumeration;
 use prost::bytes::{Buf, BufMut};

@@ -6,7 +6,7 @@ use super::frame::{self, FrameKind};
 use crate::error::{Error, Result};
 use crate::ids::{Owner, SegmentRef};
 
-/// The head that starts `bytes`, and the data frames behind it.
+/// The head that starts `bytes`, and the data frames after it.
 pub(super) fn split_head(bytes: &[u8]) -> Result<(SegmentHead, &[u8])> {
     let frame = frame::parse(bytes)?;
     let head: HeadMessage = decode_body(frame, FrameKind::Head)?;

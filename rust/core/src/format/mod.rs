@@ -1,5 +1,5 @@
-//! Bytes of physical files: frames, segments, footers. `FORMAT.md` beside this crate is the text;
-//! a change here changes it, a fixture and the version.
+//! Bytes of physical files: frames, segments, footers. `FORMAT.md` is the text; a change here also
+//! changes it, a fixture and the version.
 
 mod bodies;
 mod entry;
@@ -41,7 +41,7 @@ pub enum SegmentKind {
     Changelog = 1,
     /// State of an operator at a checkpoint.
     Snapshot = 3,
-    /// Input rows that a checkpoint covers but the state does not reflect yet.
+    /// Pending rows: a checkpoint covers them, but its state does not reflect them yet.
     InFlight = 4,
     /// Full content of a store at a version, or the changes since the runs that it builds on.
     /// Readers find and verify its blocks one by one.
@@ -98,8 +98,7 @@ pub struct NewSegment<'a> {
     pub lineage: &'a [SegmentRef],
     /// Like [`SegmentHead::replaced`].
     pub replaced: Option<SegmentRef>,
-    /// Number of entries in the payload, for display. Ignored for a run, which counts them as they
-    /// come.
+    /// Number of entries in the payload, for display. Ignored for a run, which counts its entries.
     pub entries: u64,
     /// Like [`SegmentHead::tables`].
     pub tables: &'a [TableKeys],
@@ -179,17 +178,16 @@ pub struct SegmentHead {
     /// Segments it builds on, oldest first.
     pub lineage: Vec<SegmentRef>,
     /// Newest of the segments that the newest run replaced: this run, or the last one in the
-    /// lineage. The state can be rebuilt from the replaced segments for as long as their files are
-    /// kept.
+    /// lineage. The state can be rebuilt from the replaced segments while their files are kept.
     pub replaced: Option<SegmentRef>,
     /// The journal of a changelog whose commit recorded every operation.
     pub journal: Option<JournalRef>,
-    /// Size of the payload in bytes, uncompressed. 0 for a run whose head was read alone.
+    /// Size of the payload in bytes, uncompressed. 0 for a run of which only the head was read.
     pub payload_bytes: u64,
-    /// Number of entries in the payload, for display. 0 for a run whose head was read alone.
+    /// Number of entries in the payload, for display. 0 for a run of which only the head was read.
     pub entries: u64,
     /// Number of keys of each table in the version that this changelog or delta run makes. With it
-    /// a store opens over runs without a look at the segments above. Tables without keys are left
+    /// a store opens over runs without reading the segments above. Tables without keys are left
     /// out. Empty if the commit did not count.
     pub tables: Vec<TableKeys>,
     /// Number of runs at the beginning of a changelog's lineage, if there is more than one. With 0
@@ -252,8 +250,7 @@ pub struct FileIndex {
     pub file_bytes: u64,
     /// Whole segments, by offset.
     pub segments: Vec<IndexEntry>,
-    /// Bytes after the last whole segment: a write that was cut, which is no error in a file that
-    /// is not sealed.
+    /// Bytes after the last whole segment: a cut write, which is no error in a file that is open.
     pub torn_bytes: u64,
     /// Bytes that do not verify although whole segments follow. No cut write leaves them, so the
     /// file is damaged. 0 for a sealed file, which is not scanned.

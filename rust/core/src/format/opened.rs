@@ -10,8 +10,8 @@ use crate::error::Result;
 use crate::ids::{FileId, Owner, SegmentRef};
 use crate::storage::{ReadFile, Storage};
 
-/// Keeps the files open that segments were read from last, each with up to 1 MiB in memory. The
-/// segments of a checkpoint lie beside each other in few files, so they cost few reads.
+/// Keeps open the files that were read last, each with up to 1 MiB in memory. The segments of a
+/// checkpoint are next to each other in few files, so they cost few reads.
 #[derive(Debug)]
 pub struct OpenedFiles {
     max: usize,
@@ -60,7 +60,7 @@ impl OpenedFiles {
         open.remove(at)
     }
 
-    /// Keeps a file, and closes the one that was read longest ago.
+    /// Keeps a file, and closes the file that was read longest ago.
     fn put(&self, read: Option<(FileId, Arc<dyn ReadFile>)>) {
         let Some(read) = read else {
             return;

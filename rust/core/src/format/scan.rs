@@ -31,8 +31,7 @@ struct Scan<'a> {
 
 enum Found {
     Segment(IndexEntry, u64),
-    /// None. No segment begins before this position, as the frames before it belong to one that was
-    /// cut.
+    /// None. No segment begins before this position: the frames before it belong to a cut one.
     NoneBefore(u64),
 }
 
@@ -47,8 +46,8 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Walks the whole file. Damage is stepped over: the walk goes on at the next segment that
-    /// verifies, so that damage in one place never hides a segment elsewhere.
+    /// Walks the whole file. Continues after damage at the next segment that verifies, so that
+    /// damage in one place never hides a segment elsewhere.
     pub fn run(mut self) -> Result<FileIndex> {
         let mut index = FileIndex {
             file: self.file,
@@ -116,7 +115,7 @@ impl<'a> Scan<'a> {
                 continue;
             };
             let is_head = bytes.get(skip + KIND_OFFSET) == Some(&(FrameKind::Head as u8));
-            // Cut off by the border of the window: it is looked at again from its own beginning.
+            // Cut off by the border of the window: its own beginning is the next position.
             let is_cut = skip > 0 && bytes.len() < skip + KIND_OFFSET + 1;
             position += skip as u64;
             if is_head || is_cut {
@@ -140,7 +139,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// `verified` is moved behind every frame that belongs to the segment.
+    /// Moves `verified` to the end of every frame that belongs to the segment.
     fn verified_segment(&mut self, start: u64, verified: &mut u64) -> Result<(IndexEntry, u64)> {
         let mut digest = Xxh3::new();
         let bytes = self.window.bytes_at(start)?;
@@ -173,7 +172,7 @@ impl<'a> Scan<'a> {
         Ok(self.entry(head, start, *verified, digest.digest128()))
     }
 
-    /// Walks over a run behind its head; returns its digest.
+    /// Walks over a run after its head; returns its digest.
     fn verified_run(&mut self, mut walk: RunWalk, verified: &mut u64) -> Result<u128> {
         loop {
             let bytes = self.window.bytes_at(*verified)?;
@@ -215,8 +214,8 @@ pub(crate) fn list_files(
 /// Lists the segments of a file: from its footer, or else by a scan that verifies all frames.
 ///
 /// # Errors
-/// `NotFound`; `Corrupt` if it is no physical file, or the copy of another one; `Newer` if a newer
-/// version wrote it.
+/// `NotFound`; `Corrupt` for no physical file, or a copy of another one; `Newer` for a newer
+/// version.
 pub fn read_index(storage: &dyn Storage, file: FileId) -> Result<FileIndex> {
     let read = || {
         let input = storage.open(&file.file_name())?;

@@ -44,7 +44,7 @@ pub(crate) fn encode_segment(
     encode_behind(None, new, payload, compression)
 }
 
-/// A journal, and the changelog `new` that names it, to be stored directly behind it.
+/// A journal, and the changelog `new` that names it, to be stored directly after it.
 pub(crate) fn encode_with_journal(
     new: &NewSegment<'_>,
     payload: &[u8],
@@ -106,8 +106,8 @@ pub(super) fn encode_head(
 /// Reads a segment and verifies all of it: digest, checksums, owner.
 ///
 /// # Errors
-/// `NotFound` when the file is missing, `Newer` when a newer version wrote it, `Corrupt` for
-/// every other difference. The message names file, offset, owner, expected and found values.
+/// `NotFound` when the file is missing, `Newer` when a newer version wrote it, else `Corrupt`. The
+/// message names file, offset, owner, expected and found values.
 pub fn read_segment(
     storage: &dyn Storage,
     reference: &SegmentRef,
@@ -116,7 +116,7 @@ pub fn read_segment(
     SegmentReader::new(storage).read(reference, owner)
 }
 
-/// Reads several segments and keeps the file of the last one open. The segments of a state lie in
+/// Reads several segments and keeps the file of the last one open: the segments of a state are in
 /// few files, and on remote storage every opening is a round trip.
 #[derive(Debug)]
 pub struct SegmentReader<'a> {
@@ -276,7 +276,7 @@ fn verify(bytes: &[u8], reference: &SegmentRef, owner: &Owner) -> Result<Segment
     Ok(Segment { head, payload })
 }
 
-/// Verifies a run, whose frames behind the head are `data`.
+/// Verifies a run, whose frames after the head are `data`.
 fn verify_run(
     bytes: &[u8],
     head: SegmentHead,

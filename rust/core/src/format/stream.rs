@@ -178,7 +178,7 @@ struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// At least a whole frame from `position` on, or the rest of the segment. Positions ascend.
+    /// At least a whole frame from `position`, or the rest of the segment. Positions ascend.
     fn frame_at(&mut self, position: u64) -> Result<&[u8]> {
         if self.held(position).len() < HEADER_BYTES {
             self.fill(position, HEADER_BYTES as u64)?;

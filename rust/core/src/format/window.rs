@@ -10,19 +10,18 @@ const MAX_FRAME_BYTES: u64 = (HEADER_BYTES + MAX_BODY_BYTES) as u64;
 
 pub(super) struct Window<'a> {
     input: &'a dyn ReadFile,
-    /// Reads stop here.
     end: u64,
     start: u64,
     bytes: Vec<u8>,
 }
 
 impl<'a> Window<'a> {
-    /// A window over the bytes before `end`, which must lie inside the file.
+    /// A window over the bytes before `end`, which must be inside the file.
     pub fn new(input: &'a dyn ReadFile, end: u64) -> Self {
         Self::filled(input, end, 0, Vec::new())
     }
 
-    /// Like [`Window::new`], with the `bytes` from `start` on, which were read already.
+    /// Like [`Window::new`], with the `bytes` from `start`, which were read already.
     pub fn filled(input: &'a dyn ReadFile, end: u64, start: u64, bytes: Vec<u8>) -> Self {
         Self {
             input,
@@ -32,7 +31,7 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// The bytes from `position` on: to the end, or at least a whole frame.
+    /// The bytes from `position`: to the end, or at least a whole frame.
     pub fn bytes_at(&mut self, position: u64) -> Result<&[u8]> {
         let window_end = self.start.saturating_add(self.bytes.len() as u64);
         let wanted_end = position.saturating_add(MAX_FRAME_BYTES).min(self.end);
@@ -46,8 +45,8 @@ impl<'a> Window<'a> {
     }
 }
 
-/// Reads `len` bytes from `offset` on, which should be frames. A sparse file can claim any size, so
-/// this takes memory for bytes that look like frames, and a window.
+/// Reads `len` bytes from `offset`, which should be frames. A sparse file can claim any size, so
+/// this takes memory only for a window, and for bytes that look like frames.
 pub(crate) fn read_frames(input: &dyn ReadFile, offset: u64, len: u64) -> Result<Vec<u8>> {
     if len <= WINDOW_BYTES {
         return input.read(offset, len);

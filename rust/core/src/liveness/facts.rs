@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::ids::{CheckpointId, Owner, SegmentRef};
 
-/// Owners that fell back in a checkpoint, and the origin of the state it has for them instead.
+/// Owners that fell back in a checkpoint, with the origin of the state that it has for them.
 pub type Fallbacks = BTreeMap<Owner, CheckpointId>;
 
 /// Facts about a segment.
@@ -61,7 +61,7 @@ pub struct FileFacts {
     /// Segments that were live at the last decision, by offset.
     pub(super) segments: BTreeMap<u64, SegmentFacts>,
     pub(super) live_bytes: u64,
-    /// Number of these whose owner fell back in the newest checkpoint.
+    /// Number of segments whose owner fell back in the newest checkpoint.
     pub(super) fallen: usize,
 }
 

@@ -9,9 +9,9 @@ use crate::state::{DeltaRuns, VersionId};
 /// The oldest versions that are needed, by store. A floor is the live set `[floor, infinity)`,
 /// without open attempts and leases: a running batch writes versions above the floor.
 ///
-/// The floor of a version with delta runs is that of its base image, which may be old. Segments
-/// that are older than the newest delta run, and no runs of the version, were merged into its runs.
-/// Later versions have the same runs, or newer ones.
+/// The floor of a version with delta runs is the floor of its base image, which may be old.
+/// Segments that are older than the newest delta run, and no runs of the version, were merged into
+/// its runs. Later versions have the same runs, or newer ones.
 ///
 /// ```
 /// use holdfast_core::liveness::{Evidence, Floors};
@@ -32,14 +32,13 @@ pub struct Floors {
     pending: HashMap<OwnerTag, CheckpointId>,
     /// Each `operator/partition` that has a version.
     named: HashSet<String>,
-    /// By operator, the first version behind those that were added.
+    /// By operator, the first version after those that were added.
     later: HashMap<String, CheckpointId>,
 }
 
 impl Floors {
-    /// Adds a store of the oldest retained entry of the commit log, see [`Floors::add`]. Of the input
-    /// that was parked until this version, only what it still waits for is needed: no later version waits
-    /// for input that an earlier one had replayed.
+    /// Adds a store of the oldest retained entry of the commit log, see [`Floors::add`], and the
+    /// rows that are pending in it. No later version waits for rows that an earlier one replayed.
     pub fn add_version(&mut self, partition: &str, id: &VersionId) {
         let VersionId { state, .. } = id;
         self.add(state.owner, state.floor, state.deltas);
@@ -64,8 +63,8 @@ impl Floors {
         *known = floor.min(*known);
     }
 
-    /// The floor of a store. `None` if no entry names it: it keeps everything. A partition that its
-    /// operator does not have in this version is one of an older number of partitions, or of a later one.
+    /// The floor of a store; `None` if no entry names it: it keeps everything. A partition without
+    /// a version of its operator belongs to an older or a later number of partitions.
     pub fn of(&self, owner: &Owner) -> Option<CheckpointId> {
         let of_store = self.of_stores.get(&owner.tag());
         of_store.copied().or_else(|| {

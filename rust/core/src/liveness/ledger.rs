@@ -7,8 +7,8 @@
 //!   `[created, last_used]`.
 //!
 //! A message wakes the segments that watch a checkpoint which it decides or which is retained no
-//! more, and those of owners whose own live set it changes. The verdict on all others stays: no
-//! live set gains an origin that would revive a segment which is gone.
+//! more, and the segments of owners whose own live set it changes. The verdict on all others stays:
+//! no live set gains an origin that would revive a segment which is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -21,7 +21,7 @@ use super::view::{Change, Retained, View};
 use crate::error::Result;
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 
-/// No file is longer. Sums over segments that only metadata speaks of stay within 64 bits.
+/// No file is longer. Sums over segments that only metadata names stay within 64 bits.
 const MAX_FILE_BYTES: u64 = 1 << 48;
 
 /// Has the lease of a held segment: an attempt that is never decided.
@@ -57,7 +57,6 @@ pub struct Ledger {
     pub(super) files: BTreeMap<FileId, FileFacts>,
     pub(super) owners: BTreeMap<Arc<Owner>, BTreeSet<Place>>,
     pub(super) watched: BTreeMap<CheckpointId, BTreeSet<Place>>,
-    /// Segments to judge at the next decision.
     due: Vec<Place>,
     /// Files that changed since the last decision.
     touched: BTreeSet<FileId>,
@@ -112,7 +111,7 @@ impl Ledger {
     pub fn not_durable(&self, attempt: CheckpointId) -> BTreeSet<FileId> {
         let mut found = BTreeSet::new();
         let places = self.watched.get(&attempt);
-        // Bytes become durable in their order, so the last segment in each file speaks for all.
+        // Bytes become durable in their order, so the last segment in each file represents all.
         let mut last = places.and_then(|places| places.last());
         while let (Some(places), Some((file, offset))) = (places, last) {
             if self.files.get(file).is_some_and(|f| !f.is_durable(*offset)) {
@@ -211,7 +210,7 @@ impl Ledger {
     }
 
     /// Adds a segment that a restored checkpoint has as state of `origin`, or widens its interval.
-    /// A segment behind the end of a closed file keeps the rest of the file. False if the file is
+    /// A segment after the end of a closed file keeps the rest of the file. False if the file is
     /// gone, or has another segment in its place.
     pub fn restore(&mut self, owner: &Owner, origin: CheckpointId, reference: &SegmentRef) -> bool {
         let place = (reference.file, reference.offset);
@@ -237,8 +236,8 @@ impl Ledger {
         true
     }
 
-    /// Takes in files of restored checkpoints, whose segments come later: see
-    /// [`Ledger::take_in_postponed`]. Attempts up to `decided` are decided.
+    /// Takes in files of restored checkpoints; [`Ledger::take_in_postponed`] takes in their
+    /// segments later. Attempts up to `decided` are decided.
     pub fn postpone(&mut self, files: BTreeMap<FileId, u64>, decided: Option<CheckpointId>) {
         self.postponed = files;
         let change = self.view.note_decided(decided);
@@ -250,7 +249,7 @@ impl Ledger {
         &self.postponed
     }
 
-    /// Gives the leases on segments that were postponed, and are restored by now.
+    /// Sets the leases on segments that were postponed, and are restored by now.
     pub fn take_in_postponed(&mut self) {
         self.postponed.clear();
         for (reference, attempts) in std::mem::take(&mut self.early) {
@@ -276,7 +275,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Takes in checkpoints that are restored, as `View::restore`.
+    /// Takes in restored checkpoints, as `View::restore`.
     pub fn restore_checkpoints(
         &mut self,
         checkpoints: impl IntoIterator<Item = (CheckpointId, Fallbacks)>,
@@ -443,7 +442,7 @@ impl Ledger {
     }
 }
 
-/// The checkpoint that a live segment should watch beside its leases.
+/// The checkpoint that a live segment should watch in addition to its leases.
 pub(super) fn wanted_watch(view: &View, segment: &SegmentFacts) -> Option<CheckpointId> {
     if !view.is_decided(segment.created) {
         return Some(segment.created);

@@ -13,7 +13,7 @@ pub struct ListedFile {
     pub file: FileId,
     /// It has a footer, so it takes no more appends.
     pub sealed: bool,
-    /// A part does not verify, so there may be more segments.
+    /// A part does not verify, so there may be further segments.
     pub damaged: bool,
     /// Its size.
     pub physical_bytes: u64,
@@ -42,13 +42,13 @@ pub struct ClosedSpace {
     pub physical_bytes: u64,
     /// Bytes of their segments that a retained checkpoint needs.
     pub needed_bytes: u64,
-    /// The most wasteful files, as many as must go to come below the bound. Owners that are still
-    /// at work free them by writing the segments that they need again.
+    /// The most wasteful files, as many as must go to reach the bound. Owners at work free them by
+    /// writing the segments that they need again.
     pub wasteful: Vec<FileId>,
 }
 
 impl ClosedSpace {
-    /// Bytes that no checkpoint needs but that stay because of others in the same file.
+    /// Bytes that no checkpoint needs, in files with needed bytes.
     pub fn pinned_bytes(&self) -> u64 {
         self.physical_bytes.saturating_sub(self.needed_bytes)
     }
@@ -61,7 +61,7 @@ pub struct SortedOut {
     pub going: Vec<ListedFile>,
     /// All others.
     pub staying: Vec<ListedFile>,
-    /// Space of the closed ones among them.
+    /// Space of the closed files in `staying`.
     pub space: ClosedSpace,
 }
 
@@ -126,7 +126,7 @@ pub fn sort_out(
     sorted
 }
 
-/// Bytes of the segments that are needed; `None` if none is.
+/// Bytes of the needed segments; `None` if none is needed.
 fn needed_bytes(facts: &ListedFile, evidence: &dyn Evidence) -> Option<u64> {
     let segments = facts.segments.iter();
     let needed = segments.filter(|s| {

@@ -74,7 +74,7 @@ impl RestoredCheckpoint {
     }
 }
 
-/// Retained checkpoints of which only the files are known at first.
+/// Retained checkpoints: at first only their files are known.
 pub struct PostponedCheckpoints {
     /// Least size in bytes of each file that they need, and maybe of others.
     pub files: BTreeMap<FileId, u64>,
@@ -84,7 +84,7 @@ pub struct PostponedCheckpoints {
 }
 
 impl PostponedCheckpoints {
-    /// `restored` returns the checkpoints, with segments in `files` alone.
+    /// `restored` returns the checkpoints, with segments only in `files`.
     pub fn new(
         files: BTreeMap<FileId, u64>,
         newest: Option<CheckpointId>,

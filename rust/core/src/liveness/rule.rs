@@ -11,7 +11,7 @@ use crate::ids::{CheckpointId, Owner};
 pub enum ListedKind {
     /// A run.
     Run,
-    /// Input that a parked version waits for, or waited for.
+    /// Pending rows of a parked partition, or rows that were replayed.
     PendingInput,
     /// Anything else, or unknown.
     Other,
@@ -35,8 +35,8 @@ pub trait Evidence {
     /// Returns whether the live set of the owner meets `[first, last]`.
     fn is_needed(&self, owner: &Owner, first: CheckpointId, last: CheckpointId) -> bool;
 
-    /// Returns whether the segment is needed, whatever `is_needed` says: not if it was merged into a
-    /// run, and pending input until it was replayed. `None` if `is_needed` decides.
+    /// Returns whether the segment is needed, whatever `is_needed` says: not if it was merged into
+    /// a run, and pending rows until their replay. `None` if `is_needed` decides.
     fn decides(&self, _owner: &Owner, _created: CheckpointId, _kind: ListedKind) -> Option<bool> {
         None
     }
@@ -72,8 +72,8 @@ pub(super) fn judge(evidence: &dyn Evidence, segment: &SegmentFacts) -> Option<V
     let mut leases = segment.leases.clone();
     leases.retain(|attempt| {
         let open = evidence.is_open(*attempt);
-        // The attempt is decided. Either its checkpoint contains the reused segment, or no
-        // later checkpoint ever can: a later origin is a later id, or one of today's live set.
+        // The attempt is decided. Either its checkpoint contains the reused segment, or no later
+        // checkpoint ever can: a later origin is a later id, or is in the live set of today.
         if !open && evidence.is_needed(owner, *attempt, *attempt) {
             last_used = last_used.max(*attempt);
         }

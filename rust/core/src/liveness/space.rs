@@ -5,15 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::facts::FileFacts;
 use crate::ids::FileId;
 
-/// Dead bytes in an open file that are not worth a new file. A bound on the ratio alone would make
-/// tiny states begin a file at every other checkpoint.
+/// Dead bytes in an open file that are not worth a new file. With only a bound on the ratio, tiny
+/// states would begin a file at every other checkpoint.
 pub(super) const OPEN_WASTE_BYTES: u64 = 64 << 10;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Space {
-    /// Files that only owners that fell back keep alive.
     pub pinned: BTreeSet<FileId>,
-    /// Files whose segments are not offered for reuse any more, so that they can go.
     pub wasteful: BTreeSet<FileId>,
     /// Open files to seal, so that they can go before the bound is broken.
     pub full: BTreeSet<FileId>,

@@ -13,7 +13,7 @@ use crate::ids::{CheckpointId, Owner};
 pub struct Retained {
     /// The last checkpoint attempt that was decided (completed, partially completed or aborted).
     pub decided: CheckpointId,
-    /// The owners that fell back, by retained checkpoint, which is the origin of all others.
+    /// The owners that fell back, by retained checkpoint. It is the origin of all other owners.
     pub checkpoints: BTreeMap<CheckpointId, Fallbacks>,
 }
 
@@ -21,8 +21,8 @@ impl Retained {
     /// Refuses a message that cannot be true at any moment.
     ///
     /// # Errors
-    /// `InvalidInput` for a checkpoint newer than the last decision; for an origin that is not older
-    /// than the checkpoint it is named in; for an origin in which the owner itself fell back.
+    /// `InvalidInput` for a checkpoint newer than the last decision, or an origin that is not older
+    /// than its checkpoint or in which the owner itself fell back.
     pub fn check(&self) -> Result<()> {
         if let Some(newest) = self.checkpoints.keys().next_back()
             && *newest > self.decided
@@ -105,8 +105,7 @@ impl View {
     /// about it can only differ in owners that they do not mention.
     ///
     /// # Errors
-    /// `InvalidInput` when it names another origin of an owner in some checkpoint, or an origin in
-    /// which the owner is known to have fallen back.
+    /// `InvalidInput` for another origin of an owner, or an origin in which the owner fell back.
     pub fn check(&self, message: &Retained) -> Result<()> {
         if self.decided > Some(message.decided) {
             // Too late to have any effect.
@@ -145,8 +144,8 @@ impl View {
         })
     }
 
-    /// Takes in checkpoints that are restored. Restoring is an order, not a message that may be
-    /// late: they are retained until a message says otherwise.
+    /// Takes in restored checkpoints. Restoring is an order, not a message that may be late: they
+    /// are retained until a message says otherwise.
     pub(super) fn restore(
         &mut self,
         checkpoints: impl IntoIterator<Item = (CheckpointId, Fallbacks)>,
@@ -221,13 +220,12 @@ impl Evidence for View {
 
 #[derive(Debug, Default)]
 pub(super) struct Change {
-    /// The last decision before.
     pub decided_before: Option<CheckpointId>,
     /// Checkpoints that are retained no more.
     pub left: Vec<CheckpointId>,
     /// Owners whose own live set changed, came or went.
     pub moved: Vec<Owner>,
-    /// Owners that fell back in the newest checkpoint, either now or before but not both.
+    /// Owners that fell back in the newest checkpoint either now or before, but not both.
     pub fallen: Vec<Owner>,
 }
 

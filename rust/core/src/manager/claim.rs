@@ -62,8 +62,8 @@ impl Claim {
                 Err(_) => ClaimState::Unclaimed,
             };
             let claimed = matches!(state, ClaimState::Opened);
-            // If a newer manager deleted this claim in between, two managers can make it. The newer
-            // claim shows that.
+            // If a newer manager deleted this claim in between, two can make it: the newer claim
+            // shows it.
             if claimed && newest_term(storage.as_ref())?.is_some_and(|newest| newest > term) {
                 let _ = storage.delete(&name(term));
                 continue;

@@ -24,8 +24,7 @@ pub struct EarlierManagers {
 
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    /// The term of this manager, and the managers before it. Without them `restore` says what is
-    /// needed.
+    /// Terms of this manager and of earlier ones. Without them `restore` says which are needed.
     pub earlier: Option<(Term, EarlierManagers)>,
     pub ledger: Ledger,
     pub queue: Queue,

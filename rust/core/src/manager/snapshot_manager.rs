@@ -337,13 +337,11 @@ impl SnapshotManager {
     }
 
     /// Asks to reuse these segments in the attempt `id` of `owner`. Segments with `true` are kept
-    /// until the attempt is decided, and longer if its checkpoint contains them. The others must be
-    /// written again: they are unknown, dead, lost, of another owner, or in a file that is too
-    /// wasteful.
+    /// until the attempt is decided, and longer if its checkpoint contains them. Write the others
+    /// again: they are unknown, dead, lost, of another owner, or in a file that is too wasteful.
     ///
     /// # Errors
-    /// `AttemptEnded` when the attempt was decided; `Fenced` when a newer manager took the folder
-    /// over.
+    /// `AttemptEnded` when it was decided; `Fenced` when a newer manager took the folder over.
     pub fn lease(&self, owner: &Owner, id: CheckpointId, refs: &[SegmentRef]) -> Result<Vec<bool>> {
         self.upkeep.check_ours()?;
         let mut registry = self.shared.registry.lock();

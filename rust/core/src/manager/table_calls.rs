@@ -114,8 +114,7 @@ impl SnapshotManager {
             }
         }
         state.mend(writer)?;
-        // Changelogs name the runs below them, and a later changelog would not name a run that is
-        // not durable.
+        // Later changelogs would not name a run below them that is not durable.
         state.take_pending_run();
         self.hold(&table, &state);
         if !is_beside && !self.refused(&table, state.segments()).is_empty() {
@@ -131,8 +130,7 @@ impl SnapshotManager {
         Ok(session)
     }
 
-    /// Calls the table of a session. Older segments replace a damaged run if they have the same
-    /// content.
+    /// Calls the table of a session. Older segments with the same content replace a damaged run.
     ///
     /// # Errors
     /// `AttemptEnded` for a session that ended; errors of the store.
@@ -191,8 +189,7 @@ impl SnapshotManager {
         self.tables.opened.lock().by_session.remove(&session);
     }
 
-    /// Leases segments to the attempt of a table; returns the files of segments that it may not
-    /// have.
+    /// Leases segments to a table's attempt; returns the files of segments that it may not have.
     fn refused(&self, table: &Table, segments: &[SegmentRef]) -> HashSet<FileId> {
         let attempt = table.place.lock().attempt;
         let mut registry = self.shared.registry.lock();

@@ -53,8 +53,7 @@ impl SnapshotManager {
     /// checkpoint. No key is chosen in two tables.
     ///
     /// # Errors
-    /// Errors of [`SnapshotManager::copy_table`] and of `choose`; `InvalidInput` for a key chosen
-    /// twice.
+    /// Errors of [`SnapshotManager::copy_table`] and `choose`; `InvalidInput` for a repeated key.
     pub fn divide_tables(
         &self,
         source: &dyn Storage,

@@ -21,7 +21,7 @@ const FILE_BYTES: usize = 2 * size_of::<(FileId, ListedFile)>() + 16;
 /// overhead of the allocator for its five pieces.
 const OWNER_BYTES: usize = size_of::<Owner>() + 2 * size_of::<Arc<Owner>>() + 16 + 5 * 16;
 
-/// Facts about the sealed files of some folders, for [`reclaim`](super::reclaim) to go on with.
+/// Facts about the sealed files of some folders, for the next [`reclaim`](super::reclaim).
 ///
 /// ```
 /// use holdfast_core::Term;
@@ -99,7 +99,7 @@ impl IndexCache {
         None
     }
 
-    /// The facts in an index that was read. Keeps those of a sealed file if there is room. Every
+    /// The facts in an index that was read. Keeps facts of a sealed file if there is room. Every
     /// pass asks for all files, so evicting one for another would gain nothing.
     pub(super) fn learn(&mut self, location: &str, index: FileIndex) -> ListedFile {
         let folder = self.folders.entry(location.to_owned()).or_default();
@@ -114,7 +114,7 @@ impl IndexCache {
         facts
     }
 
-    /// Ends a pass over `location`: forgets all files but those that are `left`.
+    /// Ends a pass over `location`: forgets all files that are not `left`.
     pub(super) fn keep_only(&mut self, location: &str, left: &HashSet<FileId>) {
         self.passes += 1;
         let Some(folder) = self.folders.get_mut(location) else {
@@ -127,8 +127,8 @@ impl IndexCache {
         }
     }
 
-    /// Returns whether there is room for `bytes` of `location`. Evicts other folders for it, the
-    /// one whose last pass is longest ago first: its query may have ended.
+    /// Returns whether there is room for `bytes` of `location`. Evicts other folders for it, first
+    /// the one whose last pass is longest ago: its query may have ended.
     fn make_room(&mut self, location: &str, bytes: usize) -> bool {
         while self.bytes() + bytes > self.max_bytes {
             let others = self.folders.iter().filter(|(name, _)| *name != location);

@@ -1,4 +1,4 @@
-//! Reclaims files that no manager looks after: those of dead executors, and, for the state store
+//! Reclaims files that no manager reclaims: files of dead executors, and, for the state store
 //! plugin, every file whose checkpoints the driver stopped retaining.
 //!
 //! A pass classifies all files before it deletes any. Unknown, unreadable and damaged files stay,

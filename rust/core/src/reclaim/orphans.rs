@@ -14,13 +14,13 @@ use crate::storage::Storage;
 /// while no attempt is under way: then checkpoints name every needed segment, so no file has to be
 /// opened. Living managers, which know the leases, delete their own files.
 ///
-/// `retained` returns all retained checkpoints. It is only called if there is a file to judge. The
-/// terms are as for [`reclaim`](super::reclaim): those up to `newest_term` are known.
+/// `retained` returns all retained checkpoints. It is only called if there is a file to judge.
+/// Terms up to `newest_term` are known, as for [`reclaim`](super::reclaim).
 ///
 /// # Errors
 /// Errors of [`reclaim`](super::reclaim) and `retained`; `InvalidInput` when a checkpoint gives an
-/// owner two origins, or one that is newer than itself; `NotFound` when segments that a checkpoint
-/// refers to are missing. Nothing was deleted then.
+/// owner two origins, or an origin newer than itself; `NotFound` when segments that a checkpoint
+/// needs are missing. Nothing was deleted then.
 pub fn reclaim_orphans(
     storage: &dyn Storage,
     retained: impl FnOnce() -> Result<Vec<RestoredCheckpoint>>,
@@ -54,7 +54,7 @@ pub fn reclaim_orphans(
     Ok(report)
 }
 
-/// Asks for the length of files that end before a segment in them. After the death of a writer HDFS
+/// Asks for the length of files that seem to end before a segment. After the death of a writer HDFS
 /// lists a stale length, although readers see all of the file.
 fn look_at_short_files(
     storage: &dyn Storage,

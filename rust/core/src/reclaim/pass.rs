@@ -9,8 +9,7 @@ use crate::ids::{FileId, Term};
 use crate::liveness::{ClosedSpace, Evidence, ListedFile, sort_out};
 use crate::storage::Storage;
 
-/// Bound on bytes of closed files divided by needed bytes. Above it the report names wasteful
-/// files.
+/// Bound on bytes of closed files divided by needed bytes, above which files are wasteful.
 const MAX_SPACE_AMPLIFICATION: f64 = 2.0;
 
 /// Report of a reclaim.
@@ -28,7 +27,7 @@ pub struct ReclaimReport {
     pub failed: Vec<(FileId, Error)>,
     /// Size of all files that are kept, in bytes.
     pub kept_bytes: u64,
-    /// Space of the closed ones among them.
+    /// Space of the closed files in `kept`.
     pub space: ClosedSpace,
 }
 
@@ -51,13 +50,11 @@ impl ReclaimReport {
     }
 }
 
-/// Tells the files of an application that takes over from all others.
-///
-/// The newest own term is no measure: a term that was given, and has no file yet, would hide an
-/// application that took over below it.
+/// Tells the files of an application that takes over from all others. The newest own term is no
+/// measure: a term without a file yet would hide an application that took over below it.
 #[derive(Clone, Debug)]
 pub struct KnownTerms {
-    /// Terms up to this one are older than the run.
+    /// Terms up to this one are older than the application.
     pub older: Term,
     /// Terms that this application gave.
     pub own: HashSet<Term>,
@@ -69,7 +66,6 @@ impl KnownTerms {
     }
 }
 
-/// All terms up to this one are known.
 impl From<Term> for KnownTerms {
     fn from(older: Term) -> Self {
         let own = HashSet::new();
@@ -77,15 +73,15 @@ impl From<Term> for KnownTerms {
     }
 }
 
-/// Deletes the files of `storage` that may go by their own indexes, see [`sort_out`]. Leaves claims
-/// of managers alone, and objects that are no physical files. Opens each file at most once, and no
+/// Deletes the files of `storage` that may go by their own indexes, see [`sort_out`]. Ignores
+/// claims of managers, and objects that are no physical files. Opens each file at most once, and no
 /// sealed file that `indexes` knows from an earlier pass.
 ///
 /// `may_append` must be true for every term that was handed out and is not known to be dead.
 ///
 /// # Errors
-/// Errors of listing; `Fenced` if a file has a foreign term, so that another application owns these
-/// files now. Nothing was deleted then.
+/// Errors of listing; `Fenced` if a file has a foreign term: another application owns these files
+/// now. Nothing was deleted then.
 pub fn reclaim(
     storage: &dyn Storage,
     indexes: &mut IndexCache,
@@ -112,7 +108,7 @@ pub fn reclaim(
                     facts.push(known);
                 }
             }
-            // Another process deleted it in the meantime.
+            // Another process deleted it.
             Err(e) if e.kind() == ErrorKind::NotFound => {}
             Err(e) => report.unreadable.push((file, e)),
         }
@@ -182,7 +178,7 @@ pub fn newest_term(storage: &dyn Storage) -> Result<Option<Term>> {
     newest_foreign_term(storage, &HashSet::new())
 }
 
-/// The same among terms that an application did not give.
+/// The same, without the terms that an application gave.
 pub fn newest_foreign_term(storage: &dyn Storage, own: &HashSet<Term>) -> Result<Option<Term>> {
     let terms = list_files(storage)?.map(|(file, _)| file.term);
     let foreign = terms.filter(|term| term.can_be_given() && !own.contains(term));

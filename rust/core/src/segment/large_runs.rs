@@ -1,6 +1,6 @@
-//! Files of large runs. A run that streams would keep others from the file that all share, so it
-//! has a file for itself while it is written. Then the file waits for the next run: there are as
-//! many such files as runs were written at the same time.
+//! Files of large runs. A run that streams would keep others from the shared file, so it has a file
+//! for itself while it is written. Then the file waits for the next run: there are as many such
+//! files as runs were written at the same time.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::ids::{FileId, SegmentRef};
 
 impl SegmentWriter {
     /// Makes the bytes of a file survive a machine crash, but does not wait for a run: a file that
-    /// must be closed for that is closed after the run that is written to it.
+    /// must be closed for that is closed after the run that is being written.
     pub fn sync_soon(&self, file: FileId) -> Result<()> {
         {
             let files = self.files.lock();
@@ -35,9 +35,8 @@ impl SegmentWriter {
         self.files.lock().runs.all().any(|file| file.is_pending())
     }
 
-    /// Closes the files of large runs that are not durable before. Call it at the end of a pass of
-    /// maintenance, because the runs after it begin another file. A file to which a run is written
-    /// is closed after the run.
+    /// Closes the files of large runs that are not durable before, after maintenance: later runs
+    /// begin another file. A file to which a run is written is closed after the run.
     ///
     /// # Errors
     /// Errors of storage; the files are closed nevertheless.
@@ -100,7 +99,7 @@ impl SegmentWriter {
         if self.return_file(&file, !closes) {
             return Ok(reference);
         }
-        // Otherwise a failure poisons the file, and the commit that refers to the run learns of it.
+        // Otherwise a failure poisons the file, and the commit that refers to the run reports it.
         let closed = self.close(&file);
         if at_once {
             closed.map(|()| reference)
@@ -109,7 +108,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Takes back the file of a run that will never be whole, because of an error or of the caller.
+    /// Takes back the file of a run that failed or that the caller dropped.
     pub(super) fn give_up_run(&self, lent: LentFile, failed: Option<&Error>) {
         let file = Arc::clone(&lent.file);
         match lent.cut(failed, self.observer.as_ref()) {

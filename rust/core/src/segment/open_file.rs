@@ -1,9 +1,9 @@
-//! One physical file of this incarnation: `Open -> Closing -> Sealed | Closed`, never back. A file of
-//! large runs is lent to one run after the other in between.
+//! One physical file of this incarnation: `Open -> Closing -> Sealed
+//! Closed`, never back. A file of large runs is lent to one run after the other in between.
 //!
 //! Two locks, always taken in this order. `durability` serialises sync and close, so that a call
-//! which waits for a sync often finds its bytes covered by it. `inner` guards the bytes and is held
-//! for one write, never for a sync.
+//! which waits for a sync often finds its bytes covered by it. `inner` protects the bytes and is
+//! held for one write, never for a sync.
 
 mod lending;
 
@@ -40,7 +40,7 @@ struct Inner {
     good_bytes: u64,
     /// Bytes known to survive a machine crash.
     durable_bytes: u64,
-    /// Size of the file as far as known: garbage of a cut append and the footer included.
+    /// Known size of the file, with footer and garbage of a cut append.
     physical_bytes: u64,
     /// Bytes of failed appends, known once it is closed.
     garbage_bytes: u64,
@@ -120,7 +120,7 @@ impl OpenFile {
         }
     }
 
-    /// Appends a segment, which those of others, `before`, precede. Sets the place of each entry.
+    /// Appends a segment, after the segments of `before`. Sets the place of each entry.
     pub fn append(
         &self,
         bytes: &[u8],
@@ -138,14 +138,13 @@ impl OpenFile {
             return Appended::TooMany;
         }
         if let Err(e) = handle.append(bytes) {
-            // The length of the rest is unknown. It takes space for as long as a neighbour is
-            // needed.
+            // The length of the rest is unknown. It takes space as long as a neighbour is needed.
             let is_cut = handle.cut(inner.good_bytes).is_ok();
             if is_cut && e.is_out_of_space() {
-                // Neither a footer nor another file would find room either.
+                // A footer and another file would find no room either.
                 return Appended::NoSpace(e);
             }
-            // Nothing may follow but a footer.
+            // Only a footer may follow.
             inner.status = Status::Closing;
             return Appended::Cut(e);
         }
@@ -201,7 +200,7 @@ impl OpenFile {
             drop(durability);
             return self.close(storage, observer).map(|()| true);
         }
-        // Without our lock, if storage can, so that others append meanwhile.
+        // Without our lock, if storage can, so that others can append.
         let synced = match syncer {
             // A sync of a deleted file succeeds, too. A look at the file is cheap here; storage
             // that only the writer can sync would need a request for it.
@@ -259,7 +258,7 @@ impl OpenFile {
         let footer = encode_footer(self.id, good_bytes, &entries).and_then(|footer| {
             let written = handle.append(&footer);
             if written.is_err() {
-                // Best effort: garbage that stays is counted below.
+                // Best effort: garbage that is left is counted below.
                 let _ = handle.cut(good_bytes);
             }
             written.map(|()| footer.len() as u64)
@@ -326,7 +325,7 @@ impl OpenFile {
     pub fn give_up(&self, observer: &dyn Observer) {
         let _durability = self.durability.lock();
         let mut inner = self.inner.lock();
-        // Another thread may have closed it in the meantime, with a footer.
+        // Another thread may have closed it, with a footer.
         if inner.handle.is_some() {
             inner.end();
             self.tell(&inner, observer);

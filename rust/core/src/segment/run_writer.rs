@@ -46,11 +46,11 @@ pub struct RunWriter<'w> {
 }
 
 impl SegmentWriter {
-    /// Begins a run. Its entries are counted as they come.
+    /// Begins a run.
     ///
     /// # Errors
-    /// `InvalidInput` for names or a lineage out of bounds, for another kind of segment, and in a child
-    /// of the process that opened the writer.
+    /// `InvalidInput` for names or a lineage out of bounds, for another kind of segment, and in a
+    /// child of the process that opened the writer.
     pub fn begin_run(&self, new: &NewSegment<'_>) -> Result<RunWriter<'_>> {
         self.check_process()?;
         let new = NewSegment {
@@ -87,11 +87,11 @@ impl RunWriter<'_> {
     }
 
     /// Adds an entry whose key is `prefix` and then `key`; `None` removes the key. Keys come in
-    /// ascending order. The run counts the keys of each prefix that is not empty, by which readers
-    /// find the tables of a store with column families.
+    /// ascending order. The run counts the keys of each prefix that is not empty: so readers find
+    /// the tables of a store with column families.
     ///
     /// # Errors
-    /// `InvalidInput` for a key that is not greater than the one before; those of storage.
+    /// `InvalidInput` for a key that is not greater than the one before; errors of storage.
     pub fn push(&mut self, prefix: &[u8], key: &[u8], value: Option<&[u8]>) -> Result<()> {
         self.encoder.push(prefix, key, value)?;
         let gathered = self.gathered_bytes();
@@ -115,11 +115,10 @@ impl RunWriter<'_> {
         self.encoder.entry_bytes()
     }
 
-    /// Ends the run and writes the rest of it. From then on it is as durable as a segment of
-    /// [`SegmentWriter::append`].
+    /// Ends the run, which is then as durable as a segment of [`SegmentWriter::append`].
     ///
     /// # Errors
-    /// Errors of [`SegmentWriter::append`]; of a large run also those of a sync.
+    /// Errors of [`SegmentWriter::append`]; of a large run also errors of a sync.
     pub fn finish(self) -> Result<SegmentRef> {
         self.end(false)
     }
@@ -149,7 +148,7 @@ impl RunWriter<'_> {
         Ok(reference)
     }
 
-    /// Writes the gathered frames to `file`, and gives it up if that fails.
+    /// Writes the gathered frames to `file`, and drops it if that fails.
     fn write_part(&mut self, mut file: LentFile) -> Result<LentFile> {
         let written = file.append(self.encoder.frames());
         self.encoder.forget_frames();

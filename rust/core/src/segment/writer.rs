@@ -50,11 +50,11 @@ pub struct WriterStats {
     pub segments: u64,
     /// Bytes of these segments as stored.
     pub bytes: u64,
-    /// Syncs asked of storage, those of sealing included.
+    /// Syncs of storage, including syncs of sealing.
     pub syncs: u64,
     /// Appends that returned an error of storage.
     pub appends_failed: u64,
-    /// Bytes of failed appends in files that were closed since: garbage stays as long as the file.
+    /// Bytes of failed appends in closed files: garbage remains as long as the file.
     pub garbage_bytes: u64,
 }
 
@@ -90,8 +90,8 @@ impl Files {
     }
 }
 
-/// Appends segments to the files of one term. Many threads append at once: encoding runs in
-/// parallel, one write per segment is serialised per file, segments never interleave.
+/// Appends segments to the files of one term. Many threads append at once: they encode in parallel.
+/// Each file gets one write per segment, one after the other, so segments never interleave.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -167,19 +167,18 @@ impl SegmentWriter {
         )))
     }
 
-    /// Appends one segment. On storage with durable appends it survives the death of this process
-    /// from then on.
+    /// Appends one segment. With durable appends it then survives the death of this process.
     ///
     /// # Errors
     /// `InvalidInput` for names or a lineage out of bounds, and in a child of the process that
-    /// opened the writer; `AlreadyExists` when another incarnation uses this term; else that of
+    /// opened the writer; `AlreadyExists` when another incarnation uses this term; errors of
     /// storage. After an error nothing is appended. A retry goes to a new file, unless the disk was
     /// full and the file could be cut back.
     pub fn append(&self, new: &NewSegment<'_>, payload: &[u8]) -> Result<SegmentRef> {
         Ok(self.append_in(self.lane, new, payload)?.0)
     }
 
-    /// Appends a changelog, and directly before it its journal. Both are there afterwards, or neither.
+    /// Appends a changelog, and directly before it its journal: both or neither.
     pub fn append_with_journal(
         &self,
         new: &NewSegment<'_>,
@@ -197,9 +196,8 @@ impl SegmentWriter {
     /// Makes everything appended so far survive a machine crash.
     ///
     /// A file whose sync failed takes no more appends. Each call that waited for it reports the
-    /// loss, or else the next call; then this forgets it. If several committers share a writer,
-    /// each should call [`SegmentWriter::sync_files`] with its own files instead, which never
-    /// forgets.
+    /// loss, or else the next call; then this forgets it. Several committers of a writer should
+    /// call [`SegmentWriter::sync_files`] with their own files instead, which never forgets.
     ///
     /// # Errors
     /// Errors of storage; `Poisoned` for bytes lost by an earlier failure.
@@ -213,8 +211,7 @@ impl SegmentWriter {
         }))
     }
 
-    /// Makes everything appended to these files survive a machine crash. Ignores files of other
-    /// writers.
+    /// Makes everything in these files survive a machine crash. Ignores files of other writers.
     ///
     /// # Errors
     /// Errors of storage; `Poisoned`, every time, for bytes lost by an earlier failure.
@@ -224,8 +221,8 @@ impl SegmentWriter {
         first_error(files.iter().map(|file| self.sync_file(file)))
     }
 
-    /// Writes the footers, makes everything durable and closes the open files. The next append
-    /// begins a new file. A file to which a large run is written is closed after the run.
+    /// Writes the footers, makes everything durable and closes the open files. A file to which a
+    /// large run is written is closed after the run.
     ///
     /// # Errors
     /// Errors of storage; the files are closed nevertheless.
@@ -239,8 +236,7 @@ impl SegmentWriter {
         first_error(files.iter().map(|file| self.close(file)))
     }
 
-    /// Like [`SegmentWriter::seal`], for these files only. Checks those that are not open for
-    /// durability.
+    /// Like [`SegmentWriter::seal`], for these files only. Checks the closed ones for durability.
     ///
     /// # Errors
     /// Errors of storage; `Poisoned` for bytes lost by an earlier failure.
@@ -250,8 +246,7 @@ impl SegmentWriter {
     }
 
     /// Closes open files that another process deleted: appends to a deleted file are lost. Call it
-    /// when a checkpoint may have been deleted and begun again. Leaves files alone that are
-    /// invisible while open.
+    /// when a checkpoint may have been deleted and begun again. Ignores files invisible while open.
     pub fn leave_deleted(&self) -> Result<()> {
         if !self.storage.capabilities().durable_append {
             return Ok(());
@@ -284,8 +279,8 @@ impl SegmentWriter {
         std::mem::take(&mut self.warnings.lock())
     }
 
-    /// Returns whether a segment survives a machine crash. Segments of other writers do: only those
-    /// of completed checkpoints are known here.
+    /// Returns whether a segment survives a machine crash. Segments of other writers do: this one
+    /// knows only segments of completed checkpoints.
     pub fn durability(&self, segment: &SegmentRef) -> Durability {
         let file = self.files.lock().unsettled.get(&segment.file).cloned();
         file.map_or(Durability::Durable, |file| file.durability(segment.end()))
@@ -333,7 +328,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Appends the frames of a whole segment, which those of others, `before`, may precede.
+    /// Appends the frames of a whole segment, after the segments of `before`.
     pub(super) fn append_encoded(
         &self,
         lane: u64,
@@ -342,8 +337,7 @@ impl SegmentWriter {
         bytes: &[u8],
     ) -> Result<SegmentRef> {
         let max_file_bytes = self.options.max_file_bytes;
-        // A segment that fills a file gets one of its own: the others would wait at the lock of the
-        // file that they share.
+        // A segment that fills a file gets its own: others would wait at the lock of a shared file.
         let is_large = bytes.len() as u64 >= max_file_bytes;
         loop {
             let file = if is_large {
@@ -408,8 +402,7 @@ impl SegmentWriter {
         }
     }
 
-    /// A missing file of this writer counts as lost. Objects that become visible at their end were
-    /// checked then.
+    /// A missing file of this writer counts as lost. Files invisible while open were checked.
     pub(crate) fn check_present(&self, files: &BTreeSet<FileId>) -> Result<()> {
         if !self.storage.capabilities().durable_append {
             return Ok(());
@@ -522,7 +515,7 @@ impl SegmentWriter {
     }
 
     pub(super) fn close(&self, file: &Arc<OpenFile>) -> Result<()> {
-        // First out of the map, so that appends go on in a new file.
+        // First out of the map, so that appends continue in a new file.
         self.retire(file);
         let was_sealed = file.is_sealed();
         let closed = file.close(self.storage.as_ref(), self.observer.as_ref());

@@ -12,8 +12,8 @@ use crate::error::Result;
 /// Bound on the pages of one read: 4 MiB.
 const MAX_AHEAD_PAGES: u64 = 16;
 
-/// Remote storage behind a [`LocalCache`], which gets the bytes that this process appends, and the
-/// pages that it reads. A reader that goes on where it stopped reads more and more ahead.
+/// Remote storage with a [`LocalCache`], which gets the bytes that this process appends, and the
+/// pages that it reads. A reader that continues where it stopped reads more and more ahead.
 ///
 /// Names are never used again for other content. Each opening asks remote storage, so that a
 /// deleted object is not found.
@@ -24,7 +24,7 @@ pub struct CachedStorage {
 }
 
 impl CachedStorage {
-    /// `remote` behind `cache`, which other storages may share.
+    /// `remote` with `cache`, which other storages may share.
     pub fn new(remote: Arc<dyn Storage>, cache: Arc<LocalCache>) -> Self {
         Self { remote, cache }
     }
@@ -75,13 +75,13 @@ struct CachedReader {
 
 #[derive(Debug, Default)]
 struct Ahead {
-    /// The page behind the last one that was fetched.
+    /// The page after the last one that was fetched.
     next: u64,
     pages: u64,
 }
 
 impl Ahead {
-    /// Number of pages to fetch from `first` on, at least one.
+    /// Number of pages to fetch from `first`, at least one.
     fn from(&mut self, first: u64) -> u64 {
         let goes_on = first > 0 && first == self.next;
         self.pages = if goes_on {

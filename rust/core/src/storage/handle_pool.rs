@@ -12,7 +12,7 @@ use super::ReadFile;
 /// Handles for the objects of all storages that share this. A full pool closes the handles that
 /// were not used for longest. The next read opens such an object again.
 ///
-/// Memory: about 100 bytes for each object that has readers, beside the handles.
+/// Memory: about 100 bytes for each object that has readers, and the handles.
 #[derive(Debug)]
 pub struct HandlePool {
     max_handles: usize,
@@ -32,7 +32,7 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Object {
     readers: usize,
-    /// Handles that were lent under another number close when they come back.
+    /// Handles that were lent under another number are closed when they return.
     life: u64,
 }
 
@@ -43,7 +43,7 @@ struct Idle {
 }
 
 impl HandlePool {
-    /// A pool of `max_handles`, or one for each read at once if these are more.
+    /// A pool of `max_handles`, or one for each read at once if there are more.
     pub fn new(max_handles: usize) -> Self {
         Self {
             max_handles,
@@ -158,7 +158,7 @@ pub(super) struct Loan<'a> {
 }
 
 impl Loan<'_> {
-    /// Gives the handle back for the next read, or closes it if no read may have it any more.
+    /// Returns the handle for the next read, or closes it if no read may have it any more.
     pub fn keep(self, handle: Box<dyn ReadFile>) {
         let Self { object, life, .. } = self;
         let idle = Idle { object, handle };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{AppendFile, Capabilities, ObjectMeta, ReadFile, Storage};
 use crate::error::Result;
 
-/// A storage in front of another one, which does all that the layer does not.
+/// A storage in front of another one, which does everything else.
 pub(super) trait Layer: Send + Sync + fmt::Debug {
     fn below(&self) -> &dyn Storage;
 

@@ -1,8 +1,8 @@
 //! Objects as files of one local directory.
 //!
 //! Appends go straight to the operating system (one `write(2)`, no buffer of ours), so appended
-//! bytes survive the death of this process. They survive a machine crash after `sync`, which also
-//! syncs the directory for the name.
+//! bytes survive the death of this process. After `sync`, which also syncs the directory for the
+//! name, they survive a machine crash.
 
 #![expect(
     clippy::disallowed_methods,
@@ -41,8 +41,8 @@ pub struct LocalStorage {
 }
 
 impl LocalStorage {
-    /// Storage in the directory `root`, which need not exist yet. A relative path starts at today's
-    /// working directory, wherever that is later.
+    /// Storage in the directory `root`, which need not exist yet. A relative path starts at the
+    /// working directory of this moment.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         let root = root.into();
         Self {
@@ -137,7 +137,7 @@ impl Storage for LocalStorage {
         // A second link never replaces an existing file, as rename(2) would.
         std::fs::hard_link(&source, &target).map_err(|e| Error::io(what(), e))?;
         if let Err(e) = sync_dir(&self.root) {
-            // After an error nobody may see the new name.
+            // After an error no reader may see the new name.
             return Err(match std::fs::remove_file(&target) {
                 Ok(()) => e.context(what()),
                 Err(undo) => e.context(format!("{}, which could not be undone ({undo})", what())),
@@ -164,7 +164,7 @@ impl Storage for LocalStorage {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 Err(e) => return Err(Error::io(what(), e)),
             };
-            // A name that is not UTF-8 was not made by us.
+            // We make no name that is not UTF-8.
             if let (true, Ok(name)) = (meta.is_file(), entry.file_name().into_string()) {
                 objects.push(ObjectMeta {
                     name,
@@ -282,8 +282,8 @@ fn create_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes `dir` with its parents. It syncs the parents, which have the names of the new directories:
-/// otherwise a machine crash could lose the directory with everything in it.
+/// Makes `dir` with its parents, and syncs the parents: otherwise a machine crash could lose the
+/// directory with everything in it.
 fn create_durable_dir(dir: &Path) -> Result<()> {
     let ancestors = dir.ancestors().filter(|dir| !dir.as_os_str().is_empty());
     let missing: Vec<_> = ancestors.take_while(|dir| !dir.exists()).collect();
@@ -300,10 +300,10 @@ fn create_durable_dir(dir: &Path) -> Result<()> {
 
 const OF_PROCESS: u32 = u32::MAX;
 
-/// One per process, like the umask that it stands for.
+/// One per process, like the umask that it replaces.
 static UMASK: AtomicU32 = AtomicU32::new(OF_PROCESS);
 
-/// Sets the umask of new local files and folders; `None` stands for that of the process.
+/// Sets the umask of new local files and folders; with `None` the umask of the process decides.
 pub fn set_local_umask(umask: Option<u32>) {
     let umask = umask.map_or(OF_PROCESS, |umask| umask & 0o777);
     UMASK.store(umask, Ordering::Relaxed);

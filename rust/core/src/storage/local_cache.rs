@@ -64,7 +64,7 @@ struct Inner {
     slots: Vec<Slot>,
     index: HashMap<PageKey, usize>,
     hand: usize,
-    /// The failure that turned the cache off, until somebody asks.
+    /// The failure that turned the cache off, until a caller asks.
     failure: Option<Error>,
 }
 
@@ -130,12 +130,12 @@ impl LocalCache {
         pages.map(|slot| slot.len as u64).sum()
     }
 
-    /// Reads that found a page here.
+    /// Reads that found a page in the cache.
     pub fn hits(&self) -> u64 {
         self.hits.load(Ordering::Relaxed)
     }
 
-    /// Reads of remote storage for pages that were not here.
+    /// Reads of remote storage for pages that were not in the cache.
     pub fn misses(&self) -> u64 {
         self.misses.load(Ordering::Relaxed)
     }
@@ -192,7 +192,7 @@ impl LocalCache {
         };
         let written = file.write_all_at(page, offset_of(at));
         let mut inner = self.inner.lock();
-        // The cache may have been turned off, or started again, in the meantime.
+        // The cache may have been turned off, or started again.
         let now = inner.file.as_ref();
         if now.is_none_or(|now| !Arc::ptr_eq(now, &file)) {
             return;
@@ -257,13 +257,13 @@ impl Inner {
         }
     }
 
-    /// A new slot while there may be more, else one whose page was not used since the hand came by.
+    /// A new slot if possible, else one whose page was not used since the hand was last here.
     fn free_slot(&mut self) -> Option<usize> {
         if self.slots.len() < self.max_pages {
             self.slots.push(FREE);
             return Some(self.slots.len() - 1);
         }
-        // In the second round all are unused, but for those that are written just now.
+        // In the second round all are unused, except pages that are being written.
         for _ in 0..2 * self.slots.len() {
             let at = self.hand;
             self.hand = (at + 1) % self.slots.len();
@@ -292,7 +292,7 @@ impl Inner {
         }
         self.hand = 0;
         if let Some(file) = &self.file {
-            // `put` does not keep a page that is written behind this end just now.
+            // `put` does not keep a page that it writes after this end.
             let _ = file.set_len(offset_of(self.max_pages));
         }
     }

@@ -1,5 +1,4 @@
-//! Storage of objects: one trait. The tests of every backend run the conformance suite of
-//! `rust/sim`.
+//! Storage of objects: one trait. The conformance suite of `rust/sim` tests every backend.
 
 mod cached;
 mod handle_pool;
@@ -28,7 +27,7 @@ pub(crate) use read_ahead::ReadAhead;
 pub struct Capabilities {
     /// Appended bytes survive the death of the writing process without closing the file, and are
     /// visible at once, so that files may span checkpoints. Without it an object becomes visible,
-    /// whole, when it is finished, and is gone if it never is.
+    /// whole, when it is finished; else it is gone.
     pub durable_append: bool,
     /// [`Storage::sync`] works on an unfinished object. Otherwise only its writer can sync it.
     pub sync_by_name: bool,
@@ -54,8 +53,8 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// Creates `name` for appending, and the root if it is missing.
     ///
     /// # Errors
-    /// `AlreadyExists` when the name was ever taken and is still there: nothing is overwritten. A backend
-    /// without durable appends may say so only when the file is finished.
+    /// `AlreadyExists` when there is such an object: nothing is overwritten. A backend without
+    /// durable appends may say so only when the file is finished.
     fn create(&self, name: &str) -> Result<Box<dyn AppendFile>>;
 
     /// Opens `name` for several reads: on remote storage every opening is a round trip.
@@ -65,8 +64,7 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn open(&self, name: &str) -> Result<Box<dyn ReadFile>>;
 
     /// Opens `name`, which has at least `len` bytes, to read these. A storage that needs a round
-    /// trip for the length of an object does not ask: the first read reports an object that is
-    /// missing or shorter.
+    /// trip for a length does not ask: the first read reports an object that is missing or shorter.
     ///
     /// # Errors
     /// `NotFound`, unless the first read says so.
@@ -75,7 +73,7 @@ pub trait Storage: Send + Sync + fmt::Debug {
         self.open(name)
     }
 
-    /// Opens `name` to read a little of it, as many others do at the same time. Readers of remote
+    /// Opens `name` to read a little of it, while many others do the same. Readers of remote
     /// storage may share what it reads.
     fn open_near(&self, name: &str) -> Result<Arc<dyn ReadFile>> {
         self.open(name).map(Arc::from)
@@ -84,7 +82,7 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// One read of an object, as [`ReadFile::read`].
     ///
     /// # Errors
-    /// `NotFound`; those of [`ReadFile::read`].
+    /// `NotFound`; errors of [`ReadFile::read`].
     fn read(&self, name: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
         self.open(name)?.read(offset, len)
     }
@@ -95,8 +93,8 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// `NotFound`.
     fn len(&self, name: &str) -> Result<u64>;
 
-    /// Makes the bytes present now, and the name, survive a machine crash. May be called by another
-    /// process than the writer, and, with `sync_by_name`, while the writer appends.
+    /// Makes the bytes present now, and the name, survive a machine crash. Another process than the
+    /// writer may call it; with `sync_by_name` even while the writer appends.
     ///
     /// # Errors
     /// `NotFound`, `Storage`.
@@ -109,14 +107,14 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn delete(&self, name: &str) -> Result<()>;
 
     /// [`Storage::delete`] of several objects, in as few requests as the backend allows. Returns
-    /// the outcome of each, in their order. An object that cannot be deleted keeps no other.
+    /// the outcome of each, in order. A failure does not keep other objects from being deleted.
     fn delete_all(&self, names: &[String]) -> Vec<Result<()>> {
         names.iter().map(|name| self.delete(name)).collect()
     }
 
     /// Gives a finished object another name in one step: it always has a name, and is always whole.
-    /// On return the new name survives a machine crash; after an error no reader sees it. A crash
-    /// may leave both names.
+    /// On return the new name survives a machine crash. A crash may leave both names; after an
+    /// error no reader sees the new one.
     ///
     /// # Errors
     /// `NotFound`; `AlreadyExists` when the new name is taken: nothing is overwritten; `Storage`;
@@ -129,7 +127,7 @@ pub trait Storage: Send + Sync + fmt::Debug {
     }
 
     /// All objects, sorted by name. An absent root has no objects. The length of an unfinished
-    /// object may lag behind that of [`Storage::len`].
+    /// object may be older than the result of [`Storage::len`].
     ///
     /// # Errors
     /// `Storage`.
@@ -141,11 +139,11 @@ pub trait ReadFile: Send + Sync + fmt::Debug {
     /// Size in bytes when it was opened.
     fn size_bytes(&self) -> u64;
 
-    /// Reads exactly `len` bytes from `offset`. Checks them against the size before it takes
-    /// memory, so that a wrong `len` costs nothing.
+    /// Reads exactly `len` bytes from `offset`. Checks the range before it takes memory, so that a
+    /// wrong `len` costs nothing.
     ///
     /// # Errors
-    /// `Corrupt` when they do not lie inside the size (expected and found sizes in the text).
+    /// `Corrupt` when they are not inside the size (expected and found sizes in the text).
     fn read(&self, offset: u64, len: u64) -> Result<Vec<u8>>;
 }
 
@@ -159,12 +157,10 @@ pub trait AppendFile: Send + fmt::Debug {
     /// `Storage`.
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
 
-    /// Cuts the garbage of a failed append off behind the first `len` bytes, where the next append
-    /// goes on.
+    /// Cuts off the garbage of a failed append after `len` bytes. The next append continues there.
     ///
     /// # Errors
-    /// `Storage`; `Unsupported` if the backend cannot do that. The length of the object is unknown
-    /// then.
+    /// `Storage`; `Unsupported` if the backend cannot do that. The object's length is unknown then.
     fn cut(&mut self, len: u64) -> Result<()> {
         Err(Error::new(
             ErrorKind::Unsupported,
@@ -179,8 +175,7 @@ pub trait AppendFile: Send + fmt::Debug {
     fn sync(&mut self) -> Result<()>;
 
     /// A handle that syncs the object while this one appends; `None` if only the writer can sync.
-    /// It keeps open what a sync needs, so that no sync fails because the process has no descriptor
-    /// left.
+    /// It keeps open what a sync needs, so that no sync fails for want of a descriptor.
     fn syncer(&self) -> Option<Arc<dyn SyncFile>> {
         None
     }
@@ -212,7 +207,7 @@ pub fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks that `[offset, offset + len)` lies inside an object of `size` bytes.
+/// Checks that `[offset, offset + len)` is inside an object of `size` bytes.
 ///
 /// # Errors
 /// `Corrupt` with the expected and the found size.

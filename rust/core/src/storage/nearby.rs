@@ -13,9 +13,8 @@ use crate::error::Result;
 /// Bound on the objects that stay open.
 const MAX_OPEN: usize = 256;
 
-/// Storage whose objects are whole once they are visible, and never change. Readers of nearby bytes
-/// share open objects and read-ahead: after a restart many stores each read a little of the same
-/// few objects.
+/// Storage whose objects are whole once visible, and never change. Readers of nearby bytes share
+/// open objects and read-ahead: after a restart many stores each read a little of the same objects.
 ///
 /// Memory: `max_bytes`, and 1 MiB for each thread that reads, until [`NearbyStorage::forget`].
 ///

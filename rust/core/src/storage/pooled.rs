@@ -8,8 +8,8 @@ use super::local_cache::object_key;
 use super::{ReadFile, Storage, check_range};
 use crate::error::Result;
 
-/// Storage whose readers hold no handle. Each read takes one of a [`HandlePool`], or opens the
-/// object if the pool has none. A reader finds out then, at the latest, that an object was deleted.
+/// Storage whose readers hold no handle. Each read takes one from a [`HandlePool`], or opens the
+/// object if the pool has none. A reader learns only then that an object was deleted.
 ///
 /// Names are never used again for other content.
 ///

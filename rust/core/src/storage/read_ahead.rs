@@ -15,10 +15,10 @@ const NEAR_BYTES: u64 = 2 * AHEAD_BYTES;
 
 /// A file with read-ahead. A read near the one before brings up to 1 MiB around it into memory,
 /// which on remote storage takes hardly longer than a few bytes. The first read of a file that is
-/// no larger brings all of it. Reads far from each other, and reads of more than half of that, take
-/// what was asked for alone.
+/// no larger brings all of it. Reads far from each other, or of more than half of that, take only
+/// their bytes.
 ///
-/// Bytes in memory may be stale, because a writer may cut the end of its file and go on there. A
+/// Bytes in memory may be stale, because a writer may cut the end of its file and append again. A
 /// reader that finds them damaged opens the file again.
 #[derive(Debug)]
 pub(crate) struct ReadAhead {
@@ -31,7 +31,7 @@ pub(crate) struct ReadAhead {
 struct Seen {
     /// Offset of the last read of the file.
     last: Option<u64>,
-    /// Bytes from `start` on.
+    /// Bytes from `start`.
     start: u64,
     bytes: Vec<u8>,
 }
@@ -70,7 +70,7 @@ impl ReadFile for ReadAhead {
             return self.file.read(offset, len);
         }
         // It starts at a multiple of the length, for readers that go backwards. It ends a little
-        // behind the next one, for segments across that place.
+        // after the next multiple, for segments across that place.
         let start = offset - offset % AHEAD_BYTES;
         let stop = end.max(start + AHEAD_BYTES + AHEAD_BYTES / 8);
         let stop = stop.min(self.size_bytes());

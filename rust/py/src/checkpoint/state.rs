@@ -59,8 +59,7 @@ impl Piece {
     }
 }
 
-/// One state of an operator in a region: type, shape and bytes, readable without the program that
-/// wrote it.
+/// One state of an operator in a region: type, shape and bytes, readable without its program.
 ///
 /// Parameters
 /// ----------

@@ -26,12 +26,11 @@ const GROUP_KEYS: usize = 64 << 10;
 const GROUP_INDEX_BYTES: usize = 128 << 10;
 
 /// A run gets no filter if it has one group, and neither its entries nor the runs below it take
-/// more than this. Most stores are that small, and are loaded whole as long as there is memory. A
-/// run above more is asked for all keys that are not in memory. [`RunEncoder::filter_always`]
-/// overrides this.
+/// more than this. Most stores are that small, and are loaded whole if there is memory. A run above
+/// more is asked for all keys that are not in memory. [`RunEncoder::filter_always`] overrides it.
 const UNFILTERED_BYTES: u64 = 256 << 10;
 
-/// Groups are gathered up to this size and written together: one read gets those of 800,000 keys.
+/// Groups are written together up to this size: one read gets the groups of 800,000 keys.
 const SECTION_BYTES: usize = 1 << 20;
 
 /// Encodes a run whose entries come in ascending order of their keys. The caller takes the frames
@@ -50,7 +49,6 @@ pub(crate) struct RunEncoder {
     block: Vec<u8>,
     /// Separator of the block that is being filled.
     separator: Vec<u8>,
-    /// Key of the entry that is being added.
     key: Vec<u8>,
     last_key: Vec<u8>,
     /// Length of the prefixes that tell the tables apart.
@@ -109,7 +107,7 @@ impl RunEncoder {
     }
 
     /// Adds an entry whose key is `prefix` and then `key`; `None` removes the key. The run counts
-    /// the keys behind each prefix that is not empty. All prefixes of a run have one length.
+    /// the keys of each prefix that is not empty. All prefixes of a run have one length.
     pub fn push(&mut self, prefix: &[u8], key: &[u8], value: Option<&[u8]>) -> Result<()> {
         let need = prefix.len() + key.len() + value.map_or(0, <[u8]>::len) + MAX_LENGTHS_BYTES;
         if !self.block.is_empty() && self.block.len() + need > BLOCK_BYTES {
@@ -153,8 +151,8 @@ impl RunEncoder {
         }
     }
 
-    /// The caller takes frames when there are `gathered`, or a little more. Makes room for all at
-    /// once: a growing buffer takes three times its content.
+    /// The caller takes frames when there are about `gathered`. Makes room for all at once: a
+    /// growing buffer takes three times its content.
     pub fn expect(&mut self, bytes: usize, gathered: usize) {
         // A section of groups may come on top.
         self.out

@@ -11,7 +11,7 @@ pub(super) fn filter_of(mut hashes: Vec<u64>) -> Option<FilterMessage> {
     if hashes.is_empty() {
         return None;
     }
-    // The construction wants distinct keys. Two keys of one hash are one to the filter.
+    // The construction needs distinct keys. Two keys of one hash are one to the filter.
     hashes.sort_unstable();
     hashes.dedup();
     let filter = BinaryFuse8::try_from(hashes.as_slice()).ok()?;

@@ -5,9 +5,9 @@
 //! ```
 //!
 //! A block is one frame, or several if it is larger than a frame may be. A group has the digests of
-//! its blocks of entries, the directory those of the groups, and the trailer that of head and
-//! directory. So a reader can verify each block without the others. The digest in a reference
-//! covers all bytes, as for every segment.
+//! its blocks of entries, the directory has the digests of the groups, and the trailer the digest
+//! of head and directory. So a reader can verify each block without the others. The digest in a
+//! reference covers all bytes, as for every segment.
 
 mod encode;
 mod filter;
@@ -28,7 +28,6 @@ use crate::error::{Error, Result};
 /// Body of the trailer: length of the directory 8, groups 8, entries 8, bytes of entries 8, length of
 /// the segment 8, root 16.
 const TRAILER_BODY_BYTES: usize = 56;
-/// Length of the trailer in the file.
 pub(super) const TRAILER_BYTES: usize = HEADER_BYTES + TRAILER_BODY_BYTES;
 
 #[derive(Clone, PartialEq, Message)]
@@ -147,8 +146,8 @@ impl Totals {
     }
 }
 
-/// Appends the frames of one block. Only the body of the last one is smaller than the largest size:
-/// so a reader finds the end of the block.
+/// Appends the frames of one block. Only the body of the last frame is smaller than the largest
+/// size, so a reader finds the end of the block.
 fn put_block(
     out: &mut Vec<u8>,
     kind: FrameKind,

@@ -50,8 +50,8 @@ impl RunReader {
         Self::of(storage, input.map(Arc::from), reference, owner)
     }
 
-    /// Like [`RunReader::open`], for a look at the head. Readers of nearby bytes share the open file,
-    /// and what was read around them stays in memory as long as it is open.
+    /// Like [`RunReader::open`], for a look at the head. Readers of nearby bytes share the open
+    /// file, and keep the bytes around them in memory as long as it is open.
     pub fn look_at(storage: &dyn Storage, reference: &SegmentRef, owner: &Owner) -> Result<Self> {
         let input = storage.open_near(&reference.file.file_name());
         Self::of(storage, input, reference, owner)
@@ -141,7 +141,7 @@ impl RunReader {
         table.map_or(0, |table| table.keys)
     }
 
-    /// Returns whether each key is behind the prefix of a table.
+    /// Returns whether each key begins with the prefix of a table.
     pub fn has_tables(&self) -> bool {
         !self.tables.is_empty() || self.head.entries == 0
     }

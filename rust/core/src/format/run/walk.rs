@@ -1,4 +1,4 @@
-//! Reads a run from its first frame to its last, and verifies all of it on the way.
+//! Reads a run from its first frame to its last, and verifies all of it.
 
 use std::collections::VecDeque;
 
@@ -19,10 +19,9 @@ pub(crate) enum Event {
     End { digest: u128, totals: Totals },
 }
 
-/// Walks over a run behind its head. Remembers 32 bytes for each block of a section of groups.
+/// Walks over a run after its head. Remembers 32 bytes for each block of a section of groups.
 #[derive(Default)]
 pub(crate) struct RunWalk {
-    /// Digest of all frames.
     digest: Xxh3,
     root: Xxh3,
     /// Offset of the next frame from the beginning of the segment.

@@ -88,7 +88,7 @@ impl LentFile {
         Ok(())
     }
 
-    /// Where storage can append durably, this syncs the run before anybody learns of it. So a
+    /// If storage can append durably, this syncs the run before any reader learns of it. So a
     /// commit that needs another run of the file never waits for these bytes. After an error the
     /// file is closed, without this segment.
     pub fn complete(
@@ -124,8 +124,7 @@ impl LentFile {
         Ok(reference)
     }
 
-    /// Gives the file back without the run. After a failed append it takes others if the disk was
-    /// full.
+    /// Returns the file without the run. After a failed append it is lent again if the disk was full.
     pub fn cut(mut self, failed: Option<&Error>, observer: &dyn Observer) -> Left {
         let mut inner = self.file.inner.lock();
         self.file.returned.notify_all();
