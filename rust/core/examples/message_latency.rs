@@ -1,4 +1,4 @@
-//! How long a manager takes for the messages and calls of one owner, beside 100,000 live segments:
+//! Time that a manager takes for the messages and calls of one owner, next to 100,000 live segments:
 //! `cargo run --release --example message_latency -p holdfast-core`. Medians and maxima in µs.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 

@@ -202,7 +202,7 @@ fn checkpoint_of_delta_runs() -> Checkpoint {
     let mut versions = Vec::new();
     for batch in 1..=4 {
         store.begin().unwrap();
-        // Each run is larger than what lies above it, so that merges leave it as it is.
+        // Each run is larger than the segments above it, so that merges leave it unchanged.
         let size = [2_500, 400, 0, 0][batch - 1];
         if batch < 4 {
             let key = format!("key-{}", batch % 3);
@@ -346,7 +346,7 @@ fn the_commit_after_a_rebuild_depends_on_nothing_older() {
     }
 }
 
-/// What a store has that lies over runs: each key alone, and all of them.
+/// The content of a store over runs: each key by itself, and all of them.
 fn read_all(store: &mut StateStore) -> Result<Content, Error> {
     let mut found = Content::new();
     for number in 0..4 {
@@ -426,7 +426,7 @@ impl Checkpoint {
     }
 }
 
-/// The image that is written around damage is damaged as well: what it stands for is all that the store had.
+/// The image that is written around damage is damaged, too: it replaces all that the store had.
 #[test]
 fn what_was_rebuilt_can_be_rebuilt_again() {
     let checkpoint = checkpoint_of_delta_runs();

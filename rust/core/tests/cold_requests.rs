@@ -146,7 +146,7 @@ fn a_cold_key_costs_one_request_once_its_group_is_there() {
     // Changelog and base image: an object each; head, body; trailer, directory, head in two parts.
     let opening = remote.since(before);
     assert!(opening.opened <= 2 && opening.read <= 5, "{opening:?}");
-    // Keys in the order of their numbers lie anywhere: soon one of every group was asked for.
+    // Keys in the order of their numbers are in any group: soon one of every group was asked for.
     let before = remote.requests();
     let blocks = look_up(&mut store, 0..64);
     let first = remote.since(before);
@@ -173,7 +173,7 @@ fn a_cold_key_costs_one_request_once_its_group_is_there() {
     assert!(absent.read < 20, "{absent:?}");
 }
 
-/// Deltas are small beside an image, and lie above all of its keys.
+/// Deltas are small compared with an image, and above all of its keys.
 #[test]
 fn below_a_small_delta_run_a_cold_key_costs_one_read_and_a_key_that_is_nowhere_none() {
     let (remote, mut id) = remote();
@@ -186,7 +186,7 @@ fn below_a_small_delta_run_a_cold_key_costs_one_read_and_a_key_that_is_nowhere_n
     for batch in 0..8 {
         changed.mend(&writer).unwrap();
         changed.begin().unwrap();
-        // A changed value: what is behind the end of the others.
+        // A changed value: the one after the end of the others.
         for n in 200 * batch..200 * (batch + 1) {
             changed
                 .put(FIRST_FAMILY, &key(n), &value(KEYS + n))
@@ -305,7 +305,7 @@ fn a_scan_of_cold_keys_reads_ahead() {
     }
 }
 
-/// An executor that begins anew opens many stores, of which batches changed a little each.
+/// A new executor opens many stores, of which batches changed a little each.
 #[test]
 fn stores_that_are_opened_together_read_each_object_once() {
     for merges in [false, true] {
@@ -370,7 +370,7 @@ fn a_run_is_verified_with_a_read_for_each_mib() {
     let report = inspect_segment(&storage, &run).unwrap();
     assert_eq!(report.head.entries, KEYS);
     let verified = remote.since(before);
-    // Once in the order in which it lies, and once as single keys are looked up.
+    // Once in the order of the file, and once as single keys are looked up.
     let reads = 2 * (run.len.div_ceil(1 << 20) + GROUPS);
     assert!(run.len > 20 << 20);
     assert!(

@@ -217,7 +217,7 @@ fn forged_files_are_read_without_a_panic_and_in_bounded_memory() {
     });
 }
 
-/// Else forged files would be refused for their digests alone.
+/// Otherwise forged files would be refused only for their digests.
 #[test]
 fn what_refers_to_forged_blocks_fits_them() {
     let _turn = turn();

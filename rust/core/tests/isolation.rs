@@ -118,7 +118,7 @@ impl Driver {
         self.tell(Fact::Written);
     }
 
-    /// The same run goes on with the next batch.
+    /// The same run continues with the next batch.
     fn next(self, plan: Plan) -> Self {
         Self::after(self.run, self.batch + 1, plan)
     }

@@ -1,4 +1,4 @@
-//! Remote storage behind the local cache: what is read is what is there, whatever becomes of the cache.
+//! Remote storage with the local cache: reads return the stored bytes, whatever becomes of the cache.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use std::cell::Cell;
@@ -20,7 +20,7 @@ const MIB: usize = 1 << 20;
 
 struct Setup {
     dir: tempfile::TempDir,
-    /// Stands for the remote storage, and counts.
+    /// Takes the place of remote storage, and counts.
     remote: FaultyStorage,
     cache: Arc<LocalCache>,
     storage: CachedStorage,
@@ -249,7 +249,7 @@ fn a_cache_whose_disk_is_full_gives_it_back_and_says_why() {
 fn fill(disk: &Path) {
     let setup = setup(0);
     setup.cache.keep_in(disk, 64 * MIB as u64).unwrap();
-    // Three of four pages fit beside what others have.
+    // Three of four pages fit next to the pages of others.
     fs::write(disk.join("others"), content(PAGE / 2)).unwrap();
     let bytes = content(8 * PAGE);
     let mut file = setup.storage.create("own").unwrap();

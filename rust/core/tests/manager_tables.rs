@@ -229,7 +229,7 @@ impl World {
         }
     }
 
-    /// The retained checkpoints, as managers hear of them when the attempt is decided.
+    /// The retained checkpoints, as managers learn of them when the attempt is decided.
     fn view(&self) -> Retained {
         let fallbacks = |id: u64, state: &State| match state.origin == id {
             true => Fallbacks::new(),
@@ -257,7 +257,7 @@ impl World {
         for manager in &self.managers {
             manager.partially_completed(id, own, &view).unwrap();
             if self.large_table_bytes > 1_000 || !self.attempt.is_multiple_of(4) {
-                // Merges go on beside the next attempts otherwise.
+                // Otherwise merges continue during the next attempts.
                 manager.wait_for_deletes();
             }
         }
@@ -392,7 +392,7 @@ fn run(world: &mut World, history: &[(Step, Batch, usize)]) {
             &removed,
         );
         if value.is_multiple_of(3) {
-            // A merge ends beside the attempt.
+            // A merge ends during the attempt.
             world.managers[world.at].wait_for_deletes();
         }
         world.check(session, &model);
@@ -507,7 +507,7 @@ fn large_batches_are_opened_as_they_are_and_merged_beside_attempts() {
     assert!(loaded < world.budget.used_bytes() / 10, "{loaded}");
     world.check(session, &model);
     world.managers[world.at].wait_for_deletes();
-    // Without changes the checkpoint goes on with the segments of the one before.
+    // Without changes the checkpoint continues with the segments of the last one.
     let before = world.latest().commit.unwrap().segments;
     let state = world.commit(session, model);
     assert_eq!(state.commit.as_ref().unwrap().segments, before);

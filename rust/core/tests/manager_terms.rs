@@ -91,7 +91,7 @@ fn a_manager_whose_folder_was_taken_over_neither_writes_nor_deletes() {
         b"state"
     );
     append(&second, 4).unwrap();
-    // Opened anew it takes over in turn.
+    // Opened again, it takes over in turn.
     let third = open(&storage);
     append(&third, 5).unwrap();
     assert_eq!(append(&second, 5).unwrap_err().kind(), ErrorKind::Fenced);
@@ -152,7 +152,7 @@ fn a_manager_goes_on_in_a_folder_that_was_emptied() {
     assert!(open(&storage).term() > manager.term());
 }
 
-/// Deletes a file behind the back of its manager.
+/// Deletes a file without its manager.
 fn removed(dir: &Path, file: FileId) {
     std::fs::remove_file(dir.join("root").join(file.file_name())).unwrap();
 }
@@ -254,7 +254,7 @@ fn a_file_of_another_manager_is_opened_once_in_an_attempt_and_again_once_it_has_
         assert_eq!(payload_of(&first).unwrap(), b"state");
     }
     storage.heal();
-    // A read that fails, because a connection is gone for example, is tried with the file opened anew.
+    // A read that fails, because a connection is gone for example, is retried with the file opened again.
     storage.fail_nth(Operation::Read, 1);
     assert_eq!(payload_of(&second).unwrap(), b"state");
     let third = append(&writer, 1).unwrap();

@@ -332,11 +332,11 @@ fn some_regions_stand_for_those_that_are_like_them() {
         first.collect::<Vec<_>>()
     };
     assert_eq!(names(&first), [name(0)]);
-    // Changed regions do not stand for those that did not change.
+    // Changed regions do not represent the unchanged ones.
     let second = following(&first, (0..40).map(plain).collect());
     assert_eq!(names(&second)[0], name(0));
     assert!(names(&second)[1] >= name(40));
-    // All samples changed, but not all that they stood for.
+    // All samples changed, but not all that they represented.
     let samples = first.regions().samples().unwrap().concat();
     let changed = samples
         .iter()
@@ -409,7 +409,7 @@ fn after_a_crash_at_any_call_the_checkpoint_is_absent_or_whole() {
             expected,
             "{operation:?} {nth}"
         );
-        // The driver goes on after the error: its regions are in a file, or are written again.
+        // The driver continues after the error: its regions are in a file, or are written again.
         let third = next(&metadata, &[3], &[]);
         write(&restarted, &third).unwrap();
         assert_eq!(read(&restarted, third.id()).unwrap(), third);

@@ -127,7 +127,7 @@ fn types_are_those_of_numpy_s_array_interface() {
     }
     for kind in StateKind::ALL {
         let untyped = RegionEntry::new(with_dtype(kind, ""));
-        // A table has a description beside its segments.
+        // A table has a description in addition to its segments.
         let typed = [StateKind::Array, StateKind::Table];
         assert_eq!(untyped.is_ok(), !typed.contains(&kind));
         assert_eq!(StateKind::from_tag(kind.tag()), Some(kind));
@@ -245,7 +245,7 @@ fn an_idle_region_keeps_all_but_what_it_staged() {
 
 #[test]
 fn every_segment_is_named_once_with_its_owner_and_origin() {
-    // West failed: its state is of 40; it owes rows stored by 40 in a segment, and some inline.
+    // West failed: its state is of 40; it has pending rows of 40 in a segment, and some inline.
     let found = metadata(42).restored("sales").unwrap();
     assert_eq!(found.id, CheckpointId(42));
     let found: Vec<_> = found

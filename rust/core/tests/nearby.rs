@@ -1,4 +1,4 @@
-//! What stores that are opened together share of the objects that they lie in.
+//! Parts of objects that stores share when they are opened together.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::sync::Arc;

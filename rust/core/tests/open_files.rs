@@ -1,5 +1,5 @@
-//! Files that stay open: those of the runs that a store lies over, and no others; of stores that share
-//! handles, no more than there may be. Descriptors are counted by folder.
+//! Files that stay open: only the files of the runs of a store. Stores that share handles have no more
+//! than allowed. Descriptors are counted by folder.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -286,7 +286,7 @@ fn a_store_goes_around_a_file_that_was_deleted_and_closed() {
     let image = files.first().unwrap().file_name();
     let changelog = files.last().unwrap().file_name();
     std::fs::remove_file(dir.path().join(&image)).unwrap();
-    // The only handle there may be is that of another file.
+    // The only handle there may be is the handle of another file.
     let other = world.storage.open(&changelog).unwrap();
     other.read(0, 1).unwrap();
     // What the image was made of is there still.

@@ -1,4 +1,4 @@
-//! Segments that are read one by one through files that stay open: requests, and what changed meanwhile.
+//! Segments that are read one by one through files that stay open: requests, and changes in between.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::fs;
@@ -129,7 +129,7 @@ fn what_was_read_ahead_before_its_writer_took_it_back_is_read_again() {
     folder.read(&files, 0).unwrap();
     folder.read(&files, 1).unwrap();
     assert_eq!(folder.read(&files, 2), Err(ErrorKind::Corrupt));
-    // All of the file is in memory again, as it is now.
+    // All of the file is in memory again, with its present content.
     folder.read(&files, 0).unwrap();
     fs::write(&path, &written).unwrap();
     folder.read(&files, 2).unwrap();
@@ -155,7 +155,7 @@ fn the_length_of_a_file_is_asked_for_only_where_it_is_not_known() {
         folder.read_known(&files, region, known).unwrap();
     }
     assert_eq!(folder.openings(&mut before), (0, 1));
-    // Behind what was known.
+    // After the known bytes.
     folder.read_known(&files, 3, known).unwrap();
     assert_eq!(folder.openings(&mut before), (1, 0));
     folder.read_known(&files, 2, known).unwrap();

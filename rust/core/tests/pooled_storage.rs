@@ -298,7 +298,7 @@ fn reads_of_one_object_do_not_wait_for_each_other_whatever_the_bound() {
 fn a_handle_that_a_read_has_while_the_object_is_deleted_is_closed_after_it() {
     let (dir, files) = faulty();
     put(files.as_ref(), "object", b"bytes");
-    // The read, and the one that deletes meanwhile.
+    // The read, and the one that deletes during it.
     let barrier = Arc::new(Barrier::new(2));
     let inner = Meeting {
         inner: files.as_ref().clone(),

@@ -12,7 +12,7 @@ use holdfast_core::storage::Storage;
 use holdfast_core::{ErrorKind, SegmentRef};
 use holdfast_sim::FaultyStorage;
 
-/// Checkpoints, and how often somebody asked for their segments.
+/// Checkpoints, and how often the manager asked for their segments.
 fn postponed(checkpoints: Vec<RestoredCheckpoint>) -> (PostponedCheckpoints, Arc<AtomicU64>) {
     let mut files = BTreeMap::new();
     for (_, _, reference) in checkpoints.iter().flat_map(|one| &one.segments) {

@@ -169,7 +169,7 @@ proptest! {
             prop_assert!(built.iter().all(|column| column.rows() == rows.len()));
             prop_assert!(built.iter().all(|column| types.len() == built.len() && column.nulls <= rows.len()));
         }
-        // Equal rows have equal bytes, whatever lies in the place of a null.
+        // Equal rows have equal bytes, whatever is in the place of a null.
         let again_keys: Vec<_> = found_keys.iter().map(Buffers::of).collect();
         let again_values: Vec<_> = found_values.iter().map(Buffers::of).collect();
         let again_keys: Vec<_> = again_keys.iter().zip(key_types).map(|(b, t)| b.column(t)).collect();

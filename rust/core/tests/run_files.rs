@@ -258,7 +258,7 @@ fn a_pass_on_an_object_store_is_one_object_that_is_there_when_it_is_over() {
         let made = stores.pass(threads);
         assert!((1..=threads as u64).contains(&made), "{made} objects");
         assert!(stores.writer().has_pending_runs());
-        // Commits go on, and nothing refers to runs that may never be there.
+        // Commits continue, and nothing refers to runs that may never be there.
         let ids = stores.batch(2);
         stores.assert_loads(&ids);
         let commits = 1;
@@ -384,7 +384,7 @@ fn sealing_all_files_waits_for_no_run_and_leaves_none_open() {
     assert!(next.file > other.file, "a new file");
 }
 
-/// The commit that needs `first` is not behind the run that another store merges.
+/// The commit that needs `first` does not wait for the run that another store merges.
 #[test]
 fn a_file_that_a_commit_needs_is_durable_while_a_run_is_written_to_it() {
     let (_dir, storage) = faulty();
@@ -603,7 +603,7 @@ impl Dice {
     }
 }
 
-/// What one thread does: runs that are finished or given up, and what closes files beside those of others.
+/// The work of one thread: it finishes or drops runs, and closes files while others do the same.
 fn work(writer: &SegmentWriter, dice: &mut Dice, region: &str) -> Vec<(SegmentRef, u64)> {
     let mut made = Vec::new();
     for _ in 0..60 {

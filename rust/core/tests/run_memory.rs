@@ -20,7 +20,7 @@ static ALLOCATOR: Counting = Counting;
 
 const MIB: usize = 1 << 20;
 
-/// What is said of a merge beside its inputs.
+/// Memory of a merge in addition to its inputs.
 const OUTPUT_BYTES: usize = 10 * MIB;
 
 /// Of the large input 1 MiB read ahead and a page, of ten changelogs of 2,000 entries of 80 bytes all
@@ -212,7 +212,7 @@ fn what_leaves_memory_takes_no_copy_of_what_stays() {
     let left = store.families().memory_bytes();
     assert!(left < all / 10 * 9 && left > all / 2, "{left} of {all}");
     assert_eq!(store.families().keys(), keys);
-    // Slots in the order of their records, and the index in that of its buckets.
+    // Slots in the order of their records, and the index in the order of its buckets.
     let bound = 16 * keys as usize + 4 * MIB;
     assert!(
         peak < bound,

@@ -64,7 +64,7 @@ fn a_large_run_goes_to_another_file_than_commits_and_is_durable() {
         run.push(b"", &number.to_be_bytes(), Some(&payload(number, 1000)))
             .unwrap();
         if number == 7_000 {
-            // Others go on meanwhile, and what they do to the files does not cut the run.
+            // Others write at the same time, and their work on the files does not cut the run.
             append(&writer, &owner("b"), 1, b"changes").unwrap();
             writer.sync().unwrap();
             writer.seal().unwrap();
@@ -110,7 +110,7 @@ fn a_run_that_fails_or_is_not_finished_leaves_nothing_behind() {
             .collect();
         assert_eq!(names, [first.file.file_name()], "append {nth}");
         assert_eq!(writer.lost_files(), []);
-        // The next one goes on.
+        // The next one continues.
         assert!(run_of(&writer, &owner("a"), 11 << 10).is_ok());
         let before = storage.list().unwrap().len();
         let mut run = begin(&writer, &owner("a"), 2, &[]);

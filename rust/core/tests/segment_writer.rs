@@ -393,7 +393,7 @@ fn the_handle_is_synced_where_the_name_cannot_be() {
     assert_eq!(writer.sync().unwrap_err().kind(), ErrorKind::Storage);
 }
 
-/// Storage on which an append of many bytes takes until the test lets it go on.
+/// Storage on which an append of many bytes takes until the test lets it continue.
 #[derive(Debug)]
 struct SlowForLarge {
     inner: Arc<FaultyStorage>,

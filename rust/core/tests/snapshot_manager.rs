@@ -179,7 +179,7 @@ fn files_span_checkpoints_once_the_storage_has_shown_that_appends_are_durable() 
         last = segments.to_vec();
     }
     assert!(manager.across_checkpoints());
-    // What the first checkpoint alone needed is gone; the later ones share a file.
+    // The files that only the first checkpoint needed are gone; the later ones share a file.
     let files: BTreeSet<_> = last.iter().map(|segment| segment.file.seq).collect();
     assert_eq!(files.len(), 1);
     let seqs: Vec<_> = names(&storage).iter().map(|file| file.seq).collect();
@@ -785,7 +785,7 @@ fn fallbacks_that_contradict_a_view_are_refused_and_delete_nothing() {
         partial(3, &[("b", 3)], retained(3, &[(3, &[("b", 3)])])),
         partial(3, &[("b", 4)], retained(4, &[(3, &[("b", 4)])])),
         manager.aborted(id(4), &retained(4, &[(3, &[("b", 3)])])),
-        // In 2, `b` has not its own state but that of 1: by the same view, or by an earlier one.
+        // In 2, `b` has not its own state but the state of 1: by the same view, or by an earlier one.
         partial(
             3,
             &[("b", 2)],

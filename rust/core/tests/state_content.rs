@@ -251,7 +251,7 @@ fn a_scan_sees_the_content_as_it_was_when_it_began() {
         let (mut entries, mut bytes) = (Entries::new(), Vec::new());
         let what = ScanOf::Values(KeyRange::All);
         let mut batch = store.scan(number, what, 50, &mut bytes).unwrap();
-        // Overwritten in place, removed, added, in front of the scan and behind it.
+        // Overwritten in place, removed, added, before the scan and after it.
         for k in 0..100u8 {
             match k % 3 {
                 0 => store.put(number, &[k], &[0xff; 8]).unwrap(),
@@ -391,7 +391,7 @@ fn a_store_opened_empty_writes_the_whole_of_its_next_version() {
         .open(world.storage.as_ref(), 2, Some(&second))
         .unwrap();
     assert_eq!(loaded.families().keys(), 1);
-    // The version it stood at is not taken for the one it was opened empty at.
+    // Its last version is not confused with the one at which it was opened empty.
     store.open_empty(1).unwrap();
     store.open(world.storage.as_ref(), 1, Some(&first)).unwrap();
     let family = store.families().family(FIRST_FAMILY).unwrap();

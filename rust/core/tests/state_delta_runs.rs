@@ -105,8 +105,8 @@ impl World {
         Some(is_base)
     }
 
-    /// Deletes what is not needed from `oldest` on; returns the bytes that are left of closed files, and
-    /// those of them that are needed.
+    /// Deletes files that are not needed from `oldest` on. Returns the bytes of the closed files that are
+    /// left, and how many of these bytes are needed.
     fn reclaim(&self, oldest: &CommitId) -> (u64, u64, HashSet<FileId>) {
         let mut floors = Floors::default();
         floors.add(oldest.owner, oldest.floor, oldest.deltas);
@@ -184,7 +184,7 @@ fn a_store_that_rests_on_a_delta_run_names_it() {
     all.insert("new".into(), "3".into());
     all.remove("key-0001");
     assert_eq!(content(&mut world.load(&idle)), all);
-    // A store that was loaded from it goes on with the same runs.
+    // A store that was loaded from it continues with the same runs.
     let before = store.stored_bytes();
     assert!(before > 0);
     let mut store = world.load(&idle);
@@ -224,14 +224,14 @@ fn a_store_leaves_a_wasteful_file_with_what_lies_in_it_and_above() {
 #[derive(Clone, Debug)]
 enum Step {
     Batch(Vec<(u32, Option<u8>)>),
-    /// A batch whose changes are lost with its executor; another one goes on.
+    /// A batch whose changes are lost with its executor; another one continues.
     Lost(Vec<(u32, Option<u8>)>),
     Merge,
     /// A merge that is taken over after the next batch.
     MergeLate,
     Rest,
     Reclaim,
-    /// Go on in another process.
+    /// Continues in another process.
     Load,
 }
 

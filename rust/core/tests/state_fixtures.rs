@@ -123,8 +123,8 @@ fn regenerate() {
     std::fs::write(corrupt.join(&name), bytes).unwrap();
 }
 
-/// The key that a batch puts and the size of its value, so that each run is larger than what lies above
-/// it; the key that it removes. The last batch changes nothing: its id names a delta run.
+/// The key that a batch puts and the size of its value, so that each run is larger than the runs
+/// above it; the key that it removes. The last batch changes nothing: its id names a delta run.
 const CHANGES: [Option<(&str, usize, &str)>; 5] = [
     Some(("a", 2_500, "b")),
     Some(("b", 400, "a")),

@@ -36,7 +36,7 @@ enum Step {
     Spill,
     Commit,
     Abort,
-    /// The session is given up, and its input is parked; a later commit replays it.
+    /// The session is dropped, and its input becomes pending; a later commit replays it.
     Park(Vec<u8>),
     /// Back by undo, as for a task that is tried again; perhaps after what comes before a session.
     Rewind {
@@ -50,7 +50,7 @@ enum Step {
     LoadBack(usize),
     /// Another process puts so many changelogs on what it loads, as a reader that must not read a run.
     Replay(usize),
-    /// What lies above so many segments of the lineage becomes a run.
+    /// The segments above so many of the lineage become a run.
     Merge(usize, When),
     Rest,
     /// So many KiB of memory for state; none is as much as there is.
@@ -113,7 +113,7 @@ struct Damage {
     gone: bool,
     since: Since,
     reads: Vec<(usize, u8)>,
-    /// The session that comes upon it goes on, as far as it can.
+    /// The session that meets it continues, as far as it can.
     goes_around: bool,
 }
 
@@ -311,7 +311,7 @@ impl<'a> History<'a> {
         Seen::count(&self.seen.followed, followed);
     }
 
-    /// The session goes on with the input that waits, if there is some.
+    /// The session continues with the pending input, if there is some.
     fn replay_pending(&self) {
         let Some((id, _)) = self
             .versions
@@ -365,7 +365,7 @@ impl<'a> History<'a> {
         [head.lineage, vec![newest]].concat()
     }
 
-    /// Makes a run of what lies above `kept` segments of the lineage, or of more.
+    /// Makes a run of the segments above `kept` of the lineage, or of more.
     fn merge(&mut self, kept: usize, when: When) {
         let lineage = self.lineage();
         let first = lineage[kept.min(lineage.len() - 1)];
@@ -483,8 +483,8 @@ impl<'a> History<'a> {
         self.is_opened_or_reported(damage, segment)
     }
 
-    /// Reads are right; the session goes on with all that it did so far, or is over. Whether there is a session
-    /// in the end.
+    /// Reads are right; the session continues with all that it did so far, or is over. Returns whether
+    /// there is a session in the end.
     fn is_read_around_or_reported(&mut self, damage: &Damage, segment: &SegmentRef) -> bool {
         // A call spills where there is no memory.
         self.spilled = true;
@@ -511,7 +511,7 @@ impl<'a> History<'a> {
         true
     }
 
-    /// Opens the newest version: as it is, rebuilt around the damage, or not at all. Whether there is a
+    /// Opens the newest version: unchanged, rebuilt around the damage, or not at all. Whether there is a
     /// session in the end.
     fn is_opened_or_reported(&mut self, damage: &Damage, segment: &SegmentRef) -> bool {
         let (id, content) = self.versions.last().unwrap().clone();

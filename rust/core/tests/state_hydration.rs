@@ -1,5 +1,5 @@
-//! Stores that are opened over their runs although they fit: what they left there comes into memory
-//! beside their work. And damage that a session comes upon where its state is still in a run.
+//! Stores that are opened over their runs although they fit: the rest is hydrated during their work.
+//! And damage that a session meets where its state is still in a run.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use std::collections::{BTreeMap, HashSet};
@@ -145,7 +145,7 @@ impl World {
     fn damage(&self, run: &SegmentRef) {
         let path = self.dir.path().join("root").join(run.file.file_name());
         let mut bytes = std::fs::read(&path).unwrap();
-        // Every block of entries, but neither the head nor what is behind the entries.
+        // Every block of entries, but neither the head nor the frames after the entries.
         for at in (run.offset + 1_000..run.offset + run.len / 10 * 8).step_by(500) {
             bytes[at as usize] ^= 1;
         }
@@ -226,7 +226,7 @@ fn what_a_session_changes_stays_whatever_was_read_before() {
     let mut store = world.load(&id);
     let mut session = 0;
     while let Some(mut hydration) = store.take_hydration() {
-        // No other caller reads meanwhile.
+        // No other caller reads at the same time.
         assert!(store.take_hydration().is_none());
         let read = hydration.read(HYDRATION_BYTES);
         world.begin(&mut store);
@@ -392,7 +392,7 @@ fn a_store_follows_its_runs_also_where_memory_is_plenty() {
     model.insert(key(1_500), b"now".to_vec());
     world.commit(&mut store);
     world.begin(&mut store);
-    // Read from runs that the store does not lie over any more.
+    // Read from runs that the store has no longer.
     store.hydrate(held, read).unwrap();
     // The driver may delete them by now. Where this process has a file open that would not show.
     old.iter().for_each(|run| world.damage(run));
@@ -429,7 +429,7 @@ fn a_session_goes_on_around_damage_that_it_comes_upon() {
     assert!(store.lock().remove(FIRST_FAMILY, &key(KEYS)).unwrap());
     model.remove(&key(KEYS));
     world.damage(&runs[0]);
-    // Beside the session it is found, too, and changes nothing.
+    // During the session the damage is found, too, and changes nothing.
     let found = hydrate(&mut store.lock()).unwrap_err();
     assert_eq!(found.kind(), ErrorKind::Corrupt);
     let cold = (3..KEYS)
@@ -600,7 +600,7 @@ fn damage_is_an_error_while_a_scan_is_open() {
     assert_eq!(all_of(&mut store), model);
 }
 
-/// Such runs have no table, as those of a store without column families.
+/// Such runs have no table, as the runs of a store without column families.
 #[test]
 fn a_store_all_of_whose_families_are_gone_has_nothing_to_bring_into_memory() {
     let world = world();

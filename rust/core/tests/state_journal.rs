@@ -134,7 +134,7 @@ fn operations_on_lists_are_told_value_by_value() {
     assert_eq!(feed(&changes, KeyLayout::Columns, lists, true), expected);
     let expected = [told(ChangeKind::Put, "k", "x")];
     assert_eq!(feed(&changes, KeyLayout::Columns, single, false), expected);
-    // A family that goes takes its keys along, those of this session included.
+    // A family that goes takes its keys along, also keys of this session.
     store.begin().unwrap();
     store.put(single, b"new", b"y").unwrap();
     store.remove_family("single").unwrap();
@@ -240,7 +240,7 @@ fn a_commit_that_failed_is_told_once() {
     store.begin().unwrap();
     put(&mut store, "a", "1");
     put(&mut store, "a", "2");
-    // Behind the header of the file, in the middle of the journal.
+    // After the header of the file, in the middle of the journal.
     storage.short_append_nth(2, 30);
     store.commit(&writer).unwrap_err();
     let id = store.commit(&writer).unwrap();
@@ -351,7 +351,7 @@ enum Operation {
     PutList(u8, Vec<u8>),
     Append(u8, Vec<u8>),
     RemoveList(u8),
-    /// The session writes what it did so far, and goes on.
+    /// The session writes what it did so far, and continues.
     Spill,
 }
 
@@ -403,7 +403,7 @@ fn numbers(store: &mut StateStore) -> [u32; 2] {
     [single.unwrap(), lists.unwrap()]
 }
 
-/// Does this; returns what a journal tells of each family.
+/// Does this; returns the journal's content by family.
 fn act(store: &mut StateStore, writer: &SegmentWriter, operations: &[Operation]) -> [Vec<Told>; 2] {
     let [single, lists] = numbers(store);
     let mut all = [Vec::new(), Vec::new()];
@@ -511,7 +511,7 @@ proptest! {
                 if records {
                     let mut expected = told[of_lists].clone();
                     if !matches!(changes, Some(Changes::Operations(_))) {
-                        // Each key once: in the order of the keys. (A journal tells of spilled changes.)
+                        // Each key once: in the order of the keys. (A journal lists spilled changes.)
                         expected.sort_by(|a, b| a.1.cmp(&b.1));
                     }
                     prop_assert_eq!(&found, &expected);

@@ -189,7 +189,7 @@ fn key_of(k: u8) -> Vec<u8> {
     vec![k / 12; usize::from(k % 12) + 1]
 }
 
-/// A store of many keys over which changes lie: values that are new, keys that are new, and removals.
+/// A store of many keys with changes above them: values that are new, keys that are new, and removals.
 fn changed_store(world: &World) -> (CommitId, Model) {
     let mut store = world.store();
     let mut model = Model::new();
@@ -238,7 +238,7 @@ fn a_load_over_a_run_reads_none_of_its_entries() {
     );
     assert_eq!(store.stats().cold_reads, 1);
     check(&mut store, &model, 4096, false);
-    // What goes on from here counts right as well.
+    // Later changes count right as well.
     world.begin(&mut store);
     assert!(!store.remove(FIRST_FAMILY, &7u32.to_be_bytes()).unwrap());
     assert!(store.remove(FIRST_FAMILY, &8u32.to_be_bytes()).unwrap());
@@ -265,7 +265,7 @@ enum Step {
     Commit,
     Abort,
     CommitAndRewind,
-    /// Commit, then go on in another store.
+    /// Commit, then continue in another store.
     CommitAndLoad,
     /// Commit, and merge to a base image, or what is due.
     CommitAndMerge(bool),
@@ -622,7 +622,7 @@ fn a_store_that_rests_gives_back_what_a_base_image_has() {
     assert_eq!([rest(&mut store), rest(&mut store)], [all, all]);
     let ballast = world.ballast(MIB);
     world.budget.set_target_bytes(Some(MIB));
-    // One that is used is left alone: when maintenance comes first after that, and while it is read.
+    // A used one is kept: when maintenance comes first after that, and while it is read.
     world.begin(&mut store);
     store.abort();
     let before = store.families().memory_bytes();
@@ -636,7 +636,7 @@ fn a_store_that_rests_gives_back_what_a_base_image_has() {
     assert!(rest(&mut store) < all / 10, "{}", rest(&mut store));
     assert_eq!(store.families().keys(), 20_001);
     drop(ballast);
-    // It goes on where it was, and the version before it is loaded instead of undone.
+    // It continues where it was, and the version before it is loaded instead of undone.
     let (loads, version) = (store.stats().loads, id.version);
     store
         .open(world.storage.as_ref(), version, Some(&id))

@@ -1,5 +1,5 @@
-//! Parked versions: the content of an older version, and the input of the batches since then, which a later
-//! commit replays.
+//! Parked versions: the content of an older version, and the pending rows of the batches since then, which
+//! a later commit replays.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::collections::{BTreeMap, HashSet};
@@ -251,7 +251,7 @@ fn reclaim_keeps_pending_input_as_long_as_a_retained_version_names_it() {
     for batch in 0..3 {
         let base = ids.last().unwrap();
         let parked = park(&store, Some(base), &[batch]);
-        // The store goes on to the parked version, and maintenance merges there.
+        // The store moves to the parked version, and maintenance merges there.
         store
             .open_version(parked.state.version, Some(&parked))
             .unwrap();
@@ -296,7 +296,7 @@ fn input_that_no_id_names_is_garbage() {
     let store = world.store();
     store.open(0, None).unwrap();
     let base = commit(&store, &[("a", "1")]);
-    // A process that dies between the segments and the id, here behind the last one.
+    // A process that dies between the segments and the id, here after the last one.
     let mut parking = store.park(1, Some(&base)).unwrap();
     parking.append(b"lost").unwrap();
     parking.finish(1).unwrap();
@@ -472,7 +472,7 @@ fn wrong_calls_are_refused() {
     assert_eq!(input(&reader, &full, version).unwrap(), b"");
 }
 
-/// A commit that keeps a part of the pending input beside its changes.
+/// A commit that keeps a part of the pending input next to its changes.
 fn keep(store: &SharedStore, puts: &[(&str, &str)], parts: &[(u64, &[u8])]) -> VersionId {
     store.begin().unwrap();
     for (key, value) in puts {

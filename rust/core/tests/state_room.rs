@@ -1,5 +1,5 @@
-//! Memory of stores that work while maintenance does not come: what sessions take, what lets it leave
-//! again, and when stores ask for that.
+//! Memory of stores that work without maintenance: what sessions take, how it is freed again, and when
+//! stores ask for that.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use std::collections::HashSet;
@@ -57,7 +57,7 @@ impl World {
         store
     }
 
-    /// Begins a session, and merges beside it if the store asks for that; whether it did.
+    /// Begins a session, and merges during it if the store asks for that. Returns whether it did.
     fn begin(&self, store: &mut StateStore) -> bool {
         store.mend(&self.writer).unwrap();
         store.begin().unwrap();
@@ -114,7 +114,7 @@ fn without_maintenance_stores_keep_to_the_target_because_they_ask_for_merges() {
         * ENTRY_BYTES;
     assert!(state > 4 * target, "{state}");
     let most = |used: &[u64]| used.iter().copied().max().unwrap_or(0) as f64 / target as f64;
-    // A table doubles what it has for its keys when it grows, as long as it is not as large as it will be.
+    // A growing table doubles its room for keys, unless it has its final size.
     assert!(most(&used) < 1.25, "{}", most(&used));
     assert!(most(&used[20..]) < 1.05, "{}", most(&used[20..]));
     // Runs of as much as is worth it: not one for every session.
@@ -372,6 +372,6 @@ fn a_store_asks_for_a_merge_long_before_too_many_changelogs_have_gathered() {
     assert_eq!(asked.first(), Some(&64));
     assert!(asked.len() < 8, "{asked:?}");
     assert!(store.unmerged() <= 66, "{}", store.unmerged());
-    // All were merges beside sessions: no commit wrote the whole state.
+    // All were merges during sessions: no commit wrote the whole state.
     assert_eq!(store.families().keys(), 400);
 }

@@ -1,5 +1,5 @@
-//! Sessions that change more than memory holds: they write runs while they go on, and only their own
-//! commit names these.
+//! Sessions that change more than memory holds: they write runs before they end, and only their
+//! own commit names these.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use std::collections::HashSet;
@@ -170,7 +170,7 @@ fn a_session_that_changes_more_than_memory_holds_keeps_to_the_target() {
             assert_eq!(get(store, n), expected, "{n}");
         }
     }
-    // Merges go on above such runs, and commits above those.
+    // Merges continue above such runs, and commits above the merged runs.
     world.writer().sync().unwrap();
     assert!(store.maintain(1, &HashSet::new()).unwrap().is_some());
     world.writer().sync().unwrap();
@@ -226,7 +226,7 @@ fn a_session_that_spilled_and_is_taken_back_leaves_garbage_that_reclaim_takes() 
     assert_eq!(scan(&store).len(), 1000);
     assert_eq!(get(&store, 3), Some(value(3)));
 
-    // The batch again, as small as it is now, and more. The garbage is of its version: it goes once
+    // The batch again, as small as now, and more. The garbage is of its version: it goes once
     // a base image is newer.
     let mut id = id;
     for n in 3..6 {
@@ -365,7 +365,7 @@ fn a_full_disk_while_a_session_spills_leaves_the_session_as_it_was() {
     };
     assert_eq!(error.kind(), ErrorKind::Storage, "{error}");
     world.storage.heal();
-    // The key was put, and a caller that does not give up goes on.
+    // The key was put, and a caller that ignores the error continues.
     (n + 1..60_000).for_each(|n| put(&store, n, n).unwrap());
     let id = store.commit().unwrap();
     let other = world.opened(plain(), Some(&id));

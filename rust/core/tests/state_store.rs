@@ -269,7 +269,7 @@ fn segments_that_lie_in_one_file_are_read_with_one_opening() {
     store.accept(image.unwrap());
     world.writer.sync().unwrap();
     let id = commit(&mut store, &world, &[("late", "1")], &[]);
-    // A commit behind the image, in a file that the image is not in.
+    // A commit after the image, in a file that the image is not in.
     world.writer.seal().unwrap();
     let last = commit(&mut store, &world, &[("later", "1")], &[]);
     for (id, files) in [(id, 1), (last, 2)] {
@@ -619,7 +619,7 @@ fn an_image_of_a_store_that_was_closed_serves_the_next_one_of_its_owner() {
     let after = next(image.clone().unwrap(), "5");
     assert_eq!(lineage_of(&world, &after), 1, "the image");
     assert_eq!(loaded(&world, &after), map(&[("k", "5")]));
-    // A store that was written elsewhere meanwhile does not take it.
+    // A store that was written elsewhere in between does not take it.
     let mut elsewhere = opened(&world);
     let other = commit(&mut elsewhere, &world, &[("other", "1")], &[]);
     let mut store = StateStore::new(owner(), plain());

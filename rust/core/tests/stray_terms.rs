@@ -1,4 +1,4 @@
-//! A stray file with a term that no manager was given neither fences anybody nor ends terms.
+//! A stray file with a term that no manager was given neither fences a manager nor ends terms.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use crate::common::{append, faulty, options, owner};

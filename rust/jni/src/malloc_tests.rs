@@ -35,7 +35,7 @@ fn left_of_pages(bytes: usize, and_then: impl Fn()) -> usize {
 #[test]
 fn large_blocks_go_back_to_the_kernel_when_they_are_freed() {
     let _turn = ONE_AT_A_TIME.lock();
-    // Left alone, blocks of this size lie in heaps from here on.
+    // By default, blocks of this size are in heaps from here on.
     drop(std::hint::black_box(vec![1u8; 4 * PAGE]));
     map_large_blocks();
     let left = left_of_pages(PAGE, || {});

@@ -296,7 +296,7 @@ fn get(
     out_len: jint,
 ) -> Result<jint> {
     STORES.with(store, |store| {
-        // SAFETY: Java passes a buffer that this thread alone uses.
+        // SAFETY: Java passes a buffer that only this thread uses.
         let key = unsafe { lent(key, key_len)? };
         let len = store.call(|state| {
             let Some(value) = state.get(family as u32, key)? else {
@@ -325,7 +325,7 @@ fn put(
     value_len: jint,
 ) -> Result<()> {
     STORES.with(store, |store| {
-        // SAFETY: Java passes buffers that this thread alone uses.
+        // SAFETY: Java passes buffers that only this thread uses.
         let (key, value) = unsafe { (lent(key, key_len)?, lent(value, value_len)?) };
         Ok(store.call(|state| state.put(family as u32, key, value))?)
     })
@@ -341,7 +341,7 @@ fn write_list(
     append: jboolean,
 ) -> Result<()> {
     STORES.with(store, |store| {
-        // SAFETY: Java passes buffers that this thread alone uses.
+        // SAFETY: Java passes buffers that only this thread uses.
         let (key, bytes) = unsafe { (lent(key, key_len)?, lent(values, values_len)?) };
         let values = parts(bytes).ok_or_else(|| bad_buffer(values, values_len))?;
         Ok(store.call(|state| match append {
@@ -365,7 +365,7 @@ fn parts(mut bytes: &[u8]) -> Option<Vec<&[u8]>> {
 /// False when there was no such key.
 fn remove(store: jlong, family: jint, key: jlong, key_len: jint) -> Result<jboolean> {
     STORES.with(store, |store| {
-        // SAFETY: Java passes a buffer that this thread alone uses.
+        // SAFETY: Java passes a buffer that only this thread uses.
         let key = unsafe { lent(key, key_len)? };
         Ok(store.call(|state| state.remove(family as u32, key))?)
     })
@@ -403,7 +403,7 @@ fn scan(
     progress: JLongArray<'_>,
 ) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(FEW_ENTRIES_BYTES);
-    // SAFETY: Java passes buffers that this thread alone uses.
+    // SAFETY: Java passes buffers that only this thread uses.
     let (from, to) = unsafe { (bound(from, from_len)?, bound(to, to_len)?) };
     let what = scan_of(what, from, to)?;
     // `get` and not `with`: the call is not short when it brings all of the store into memory.

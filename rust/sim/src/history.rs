@@ -89,7 +89,7 @@ fn play(world: &mut World, summary: &mut Summary) -> Result<(), String> {
 }
 
 /// Runs the tasks in any order until they have answered; the slow ones only when `late`. True when
-/// the manager died meanwhile.
+/// the manager died in between.
 fn run_tasks(
     world: &mut World,
     tasks: &mut [Task],

@@ -1,5 +1,5 @@
-//! Seeded simulation of the snapshot manager. Beside it what tests of other crates share: storage whose
-//! failures can be scripted, and the suite that every storage passes.
+//! Seeded simulation of the snapshot manager. It also has what tests of other crates share: storage
+//! whose failures can be scripted, and the suite that every storage passes.
 //!
 //! A history is a random sequence of checkpoint attempts (global, partial, aborted) of several
 //! owners in several regions, with messages that are lost, repeated and reordered, storage that

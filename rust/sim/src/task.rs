@@ -23,7 +23,7 @@ pub enum Answer {
 #[derive(Debug)]
 pub struct Task {
     pub owner: usize,
-    /// It is slow: it goes on after the decision.
+    /// It is slow: it continues after the decision.
     pub silent: bool,
     pub answer: Option<Answer>,
     attempt: u64,

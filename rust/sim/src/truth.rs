@@ -134,7 +134,7 @@ impl Truth {
     }
 
     /// The interval over-approximation, exactly: a segment that no retained checkpoint references
-    /// may be kept iff some origin in its owner's live set lies in `[created, last_used]`, where
+    /// may be kept iff some origin in its owner's live set is in `[created, last_used]`, where
     /// `last_used` is the newest checkpoint whose attempt leased it and to which the owner
     /// contributed. That is: it was skipped and reused later, written or leased by a task that was
     /// run again, or refused after its attempt was decided.

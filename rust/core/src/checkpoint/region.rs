@@ -203,8 +203,7 @@ impl RegionEntry {
         }))
     }
 
-    /// The entry of a region that had nothing to do, without the staged files of an older
-    /// checkpoint.
+    /// The unchanged entry of an idle region, without the staged files of the checkpoint before.
     #[must_use]
     pub fn carried(&self) -> Self {
         Self::from_message(RegionMessage {

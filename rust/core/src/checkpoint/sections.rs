@@ -55,7 +55,7 @@ pub(super) struct HeaderMessage {
     pub outline: Option<Outline>,
 }
 
-/// The file with the regions from which those of a checkpoint differ.
+/// The file with the regions from which a checkpoint differs.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct BaseMessage {
     #[prost(uint64, tag = "1")]

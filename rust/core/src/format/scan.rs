@@ -110,7 +110,7 @@ impl<'a> Scan<'a> {
             let bytes = self.window.bytes_at(position)?;
             let at_magic = bytes.windows(MAGIC.len()).position(|four| four == MAGIC);
             let Some(skip) = at_magic else {
-                // Keep the last bytes: the magic may lie across the border of the window.
+                // Keep the last bytes: the magic may cross the border of the window.
                 position += (bytes.len().saturating_sub(MAGIC.len() - 1)).max(1) as u64;
                 continue;
             };

@@ -1,5 +1,5 @@
 //! Bytes as an attacker would forge them: changed anywhere, with checksums and digests that fit, so that
-//! decoders behind these are reached.
+//! decoders after these are reached.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -92,7 +92,7 @@ pub fn change(rng: &mut Rng, bytes: &mut Vec<u8>) {
         match rng.below(12) {
             0..=1 => bytes[at] ^= 1 << rng.below(8),
             2 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][rng.below(5)],
-            // A varint that goes on, or ends early.
+            // A varint that continues, or ends early.
             3 => bytes[at] ^= 0x80,
             4..=5 => {
                 let number = rng.telling_number().to_le_bytes();
@@ -132,8 +132,7 @@ pub struct ForgedFrame {
     pub offset: usize,
 }
 
-/// The frames of bytes that consist of nothing else. Their bodies are no more compressed: only those of
-/// a footer are.
+/// The frames of bytes that are only frames. Only the bodies of a footer are still compressed.
 pub fn frames_of(bytes: &[u8]) -> Vec<ForgedFrame> {
     let starts: Vec<usize> = positions(bytes).into_iter().map(|(at, _)| at).collect();
     let ends = starts.iter().skip(1).copied().chain([bytes.len()]);
@@ -202,7 +201,7 @@ impl Swaps {
         }
     }
 
-    /// Replaces the digests of what was by those of what is.
+    /// Replaces old digests by new ones.
     pub fn apply(&self, bytes: &mut [u8]) {
         for (was, is) in &self.0 {
             for at in 0..(bytes.len() + 1).saturating_sub(was.len()) {
@@ -214,7 +213,7 @@ impl Swaps {
     }
 }
 
-/// Frames as bytes, with the digests of changed blocks and segments in everything behind them. Segments
+/// Frames as bytes, with the digests of changed blocks and segments in everything after them. Segments
 /// are given by their first and last offset in the original.
 pub fn refit(frames: &[ForgedFrame], segments: &[(usize, usize)], swaps: &mut Swaps) -> Vec<u8> {
     let mut out = Vec::new();

@@ -6,7 +6,7 @@ use std::path::Path;
 /// ` (deleted)`.
 pub fn open_below(folder: &Path) -> Vec<String> {
     let descriptors = std::fs::read_dir("/proc/self/fd").unwrap();
-    // Other threads open and close theirs meanwhile.
+    // Other threads open and close theirs at the same time.
     let targets = descriptors.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok());
     let names = targets.map(|target| target.to_string_lossy().into_owned());
     let folder = format!("{}/", folder.to_str().unwrap());

@@ -19,7 +19,7 @@ pub struct Application {
     pub passes: u8,
 }
 
-/// A run of the query: the batch on which it goes on, and how far the next one is.
+/// A run of the query: the batch on which it continues, and how far the next one is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Query {
     pub batch: usize,
@@ -56,7 +56,7 @@ pub struct Executor {
     pub file: Name,
     /// The file was deleted while it is open: what is appended goes nowhere.
     pub is_deleted: bool,
-    /// Its driver takes it for gone. It may go on.
+    /// Its driver takes it for gone. It may continue.
     pub is_lost: bool,
     pub task: Task,
 }
@@ -136,7 +136,7 @@ impl Executor {
 }
 
 impl Query {
-    /// Goes on behind the newest batch.
+    /// Continues after the newest batch.
     pub fn start(storage: &Storage) -> Option<Self> {
         let batch = storage.committed();
         let parent = storage.log[batch].clone()?;

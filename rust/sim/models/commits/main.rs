@@ -1,8 +1,8 @@
 //! A model of commits of a checkpoint that two applications use, which docs/internals/commits.md
 //! describes: executors append and seal, drivers make durable, publish and reclaim, and an executor that was
-//! taken for gone goes on. Stateright visits every history within the bounds of a [`Model`].
+//! taken for gone continues. Stateright visits every history within the bounds of a [`Model`].
 //!
-//! The steps of the model stand for these parts of the product:
+//! The steps of the model represent these parts of the product:
 //!
 //! | step | part |
 //! |---|---|
@@ -17,8 +17,8 @@
 //! | `Purge` | Spark deletes entries of its log |
 //! | `ReadFloor` | `Reclaimer::run` reads the oldest entry; `Floors::add_version` |
 //! | `Judge`, `Delete` | `reclaim`: `physical_files`, `sort_out`; `Storage::delete_all` |
-//! | `Lose` | `Terms::forgetExecutor`, and the executor goes on |
-//! | `CrashDriver`, `CrashExecutor` | the application ends, and its executors go on; a machine stops |
+//! | `Lose` | `Terms::forgetExecutor`, and the executor continues |
+//! | `CrashDriver`, `CrashExecutor` | the application ends, and its executors continue; a machine stops |
 //!
 //! The model has one store, no storage that fails, no log of plans, and no delta runs.
 #![allow(clippy::indexing_slicing)]
@@ -64,7 +64,7 @@ const MOVING_BESIDE: Model = Model {
     ..BESIDE
 };
 
-/// An application that another one has overtaken loses its executor and gets another. Nobody cleans up.
+/// An application that another one has overtaken loses its executor and gets another. No clean-up runs.
 const OVERTAKEN: Model = Model {
     disturbances: 1,
     passes: 0,

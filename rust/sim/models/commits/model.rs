@@ -49,7 +49,7 @@ pub struct Model {
     /// Executors that are given a term, and how many of an application run at the same time.
     pub executors: usize,
     pub at_once: usize,
-    /// Crashes of drivers and executors, and executors that are taken for gone and go on.
+    /// Crashes of drivers and executors, and executors that are taken for gone and continue.
     pub disturbances: u8,
     /// Clean-ups of each application.
     pub passes: u8,

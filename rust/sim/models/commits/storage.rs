@@ -2,7 +2,7 @@
 
 use crate::model::{BATCHES, RETAINED};
 
-/// A merged file. Its term is that of the manager that made it.
+/// A merged file. It has the term of the manager that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name {
     pub term: u8,
@@ -149,7 +149,7 @@ impl Storage {
         published.unwrap_or(0)
     }
 
-    /// Returns whether Spark would delete entries behind this batch.
+    /// Returns whether Spark would delete entries after this batch.
     pub fn has_old_entries(&self, batch: usize) -> bool {
         self.oldest() + RETAINED <= batch
     }

@@ -114,7 +114,7 @@ impl Run {
     }
 
     /// Spark writes `commits/N`, which names the store of the first info of each partition. Returns the
-    /// machine, which goes on with the next batch.
+    /// machine, which continues with the next batch.
     pub fn commit(self, durable: &mut Durable) -> isolation::Run {
         let stores = self.partitions.map(|p| p.info.unwrap_or_default());
         *durable = Durable {

@@ -3,7 +3,7 @@
 //! of the product: the driver of the model asks `holdfast_core::isolation::Run`. The model has Spark's
 //! scheduler, tasks, storage and outputs. Stateright visits every history within the bounds of a [`Model`].
 //!
-//! The steps of the model stand for these parts of the product:
+//! The steps of the model represent these parts of the product:
 //!
 //! | step | part |
 //! |---|---|
@@ -20,7 +20,7 @@
 //! | `Crash`, `FixAndRestart` | the driver ends; a query that failed is started with fixed code |
 //!
 //! Mutants sit between the machine and this world: one loses a marker, another one changes an answer. A
-//! mutant alone has `MarkLate`. The model has no driver that goes on beside its successor, no jobs of one
+//! mutant has `MarkLate`. The model has no driver that continues next to its successor, no jobs of one
 //! batch at the same time, no storage that fails, and no limit on the number of pending batches.
 #![allow(clippy::indexing_slicing, clippy::unwrap_used)]
 

@@ -38,7 +38,7 @@ pub enum Mutant {
     ForgetsDelivery,
     /// The first attempt of a later job does not ask for a partition that is parked.
     LaterJobAsksNobody,
-    /// Failures are counted by the number of the attempt, which begins anew in a stage attempt.
+    /// Failures are counted by the number of the attempt, which begins again in a stage attempt.
     CountsAttemptNumber,
     /// An attempt parks while another one may deliver.
     ParksBesideOthers,
@@ -59,7 +59,7 @@ pub enum Mutant {
     NewRowsOvertake,
     /// A commit of a part keeps no older input of the keys that wait,
     PartIsNotKept,
-    /// or also that of the keys that it processed.
+    /// or also the input of the keys that it processed.
     PartKeepsAll,
     /// Another part is tried while an attempt may deliver the last one.
     DividesBesideOthers,

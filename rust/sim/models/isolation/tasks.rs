@@ -54,7 +54,7 @@ pub struct Attempt {
     pub settles: bool,
     /// The driver ordered to kill it.
     pub is_doomed: bool,
-    /// Spark takes no result of this attempt any more, but it may go on: a zombie.
+    /// Spark takes no result of this attempt any more, but it may continue: a zombie.
     pub ended: bool,
 }
 
@@ -161,7 +161,7 @@ impl Partition {
         }
     }
 
-    /// Spark takes nothing from the attempt any more. It may go on.
+    /// Spark takes nothing from the attempt any more. It may continue.
     pub fn end(&mut self, model: &Model, index: usize) {
         self.attempts[index].ended = true;
         self.enter(model, index, self.attempts[index].phase);

@@ -27,7 +27,7 @@ pub struct Planned {
     pub is_move: bool,
 }
 
-/// An entry of `commits`: the state that its ids name, if they are those of the new provider.
+/// An entry of `commits`: the state that its ids name, if they are ids of the new provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Committed {
     pub state: Option<NewState>,
@@ -49,7 +49,7 @@ pub struct Record {
     pub files: u8,
 }
 
-/// A version of the old provider. Versions share files, as those of RocksDB do.
+/// A version of the old provider. Versions share files, as RocksDB's do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OldVersion {
     pub content: u8,

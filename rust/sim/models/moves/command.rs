@@ -40,7 +40,7 @@ enum Phase {
     LookAgain,
     Commit,
     Purge,
-    /// Of a mutant alone.
+    /// Only in a mutant.
     DeleteCommit,
     DeletePlan,
 }
@@ -127,7 +127,7 @@ impl Command {
         base.filter(|base| is_first && *base < batch)
     }
 
-    /// A batch behind the adoption makes it impossible to undo it.
+    /// A batch after the adoption makes it impossible to undo it.
     fn start_purge(model: &Model, checkpoint: &Checkpoint) -> Option<Self> {
         let plan = checkpoint.newest_plan();
         let is_behind = !plan.is_move || model.is(Mutant::PurgesBeforeRows);

@@ -1,9 +1,9 @@
 //! A model of moves between state store providers, which docs/internals/moves.md describes: commands that
-//! publish a batch without input, drivers that run meanwhile, and a crash at each step. Stateright visits
-//! every history within the bounds of a [`Model`].
+//! publish a batch without input, drivers that run at the same time, and a crash at each step. Stateright
+//! visits every history within the bounds of a [`Model`].
 //!
 //! Each step of a command and of a driver is one request that reads or writes; a listing is one step. The
-//! steps and their phases stand for these parts of the product:
+//! steps and their phases represent these parts of the product:
 //!
 //! | step | part |
 //! |---|---|
@@ -16,8 +16,8 @@
 //! | `DriverStep` | Spark plans a batch, runs it on the provider of its plan, and commits it |
 //! | `CrashDriver`, `CrashCommand` | the process ends |
 //!
-//! A mutant alone has `DeleteCommit` and `DeletePlan`. A version of the old provider is written in one step.
-//! The model has no second driver beside the first, and no storage that fails.
+//! Only a mutant has `DeleteCommit` and `DeletePlan`. A version of the old provider is written in one step.
+//! The model has no second driver next to the first, and no storage that fails.
 #![allow(clippy::indexing_slicing)]
 
 mod checkpoint;

@@ -19,13 +19,13 @@ pub enum Mutant {
     /// The batch takes rows.
     PlanTakesRows,
     NoPlan,
-    /// The entry of `commits` comes before that of `offsets`.
+    /// The entry of `commits` is written before the entry of `offsets`.
     CommitsFirst,
     /// A partition is not written when the batch is committed.
     CommitsHalf,
     /// A command takes a batch that a driver planned for its own.
     TakesPlanned,
-    /// A command does not go on with a batch that a killed one planned.
+    /// A command does not continue a batch that a killed one planned.
     RefusesPending,
     /// A command does not list the log once it has its entry in `offsets`.
     DoesNotLookAgain,
@@ -39,7 +39,7 @@ pub enum Mutant {
     WritesBeforePlan,
     /// Files are purged that an undo may still need.
     PurgesBeforeRows,
-    /// All files of the old provider are purged, not those of the record.
+    /// All files of the old provider are purged, not only the files of the record.
     PurgesAll,
 }
 

@@ -125,7 +125,7 @@ fn workers_reach_their_executor_by_its_local_folders_and_show_its_key() {
     assert_eq!(*executor.sent.lock(), [bytes(100_000)]);
 }
 
-/// Blocks its clients in `send` until the test lets it go on.
+/// Blocks its clients in `send` until the test lets it continue.
 struct Slow {
     executor: Arc<Executor>,
     began: mpsc::Sender<()>,
@@ -177,7 +177,7 @@ fn a_server_that_stops_waits_for_the_request_that_it_serves() {
             server.stop();
             stopped.send(()).unwrap();
         });
-        // It cannot have: the request is not served before it may go on.
+        // It cannot have: the request is not served before it may continue.
         let early = has_stopped.recv_timeout(Duration::from_millis(200));
         assert!(early.is_err(), "it did not wait");
         go.send(()).unwrap();

@@ -124,7 +124,7 @@ impl Server {
     /// Stopping twice does nothing.
     pub fn stop(&self) {
         if self.listener.is_inherited() {
-            // The threads are those of the process that listens, which goes on.
+            // The threads belong to the process that listens, which continues.
             return;
         }
         self.listener.stop();

@@ -5,7 +5,7 @@ use std::thread;
 
 use super::*;
 
-/// Keeps what clients stage. A file named `slow` waits until the test lets it go on.
+/// Keeps what clients stage. A file named `slow` waits until the test lets it continue.
 struct Stages {
     executor: Arc<Executor>,
     done: Arc<Mutex<Vec<String>>>,

@@ -1,4 +1,4 @@
-//! Tables behind the socket.
+//! Tables through the socket.
 
 use holdfast_core::manager::TableCall;
 use holdfast_core::rows::ABSENT;

@@ -8,7 +8,7 @@ use super::*;
 
 impl Listener {
     /// Waits before a client is accepted after the system refused one, for want of descriptors;
-    /// false when it was stopped meanwhile.
+    /// false when it was stopped during the wait.
     pub(in super::super) fn pause(&self, time: Duration) -> bool {
         let mut events = [PollFd::from_borrowed_fd(
             self.stopping.as_fd(),

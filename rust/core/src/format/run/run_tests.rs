@@ -183,7 +183,7 @@ impl ReadFile for InMemory {
     }
 }
 
-/// A reader of single keys, of a run that lies somewhere in a file.
+/// A reader of single keys, of a run somewhere in a file.
 fn reader(bytes: &[u8]) -> Result<RunReader> {
     let reference = SegmentRef {
         file: FileId {
