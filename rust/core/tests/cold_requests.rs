@@ -1,4 +1,4 @@
-//! What keys that are not in memory cost in requests to remote storage, with and without a cache on the
+//! Requests to remote storage for keys that are not in memory, with and without a cache on the
 //! local disk.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
@@ -178,7 +178,7 @@ fn a_cold_key_costs_one_request_once_its_group_is_there() {
 fn below_a_small_delta_run_a_cold_key_costs_one_read_and_a_key_that_is_nowhere_none() {
     let (remote, mut id) = remote();
     let writer = remote.writer(2);
-    // As long as there is memory: the image is what the run is to be looked up above.
+    // With enough memory, lookups go to the run above the image.
     let mut changed = store(Some(u64::MAX - 1));
     changed
         .open(remote.storage.as_ref(), id.version, Some(&id))
@@ -227,7 +227,7 @@ fn below_a_small_delta_run_a_cold_key_costs_one_read_and_a_key_that_is_nowhere_n
     }
 }
 
-/// Where memory is short, small stores are not in memory either.
+/// If memory is short, small stores are not in memory either.
 #[test]
 fn small_runs_have_filters_where_memory_was_short() {
     for is_short in [false, true] {
@@ -353,7 +353,7 @@ fn stores_that_are_opened_together_read_each_object_once() {
             assert_eq!(store.merged_runs(), usize::from(merges));
             assert_eq!(look_up(&mut store, 0..400), 0);
         }
-        // Of a merged store only the batches after that.
+        // A merged store needs only the later batches.
         let needed = if merges { 4 } else { 8 };
         let opened = remote.since(before);
         assert_eq!((opened.opened, opened.read), (needed, needed));

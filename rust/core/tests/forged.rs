@@ -37,7 +37,7 @@ const PEAK_BYTES: usize = 24 << 20;
 const ENTRIES: u8 = 10;
 const TRAILER_OF_RUN: u8 = 13;
 
-/// What may be said of forged bytes. That storage failed, or the caller, would be wrong.
+/// Errors that forged bytes may cause. Errors of storage or of the caller would be wrong.
 fn check<T>(found: Result<T>) -> Option<T> {
     let allowed = [ErrorKind::Corrupt, ErrorKind::NotFound, ErrorKind::Newer];
     match found {
@@ -275,7 +275,7 @@ fn a_run_that_says_that_it_has_endless_entries_takes_no_memory_for_them() {
         let (opened, peak) = peak_of(open);
         assert!(peak < PEAK_BYTES, "{peak} bytes at once");
         opened.unwrap();
-        // What runs replaced is still there.
+        // The segments that runs replaced are still there.
         assert!(store.take_warning().is_some());
     }
 }

@@ -1,4 +1,4 @@
-//! What is written is read back, for any owner, payload and lineage.
+//! Written segments are read back, for any owner, payload and lineage.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use crate::common::{faulty, options};

@@ -353,7 +353,7 @@ fn what_cannot_be_read_ahead_fails_nobody() {
     setup.remote.fail_nth(Operation::Read, 1);
     let start = PAGE as u64;
     assert_eq!(file.read(start, 5).unwrap(), bytes[PAGE..PAGE + 5]);
-    // What was asked for does.
+    // A failure for the requested bytes fails the read.
     setup.remote.fail_nth(Operation::Read, 1);
     assert_eq!(
         file.read(5 * start, 5).unwrap_err().kind(),

@@ -408,7 +408,7 @@ proptest! {
         }
     }
 
-    /// As an attacker would forge them: the checksums fit.
+    /// Forged by an attacker: the checksums fit.
     #[test]
     fn damaged_records_in_intact_frames_never_panic(
         at in any::<prop::sample::Index>(),

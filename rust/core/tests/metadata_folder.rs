@@ -33,7 +33,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// What another process finds.
+/// The metadata that another process finds.
 fn found(folder: &Path) -> Option<Metadata> {
     let storage = LocalStorage::new(folder);
     match list(&storage).unwrap().as_slice() {
@@ -43,7 +43,7 @@ fn found(folder: &Path) -> Option<Metadata> {
     }
 }
 
-/// How often a write without failures calls each operation, and which file a crash left before it.
+/// Number of calls of each operation by a write without failures, after a crash that left this file.
 fn calls(leftover: &[u8]) -> Vec<(Operation, u64)> {
     let (dir, storage) = crashed_folder(leftover);
     write(&*storage, &metadata(42)).unwrap();

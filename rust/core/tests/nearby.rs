@@ -69,7 +69,7 @@ fn many_readers_of_a_few_objects_cost_as_many_requests_as_there_are_objects() {
 #[test]
 fn what_was_opened_longest_ago_makes_room() {
     let world = world(4, 2);
-    // What an object has in memory counts when the next one is opened.
+    // The memory of an object counts when the next one is opened.
     (0..4).for_each(|object| world.read(object, 0));
     world.read(3, KIB);
     world.read(2, KIB);

@@ -238,7 +238,7 @@ fn a_store_that_follows_its_runs_reads_no_file_that_its_version_does_not_need() 
         let keys = few..few + 1 + 160 / (1 + batch % 8);
         model.extend(keys.clone().map(|key| (key, keys.end)));
         let id = world.commit(&mut store, keys);
-        // As if no version but the newest were retained.
+        // Retains only the newest version.
         let needed = world.files_of(&store, &id);
         known.extend(needed.iter().copied());
         for file in known.extract_if(.., |file| !needed.contains(file)) {
@@ -289,7 +289,7 @@ fn a_store_goes_around_a_file_that_was_deleted_and_closed() {
     // The only handle there may be is the handle of another file.
     let other = world.storage.open(&changelog).unwrap();
     other.read(0, 1).unwrap();
-    // What the image was made of is there still.
+    // The segments of the image are still there.
     let gone = first.lock().get(FIRST_FAMILY, &key(1_000)).unwrap_err();
     assert_eq!(gone.kind(), ErrorKind::NotFound);
     assert!(gone.to_string().contains(&image), "{gone}");
@@ -303,7 +303,7 @@ fn a_store_goes_around_a_file_that_was_deleted_and_closed() {
     }
     world.commit(&mut first, 0..2);
     let newer = world.commit(&mut first, 0..3);
-    // Where nothing is there, what asked fails, and newer versions can be opened.
+    // Without any file, the request fails, and newer versions can be opened.
     let newest = world.files_of(&first, &newer);
     for file in world.all_files(None) {
         if !newest.contains(&file) {

@@ -80,7 +80,7 @@ impl Folder {
         since
     }
 
-    /// Where a region's segment ends in its file.
+    /// The end of a region's segment in its file.
     fn end_of(&self, region: usize) -> u64 {
         self.segments[region].offset + self.segments[region].len
     }

@@ -110,7 +110,7 @@ fn an_object_that_grows_is_read_to_its_new_end_by_those_that_open_it_then() {
     let after = storage.open("object").unwrap();
     assert_eq!(after.size_bytes(), 11);
     assert_eq!(after.read(3, 8).unwrap(), b"stsecond");
-    // What a reader knows of the size is what it was opened with.
+    // A reader knows the size at which it was opened.
     assert_eq!(before.size_bytes(), 5);
     let beyond = before.read(3, 8).unwrap_err();
     assert_eq!(beyond.kind(), ErrorKind::Corrupt);
@@ -186,7 +186,7 @@ fn a_read_that_fails_is_made_again_with_a_handle_that_is_new() {
     files.fail_nth(Operation::Read, 1);
     assert_eq!(reader.read(0, 5).unwrap(), b"bytes");
     assert_eq!(files.calls(Operation::Open) - before, 1);
-    // That one fails as well.
+    // The second read fails as well.
     (1..=2).for_each(|nth| files.fail_nth(Operation::Read, nth));
     assert_eq!(reader.read(0, 5).unwrap_err().kind(), ErrorKind::Storage);
     assert_eq!(open_below(dir.path()), Vec::<String>::new());

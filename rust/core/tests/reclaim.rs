@@ -79,7 +79,7 @@ fn clean_on(
     reclaim(storage.as_ref(), indexes, &floors, &live, Term(99)).unwrap()
 }
 
-/// How many times `pass` opens a file, and what it returns.
+/// The number of times that `pass` opens a file, and its result.
 fn opens<T>(storage: &Arc<FaultyStorage>, pass: impl FnOnce() -> T) -> (u64, T) {
     let before = storage.calls(Operation::Open);
     let done = pass();
@@ -395,7 +395,7 @@ fn the_most_wasteful_files_are_named_until_the_bound_holds() {
     assert_eq!(space(3.0).wasteful, []);
 }
 
-/// As for the view of a manager, see the test of this name in `liveness`.
+/// The same as for the view of a manager, see the test of this name in `liveness`.
 #[test]
 fn a_file_within_the_bound_does_not_hide_a_smaller_one_that_is_not() {
     let files = [
@@ -526,7 +526,7 @@ fn nothing_goes_while_checkpoints_are_not_what_they_should_be() {
     let newer = write(&storage, 10, &[("a", 1)], true);
     assert_eq!(kind(&[]), ErrorKind::Fenced);
     assert_eq!(left(&storage), [orphan, newer]);
-    // What a living manager deletes is not missed.
+    // A file that a living manager deletes is not missed.
     storage.delete(&newer.file_name()).unwrap();
     let deleted = checkpoint(1, &[("a", 1, at(file(3, 1)))]);
     assert_eq!(

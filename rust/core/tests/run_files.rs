@@ -18,7 +18,7 @@ use holdfast_core::storage::{
 use holdfast_core::{CheckpointId, Error, ErrorKind, FileId, Result, SegmentRef, Term};
 use holdfast_sim::{FaultyStorage, Operation};
 
-/// As on an object store: an object is there, whole, once it is finished.
+/// Like an object store: an object is there, whole, once it is finished.
 #[derive(Debug)]
 struct Objects(LocalStorage);
 
@@ -167,7 +167,7 @@ impl Stores {
         self.folder.writer().unwrap()
     }
 
-    /// What the ids of the batch refer to is durable then, as when the driver commits it.
+    /// The segments of the batch's ids are durable then, as when the driver commits it.
     fn batch(&self, seed: u64) -> Vec<CommitId> {
         let commit = |store: &SharedStore| {
             store.begin().unwrap();
@@ -298,7 +298,7 @@ fn runs_that_no_pass_sealed_wait_for_the_next_one_at_most() {
     let task = store.merge_task(&writer, 1, &starved).unwrap();
     store.accept(task.run(storage.as_ref(), &writer).unwrap());
     let file = store.overdue_run(&writer).expect("it waited for a pass");
-    // Where another run is written to the file, that is not cut, nor waited for.
+    // Another run that is written to the file is neither cut nor waited for.
     let mut other = begin(&writer, "b");
     fill(&mut other, 60).unwrap();
     writer.sync_soon(file).unwrap();
@@ -424,7 +424,7 @@ fn a_run_that_fails_spares_those_before_it_in_its_file() {
             let index = read_index(storage.as_ref(), first.file).unwrap();
             let found: Vec<_> = index.segments.iter().map(|s| s.reference).collect();
             assert_eq!(found, [first], "append {nth}");
-            // What could be cut back takes others, if the disk was only full.
+            // A file that could be cut back takes others, if the disk was only full.
             assert_eq!(index.sealed, !(cuts && full));
             let next = run_of(&writer, "b", 60).unwrap();
             assert_eq!(next.file == first.file, cuts && full);
@@ -620,7 +620,7 @@ fn work(writer: &SegmentWriter, dice: &mut Dice, region: &str) -> Vec<(SegmentRe
         };
         made.push((reference, kib));
         let any = made[dice.below(made.len() as u64) as usize].0.file;
-        // Where something failed these may say so, to any thread.
+        // After a failure these may report it, to any thread.
         let _ = match dice.below(12) {
             0 => writer.seal(),
             1 => writer.sync(),

@@ -1,4 +1,4 @@
-//! What merging, writing and loading runs takes of memory, by a counting allocator: it does not follow
+//! Memory of merging, writing and loading runs, by a counting allocator: it does not follow
 //! the size of the store. The allocator is the process's, so these tests have one of their own, and
 //! take turns.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -23,7 +23,7 @@ const MIB: usize = 1 << 20;
 /// Memory of a merge in addition to its inputs.
 const OUTPUT_BYTES: usize = 10 * MIB;
 
-/// Of the large input 1 MiB read ahead and a page, of ten changelogs of 2,000 entries of 80 bytes all
+/// 1 MiB of read-ahead and a page of the large input. Of ten changelogs of 2,000 entries of 80 bytes all
 /// that they have, twice.
 const INPUT_BYTES: usize = 5 * MIB;
 
@@ -111,7 +111,7 @@ impl World {
     }
 }
 
-/// What merging a store of so many keys with ten changelogs takes, the first time from a changelog that
+/// Memory of merging a store of so many keys with ten changelogs, the first time from a changelog that
 /// has everything, the second time from a run.
 fn merges_of(keys: u64) -> [usize; 2] {
     let (mut world, _) = store_of(keys);
@@ -196,7 +196,7 @@ fn what_leaves_memory_takes_no_copy_of_what_stays() {
         .open(world.storage.as_ref(), id.version, Some(&id))
         .unwrap();
     budget.set_target_bytes(None);
-    // What one session after the other touched: all of it was read, and is in the run.
+    // Changes of one session after the other: all of it was read, and is in the run.
     for session in 0..8 {
         store.begin().unwrap();
         for n in (0..keys).filter(|n| n % 8 == session) {

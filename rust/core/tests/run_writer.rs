@@ -1,4 +1,4 @@
-//! Where runs go: small ones into the file that all share, large ones into files of large runs (see
+//! The files of runs: small ones go into the file that all share, large ones into files of large runs (see
 //! `run_files`), and what is not finished nowhere.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 

@@ -102,7 +102,7 @@ fn appends_leave_a_file_that_was_deleted() {
     assert_ne!(kept.file, deleted.file);
     writer.sync_files(&BTreeSet::from([kept.file])).unwrap();
     reads_back(storage.as_ref(), &kept, "1", b"of one that was begun again");
-    // What a batch might still cite is not said to be safe.
+    // A segment that a batch might still cite is not said to be safe.
     let error = writer.sync_files(&BTreeSet::from([deleted.file]));
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Poisoned);
 }

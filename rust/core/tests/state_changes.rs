@@ -1,4 +1,4 @@
-//! What single commits changed, and versions rebuilt from an older one.
+//! Changes of single commits, and versions rebuilt from an older one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use std::collections::HashSet;
@@ -264,7 +264,7 @@ fn the_changes_of_a_list_say_whether_it_was_set_or_begun_by_appending() {
             change(ChangeKind::Put, "short", "x"),
         ]
     );
-    // What says so is no value: the state that is loaded is the one that was committed.
+    // Marks are no values: the state that is loaded is the one that was committed.
     let mut loaded = StateStore::new(store.owner().clone(), KeyLayout::Columns);
     loaded.open(world.storage.as_ref(), 2, Some(&id)).unwrap();
     assert_eq!(content(loaded.families()), content(store.families()),);

@@ -73,13 +73,13 @@ fn load(world: &World, id: &CommitId) -> StateStore {
     store
 }
 
-/// What stays in memory.
+/// The part that stays in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Memory {
     Everything,
-    /// What stores use. All else is left in runs.
+    /// Only the keys that stores use. All else is left in runs.
     Used,
-    /// What was loaded comes there step by step.
+    /// Loaded keys come there step by step.
     Hydrated,
 }
 
@@ -115,7 +115,7 @@ fn play(steps: &[Step], max_bytes: usize, memory: Memory) -> StateStore {
     let mut held = None;
     store.begin().unwrap();
     for (nth, step) in steps.iter().enumerate() {
-        // What is read in one step is handed over in the next one, whatever that was.
+        // The bytes that one step reads are handed over in the next one, whatever that is.
         if let Some((hydration, read)) = held.take() {
             store.hydrate(hydration, read).unwrap();
         }
@@ -144,7 +144,7 @@ fn play(steps: &[Step], max_bytes: usize, memory: Memory) -> StateStore {
                 let new = store.commit(&world.writer).unwrap();
                 id = Some(new);
                 committed = now.clone();
-                // What is not durable is neither merged nor built on.
+                // Runs that are not durable are neither merged nor built on.
                 world.writer.sync().unwrap();
                 if let Some(image) = late.take() {
                     store.accept(image);

@@ -369,7 +369,7 @@ fn what_delta_runs_stand_for_is_reclaimed() {
             world.load(id);
         }
     }
-    // What is written between a reclaim and the merge that empties a file comes on top of 2.
+    // Bytes between a reclaim and the merge that empties a file add to the factor 2.
     assert!(most < 3.0, "{most} times what is needed");
     let oldest = ids[0];
     assert!(

@@ -38,7 +38,7 @@ fn owner() -> Owner {
     Owner::new("", "0", "3", "default")
 }
 
-/// What a batch puts; batch 5 changes nothing, so its id names the base image that batch 4 ended in.
+/// The entry that a batch puts; batch 5 changes nothing, so its id names the base image that batch 4 ended in.
 fn change(batch: u64) -> Option<(String, String)> {
     (batch != 5).then(|| (format!("key-{}", batch % 4), format!("value-{batch}")))
 }
@@ -217,7 +217,7 @@ fn regenerate_delta_runs() {
     }
 }
 
-/// What the versions do: they change a key, or park this input in these pieces. The last changes one after
+/// The versions change a key, or park this input in these pieces. The last changes one after
 /// the replay.
 const PARKS: [Option<&[&[u8]]>; 5] = [
     None,

@@ -117,10 +117,10 @@ struct Damage {
     goes_around: bool,
 }
 
-/// What a store knows of its runs when one is damaged.
+/// The part of its runs that a store knows when one is damaged.
 #[derive(Clone, Copy, Debug)]
 enum Since {
-    /// What was needed of them in the session so far.
+    /// The part that the session needed so far.
     Session,
     /// Their directories: it was opened in another process.
     Opened,
@@ -153,7 +153,7 @@ fn damage() -> impl Strategy<Value = Damage> {
         })
 }
 
-/// What the histories of a test came to see.
+/// Counts of the events in the histories of a test.
 #[derive(Debug, Default)]
 struct Seen {
     cold_reads: AtomicU64,
@@ -466,7 +466,7 @@ impl<'a> History<'a> {
     }
 
     /// Reads are right until one says where the damage is; then the task that is tried again opens the store.
-    /// Whether there is a session in the end.
+    /// Returns whether there is a session in the end.
     fn is_read_or_reported(&mut self, damage: &Damage, segment: &SegmentRef) -> bool {
         if damage.goes_around {
             return self.is_read_around_or_reported(damage, segment);
@@ -602,7 +602,7 @@ impl<'a> History<'a> {
                 if *mended {
                     self.store.lock().mend(self.writer()).unwrap();
                 }
-                // What its runs replaced in memory is gone.
+                // The segments that its runs replaced in memory are gone.
                 let spilled = self.spilled;
                 let rewinds = self.store.lock().stats().rewinds;
                 let last = self.versions.len();

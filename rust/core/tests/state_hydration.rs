@@ -69,7 +69,7 @@ impl World {
         store
     }
 
-    /// As tasks share it, which go around damage.
+    /// Shared like among tasks, which avoid damage.
     fn shared(&self, store: StateStore) -> SharedStore {
         SharedStore::new(Arc::clone(&self.folder), store)
     }
@@ -206,7 +206,7 @@ fn a_store_is_open_before_its_runs_are_read_and_stands_on_its_own_in_the_end() {
         let next = world.commit(&mut store);
         assert_eq!(store.stats().cold_reads, 0);
         assert_eq!(world.reads(), reads);
-        // What is removed takes no memory, as in a store that never lay over a run.
+        // A removed key takes no memory, as in a store that never had a run.
         world.begin(&mut store);
         store.abort();
         let mut changed = model.clone();
@@ -325,13 +325,13 @@ fn what_was_changed_last_comes_first_and_memory_bounds_the_rest() {
     assert!(store.stats().cold_reads > 0);
     assert_eq!(all_of(&mut store), model);
     drop(store);
-    // Where that is all the room there is, half of it is left to what sessions need.
+    // If that is all the room, half of it is left to sessions.
     world.budget.set_target_bytes(Some(used));
     let mut store = world.load(&id);
     assert!(hydrate(&mut store).unwrap() > 0);
     assert!(world.budget.used_bytes() <= used * 5 / 8);
     assert_eq!(all_of(&mut store), model);
-    // Of another store there is less room by now.
+    // By now there is less room for another store.
     let mut store = world.load(&id);
     world.budget.set_target_bytes(Some(1));
     assert_eq!(hydrate(&mut store).unwrap(), 0);
@@ -593,7 +593,7 @@ fn damage_is_an_error_while_a_scan_is_open() {
     assert_eq!(all_of(&mut other), model);
     other.mend(world.writer()).unwrap();
     other.begin().unwrap();
-    // As the retry of a task does.
+    // Like the retry of a task.
     store
         .open(world.storage.as_ref(), id.version, Some(&id))
         .unwrap();

@@ -41,7 +41,7 @@ fn feed(changes: &Changes, layout: KeyLayout, number: u32, several_values: bool)
     seen
 }
 
-/// What the commit of `id` did in a store without column families.
+/// Operations of the commit of `id` in a store without column families.
 fn feed_of(storage: &dyn Storage, owner: &Owner, id: CommitId) -> Vec<Told> {
     let changes = read_changes(storage, owner, id.version, &[id]).unwrap();
     changes.map_or_else(Vec::new, |changes| {
@@ -452,7 +452,7 @@ fn act(store: &mut StateStore, writer: &SegmentWriter, operations: &[Operation])
     all
 }
 
-/// What such changes make of the values of each key.
+/// Applies such changes to the values of each key.
 fn apply(state: &mut BTreeMap<Vec<u8>, Vec<Vec<u8>>>, told: &[Told]) {
     for (kind, key, value) in told {
         let values = state.entry(key.clone()).or_default();
@@ -548,7 +548,7 @@ fn fixture_ids() -> Vec<CommitId> {
     ids.map(|id| id.state).collect()
 }
 
-/// What the batches of the fixtures did.
+/// Operations of the batches of the fixtures.
 fn of_batch(batch: u64) -> Vec<Told> {
     match batch {
         1 => vec![

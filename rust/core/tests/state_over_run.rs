@@ -269,7 +269,7 @@ enum Step {
     CommitAndLoad,
     /// Commit, and merge to a base image, or what is due.
     CommitAndMerge(bool),
-    /// As before, to a run that the next session but one builds on.
+    /// Like the one before, with a run on which the next session but one builds.
     CommitAndMergeLate(bool),
     /// Commit, and let maintenance come until the store gives back what it can.
     CommitAndRest,
@@ -329,7 +329,7 @@ fn play(steps: &[Step], max_bytes: usize, ordered: bool) {
     assert!(world.storage.calls(Operation::Read) > reads, "from the run");
     for step in steps {
         let mut store = shared.lock();
-        // What is read in one step is handed over in the next one, whatever that was.
+        // The bytes that one step reads are handed over in the next one, whatever that is.
         if let Some((hydration, read)) = held.take() {
             store.hydrate(hydration, read).unwrap();
         }
@@ -504,7 +504,7 @@ fn a_store_several_times_as_large_as_the_limit_is_read_scanned_changed_and_loade
             assert_eq!(found, Some(value(n).as_slice()));
             assert_eq!(store.get(FIRST_FAMILY, &number(keys + n)).unwrap(), None);
         }
-        // As an eviction by watermark does: everything is looked at, some of it goes.
+        // Looks at everything and removes some, like an eviction by watermark.
         let mut begun = Scan::begin(&mut store, KeyRange::All, 32 << 10);
         let mut seen = 0;
         loop {

@@ -216,7 +216,7 @@ fn a_damaged_store_parks_without_a_read_and_goes_on_once_it_is_whole() {
             .kind,
         SegmentKind::Run
     );
-    // What the run replaced.
+    // Deletes the segments that the run replaced.
     world.reclaim(&base);
     let good = std::fs::read(world.path(&run)).unwrap();
     let mut bad = good.clone();

@@ -294,7 +294,7 @@ fn many_stores_that_rest_keep_no_blocks_that_they_read() {
     for round in 0..6 {
         for store in &mut resting {
             world.begin(store);
-            // Of blocks of 16 KiB, ten each.
+            // Ten of each block of 16 KiB.
             for n in (0..keys).step_by(400) {
                 let found = store.get(FIRST_FAMILY, &key(n)).unwrap();
                 assert_eq!(found, Some(value(n).as_slice()));

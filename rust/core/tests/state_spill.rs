@@ -274,7 +274,7 @@ fn a_scan_goes_on_with_what_it_began_with_while_its_session_spills() {
         .scan;
     let mut n = 0;
     while let Some(scan) = next {
-        // As Spark removes what a watermark has passed: each key that the scan is at.
+        // Removes each key that the scan is at, like Spark's eviction by watermark.
         store
             .call(|store| store.remove(FIRST_FAMILY, &key(n)))
             .unwrap();
@@ -389,7 +389,7 @@ fn a_reader_of_changes_is_told_of_lists_that_were_removed_in_one_run_and_begun_i
     store.commit().unwrap();
     store.begin().unwrap();
     assert!(store.lock().remove(family, b"back").unwrap());
-    // As many runs as there is place for, and more, so that they are merged.
+    // More runs than there is place for, so that they are merged.
     for n in 0..20u8 {
         store.lock().append(family, &[n], &[&[n]]).unwrap();
         spill();
@@ -444,7 +444,7 @@ fn a_batch_that_reads_before_its_session_keeps_to_a_limit_that_its_state_exceeds
     for round in 0..3u64 {
         let store = world.opened(plain(), id.as_ref());
         let large = |n: u64, round: u64| (n + round).to_le_bytes().repeat(512);
-        // As Spark's aggregations read the keys of a batch.
+        // Reads the keys of a batch, like Spark's aggregations.
         for n in 0..3000 {
             let found =
                 store.call(|store| Ok(store.get(FIRST_FAMILY, &key(n))?.map(<[u8]>::to_vec)));

@@ -1,4 +1,4 @@
-//! Where segments go: to a manager in this process, or in another one.
+//! The place of segments: a manager in this process, or in another one.
 
 use std::sync::Arc;
 

@@ -102,7 +102,7 @@ impl FaultyStorage {
         self.script.lock().faults.clear();
     }
 
-    /// How many calls of `operation` were made so far, failed ones included.
+    /// Calls of `operation` so far, failed ones included.
     pub fn calls(&self, operation: Operation) -> u64 {
         self.script
             .lock()

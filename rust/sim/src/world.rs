@@ -257,7 +257,7 @@ impl World {
             // With the number 0 it is the claim of a manager, which no decision is about.
             .filter(|file| file.seq > 0)
             .collect();
-        // Where appends are not durable a file is not listed while it is open, and never when
+        // If appends are not durable, a file is not listed while it is open, and never when
         // finishing it failed. Needed files were read just before, so they are in neither.
         let hidden = known
             .difference(&stored)

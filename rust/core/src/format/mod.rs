@@ -211,7 +211,7 @@ impl SegmentHead {
 pub struct JournalPart<'a> {
     /// Its operations.
     pub payload: &'a [u8],
-    /// How many there are.
+    /// Their number.
     pub operations: u64,
     /// The parts before it, oldest first.
     pub before: &'a [SegmentRef],

@@ -157,9 +157,9 @@ struct Chosen {
     scan: Scan,
     /// The entries that were read last.
     entries: Vec<u8>,
-    /// Where the next chosen entry begins.
+    /// Begin of the next chosen entry.
     next: Option<usize>,
-    /// Where the entry after it begins.
+    /// Begin of the entry after it.
     at: usize,
     chosen: std::vec::IntoIter<u8>,
 }

@@ -29,7 +29,7 @@ pub const fn options(ordered: bool, several_values: bool) -> FamilyOptions {
     }
 }
 
-/// What a session does to a key, or to a whole family.
+/// An action of a session on a key, or on a whole family.
 #[derive(Clone, Debug)]
 pub enum Change {
     Put(usize, u8, Vec<u8>),

@@ -122,13 +122,13 @@ pub struct ForgedFrame {
     version: u16,
     pub kind: u8,
     codec: u8,
-    /// What the header says; `None` for what is so.
+    /// The header's value; `None` for the true one.
     raw_len: Option<u32>,
     body: Vec<u8>,
     is_changed: bool,
     /// Its stored bytes before it was changed.
     stored: Vec<u8>,
-    /// Where it lay.
+    /// Its original offset.
     pub offset: usize,
 }
 
@@ -273,7 +273,7 @@ impl ForgedFrame {
     }
 }
 
-/// What the first frame of a type holds, if that is not compressed.
+/// The body of the first frame of a type, if it is not compressed.
 pub fn body_of(bytes: &[u8], kind: u8) -> Option<Vec<u8>> {
     let (at, _) = positions(bytes).into_iter().find(|(_, k)| *k == kind)?;
     let stored = u32::from_le_bytes(bytes[at + 8..at + 12].try_into().unwrap()) as usize;

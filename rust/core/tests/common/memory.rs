@@ -36,7 +36,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // As if both were there at the same time, which is what may happen.
+        // Counts both at the same time, because that may happen.
         grew(new_size);
         LIVE_BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller keeps the contract of `realloc`.

@@ -23,7 +23,7 @@ pub struct Durable {
     pub markers: BTreeMap<u64, Marker>,
     /// Outputs to which a job of the batch was written.
     pub written: [bool; 2],
-    /// How often the result of each batch is in each output, by partition and key; 2 is more than once.
+    /// Times that the result of each batch is in each output, by partition and key; 2 is more than once.
     pub outputs: [[[[u8; BATCHES_MAX]; KEYS]; PARTITIONS]; 2],
 }
 

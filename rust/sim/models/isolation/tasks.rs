@@ -79,7 +79,7 @@ impl Attempt {
 pub struct Partition {
     /// The keys that the last answer parks.
     pub answer: Option<Keys>,
-    /// As many others were parked then as may be, so the query may fail.
+    /// The limit of parked partitions was reached then, so the query may fail.
     pub is_full: bool,
     /// All attempts of the job ask.
     pub is_suspect: bool,

@@ -121,7 +121,7 @@ impl Checkpoint {
         is_free
     }
 
-    /// As `plan`, in the commit log.
+    /// Like `plan`, in the commit log.
     pub fn commit(&mut self, batch: usize, entry: Committed) -> bool {
         let is_free = self.commits[batch].is_none();
         self.commits[batch].get_or_insert(entry);

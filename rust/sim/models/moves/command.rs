@@ -60,7 +60,7 @@ const fn phases(model: &Model, target: Provider) -> &'static [Phase] {
     }
 }
 
-/// How a step ends.
+/// The end of a step.
 pub enum After {
     GoesOn(Command),
     /// The command says why it does not move the checkpoint.

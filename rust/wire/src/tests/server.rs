@@ -115,7 +115,7 @@ impl Server {
         })
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     pub fn address(&self) -> &Address {
         self.listener.address()
     }
