@@ -29,7 +29,7 @@ pub enum ErrorKind {
     LimitExceeded,
     /// Another program or another build wrote this, or this backend has no such operation.
     Unsupported,
-    /// A newer Holdfast wrote this, and it is intact. Upgrade: an older version would lose it.
+    /// A newer Holdfast wrote this, and it is intact. Upgrade: a return to older data would lose it.
     Newer,
 }
 

@@ -1,6 +1,5 @@
 //! Hadoop's file systems, for every scheme but `file:`. This module calls up into
-//! `io.holdfast.spark.merged.HadoopFolder`, which has the credentials and schemes of the user's
-//! Spark.
+//! `io.holdfast.spark.merged.HadoopFolder`, with the credentials and schemes of the user's Spark.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};

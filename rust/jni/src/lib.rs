@@ -1,9 +1,8 @@
 //! JNI library of the Holdfast state store plugin: the native half of `io.holdfast.spark.Native`.
 //!
 //! Every entry goes through one wrapper (`guard`) that turns Rust errors and panics into typed Java
-//! exceptions. Objects are named by handles of index and generation (`handles`): use after close
-//! throws instead of crashing, and a second close does nothing. `Native.java` documents each
-//! method.
+//! exceptions. Handles of index and generation (`handles`) name objects: use after close throws
+//! instead of crashing, and a second close does nothing. `Native.java` documents each method.
 #![expect(
     clippy::too_many_arguments,
     reason = "a native method takes what Java passes"

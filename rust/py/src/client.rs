@@ -18,9 +18,8 @@ use crate::shared::Shared;
 /// The workers of an executor share its manager, so their segments go into the same few files.
 /// `ManagerClient.of_executor` connects a Python worker of Spark to it.
 ///
-/// All methods may be called from several threads. Their requests wait for each other, with the GIL
-/// released. If the connection breaks, the call fails, and the next call connects again. A forked
-/// child gets its own connection.
+/// All methods may be called from several threads. Their requests wait for each other, without the
+/// GIL. A broken connection fails the call; the next call, or a forked child, connects again.
 ///
 /// Parameters
 /// ----------

@@ -6,8 +6,7 @@ use parking_lot::{Condvar, Mutex};
 /// written, as it is stored: an executor takes at most 2 GiB for them, however many workers it has.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// Larger payloads wait for each other and for no smaller one: reading one of 12 GiB takes longer
-/// than a checkpoint may.
+/// Larger payloads wait only for each other: reading 12 GiB takes longer than a checkpoint may.
 const LARGE_BYTES: u64 = 64 << 20;
 
 /// Part of the bound for payloads that are not large.

@@ -47,8 +47,7 @@ impl Client {
     /// Connects to the socket of a server.
     ///
     /// # Errors
-    /// `NotFound` without a server; `Unsupported` when it speaks another version; errors of the
-    /// server.
+    /// `NotFound` without a server; `Unsupported` for another version; errors of the server.
     pub fn connect(address: impl Into<Address>, mut hello: Hello) -> Result<Self> {
         let address = address.into();
         hello.key = address.key().to_owned();
@@ -242,8 +241,7 @@ impl Client {
 impl Connected {
     fn exchange(&mut self, message: &Outgoing) -> std::result::Result<(Answer, Vec<u8>), Failed> {
         let sent = self.channel.send(message);
-        // A server refuses a message without reading all of it, so sending fails: its answer says
-        // why.
+        // A server that refuses a message stops reading, so sending fails: its answer says why.
         match (self.answer(), sent) {
             (Ok((Answer::Failure(failure), _)), _) => Err((failure.fate(), failure.into_error())),
             (_, Err(error)) | (Err(error), Ok(())) => Err((Fate::Closes, error)),

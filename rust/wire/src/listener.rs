@@ -295,8 +295,7 @@ fn is_passing(kind: io::ErrorKind) -> bool {
     )
 }
 
-/// Makes the folder of `path` unless it is there. Refuses a folder that other users can enter,
-/// because they could replace the socket.
+/// Makes the folder of `path`. Refuses one that others can enter: they could replace the socket.
 fn make_private(path: &Path) -> Result<()> {
     let folder = path
         .parent()

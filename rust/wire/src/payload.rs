@@ -40,8 +40,7 @@ pub(super) fn memory_file(bytes: &[u8]) -> Result<File> {
     written.map_err(|e| Error::io(format!("a file in memory for {} bytes", bytes.len()), e))
 }
 
-/// The first `bytes` bytes of a file that another process passed. They are read, not mapped: that
-/// process can cut the file at any time.
+/// The first `bytes` bytes of a passed file. Read, not mapped: its process can cut it at any time.
 pub(super) fn read_passed(file: &File, bytes: u64) -> Result<Vec<u8>> {
     let found = file
         .metadata()

@@ -16,8 +16,7 @@ fn is_temporary(name: &str) -> bool {
 }
 
 /// Writes the metadata file and returns its name. The file is there whole or, after an error or a
-/// crash, not at all. Also removes temporary files of crashed writers, so a second writer at the
-/// same time could make this one fail.
+/// crash, not at all. There must be one writer at a time: each removes temporary files of others.
 ///
 /// # Errors
 /// `AlreadyExists` when the checkpoint has a file, `Unsupported` on a backend that can neither

@@ -196,8 +196,7 @@ impl Metadata {
     }
 
     /// Every segment it needs, for `SnapshotManager::restore`. State has the origin of its region,
-    /// even if a snapshot reused an older segment. In-flight data has the checkpoint of its
-    /// segment.
+    /// even if it is in an older segment. In-flight data has the checkpoint that stored it.
     pub fn restored(&self, pipeline: &str) -> Result<RestoredCheckpoint> {
         let mut segments = Vec::new();
         for entry in self.regions.iter()? {

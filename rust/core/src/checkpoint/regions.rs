@@ -32,8 +32,7 @@ pub struct BaseFile {
     pub digest: u128,
 }
 
-/// Entries of regions, by name: a base and later changes. So a checkpoint costs as much as it
-/// changes.
+/// Entries of regions, by name: a base and changes. A checkpoint costs as much as it changes.
 #[derive(Clone, Debug)]
 pub struct Regions {
     base: Arc<Base>,
@@ -293,8 +292,7 @@ impl Regions {
         }))
     }
 
-    /// Entries with the state of `origin` or later, in any order. Costs as much as changed if the
-    /// base is older.
+    /// Entries with the state of `origin` or later, in any order. Does not look at an older base.
     pub fn since(&self, origin: CheckpointId) -> Result<impl Iterator<Item = &RegionEntry>> {
         let may_be_in_base = self.base.newest_origin >= Some(origin);
         let base = match may_be_in_base {

@@ -214,8 +214,7 @@ pub(crate) fn list_files(
 /// Lists the segments of a file: from its footer, or else by a scan that verifies all frames.
 ///
 /// # Errors
-/// `NotFound`; `Corrupt` for no physical file, or a copy of another one; `Newer` for a newer
-/// version.
+/// `NotFound`; `Corrupt` for no physical file, or a copy of another; `Newer` for a newer version.
 pub fn read_index(storage: &dyn Storage, file: FileId) -> Result<FileIndex> {
     let read = || {
         let input = storage.open(&file.file_name())?;

@@ -1,5 +1,4 @@
-//! Invariants after every decision: the indexes agree with the facts, and a judgement of all
-//! segments changes nothing more.
+//! Invariants after every decision: indexes agree with facts, and judging all changes nothing more.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -24,7 +24,7 @@ pub struct EarlierManagers {
 
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    /// Terms of this manager and of earlier ones. Without them `restore` says which are needed.
+    /// Its term, and earlier managers. Without them `restore` says which segments are needed.
     pub earlier: Option<(Term, EarlierManagers)>,
     pub ledger: Ledger,
     pub queue: Queue,

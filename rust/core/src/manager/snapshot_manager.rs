@@ -234,8 +234,7 @@ impl SnapshotManager {
         self.read_known(reference, owner, 0)
     }
 
-    /// [`SnapshotManager::read`] of a file of at least `known_bytes`, without a request for its
-    /// length.
+    /// [`SnapshotManager::read`] of a file of at least `known_bytes`, which asks for no length.
     pub fn read_known(
         &self,
         reference: &SegmentRef,

@@ -1,9 +1,8 @@
 //! Tables of regions: state stores whose segments live by the rule of the manager.
 //!
 //! A table is opened for each attempt, at the version that the region begins with, and stays in
-//! memory between attempts. Its segments are *held*, so that segments of an attempt that ended
-//! without a checkpoint, such as a merge, serve the next one. A checkpoint refers to them only by
-//! leases, as to all segments.
+//! memory between attempts. Its segments are *held*, so that a merge of an attempt without a
+//! checkpoint, for example, serves the next one. A checkpoint refers to them only by leases.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! Reports of the segment writer to its manager. Calls come under a file's lock: an observer must
-//! not call back into the writer.
+//! Reports of the segment writer to its manager, under a file's lock: do not call the writer.
 
 use std::fmt;
 

@@ -15,8 +15,7 @@ const MAX_AHEAD_PAGES: u64 = 16;
 /// Remote storage with a [`LocalCache`], which gets the bytes that this process appends, and the
 /// pages that it reads. A reader that continues where it stopped reads more and more ahead.
 ///
-/// Names are never used again for other content. Each opening asks remote storage, so that a
-/// deleted object is not found.
+/// Names are never used again. Each opening asks remote storage, and does not find deleted objects.
 #[derive(Debug)]
 pub struct CachedStorage {
     remote: Arc<dyn Storage>,
