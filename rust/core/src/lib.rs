@@ -1,6 +1,5 @@
 //! Core of Holdfast: packs the state snapshots of all partitions of one executor into a few
-//! physical files and keeps those files alive for exactly as long as a retained checkpoint
-//! needs them.
+//! physical files. Keeps these files for exactly as long as a retained checkpoint needs them.
 //!
 //! It is a pure library: no JVM, no Python, no other process, no async runtime. It is *not* a
 //! general key-value database and not a stream processor; Spark (or the regional runtime) decides

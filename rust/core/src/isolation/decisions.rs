@@ -7,14 +7,12 @@ use super::known::Known;
 use super::marker::{Marker, Parked};
 use super::messages::{Action, Answer, Attempt, Fact, Part, Plan};
 
-/// Seconds that the last attempt before Spark gives up waits until it is the only one.
+/// Seconds for which the last attempt that Spark allows waits until no other one runs.
 const ALONE_S: u32 = 30;
 
-/// A guarded operator in one batch: the attempts of its tasks, their failures, the decisions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Batch {
     pub(super) known: Known,
-    /// Orders of the fact that is taken now.
     pub(super) actions: Vec<Action>,
     pub(super) number: u64,
     plan: Plan,
@@ -29,9 +27,9 @@ pub(super) struct Batch {
     waiting: BTreeMap<Part, u32>,
     /// Stages that run. Two of them read this batch at the same time.
     stages: BTreeSet<u32>,
-    /// Stages whose tasks do not compute the partition of their number each, and no other.
+    /// Stages with tasks that do not compute exactly the partition of their number.
     reshaped: BTreeSet<u32>,
-    /// Changes of the marker that wait until it is written.
+    /// They wait until the marker is written.
     changes: Vec<Change>,
     /// A write failed, and may have made a marker durable.
     pub(super) is_uncertain: bool,
@@ -39,17 +37,17 @@ pub(super) struct Batch {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Partition {
-    /// The groups of keys whose rows are parked in this batch: none if the stage runs, all if it does
-    /// not. Absent until an attempt asks.
+    /// The groups of keys whose rows become pending in this batch: none if the operator runs, all
+    /// if it does not. `None` until an attempt asks.
     waits: Option<Groups>,
     /// An earlier run of the batch settled it, and delivered all its rows.
     was_settled: bool,
     had_caught_up: bool,
-    /// A task read it to its end, and Spark took the result. What became of it then holds for the whole
-    /// batch. A task that stops early does not count, although an aggregation has committed its state by
+    /// A task read it to its end, and Spark took the result, which then holds for the whole batch.
+    /// A task that stops early does not count, although an aggregation has committed its state by
     /// the first row.
     is_through: bool,
-    /// It is known that such a task ended.
+    /// Such a task is known to have ended.
     has_ended: bool,
     /// Failures of attempts that may have failed for it, and the last error.
     failures: u32,
@@ -66,22 +64,21 @@ static UNKNOWN: Partition = Partition {
     error: None,
 };
 
-/// An attempt of a task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Tried {
     /// Spark's number of the task, while it runs.
     task: Option<u64>,
     has_ended: bool,
-    /// By partition that it asked for, the groups in its answer; none while it waits for one.
+    /// The groups in its answer for each partition that it asked for; none while it waits.
     asked: BTreeMap<u32, Option<Groups>>,
 }
 
-/// A change of the marker, and who waits until it is durable.
+/// A change of the marker, with the attempt that waits until it is durable.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Change {
     /// A task failed before the sink had anything.
     Open,
-    /// An attempt is through. It is news if a try failed and no marker said so.
+    /// An attempt is through. True if a try failed and no marker said so.
     Settle(Part, Parked, bool),
     Seal,
 }
@@ -142,7 +139,6 @@ impl Batch {
         Ok(batch)
     }
 
-    /// Another batch begins.
     pub(super) fn end(self, actions: &mut Vec<Action>) -> Known {
         actions.extend(Change::refused(self.changes, "The query has gone on"));
         self.known
@@ -236,7 +232,6 @@ impl Batch {
         }
     }
 
-    /// A task that had asked for a partition ended well.
     fn delivered(&mut self, partition: u32, groups: &Groups) {
         let entry = self.partitions.entry(partition).or_default();
         if !entry.is_through || std::mem::replace(&mut entry.has_ended, true) {
@@ -252,7 +247,6 @@ impl Batch {
                 ));
             }
         } else if self.is_try(partition, groups) {
-            // The next try comes soon.
             self.known.back_off(partition, number, 1);
             let keys = groups.share();
             self.warn(format!(
@@ -270,7 +264,7 @@ impl Batch {
         if tried.has_ended {
             return self.refuse(part);
         }
-        // Spark may tell later that the attempt began.
+        // Spark may report later that the attempt began.
         tried.task = Some(task);
         match tried.asked.get(&part.partition).cloned() {
             Some(Some(groups)) => {
@@ -292,7 +286,8 @@ impl Batch {
             }
         }
         let now = self.waits(partition);
-        // A task of several partitions does not tell for which of them it failed. It takes back a try.
+        // A task of several partitions does not say for which of them it failed. It only takes back
+        // a try.
         let may_wait = !now.has_all_keys()
             && !self.partition(partition).is_through
             && (self.is_single(part.attempt) || self.is_try(partition, &now))
@@ -306,7 +301,6 @@ impl Batch {
         self.wait_on(part);
     }
 
-    /// A second has passed.
     fn waited(&mut self, part: Part) {
         if let Some(seconds) = self.waiting.get_mut(&part) {
             *seconds = seconds.saturating_sub(1);
@@ -317,7 +311,7 @@ impl Batch {
         self.wait_on(part);
     }
 
-    /// Has the tasks killed that an attempt waits for, if it has to wait.
+    /// Kills the tasks that an attempt waits for, if it has to wait.
     fn wait_on(&mut self, part: Part) {
         while self.answer_one() {}
         if self.waiting.contains_key(&part) {
@@ -382,8 +376,8 @@ impl Batch {
         self.show();
     }
 
-    /// Until the marker says what an attempt did with a partition, one that was parked stays parked, and
-    /// one that was not is delivered by a re-run.
+    /// Until the marker has the result of an attempt, a partition that was parked remains parked,
+    /// and a re-run delivers any other one.
     fn settles(&mut self, part: Part, at_ms: i64) {
         let tried = self.attempts.get(&part.attempt);
         let answer = tried.and_then(|tried| tried.asked.get(&part.partition)?.clone());
@@ -411,7 +405,7 @@ impl Batch {
         self.changes.push(Change::Settle(part, parked, is_news));
     }
 
-    /// Takes all changes. Returns the marker with them, too, if it is to be written.
+    /// Takes all changes. Also returns the marker with them, if it is to be written.
     pub(super) fn take_changes(&mut self) -> (Option<Marker>, Vec<Change>) {
         let durable = self.known.markers.get(&self.number);
         let mut marker = durable.cloned();
@@ -535,7 +529,7 @@ impl Batch {
         let is_pending = self.is_pending(partition);
         let batches = self.plan.pending.get(&partition).map_or(0, Vec::len);
         let entry = self.partition(partition);
-        // Those that were parked before may be parked again, until they have caught up.
+        // A partition that was parked before may be parked again, until it has caught up.
         let parks_again = is_pending && !entry.had_caught_up;
         let parked = self.partitions.iter().filter(|(other, entry)| {
             let is_parked = entry.waits.as_ref().is_some_and(|waits| !waits.is_empty());
@@ -555,7 +549,7 @@ impl Batch {
         } else if !is_pending && self.stages.len() > 1 {
             "two jobs read the batch at the same time".to_owned()
         } else if self.closed && (!is_pending || entry.was_settled) {
-            // A run has given the sink nothing of a pending partition unless it is settled.
+            // Unless a pending partition is settled, no run has given the sink any of its rows.
             "an earlier run may have given the rows of this batch to the sink (isolation_rerun)"
                 .to_owned()
         } else {
@@ -570,8 +564,8 @@ impl Batch {
         false
     }
 
-    /// The tasks of other attempts that can deliver a partition. All tasks of a pending partition ask
-    /// first. Of others, a first attempt does not.
+    /// The tasks of other attempts that can deliver a partition. All tasks of a pending partition
+    /// ask first. A first attempt at another partition does not.
     fn others(&self, part: Part) -> impl Iterator<Item = u64> {
         self.attempts.iter().filter_map(move |(one, tried)| {
             let may_deliver = if tried.asked.is_empty() {
@@ -648,7 +642,6 @@ impl Batch {
     }
 }
 
-/// The attempts of the same task before this one.
 fn earlier(attempt: Attempt) -> impl Iterator<Item = Attempt> {
     (0..attempt.number).map(move |number| Attempt { number, ..attempt })
 }

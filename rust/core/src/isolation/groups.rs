@@ -2,17 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A group with so many bits is one key, almost always, and is not divided any more.
+/// A group with so many bits is one key, almost always, and is not divided.
 const BITS_MAX: u32 = 16;
 
-/// If so many groups wait, none is divided: so many keys do not fail for themselves.
+/// If so many groups wait, none is divided: so many keys do not fail by themselves.
 const GROUPS_MAX: usize = 64;
 
 /// Groups of keys of a partition, in the order in which they are tried. No key is in two of them.
 ///
-/// A key belongs to groups by its hash without the part that chose the partition. Group 1 has all keys,
-/// 2 and 3 those whose last bit is 0 and 1, and so on: behind its highest bit the number of a group has
-/// the last bits of its keys.
+/// A key belongs to groups by its hash without the part that chose the partition. Group 1 has all
+/// keys, 2 and 3 have the keys whose last bit is 0 and 1, and so on. The bits after the highest one
+/// of a group's number are the last bits of its keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Groups(Vec<u32>);
@@ -77,7 +77,6 @@ impl Groups {
     }
 }
 
-/// The highest bit of the number of a group.
 fn bit(group: u32) -> u32 {
     1 << group.checked_ilog2().unwrap_or(0)
 }

@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use super::groups::Groups;
 use super::marker::{Marker, Parked};
 
-/// The knowledge of a run about all its batches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Known {
     /// Spark's id of the run, and the checkpoint, for texts.
     pub(super) id: String,
     pub(super) checkpoint: String,
-    /// By batch, the marker that is durable.
+    /// Durable markers by batch.
     pub(super) markers: BTreeMap<u64, Marker>,
     /// By partition. A restart tries every parked partition at once.
     pub(super) backoffs: BTreeMap<u32, Backoff>,
@@ -24,7 +23,6 @@ pub(super) struct Known {
 pub(super) struct Backoff {
     /// Batches between the last try and the next.
     pub(super) pause: u64,
-    /// The batch of the next try.
     pub(super) next: u64,
 }
 
@@ -41,7 +39,7 @@ impl Known {
         last.map_or_else(Groups::all, |parked| parked.waits.clone())
     }
 
-    /// Tries a partition again so many batches after this one, which is returned.
+    /// Tries a partition again `pause` batches after this one; returns the batch.
     pub(super) fn back_off(&mut self, partition: u32, batch: u64, pause: u64) -> u64 {
         let next = batch + pause;
         self.backoffs.insert(partition, Backoff { pause, next });

@@ -11,8 +11,8 @@ const VERSION: u32 = 1;
 
 /// The durable decisions about a batch, in `isolation/<batch>` of the checkpoint; see FORMAT.md.
 ///
-/// A task has its decision written at its end, and so before a sink can commit. If the batch runs again,
-/// the same rows are parked. A batch without any failure has no marker.
+/// A task has its decision written at its end, and so before a sink can commit. If the batch runs
+/// again, the same partitions are parked. A batch without any failure has no marker.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Marker {
@@ -27,11 +27,11 @@ pub struct Marker {
     pub sealed: bool,
 }
 
-/// A partition that was parked in a batch, or before it.
+/// The state of a partition that was parked in a batch, or before it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parked {
-    /// When it was parked in this batch, in milliseconds since 1970.
+    /// Time at which it was parked in this batch, in milliseconds since 1970.
     #[serde(default)]
     pub at_ms: i64,
     /// Batches in which its task failed, since it is parked.
@@ -64,8 +64,7 @@ impl Marker {
     /// Reads a marker.
     ///
     /// # Errors
-    ///
-    /// [`Corrupt`](crate::ErrorKind::Corrupt) if the bytes are none of this version.
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) if the bytes are no marker of this version.
     pub fn from_json(bytes: &[u8]) -> Result<Self> {
         let marker = serde_json::from_slice::<Self>(bytes);
         let marker = marker.map_err(|e| Error::corrupt(format!("a marker: {e}")))?;

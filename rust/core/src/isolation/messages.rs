@@ -48,7 +48,7 @@ pub struct Plan {
     pub operator: u64,
     /// Its name.
     pub name: String,
-    /// Watermarks and times of the batch, by Spark's names of them.
+    /// Watermarks and times of the batch, by Spark's names.
     pub times: BTreeMap<String, i64>,
     /// By partition that was parked before, the batches whose input is pending, oldest first.
     pub pending: BTreeMap<u32, Vec<u64>>,
@@ -60,7 +60,7 @@ pub struct Plan {
     pub divides: bool,
     /// An earlier run began the batch.
     pub rerun: bool,
-    /// A re-run may park rows that the sink may have.
+    /// A re-run may park partitions whose rows the sink may have.
     pub reruns_park: bool,
     /// Batches before this one that Spark keeps.
     pub retained: u64,
@@ -79,7 +79,7 @@ pub struct Limits {
     pub parked: usize,
 }
 
-/// An event that the driver tells.
+/// An event, reported by the driver.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub enum Fact {
     /// A batch begins. It ends the one before.
@@ -90,15 +90,15 @@ pub enum Fact {
     StageEnded(u32),
     /// An attempt began. Spark has this number for its task.
     Began(Attempt, u64),
-    /// An attempt ended, well or not. A failure that counts has an error.
+    /// An attempt ended, successfully or not. A failure that counts has an error.
     Ended(Attempt, bool, Option<String>),
     /// An attempt, with this number of the task, asks what it does with a partition.
     Asks(Part, u64),
     /// A second has passed since [`Action::Wait`].
     Waited(Part),
-    /// An attempt did what the answer says, now, in milliseconds since 1970.
+    /// An attempt has done what the answer says, at this time in milliseconds since 1970.
     Settles(Part, i64),
-    /// The sink is about to have the batch.
+    /// The sink is about to receive the batch.
     Seal,
     /// The marker of the last [`Action::Write`] is durable.
     Written,
@@ -111,19 +111,20 @@ pub enum Fact {
 pub enum Action {
     /// Answers an attempt that asked.
     Answer(Part, Answer),
-    /// Tells an attempt that the marker with what it did is durable.
+    /// Reports to an attempt that the marker with its result is durable.
     Settled(Part),
     /// Refuses an attempt that asked or settled, for this reason.
     Refuse(Part, String),
     /// Lets the sink have the batch, unless there was an error.
     Sealed(Option<String>),
-    /// Writes the marker of a batch, and tells when it is durable. Until then no other one is written.
+    /// Writes the marker of a batch, and reports when it is durable. Until then, none other is
+    /// written.
     Write(u64, #[serde(serialize_with = "Marker::as_text")] Marker),
     /// Deletes the marker of a batch.
     Delete(u64),
     /// Kills these tasks: an attempt waits until it is the only one that can deliver the partition.
     Kill(Vec<u64>),
-    /// Tells [`Fact::Waited`] in a second.
+    /// Reports [`Fact::Waited`] in a second.
     Wait(Part),
     /// Has the tasks of these partitions ask before they begin.
     Suspect(Vec<u32>),
@@ -142,13 +143,13 @@ pub enum Action {
 /// The answer to an attempt that asks what it does with a partition.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Answer {
-    /// It parks the partition whole, and does not run the stage.
+    /// It parks the whole partition, and does not run the operator.
     pub parks: bool,
-    /// The groups of keys whose rows it parks.
+    /// The groups of keys whose rows become pending.
     pub waits: Groups,
     /// As many keys wait as before the batch.
     pub still: bool,
-    /// It tells [`Fact::Settles`] in the end.
+    /// It reports [`Fact::Settles`] in the end.
     pub settles: bool,
     /// The last failure of the partition's task that is known.
     pub failure: Option<String>,

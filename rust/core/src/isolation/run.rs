@@ -11,13 +11,12 @@ use crate::{Error, Result};
 /// The machine of one run of a query.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Run {
-    /// Without a batch. Otherwise the batch has it.
+    /// Empty while a batch has it.
     known: Known,
     batch: Option<Batch>,
     writing: Option<Writing>,
 }
 
-/// A marker on its way to storage, and all changes in it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Writing {
     batch: u64,
@@ -50,10 +49,9 @@ impl Run {
         known.markers.get(&batch)
     }
 
-    /// As [`Run::take`], in JSON: a list of `through` and the fact, and a list of actions.
+    /// Like [`Run::take`], in JSON: a list of `through` and the fact, and a list of actions.
     ///
     /// # Errors
-    ///
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the text is no fact.
     pub fn take_json(&mut self, number: u64, told: &[u8]) -> Result<Vec<u8>> {
         let unknown = |e| Error::invalid_input(format!("a fact about a batch: {e}"));
@@ -61,10 +59,11 @@ impl Run {
         serde_json::to_vec(&self.take(number, &through, fact)).map_err(unknown)
     }
 
-    /// Takes what happened in a batch. Returns what is to be done, in this order.
+    /// Takes an event of a batch. Returns the actions to carry out, in this order.
     ///
-    /// `through` has partitions that tasks delivered or parked to their end, and whose results Spark took.
-    /// Those alone are needed that an attempt has asked for, or that were parked.
+    /// `through` has partitions that tasks delivered or parked to their end, and whose results
+    /// Spark took. Only partitions that an attempt asked for, or that were parked, are needed in
+    /// it.
     pub fn take(&mut self, number: u64, through: &[u32], fact: Fact) -> Vec<Action> {
         let mut actions = Vec::new();
         match (fact, &mut self.batch) {
@@ -94,7 +93,7 @@ impl Run {
         let is_open = self.marker(number).is_some_and(|marker| !marker.sealed);
         let sealed = plan.rerun && !(plan.seals && is_open);
         self.known.markers.retain(|batch, _| {
-            // Unless it is a re-run, somebody may have gone back to an earlier batch.
+            // Unless it is a re-run, a user may have gone back to an earlier batch.
             let is_undone = *batch >= number && !plan.rerun;
             let is_old = is_undone || (*batch < oldest && !needed.contains(batch));
             actions.extend(is_old.then_some(Action::Delete(*batch)));

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 
-/// Memory layout of a column's values. Types of the same layout, such as a timestamp and an `i8`,
+/// Memory layout of a column's values. Types with the same layout, such as a timestamp and an `i8`,
 /// differ for the caller only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ColumnType {
@@ -46,7 +46,7 @@ impl ColumnType {
         })
     }
 
-    /// Bytes of a value; `None` for bits and byte strings.
+    /// `None` for bits and byte strings.
     pub(super) fn width(self) -> Option<usize> {
         match self {
             Self::Signed(width) | Self::Unsigned(width) | Self::Float(width) => {
@@ -60,7 +60,6 @@ impl ColumnType {
 /// A column of rows, borrowed.
 #[derive(Clone, Copy, Debug)]
 pub struct Column<'a> {
-    /// Its name, for messages.
     pub(super) name: &'a str,
     pub(super) layout: ColumnType,
     rows: usize,
@@ -71,11 +70,11 @@ pub struct Column<'a> {
     values: &'a [u8],
 }
 
-/// One value; `None` is null.
+/// `None` is null.
 pub(super) type Cell<'a> = Option<&'a [u8]>;
 
 impl<'a> Column<'a> {
-    /// A column of `rows` values behind `offset` others. `validity` has a bit for each value, and
+    /// A column of `rows` values after `offset` others. `validity` has a bit for each value, and
     /// `offsets` is empty but for byte strings.
     ///
     /// # Errors
@@ -129,7 +128,7 @@ impl<'a> Column<'a> {
         self.rows
     }
 
-    /// The value of a row, little-endian as Arrow has it; a single byte 0 or 1 for a bit.
+    /// Little-endian as in Arrow; a single byte 0 or 1 for a bit.
     pub(super) fn cell(&self, row: usize) -> Result<Cell<'a>> {
         let at = self.offset + row;
         if self.validity.is_some_and(|validity| !bit(validity, at)) {
@@ -207,7 +206,6 @@ impl BuiltColumn {
         self.rows
     }
 
-    /// Adds a value in the form of [`Column::cell`].
     pub(super) fn push(&mut self, cell: Cell<'_>) -> Result<()> {
         let at = self.rows;
         self.rows += 1;

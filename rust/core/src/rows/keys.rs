@@ -1,4 +1,4 @@
-//! Keys as bytes whose order is that of the columns, from the first one on.
+//! Keys as bytes whose order is the order of the columns, from the first one on.
 //!
 //! | type | bytes |
 //! |---|---|
@@ -6,7 +6,7 @@
 //! | unsigned | big-endian |
 //! | signed | big-endian, the sign bit flipped |
 //! | float | big-endian; positive numbers with the sign bit flipped, negative ones with all bits flipped |
-//! | byte string | 0x00 as 0x00 0xFF, then 0x00 0x01 behind the last byte |
+//! | byte string | 0x00 as 0x00 0xFF, then 0x00 0x01 after the last byte |
 //!
 //! No key is the beginning of another one of the same columns. Floats are equal as Spark compares
 //! them: -0.0 is 0.0, and every NaN is the same one, above all numbers.
@@ -79,7 +79,7 @@ fn push_string(mut rest: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&END);
 }
 
-/// Adds the columns of a key; `cell` is room for one of them.
+/// `cell` is room for one column.
 pub(super) fn pull_key(
     columns: &mut [BuiltColumn],
     layouts: &[ColumnType],
@@ -98,7 +98,7 @@ pub(super) fn pull_key(
     }
 }
 
-/// Decodes the first column of `key`; returns the rest.
+/// Returns the rest.
 fn pull_cell<'k>(layout: ColumnType, key: &'k [u8], cell: &mut Vec<u8>) -> Option<&'k [u8]> {
     let width = match layout {
         ColumnType::Bytes => return pull_string(key, cell),

@@ -1,11 +1,11 @@
 //! Rows of tables as bytes: keys in an encoding that keeps their order, values in a compact one.
 //!
-//! Columns have the memory layout of Arrow arrays, and come and go as borrowed or owned buffers. So
-//! the core needs no Arrow library. A batch of rows is one buffer:
+//! Columns have the memory layout of Arrow arrays, in borrowed or owned buffers. So the core needs
+//! no Arrow library. A batch of rows is one buffer:
 //!
 //! - keys: for each row the length of the key (u32, little-endian) and the key,
 //! - entries: for each row the lengths of key and value (u32 each), then key and value, as scans of
-//!   a [`StateStore`](crate::state::StateStore) give them,
+//!   a [`StateStore`](crate::state::StateStore) return them,
 //! - found values: for each row [`ABSENT`], or the length of the value (u32) and the value.
 //!
 //! `FORMAT.md` has the bytes of keys and values.

@@ -5,7 +5,7 @@ use super::keys::{pull_key, push_key};
 use super::values::{pull_value, push_value};
 use crate::error::{Error, Result};
 
-/// In the place of the length of a value: the key is not there.
+/// In place of the length of a value: there is no such key.
 pub const ABSENT: u32 = u32::MAX;
 
 /// Packs the keys of rows.
@@ -35,8 +35,8 @@ pub fn encode_keys(columns: &[Column<'_>]) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// The key of the only row of `columns`, the first ones of a key: keys that begin with the same
-/// columns begin with the same bytes.
+/// The key of the only row of `columns`, the first ones of a key. It is a prefix of all keys that
+/// begin with these columns.
 ///
 /// # Errors
 /// `InvalidInput` for a null, or another number of rows.
@@ -126,7 +126,7 @@ pub fn decode_entry_keys(
     Ok(of_keys)
 }
 
-/// The columns of `rows` found values, all null where a key is not there.
+/// The columns of `rows` found values, all null where there is no key.
 ///
 /// # Errors
 /// `Corrupt` for values of other columns.
@@ -144,7 +144,6 @@ pub fn decode_found(values: &[ColumnType], rows: usize, found: &[u8]) -> Result<
     Ok(columns)
 }
 
-/// Appends the value of a key, or that it is not there.
 pub(crate) fn push_found(out: &mut Vec<u8>, value: Option<&[u8]>) -> Result<()> {
     let Some(value) = value else {
         out.extend_from_slice(&ABSENT.to_le_bytes());
@@ -162,7 +161,7 @@ impl<'a> Packed<'a> {
         Self(bytes)
     }
 
-    /// The next key; `None` behind the last one.
+    /// `None` after the last one.
     pub fn key(&mut self) -> Result<Option<&'a [u8]>> {
         if self.0.is_empty() {
             return Ok(None);
@@ -171,7 +170,6 @@ impl<'a> Packed<'a> {
         self.take(len).map(Some)
     }
 
-    /// The next entry; `None` behind the last one.
     pub fn entry(&mut self) -> Result<Option<(&'a [u8], &'a [u8])>> {
         if self.0.is_empty() {
             return Ok(None);
@@ -180,7 +178,6 @@ impl<'a> Packed<'a> {
         Ok(Some((self.take(key)?, self.take(value)?)))
     }
 
-    /// The next found value; `None` behind the last one.
     fn found(&mut self) -> Result<Option<Option<&'a [u8]>>> {
         if self.0.is_empty() {
             return Ok(None);
@@ -231,7 +228,7 @@ fn uneven(column: &Column<'_>, rows: usize) -> Error {
     ))
 }
 
-/// Sets the length at `place` to that of everything from `start` on.
+/// Sets the length at `place` to the length of everything from `start` on.
 fn put_len(out: &mut [u8], place: usize, start: usize) -> Result<()> {
     let len = len_of(out.len() - start)?;
     if let Some(to) = out.get_mut(place..place + 4) {
@@ -240,7 +237,6 @@ fn put_len(out: &mut [u8], place: usize, start: usize) -> Result<()> {
     Ok(())
 }
 
-/// A length below [`ABSENT`].
 fn len_of(bytes: usize) -> Result<u32> {
     let len = u32::try_from(bytes).ok().filter(|len| *len != ABSENT);
     len.ok_or_else(|| {

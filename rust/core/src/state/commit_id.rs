@@ -1,4 +1,4 @@
-//! The id a commit returns. It *is* the reference to the segment that holds the state, so Spark's
+//! The id that a commit returns. It *is* the reference to the segment with the state, so Spark's
 //! own commit log is the atomic root of a checkpoint and no manifest is needed.
 
 use std::collections::BTreeMap;
@@ -22,12 +22,11 @@ const PARKED: u8 = 0x80;
 
 const PENDING_BYTES: usize = 8 + SEGMENT_REF_BYTES;
 
-/// Bound on the pending inputs of a version: 1,024 of 52 bytes are 71 KiB of text in each `commits/N`.
+/// Bound on the pending inputs of a version: 1,024 of 52 bytes are 71 KiB of text in `commits/N`.
 pub const MAX_PENDING: usize = 1_024;
 
-/// State of one store at one version, as text in Spark's `commits/N`.
-///
-/// A commit without changes returns a new id (another version) for the same segment.
+/// State of one store at one version, as text in Spark's `commits/N`. A commit without changes
+/// returns a new id (another version) for the same segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CommitId {
     /// Version of the store, Spark's batch id + 1.
@@ -35,19 +34,19 @@ pub struct CommitId {
     /// `created` of the oldest segment needed to load this version. Older segments of the owner are
     /// dead as soon as no older version is retained.
     pub floor: CheckpointId,
-    /// The delta runs in the lineage of `segment`. The newest one stands for all segments of the
-    /// owner that are older than it and not in the list.
+    /// The delta runs in the lineage of `segment`. The newest one replaces all older segments of
+    /// the owner that are not in the list.
     pub deltas: DeltaRuns,
     /// Whose state it is.
     pub owner: OwnerTag,
     /// The newest segment of the lineage; `None` for a store that was never written.
     pub segment: Option<SegmentRef>,
-    /// The newest segment that `segment` replaced, if that is a run. The head of the run names it,
-    /// too, but is lost with the run.
+    /// The newest segment that `segment` replaced, if that is a run. The head of the run also names
+    /// it, but is lost with the run.
     pub replaced: Option<SegmentRef>,
 }
 
-/// The input of one batch that a version of a store does not have yet.
+/// The input of one batch that a version of a store does not reflect yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pending {
     /// The version that its batch made, Spark's batch id + 1.
@@ -56,13 +55,13 @@ pub struct Pending {
     pub segment: SegmentRef,
 }
 
-/// Id of a version that may be *parked*: the input of its batch, or a part of it, is pending, and perhaps
-/// that of batches before.
+/// Id of a version that may be *parked*: the input of its batch, or a part of it, is pending, and
+/// perhaps input of earlier batches.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VersionId {
     /// The content.
     pub state: CommitId,
-    /// Input that the content does not have, oldest first; empty if the version is not parked.
+    /// Input that the content does not reflect, oldest first; empty if the version is not parked.
     pub pending: Vec<Pending>,
 }
 
@@ -72,8 +71,8 @@ impl VersionId {
         self.pending.first().map(|pending| pending.version)
     }
 
-    /// An id with one of the pending inputs alone, for [`VersionId::waiting_for`]; `None` if this version does
-    /// not wait for it.
+    /// An id with only one of the pending inputs, for [`VersionId::waiting_for`]. `None` if this
+    /// version does not wait for it.
     #[must_use]
     pub fn input_alone(&self, version: u64) -> Option<Self> {
         let found = self
@@ -144,7 +143,6 @@ impl fmt::Display for VersionId {
     }
 }
 
-/// Refuses an id of a newer Holdfast by its version, and all other text.
 fn refused(text: &str) -> Error {
     let version: Option<u64> = text
         .strip_prefix(StoreId::PREFIX)
@@ -178,7 +176,7 @@ impl FromStr for VersionId {
     }
 }
 
-/// Reads an id behind its prefix; `None` if it is damaged.
+/// `None` if it is damaged.
 fn decoded(encoded: &str) -> Option<VersionId> {
     let bytes = URL_SAFE_NO_PAD.decode(encoded).ok()?;
     let mut rest = without_checksum(&bytes)?;
@@ -210,7 +208,6 @@ fn decoded(encoded: &str) -> Option<VersionId> {
     (reference()?.is_none() && id.is_in_order()).then_some(id)
 }
 
-/// Reads `created` of so many delta runs; `None` if they cannot be right.
 fn take_deltas(number: usize, bytes: &[u8]) -> Option<(DeltaRuns, &[u8])> {
     let (created, rest) = bytes.split_at_checked(number * 8)?;
     let (created, _) = created.as_chunks::<8>();
@@ -219,7 +216,6 @@ fn take_deltas(number: usize, bytes: &[u8]) -> Option<(DeltaRuns, &[u8])> {
     Some((deltas, rest))
 }
 
-/// Reads the number of pending inputs and each of them; `None` if they cannot be right.
 fn take_pending(bytes: &[u8]) -> Option<(Vec<Pending>, &[u8])> {
     let (number, rest) = bytes.split_first_chunk::<2>()?;
     let number = usize::from(u16::from_le_bytes(*number));
@@ -240,8 +236,8 @@ fn without_checksum(bytes: &[u8]) -> Option<&[u8]> {
     (crc32c::crc32c(bytes) == u32::from_le_bytes(*checksum)).then_some(bytes)
 }
 
-/// Id of a version whose rows are still in stores of other partitions: those of an older number of
-/// partitions. The next commit of the store has them itself.
+/// Id of a version whose rows are still in stores of other partitions, from before the number of
+/// partitions changed. The next commit of the store has the rows itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ViewId {
     /// The batch whose state the other stores have.
@@ -267,7 +263,7 @@ impl fmt::Display for ViewId {
     }
 }
 
-/// Reads the id of a view; `None` if it is damaged.
+/// `None` if it is damaged.
 fn view(text: &str) -> Option<ViewId> {
     let (body, checksum) = text.rsplit_once(':')?;
     let is_intact = checksum == format!("{:08x}", crc32c::crc32c(body.as_bytes()));
@@ -298,10 +294,10 @@ pub enum StoreId {
 }
 
 impl StoreId {
-    /// How ids of Holdfast begin, in every version. Spark's own providers have UUIDs.
+    /// The beginning of Holdfast's ids, in every version. Spark's own providers have UUIDs.
     pub const PREFIX: &'static str = "hf";
 
-    /// How ids of views begin.
+    /// The beginning of the ids of views.
     pub const VIEW_PREFIX: &'static str = VIEW_PREFIX;
 
     /// The ids whose segments a store of this partition needs: its own, or those of a view.

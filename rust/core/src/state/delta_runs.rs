@@ -5,14 +5,14 @@ use std::fmt;
 use crate::error::{Error, Result};
 use crate::ids::CheckpointId;
 
-/// Bound on delta runs: each costs a filter more for a key in none, and 8 bytes in every commit id.
+/// Each costs another filter for a key in no run, and 8 bytes in every commit id.
 pub(crate) const MAX_DELTA_RUNS: usize = 8;
 
 /// `created` of each delta run of a version, oldest first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DeltaRuns {
     len: u8,
-    /// Zeros behind the last one.
+    /// Zeros after the last one.
     created: [u64; MAX_DELTA_RUNS],
 }
 
@@ -31,7 +31,6 @@ impl DeltaRuns {
         created.into_iter().try_fold(Self::NONE, Self::and)
     }
 
-    /// Adds one above these.
     pub(crate) fn and(mut self, CheckpointId(created): CheckpointId) -> Result<Self> {
         if self.newest().is_some_and(|newest| created < newest.0) {
             return Err(Error::corrupt(

@@ -19,16 +19,16 @@ pub type GiveBack = fn(&MemoryBudget);
 #[derive(Debug)]
 pub struct MemoryBudget {
     used_bytes: AtomicU64,
-    /// Memory of work beside the stores, for which they make room.
+    /// Memory of other work, for which stores make room.
     work_bytes: AtomicU64,
     limit_bytes: AtomicU64,
-    /// [`UNSET`] stands for three quarters of the limit.
+    /// [`UNSET`] means three quarters of the limit.
     target_bytes: AtomicU64,
     was_short: AtomicBool,
     /// Bytes that stores took, freed and copied since `take_turnover` was last true.
     turnover_bytes: AtomicU64,
     load_bytes: AtomicU64,
-    /// Sum of what the next session of each store should take, over stores that had a session.
+    /// Sum of the expected next session of each store, over stores that had a session.
     session_bytes: AtomicU64,
     stores_with_session: AtomicU64,
     stores: AtomicU64,
@@ -42,15 +42,15 @@ const LOAD_BYTES: u64 = 8 << 20;
 /// A batch that took less memory is not worth a run.
 const LEAST_SPILL_BYTES: u64 = 1 << 20;
 
-/// The allocator's share of less is small beside a process.
+/// The allocator's share of less is small in a process.
 const LEAST_TURNOVER_BYTES: u64 = 2 << 20;
 
 const UNSET: u64 = u64::MAX;
 
-/// Memory of a key beside key and value: slot, index, order.
+/// Memory of a key in addition to key and value: slot, index, order.
 pub(crate) const SLOT_BYTES: u64 = 48;
 
-/// Memory of a loaded segment, about: its head may be forged.
+/// Approximate and saturating: the head may be forged.
 pub(crate) fn loaded_bytes(head: &SegmentHead) -> u64 {
     let slots = head.entries.saturating_mul(SLOT_BYTES);
     head.payload_bytes.saturating_add(slots)
@@ -88,7 +88,6 @@ impl MemoryBudget {
         self.used_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes taken by all stores, by work beside them, and `more`.
     fn occupied_bytes(&self, more: u64) -> u64 {
         let work = self.work_bytes.load(Ordering::Relaxed);
         self.used_bytes().saturating_add(work).saturating_add(more)
@@ -115,14 +114,13 @@ impl MemoryBudget {
         self.limit_bytes.store(limit_bytes, Ordering::Relaxed);
     }
 
-    /// Changes the target: stores beyond it keep only the keys that they use in memory. The default
-    /// is three quarters of the limit; without a limit all state stays in memory.
+    /// Changes the target: stores above it keep only the keys that they use in memory. The default
+    /// is three quarters of the limit; without a limit all state remains in memory.
     pub fn set_target_bytes(&self, target_bytes: Option<u64>) {
         self.target_bytes
             .store(target_bytes.unwrap_or(UNSET), Ordering::Relaxed);
     }
 
-    /// Returns whether `more` bytes would bring the process beyond its target.
     pub(crate) fn is_short(&self, more: u64) -> bool {
         let occupied = self.occupied_bytes(more);
         let is_short = self.target_bytes().is_some_and(|target| occupied > target);
@@ -137,16 +135,15 @@ impl MemoryBudget {
         self.was_short.load(Ordering::Relaxed)
     }
 
-    /// Returns whether stores come close to the target, or were beyond it before: memory that the
-    /// allocator keeps is too much then.
+    /// Returns whether stores are close to the target, or were above it before. The memory that the
+    /// allocator keeps is then too much.
     pub fn is_tight(&self) -> bool {
         let is_near = |target| self.occupied_bytes(0) > target / 4 * 3;
         self.was_short() || self.target_bytes().is_some_and(is_near)
     }
 
     /// Returns whether stores took, freed and copied a sixteenth of the target, and at least 2 MiB,
-    /// since this was last true: the allocator may keep a part of that. Never true if there is
-    /// room.
+    /// since this was last true: the allocator may keep a part. Never true if there is room.
     pub fn take_turnover(&self) -> bool {
         let due = |bytes: u64| {
             self.target_bytes()
@@ -160,7 +157,7 @@ impl MemoryBudget {
     }
 
     /// Sets the bound on the memory that a store loads when it is opened, 8 MiB by default. With a
-    /// target, larger runs come into memory beside the work of the store.
+    /// target, larger runs come into memory while the store works.
     pub fn set_load_bytes(&self, load_bytes: u64) {
         self.load_bytes.store(load_bytes, Ordering::Relaxed);
     }
@@ -190,16 +187,17 @@ impl MemoryBudget {
         set(&self.target_bytes).or_else(|| set(&self.limit_bytes).map(|limit| limit / 4 * 3))
     }
 
-    /// The bytes to which stores evict, and up to which they hydrate. An eighth of the target stays
-    /// free, so that not every session evicts. The sessions of a batch also get the room that those
-    /// of the last two took, up to five eighths of the target: with no bound, keys that nearly
-    /// every batch needs would leave before each batch.
+    /// The bytes to which stores evict, and up to which they hydrate. An eighth of the target
+    /// remains free, so that not every session evicts. Sessions also get the room that the last two
+    /// batches took, up to five eighths of the target. Without that bound, keys that nearly every
+    /// batch needs would leave before each batch.
     fn ease_bytes(&self) -> Option<u64> {
         let target = self.target_bytes()?;
         Some(target - self.batch_bytes().clamp(target / 8, target / 8 * 5))
     }
 
-    /// Bytes that the sessions of a batch should take. Stores without a session count as the average.
+    /// Bytes that the sessions of a batch should take. Stores without a session count as the
+    /// average.
     fn batch_bytes(&self) -> u64 {
         let stores = self.stores.load(Ordering::Relaxed);
         self.mean_session_bytes().saturating_mul(stores)
@@ -211,7 +209,6 @@ impl MemoryBudget {
         bytes.checked_div(known).unwrap_or(0)
     }
 
-    /// Returns the bytes of all stores.
     fn replace_used(&self, before: u64, now: u64) -> u64 {
         self.count_turnover(now.abs_diff(before));
         replace(&self.used_bytes, before, now)
@@ -222,7 +219,6 @@ impl MemoryBudget {
     }
 }
 
-/// Work beside the stores, counted until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Work {
     budget: Arc<MemoryBudget>,
@@ -242,7 +238,6 @@ fn share(own: u64, used: u64, over: u64) -> u64 {
     part.min(u128::from(own)) as u64
 }
 
-/// Counts `now` in the place of `before`; returns the sum.
 fn replace(sum: &AtomicU64, before: u64, now: u64) -> u64 {
     if now >= before {
         let grown = now - before;
@@ -253,18 +248,17 @@ fn replace(sum: &AtomicU64, before: u64, now: u64) -> u64 {
     }
 }
 
-/// The share of one store in a budget, which it gives back when dropped.
 #[derive(Debug)]
 pub(crate) struct MemoryShare {
     budget: Arc<MemoryBudget>,
     bytes: u64,
     /// `bytes` when the last session began.
     begun_bytes: u64,
-    /// Memory after the last session, load or spill: a batch took what came since, some of it perhaps
-    /// by reads before its session.
+    /// Memory after the last session, load or spill. A batch took everything since, perhaps some of
+    /// it by reads before its session.
     settled_bytes: u64,
     last_bytes: u64,
-    /// Bytes that the next session should take, once one has ended.
+    /// Expected for the next session, once one has ended.
     session_bytes: Option<u64>,
     /// No session had ended when the last one began.
     is_first_session: bool,
@@ -290,7 +284,6 @@ impl MemoryShare {
         self.is_first_session = self.session_bytes.is_none();
     }
 
-    /// The memory of now is what the store has without a batch.
     pub(crate) fn settle(&mut self) {
         self.begun_bytes = self.bytes;
         self.settled_bytes = self.bytes;
@@ -300,8 +293,8 @@ impl MemoryShare {
         self.bytes.saturating_sub(self.settled_bytes)
     }
 
-    /// Returns whether the batch leaves memory before it goes on. The process is beyond its target
-    /// then: by an eighth, or this batch took a sixteenth of it.
+    /// Returns whether the batch leaves memory before it continues. The process is then above its
+    /// target: by an eighth, or this batch took a sixteenth of it.
     pub(crate) fn must_spill(&self) -> bool {
         let taken = self.taken_by_batch();
         let target = self.budget.target_bytes().unwrap_or(UNSET);
@@ -311,20 +304,19 @@ impl MemoryShare {
         taken >= target / 16 || self.budget.occupied_bytes(0) >= target / 8 * 9
     }
 
-    /// Hydrated bytes are not taken by the session.
     pub(crate) fn note_hydrated(&mut self, bytes: u64) {
         self.begun_bytes += bytes;
         self.settled_bytes += bytes;
     }
 
-    /// The needs of a batch, and the number of stores, are not known in the first session.
+    /// In the first session, the needs of a batch and the number of stores are not known.
     pub(crate) fn is_first_session(&self) -> bool {
         self.is_first_session
     }
 
     /// Ends a session. The next one should take as much as the larger of the last two, because
-    /// tables do not grow in every session, and an eighth more. A session before that took more
-    /// than twice as much does not count: it may have filled the store.
+    /// tables do not grow in every session, and an eighth more. A session before the last that took
+    /// more than twice as much does not count: it may have filled the store.
     pub(crate) fn end_session(&mut self) {
         let grown = self.bytes.saturating_sub(self.begun_bytes);
         self.settled_bytes = self.bytes;
@@ -348,8 +340,8 @@ impl MemoryShare {
         self.is_short(bytes.unwrap_or_else(|| self.budget.mean_session_bytes()))
     }
 
-    /// Returns whether the sessions of two batches like the last one would. A merge must end before
-    /// memory is short, and commits build on its run after this batch.
+    /// Returns whether the sessions of two batches like the last one would exceed the target. A
+    /// merge must end before memory is short, and commits build on its run after this batch.
     pub(crate) fn is_short_for_merge(&self) -> bool {
         self.is_short(self.budget.batch_bytes().saturating_mul(2))
     }
@@ -366,7 +358,6 @@ impl MemoryShare {
         &self.budget
     }
 
-    /// Returns whether at most an eighth of the limit is left.
     pub(crate) fn is_near_limit(&self) -> bool {
         let limit = self.budget.limit_bytes.load(Ordering::Relaxed);
         limit != UNSET && self.budget.used_bytes() >= limit - limit / 8

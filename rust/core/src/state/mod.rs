@@ -1,12 +1,12 @@
 //! State tables: the content of one state store, and how it is saved and loaded.
 //!
-//! A [`StateStore`] is one owner's content at one version. A commit writes only what changed (a
-//! changelog segment); maintenance merges changelogs, from files, into runs: delta runs, and at times
-//! with all of these a new base image. The head of every segment names the segments it builds on
-//! (its lineage), so the id of one segment is enough to load a version.
+//! A [`StateStore`] is one owner's content at one version. A commit writes only the changes (a
+//! changelog segment). Maintenance merges changelogs, from files, into delta runs, and at times
+//! with all of these into a new base image. The head of every segment names the segments it builds
+//! on (its lineage), so the id of one segment is enough to load a version.
 //!
-//! The content is one or more column families ([`Family`]) of tables: a hash index for single keys,
-//! and where scans by prefix or range are wanted the order of the keys.
+//! The content is one or more column families ([`Family`]) of tables: a hash index for single keys
+//! and, for scans by prefix or range, the order of the keys.
 
 mod commit_id;
 mod content;

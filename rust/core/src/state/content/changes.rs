@@ -21,8 +21,8 @@ pub struct FamilyOfInterest {
     pub several_values: bool,
 }
 
-/// The changes that the commit of `version` wrote for `owner`, or its operations if it recorded them.
-/// The commit is found among the ids of all stores of the partition. `None` if it changed nothing.
+/// The changes that the commit of `version` wrote for `owner`, or its operations if it recorded
+/// them. `ids` are the ids of all stores of the partition. `None` if the commit changed nothing.
 ///
 /// # Errors
 /// `NotFound` or `Corrupt` for a segment that is gone or damaged; `Unsupported` for a commit that
@@ -54,8 +54,8 @@ pub fn read_changes(
 /// The changes of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changes {
-    /// Its changelog, and before it the runs of a session that spilled, oldest first. Each has the
-    /// last change of each key until then.
+    /// Its changelog, after the runs of a session that spilled, oldest first. Each has the last
+    /// change of each key until then.
     OfKeys(Vec<Segment>),
     /// Its journal, in parts: all operations.
     Operations(Vec<Segment>),
@@ -87,8 +87,8 @@ impl Changes {
     }
 }
 
-/// The segments that a commit wrote for its changes, in their order: the runs of a session that spilled,
-/// then the changelog. None when it changed nothing.
+/// The segments of a commit, oldest first: the runs of a session that spilled, then the changelog.
+/// None if it changed nothing.
 pub(crate) fn find_changes(
     storage: &dyn Storage,
     owner: &Owner,
@@ -120,8 +120,8 @@ pub(crate) fn find_changes(
     Ok(Vec::new())
 }
 
-/// The runs in the lineage of a changelog that its own session wrote. There are some where the newest of its
-/// runs stands for itself: no older segment has what is in it.
+/// The runs in the lineage of a changelog that its own session wrote. There are some if the newest
+/// run replaces only itself: no older segment has its content.
 fn runs_of_session(storage: &dyn Storage, changelog: &SegmentHead) -> Result<Vec<SegmentRef>> {
     let runs = changelog.lineage.get(..changelog.most_runs());
     let runs = runs.unwrap_or_default();
@@ -145,8 +145,8 @@ pub fn find_own(owner: &Owner, version: u64, ids: &[CommitId]) -> Option<CommitI
 
 /// Calls `act` for every change of one family in a changelog, the last one of each key. The first
 /// value of a list that was set is a [`ChangeKind::Put`]. All values of a list that was begun by
-/// appending are [`ChangeKind::Append`], behind a [`ChangeKind::Remove`] if the commit first
-/// removed the key.
+/// appending are [`ChangeKind::Append`], after a [`ChangeKind::Remove`] if the commit first removed
+/// the key.
 ///
 /// # Errors
 /// `Corrupt` if the payload has no entries of this layout.
@@ -158,7 +158,7 @@ pub fn for_each_change(
 ) -> Result<()> {
     let mut begun = HashMap::new();
     if family.several_values {
-        // A mark may come behind the values of its list.
+        // A mark may follow the values of its list.
         each_entry(payload, layout, family, |is_element, key, change| {
             if is_element && change == Change::Remove {
                 let (key, position) = split_element(key)?;
@@ -190,8 +190,7 @@ pub fn for_each_change(
     })
 }
 
-/// Calls `act` for every entry of one family. The first argument tells whether it is a value of a
-/// list, the second one is its key in the table.
+/// Calls `act` for every entry of one family. The first argument says if it is a list's value.
 fn each_entry<'p>(
     payload: &'p [u8],
     layout: KeyLayout,

@@ -1,9 +1,8 @@
 //! The column families of one store.
 //!
-//! A plain store has one table, whose keys go to files as they are. A store with column families
-//! has a directory of names, a table for each family, and a second one for each family with several
-//! values per key. On disk all of them share one space of keys, whose first two bytes name the
-//! table.
+//! A plain store has one table, whose keys go to files unchanged. A store with column families has
+//! a directory of names, a table for each family, and a second one for each family with several
+//! values per key. On disk they share one space of keys, whose first two bytes name the table.
 
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use crate::state::runs::entry_stream::EntryStream;
 use crate::state::runs::stack::RunStack;
 use crate::state::tables::table::Table;
 
-/// Bound on families, which have two numbers on disk each, below 2^16. The directory has number 0.
+/// Families have two numbers on disk each, below 2^16. The directory has number 0.
 const MAX_FAMILIES: u32 = (1 << 15) - 1;
 const DIRECTORY: u16 = 0;
 
@@ -32,7 +31,6 @@ pub enum KeyLayout {
 }
 
 impl KeyLayout {
-    /// The prefix of a key's table, which is empty in a plain store, and the key there.
     pub(crate) fn split(self, key: &[u8]) -> Result<(&[u8], &[u8])> {
         match self {
             Self::Plain(_) => Ok((&[], key)),
@@ -47,7 +45,6 @@ impl KeyLayout {
 #[derive(Debug)]
 pub(crate) struct SessionChanges {
     pub entries: ChangeWriter,
-    /// Number of entries of the directory among them.
     of_directory: u64,
 }
 
@@ -61,11 +58,10 @@ impl SessionChanges {
 #[derive(Debug)]
 pub struct Families {
     layout: KeyLayout,
-    /// Name -> number and options. The only truth about which families there are.
+    /// Name -> number and options. Only the directory says which families exist.
     directory: Table,
     /// By number, from [`FIRST_FAMILY`]. Families that an abort took back are empty.
     families: Vec<Family>,
-    /// The runs with the keys that are not in memory.
     runs: Option<Arc<RunStack>>,
     past_reads: u64,
     /// Versions with changes since it lies over runs, ascending, with the sessions that made them.
@@ -127,8 +123,8 @@ impl Families {
             .collect()
     }
 
-    /// Number of the family `name`, which is made if it is not there. Adds missing options: a later
-    /// program may scan a family that was made without scans.
+    /// Number of the family `name`, made if necessary. Adds missing options: a later program may
+    /// scan a family that was made without scans.
     pub(crate) fn open(&mut self, name: &str, options: FamilyOptions) -> Result<u32> {
         if let KeyLayout::Plain(_) = self.layout {
             return Err(Error::invalid_input(format!(
@@ -211,7 +207,7 @@ impl Families {
         })
     }
 
-    /// Returns the number of entries. Without runs below, removals need no mention.
+    /// Returns the number of entries. Without runs below, removals are not needed.
     pub(crate) fn write_changes(&self, is_first: bool, out: &mut RunWriter<'_>) -> Result<u64> {
         let mut written = 0;
         self.each_change(|prefix, key, change| {
@@ -224,7 +220,6 @@ impl Families {
         Ok(written)
     }
 
-    /// Calls `act` in the order on disk, with the prefix of each key's table.
     fn each_change(
         &self,
         mut act: impl FnMut(&[u8], &[u8], Change<'_>) -> Result<()>,
@@ -247,7 +242,6 @@ impl Families {
         Ok(())
     }
 
-    /// Repeats the changes of the open session of `other`, which began with this content.
     pub(crate) fn repeat(&mut self, other: &Self) -> Result<()> {
         self.directory.repeat(&other.directory)?;
         self.read_directory()?;
@@ -281,7 +275,7 @@ impl Families {
         Ok(())
     }
 
-    /// Gives every entry to its table, values by `put`. Each key comes once, because they ascend.
+    /// Each key appears once, because keys ascend.
     fn fill(
         &mut self,
         entries: &mut EntryStream,
@@ -296,7 +290,7 @@ impl Families {
         })
     }
 
-    /// Makes room, if the table is known. Later changes are mostly of the same keys.
+    /// Makes room, if the table is known. Later changes mostly have the same keys.
     fn expect(&mut self, entries: &EntryStream) -> Result<()> {
         if let KeyLayout::Plain(_) = self.layout {
             let heads = &mut self.family_mut(FIRST_FAMILY)?.heads;
@@ -305,7 +299,6 @@ impl Families {
         Ok(())
     }
 
-    /// The table of an entry on disk, and its key there.
     fn route<'k>(&mut self, key: &'k [u8]) -> Result<(&mut Table, &'k [u8])> {
         if let KeyLayout::Plain(_) = self.layout {
             return Ok((&mut self.family_mut(FIRST_FAMILY)?.heads, key));
@@ -367,7 +360,6 @@ impl Families {
         self.family_tables().for_each(|(_, table)| act(table));
     }
 
-    /// The tables of families, by number.
     fn family_tables(&mut self) -> impl Iterator<Item = (u16, &mut Table)> {
         let families = (1u16..).zip(&mut self.families);
         families.flat_map(|(number, family)| {
@@ -377,7 +369,6 @@ impl Families {
     }
 }
 
-/// The tables of a family: keys, then elements.
 fn numbered(number: u16, family: &Family) -> [(Prefix, &Table); 2] {
     [
         (Prefix::new(number * 2), &family.heads),
@@ -385,7 +376,7 @@ fn numbered(number: u16, family: &Family) -> [(Prefix, &Table); 2] {
     ]
 }
 
-/// First bytes of a table's keys on disk, big-endian, so that tables follow each other by number.
+/// Big-endian, so that the keys of tables on disk are in the order of the tables' numbers.
 struct Prefix([u8; 2]);
 
 impl Prefix {
@@ -401,7 +392,6 @@ impl Prefix {
     }
 }
 
-/// Parts a key on disk into the number of its table and its key there.
 pub(crate) fn split_key(key: &[u8]) -> Result<(u16, &[u8])> {
     let (number, key) = key.split_first_chunk::<2>().ok_or_else(|| {
         Error::corrupt("a key without the number of its column family".to_owned())

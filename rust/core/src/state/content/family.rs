@@ -1,10 +1,10 @@
 //! One column family: keys with one value each, or with a list of values each.
 //!
-//! A list is kept element by element, so that appending to a long list writes one element, in
-//! memory and in the changelog. The first table has the number of elements of every key, the second
-//! one the elements, by key and position.
+//! A list is kept element by element. So appending to a long list writes one element, in memory and
+//! in the changelog. The first table has the number of elements of every key, the second one the
+//! elements, by key and position.
 //!
-//! A changelog tells readers of changes whether a new list was set, or begun by appending. In the
+//! A changelog shows readers of changes whether a new list was set, or begun by appending. In the
 //! second case it has a mark: the removal of a position that no list has, which changes nothing
 //! when the changelog is applied.
 
@@ -49,14 +49,12 @@ const BEGUN_ANEW: u64 = u64::MAX - 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Begun {
-    /// By appending to a key that was not there.
     First,
-    /// By removing the key and appending to it.
     Anew,
 }
 
 impl Begun {
-    /// The meaning of a mark; `None` for a position that lists have.
+    /// `None` for a position that lists have.
     pub(crate) fn of_position(position: u64) -> Option<Self> {
         match position {
             BEGUN => Some(Self::First),
@@ -65,7 +63,7 @@ impl Begun {
         }
     }
 
-    /// The element key whose removal says that the list of `key` was begun so.
+    /// The element key whose removal says how the list of `key` was begun.
     pub(crate) fn mark(self, key: &[u8]) -> Vec<u8> {
         let position = match self {
             Self::First => BEGUN,
@@ -89,7 +87,6 @@ pub struct Family {
 }
 
 impl Family {
-    /// An empty family whose tables count sessions from `session` on.
     pub(crate) fn new(options: FamilyOptions, session: u32) -> Self {
         let mut heads = Table::from_session(session);
         if options.ordered {
@@ -109,7 +106,7 @@ impl Family {
         self.options
     }
 
-    /// Changes its abilities. An order of the keys stays.
+    /// Changes the abilities. An order of the keys remains.
     pub(crate) fn set_options(&mut self, options: FamilyOptions) {
         if options.ordered {
             self.heads.keep_order();
@@ -139,12 +136,10 @@ impl Family {
         self.heads.page_bytes() + self.elements.page_bytes()
     }
 
-    /// Returns whether no key is in runs only.
     pub(crate) fn is_in_memory(&self) -> bool {
         self.heads.is_in_memory() && self.elements.is_in_memory()
     }
 
-    /// Reads the entries for [`Family::get`] that are in runs only.
     pub(crate) fn fault_in(&mut self, key: &[u8]) -> Result<()> {
         self.heads.fault_in(key)?;
         if self.elements.is_over_run() && self.heads.get(key).is_some() {
@@ -205,7 +200,6 @@ impl Family {
         Ok(self.heads.remove(key))
     }
 
-    /// All keys, which it reads into memory.
     pub(crate) fn keys(&mut self) -> Result<Vec<Vec<u8>>> {
         for key in self.heads.cold_keys(KeyRange::All)? {
             self.heads.fault_in(&key)?;
@@ -229,7 +223,7 @@ impl Family {
         Ok(())
     }
 
-    /// Every element, or the first one of each key in `range`. Reads the lists into memory.
+    /// Every element, or the first one of each key. Reads the lists into memory.
     pub(crate) fn lists_in(
         &mut self,
         range: KeyRange<'_>,
@@ -259,7 +253,6 @@ impl Family {
         Ok(entries)
     }
 
-    /// The list of one key, as [`Family::lists_in`].
     pub(crate) fn list_of(&mut self, key: &[u8]) -> Result<Vec<(RecordAt, RecordAt)>> {
         self.need_lists()?;
         self.fault_in_list(key)?;
@@ -289,7 +282,6 @@ impl Family {
         [&mut self.heads, &mut self.elements]
     }
 
-    /// The marks of lists that the session began by appending.
     pub(crate) fn marks(&self) -> Vec<Vec<u8>> {
         if self.begun.is_empty() {
             return Vec::new();
@@ -320,7 +312,7 @@ impl Family {
         ))
     }
 
-    /// Reads a list that is in runs only; returns its length.
+    /// Returns the length of the list.
     fn fault_in_list(&mut self, key: &[u8]) -> Result<u64> {
         self.heads.fault_in(key)?;
         let count = self.elements_of(key)?;

@@ -1,9 +1,9 @@
-//! Hydration: keys that a store left in runs come into memory beside its work.
+//! Hydration: keys that a store left in runs come into memory while the store works.
 //!
 //! A store with large runs is opened over them, so that its first row does not wait for all others.
 //! The keys of delta runs come first, because they changed last; then, if they fit, all keys. The
-//! caller reads outside the store, which then takes over the keys without a slot. So no task waits
-//! for reads that it did not ask for, and changes of a session stay.
+//! caller reads without the store's lock, and the store then takes over the keys without a slot. So
+//! no task waits for reads that it did not ask for, and changes of a session remain.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,17 +19,16 @@ pub const HYDRATION_BYTES: usize = 128 << 10;
 /// Entries that a session hydrates with its first block: they take about as long as some blocks.
 pub(crate) const ALONG_ENTRIES: u64 = 256;
 
-/// So many more with each further block. So a session that wants few of many keys reads little beside
-/// them. One that wants all of `n` keys has them after about the square root of `n` blocks.
+/// Additional entries with each further block. A session that wants few of many keys reads little
+/// else. One that wants all of `n` keys has them after about the square root of `n` blocks.
 pub(crate) const MORE_ENTRIES: u64 = 2;
 
 /// The keys that a store still has to read.
 #[derive(Debug)]
 pub struct Hydration {
     pub(crate) runs: Arc<RunStack>,
-    /// Passes over a table by its prefix, without so many of the oldest runs. The last one is next.
+    /// Prefix of each table to read, and how many of the oldest runs to leave out; last one first.
     passes: Vec<(Vec<u8>, usize)>,
-    /// Also reads the oldest run.
     pub(crate) everything: bool,
     cursor: Option<StackCursor>,
 }
@@ -39,16 +38,14 @@ pub struct Hydration {
 pub struct HydratedEntries {
     pub(crate) prefix: Vec<u8>,
     bytes: Vec<u8>,
-    /// Lengths of key and value.
     lens: Vec<(usize, usize)>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) enum Progress {
-    /// Nothing more is to come.
     #[default]
     Over,
-    /// Somebody may read the next entries.
+    /// A caller may read the next entries.
     Waits(Hydration),
     /// A caller reads the next entries.
     Taken,
@@ -56,7 +53,6 @@ pub(crate) enum Progress {
 }
 
 impl Hydration {
-    /// The hydration of these tables, by prefix, from all runs, or else from the delta runs.
     pub(crate) fn of(runs: &Arc<RunStack>, tables: &BTreeSet<&[u8]>, everything: bool) -> Self {
         let pass = |left_out| tables.iter().rev().map(move |p| (p.to_vec(), left_out));
         let mut passes = Vec::new();

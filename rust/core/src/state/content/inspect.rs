@@ -74,11 +74,11 @@ impl SegmentReport {
     }
 }
 
-/// Reads and verifies all of a segment of a state store, and of a changelog its journal.
+/// Reads and verifies all of a segment of a state store, and the journal of a changelog.
 ///
 /// # Errors
-/// `NotFound` when the file is missing, `Newer` when a newer version wrote it, `Corrupt` for
-/// every other difference. The message names file, offset, owner, expected and found values.
+/// `NotFound` when the file is missing, `Newer` when a newer version wrote it, `Corrupt` for every
+/// other difference. The message names file, offset, owner, expected and found values.
 pub fn inspect_segment(storage: &dyn Storage, reference: &SegmentRef) -> Result<SegmentReport> {
     let owner = read_any_head(storage, reference)?.owner;
     let mut segments = SegmentReader::new(storage);
@@ -114,7 +114,6 @@ pub fn inspect_segment(storage: &dyn Storage, reference: &SegmentRef) -> Result<
     Ok(SegmentReport { head, index })
 }
 
-/// Reads all groups and blocks of a run, and looks up every key.
 fn inspect_index(storage: &dyn Storage, reference: &SegmentRef, owner: &Owner) -> Result<RunIndex> {
     let run = RunReader::look_at(storage, reference, owner)?;
     let mut index = RunIndex {

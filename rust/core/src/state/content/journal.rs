@@ -1,5 +1,5 @@
-//! Every operation of a commit, in its order, for readers that want more than the last change of
-//! each key. A store records operations only if it is told to.
+//! Every operation of a commit, in order, for readers that want more than the last change of each
+//! key. Stores record operations only on request.
 //!
 //! A journal is a segment of entries like a changelog, whose keys begin with the number of the
 //! operation. So the code that verifies segments also verifies journals. Loads do not read them.
@@ -20,15 +20,13 @@ const PREFIX_BYTES: usize = 11;
 pub(crate) struct Journal {
     entries: Vec<u8>,
     operations: u64,
-    /// Parts that were written already, oldest first, and how many operations are in them.
+    /// Parts that were written already, oldest first, and the number of operations in them.
     parts: Vec<SegmentRef>,
     of_parts: u64,
-    /// Some of them were on lists.
     pub(crate) of_lists: bool,
 }
 
 impl Journal {
-    /// Adds an operation. `value` is that of a put or an append.
     pub fn push(&mut self, family: u32, kind: ChangeKind, key: &[u8], value: &[u8]) {
         let mut prefix = [0; PREFIX_BYTES];
         let mut rest = prefix.as_mut_slice();
@@ -55,8 +53,7 @@ impl Journal {
         self.entries = Vec::new();
     }
 
-    /// Returns whether a changelog of `changes` would hide an operation. It shows all if each
-    /// operation changed a key, and was the only one on it.
+    /// A changelog shows all operations if each changed a key, and was the only one on it.
     pub fn tells_more_than(&self, changes: Option<&SessionChanges>) -> bool {
         let shown = changes.map_or(0, SessionChanges::of_keys);
         let is_parted = !self.parts.is_empty();
@@ -87,8 +84,7 @@ pub(crate) fn read_journal(
     Ok(Some(parts))
 }
 
-/// Calls `act` for every operation on one family in a part of a journal. `next` is the number of its
-/// first operation, and afterwards that of the part behind it.
+/// `next` is the number of the part's first operation, and afterwards of the next part's first one.
 pub(crate) fn for_each_operation(
     payload: &[u8],
     next: &mut u64,

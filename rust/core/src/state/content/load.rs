@@ -1,5 +1,5 @@
 //! Reads the segments of a version, page by page. Rebuilds the state around a damaged run from the
-//! segments that it replaced, if these are still there.
+//! segments that it replaced, if these still exist.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::state::memory::{MemoryShare, loaded_bytes};
 use crate::state::runs::entry_stream::EntryStream;
 use crate::state::runs::stack::OpenRun;
 
-/// Bytes of one read. On remote storage every read is a round trip.
+/// On remote storage every read is a round trip.
 pub(crate) const READ_AHEAD_BYTES: u64 = 4 << 20;
 
 /// A run of up to this size is read together with the bytes around it.
@@ -25,10 +25,10 @@ const IN_MEMORY: u64 = 4;
 pub(crate) struct Load<'a> {
     pub segments: SegmentReader<'a>,
     pub owner: &'a Owner,
-    /// The content, empty at first.
+    /// Empty at first.
     pub families: &'a mut Families,
-    /// With it the content lies over runs that do not fit, or that would take long to load: their
-    /// keys are read when they are asked for.
+    /// With it the content lies over runs that do not fit, or that would take long to load. Their
+    /// keys are read on demand.
     pub memory: Option<&'a MemoryShare>,
     /// `created` of the newest segments, oldest first.
     pub changed: Vec<CheckpointId>,
@@ -106,8 +106,8 @@ impl Load<'_> {
         }
     }
 
-    /// Puts the content over the runs of a lineage and applies `changelogs`, oldest first, after
-    /// which there are `tables` keys. Does not work around damage.
+    /// Puts the content over the runs of a lineage and applies `changelogs`, oldest first. The
+    /// result has `tables` keys. Does not work around damage.
     pub fn run_over(
         &mut self,
         runs: Vec<Arc<OpenRun>>,
@@ -124,9 +124,9 @@ impl Load<'_> {
             .map_err(|e| e.context(self.owner))
     }
 
-    /// Applies the runs of a lineage, oldest first, or puts the content over them, and over those of
-    /// the `changelogs` that are runs, see [`Load::ready`]. `tables` are the keys in the end, if these
-    /// are known; `newest` is the last run if it is open.
+    /// Applies the runs of a lineage, oldest first, or puts the content over them and over the
+    /// `changelogs` that are runs, see [`Load::ready`]. `tables` are the final keys, if known;
+    /// `newest` is the last run if it is open.
     fn apply_runs(
         &mut self,
         runs: &[SegmentRef],
@@ -147,7 +147,6 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Sets the number of keys, if the newest segment has it.
     fn count(&mut self, tables: &[TableKeys]) -> Result<()> {
         if tables.is_empty() {
             return Ok(());
@@ -158,8 +157,8 @@ impl Load<'_> {
     }
 
     /// Puts the content over the runs of a lineage that are not loaded, and returns their number.
-    /// Opens only the oldest run if no segment records the number of keys. The load that follows
-    /// reports a run that cannot be read.
+    /// Opens only the oldest run if no segment records the number of keys. The next load reports a
+    /// run that cannot be read.
     fn opened_over(
         &mut self,
         runs: &[SegmentRef],
@@ -228,8 +227,8 @@ impl Load<'_> {
         }
     }
 
-    /// The runs among the oldest changelogs, and `created` of all of these. Empty changelogs lie
-    /// between them, which name them. A changelog that has changes ends them.
+    /// The runs among the oldest changelogs, and `created` of all of these. Empty changelogs
+    /// between them name them. The first changelog with changes ends them.
     fn ready_runs(&self, changelogs: &[SegmentRef]) -> (Vec<RunReader>, Vec<CheckpointId>) {
         let storage = self.segments.storage();
         let (mut runs, mut changed) = (Vec::new(), Vec::new());
@@ -255,7 +254,7 @@ impl Load<'_> {
         (runs, changed)
     }
 
-    /// Applies a segment page by page. After an error the content is that of no version.
+    /// After an error the content is of no version.
     fn apply(&mut self, reference: &SegmentRef) -> Result<()> {
         let stream = self.stream(reference)?;
         self.apply_stream(reference, stream)

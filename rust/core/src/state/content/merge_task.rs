@@ -31,26 +31,24 @@ pub(crate) const OUTPUT_BYTES: u64 = 10 << 20;
 pub struct MergeTask {
     pub(crate) owner: Owner,
     pub(crate) layout: KeyLayout,
-    /// Runs that stay as they are, oldest first. None for a base image.
+    /// Runs that remain unchanged, oldest first. None for a base image.
     pub(crate) below: Vec<SegmentRef>,
     /// They are runs of one session, which readers of changes look at.
     pub(crate) is_of_session: bool,
     /// All segments above these, oldest first.
     pub(crate) merged: Vec<SegmentRef>,
-    /// Version that all of them make.
     pub(crate) created: CheckpointId,
     pub(crate) budget: Arc<MemoryBudget>,
-    /// Gives the merge up once it is true.
+    /// Ends the merge once it is true.
     pub(crate) is_given_up: Arc<AtomicBool>,
 }
 
-/// A run and the segments that it replaces. Commits may cite it once the caller has made it
-/// durable: a merge only syncs a large run, and only where storage can append durably.
+/// A run and the segments that it replaces. Commits may refer to it once the caller has made it
+/// durable: a merge only syncs a large run, and only if storage can append durably.
 #[derive(Clone, Debug)]
 pub struct MergedRun {
     pub(crate) reference: SegmentRef,
     pub(crate) created: CheckpointId,
-    /// Runs that it builds on, oldest first.
     pub(crate) below: Vec<SegmentRef>,
     pub(crate) replaces: Vec<SegmentRef>,
 }
@@ -76,13 +74,13 @@ impl MergeTask {
     /// Merges the segments, which it reads from `storage` page by page, and appends the result.
     ///
     /// Memory: read-ahead and one page for each input, at most 1 MiB each and never more than the
-    /// input has. 10 MiB for the output: 4 MiB of frames with room for 2 MiB behind them, one
-    /// section of groups (1 MiB), and 3 MiB for the making of a filter. In addition the directory,
-    /// and three times the largest entry.
+    /// input has. 10 MiB for the output: 4 MiB of frames with room for 2 MiB after them, one
+    /// section of groups (1 MiB), and 3 MiB to make a filter. In addition the directory, and three
+    /// times the largest entry.
     ///
     /// # Errors
-    /// `NotFound` or `Corrupt` for a segment that is gone or damaged; `Storage`; `AttemptEnded` if it was
-    /// given up. Nothing is left of the result then.
+    /// `NotFound` or `Corrupt` for a segment that is gone or damaged; `Storage`; `AttemptEnded` if
+    /// it was abandoned. Nothing of the result remains then.
     pub fn run(self, storage: &dyn Storage, writer: &SegmentWriter) -> Result<MergedRun> {
         let _work = self.budget.begin_work(self.memory_bytes());
         let mut segments = SegmentReader::new(storage);
@@ -120,7 +118,7 @@ impl MergeTask {
             let Some((key, change)) = merge.current() else {
                 break;
             };
-            // Where nothing older lies below, what is gone needs no mention.
+            // Without older segments below, removals are not needed.
             if change.value().is_none() && self.below.is_empty() {
                 continue;
             }
@@ -142,7 +140,7 @@ impl MergeTask {
         })
     }
 
-    /// Bound beside directories and large entries. A small output takes twice its size.
+    /// Bound without directories and large entries. A small output takes twice its size.
     fn memory_bytes(&self) -> u64 {
         let inputs = self.merged.iter().map(|segment| segment.len);
         let read = inputs.map(|len| 2 * len.min(READ_AHEAD_BYTES)).sum::<u64>();
@@ -150,8 +148,8 @@ impl MergeTask {
     }
 }
 
-/// The lists that an older run of a session removes and a newer one begins by appending. To a reader of
-/// changes the session began them anew, see [`Begun`].
+/// The lists that an older run of a session removes and a newer one begins by appending. For a
+/// reader of changes the session began them again, see [`Begun`].
 #[derive(Debug, Default)]
 struct BegunLists {
     /// Prefix of the elements and key.
@@ -166,7 +164,7 @@ impl BegunLists {
         }
     }
 
-    /// The mark that an entry is to be in the merged run; `None` for any other entry.
+    /// The mark that an entry becomes in the merged run; `None` for any other entry.
     fn mark_of(&self, table: &[u8], key: &[u8], change: Change<'_>) -> Option<Vec<u8>> {
         if self.anew.is_empty() || change != Change::Remove {
             return None;
@@ -177,7 +175,7 @@ impl BegunLists {
         is_anew.then(|| Begun::Anew.mark(list))
     }
 
-    /// Returns whether the mark differs from the last one: runs may have marks of both kinds.
+    /// Runs may have marks of both kinds.
     fn is_new(&mut self, mark: &[u8]) -> bool {
         let is_new = self.last_mark != mark;
         self.last_mark = mark.to_vec();

@@ -1,4 +1,4 @@
-//! A pass over entries of one family, as they were when it began.
+//! A scan of entries of one family, as they were when it began.
 
 use super::family::Family;
 use crate::error::Result;
@@ -6,7 +6,7 @@ use crate::state::runs::key_range::KeyRange;
 use crate::state::tables::arena::RecordAt;
 use crate::state::tables::table::Pass;
 
-/// Entries still to be handed out. Valid until the store's next session begins.
+/// Valid until the store's next session begins.
 #[derive(Debug)]
 pub(crate) struct Scan {
     entries: Entries,
@@ -19,7 +19,7 @@ enum Entries {
     Keys(Vec<RecordAt>),
     /// Records of key and element.
     Elements(Vec<(RecordAt, RecordAt)>),
-    /// A pass over a table over runs.
+    /// Entries of a table over runs.
     Pass { pass: Box<Pass>, is_over: bool },
 }
 
@@ -57,7 +57,8 @@ impl Scan {
         }
     }
 
-    /// Like [`StateStore::scan_on`](crate::state::StateStore::scan_on); returns the number of entries.
+    /// Returns the number of entries, like
+    /// [`StateStore::scan_on`](crate::state::StateStore::scan_on).
     pub(crate) fn fill(
         &mut self,
         family: &Family,
@@ -79,7 +80,7 @@ impl Scan {
             return Ok(count);
         }
         while let Some((head, element)) = self.peek() {
-            // Every record stays until the next session begins, see Table::select.
+            // Every record remains until the next session begins, see Table::select.
             let Some((key, value)) = family.entry(head, element) else {
                 self.next += 1;
                 continue;

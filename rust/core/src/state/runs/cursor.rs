@@ -32,18 +32,16 @@ const BLOCK_BYTES: u64 = 16 << 10;
 pub(crate) struct StackCursor {
     /// Oldest run first.
     cursors: Vec<RunCursor>,
-    /// Number of the one with the current entry.
     current: Option<usize>,
 }
 
 impl StackCursor {
-    /// A cursor at the first entry of the table behind `prefix` whose key is in `range`.
     pub fn new(runs: &Arc<RunStack>, prefix: &[u8], range: KeyRange<'_>) -> Result<Self> {
         Self::over(runs, 0, prefix, range, &SCAN)
     }
 
-    /// A cursor at the first entry of the table behind `prefix`, in all runs but the oldest
-    /// `left_out`. Its reads are not among the [`RunStack::reads`].
+    /// Like [`Self::new`], in all runs but the oldest `left_out`. [`RunStack::reads`] does not
+    /// count it.
     pub fn of_all(runs: &Arc<RunStack>, prefix: &[u8], left_out: usize) -> Result<Self> {
         Self::over(runs, left_out, prefix, KeyRange::All, &BULK)
     }
@@ -65,7 +63,7 @@ impl StackCursor {
         Ok(cursor)
     }
 
-    /// Key in the table and value of the current entry; `None` at the end of the range.
+    /// `None` at the end of the range.
     pub fn entry(&self) -> Option<(&[u8], &[u8])> {
         let (key, value) = self.cursors.get(self.current?)?.entry()?;
         Some((key, value?))
@@ -100,7 +98,7 @@ impl StackCursor {
         }
     }
 
-    /// Moves all cursors behind the key of this one. Newer runs do not have the key.
+    /// Moves all cursors past the key of this one. Newer runs do not have the key.
     fn leave_key(&mut self, number: usize) -> Result<()> {
         let (older, rest) = self.cursors.split_at_mut(number);
         let Some(cursor) = rest.first_mut() else {
@@ -125,7 +123,7 @@ struct Ahead {
 }
 
 impl Ahead {
-    /// Number of the `next` blocks to read now, at least one.
+    /// At least one.
     fn take(&mut self, next: &[Block]) -> usize {
         let most_bytes = self.most_blocks as u64 * BLOCK_BYTES;
         let mut bytes = 0u64;
@@ -146,15 +144,11 @@ struct RunCursor {
     prefix_bytes: usize,
     /// Number of the group, and the group once it is read.
     group: (usize, Option<Arc<Group>>),
-    /// Number of the next block in it.
     block: usize,
     ahead: Ahead,
-    /// Entries of the blocks that were read last.
     entries: Vec<u8>,
     current: Option<EntryAt>,
-    /// Keys of the range begin with this.
     prefix: Vec<u8>,
-    /// The first key behind the range.
     to: Option<Vec<u8>>,
 }
 
@@ -228,7 +222,7 @@ impl RunCursor {
         }
     }
 
-    /// Reads the next blocks; false after the last one.
+    /// Returns false after the last one.
     fn next_blocks(&mut self) -> Result<bool> {
         loop {
             let Some(group) = self.read_group()? else {
@@ -245,8 +239,8 @@ impl RunCursor {
         }
     }
 
-    /// Returns how many it read: one if blocks ahead are damaged, as the cursor may end before
-    /// them.
+    /// Returns the number of blocks read: one if blocks ahead are damaged, because the cursor may
+    /// end before them.
     fn read(&mut self, next: &[Block], taken: usize) -> Result<usize> {
         let ahead = next.get(..taken).unwrap_or(next);
         let first = next.get(..1).unwrap_or(next);

@@ -11,9 +11,7 @@ use crate::format::{EntryAt, SegmentHead, SegmentKind, SegmentStream, parse_entr
 pub(crate) struct EntryStream {
     stream: SegmentStream,
     page: Vec<u8>,
-    /// Offset of the next entry in the page.
     next: usize,
-    /// Bytes of payload before the page.
     before: u64,
     current: EntryAt,
     /// Key of the entry before the current one, unless the page still has it.
@@ -51,8 +49,7 @@ impl EntryStream {
     }
 
     /// Number of entries to make room for. The head is not verified yet, so the bytes at hand bound
-    /// the allocation: keys differ, so each entry takes more than a byte of them, compressed or
-    /// not.
+    /// the allocation: keys differ, so each entry takes more than one of them, even compressed.
     pub fn expected(&self) -> usize {
         let head = self.head();
         let by_bytes = head.payload_bytes / MIN_ENTRY_BYTES as u64;
@@ -60,7 +57,7 @@ impl EntryStream {
         usize::try_from(expected).unwrap_or(0)
     }
 
-    /// Moves to the next entry; false at the end, when the whole segment is verified.
+    /// Returns false at the end, when the whole segment is verified.
     pub fn advance(&mut self) -> Result<bool> {
         loop {
             if let Some(entry) = parse_entry(&self.page, self.next) {

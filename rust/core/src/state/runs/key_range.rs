@@ -1,5 +1,3 @@
-//! The range of keys of a scan.
-
 /// The range of keys of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyRange<'a> {

@@ -15,7 +15,7 @@ pub(crate) struct Merge {
     inputs: Vec<EntryStream>,
     /// A heap of those with a current entry: the smallest key first, then the newest input.
     heap: Vec<Current>,
-    /// The first in the heap was handed out.
+    /// The first in the heap was returned.
     handed_out: bool,
 }
 
@@ -67,7 +67,6 @@ impl Merge {
         Ok(self.handed_out)
     }
 
-    /// The key, and what became of it.
     pub fn current(&self) -> Option<(&[u8], Change<'_>)> {
         let first = self.heap.first().and_then(|at| self.inputs.get(at.input));
         first.map(|input| (input.key(), input.change()))
@@ -86,14 +85,13 @@ impl Merge {
     }
 
     fn leave_key(&mut self) -> Result<()> {
-        // In a heap equal keys lie below each other: the older ones go first.
+        // In a heap equal keys are below each other: the older ones go first.
         while let Some(place) = [1, 2].into_iter().find(|place| self.is_same(*place)) {
             self.advance_at(place)?;
         }
         self.advance_at(0)
     }
 
-    /// Returns whether the key at `place` of the heap equals the first.
     fn is_same(&self, place: usize) -> bool {
         let (Some(first), Some(other)) = (self.heap.first(), self.heap.get(place)) else {
             return false;
@@ -101,7 +99,6 @@ impl Merge {
         first.head == other.head && self.compare(first, other) == Ordering::Equal
     }
 
-    /// Moves the input at `place` of the heap to its next entry.
     fn advance_at(&mut self, place: usize) -> Result<()> {
         let at = self.heap.get_mut(place);
         let found = at.and_then(|at| Some((self.inputs.get_mut(at.input)?, at)));
@@ -132,7 +129,7 @@ impl Merge {
         }
     }
 
-    /// Returns whether place `a` of the heap comes before `b`; false if there is no place `a`.
+    /// Returns false if there is no place `a`.
     fn is_before(&self, a: usize, b: usize) -> bool {
         let (Some(a), Some(b)) = (self.heap.get(a), self.heap.get(b)) else {
             return false;

@@ -1,4 +1,4 @@
-//! The runs below the tables of a store. An entry of a newer run hides those of older ones.
+//! The runs below the tables of a store. An entry of a newer run hides the key in older ones.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::format::{Group, RunReader, parse_entry};
 use crate::ids::SegmentRef;
 
-/// Number of blocks that stay in memory.
+/// Number of blocks that remain in memory.
 const MAX_BLOCKS: usize = 8;
 
 /// A base image and the delta runs above it, for all tables of a store.
@@ -42,13 +42,12 @@ impl RunStack {
         self.runs.last().map(|run| run.reader.reference)
     }
 
-    /// Bound on the keys behind the prefix of a table, which is their number for a single run.
+    /// Bound on the keys with the prefix of a table, which is their number for a single run.
     pub fn at_most_behind(&self, prefix: &[u8]) -> u64 {
         let keys = self.runs.iter().map(|run| run.reader.keys_behind(prefix));
         keys.sum()
     }
 
-    /// Prefixes of the tables that may have keys.
     pub fn prefixes(&self) -> impl Iterator<Item = &[u8]> {
         self.runs.iter().flat_map(|run| run.reader.prefixes())
     }
@@ -109,7 +108,7 @@ impl RunStack {
         self.reads.fetch_add(blocks, Ordering::Relaxed);
     }
 
-    /// The entries of a block, which becomes the newest in the cache.
+    /// The block becomes the newest in the cache.
     fn cached_block(&self, group: &Group, at: (usize, usize, usize)) -> Result<Arc<Vec<u8>>> {
         let mut blocks = self.blocks.lock();
         let known = blocks.iter().position(|block| block.at == at);
@@ -139,7 +138,6 @@ impl RunStack {
     }
 }
 
-/// A run for lookups of single keys.
 #[derive(Debug)]
 pub(crate) struct OpenRun {
     pub reader: RunReader,
@@ -173,7 +171,6 @@ impl OpenRun {
         groups.bytes + groups.read.capacity() * size_of::<Option<KeptGroup>>()
     }
 
-    /// Evicts the groups that were not used since this was last called.
     pub fn forget_unused_groups(&self) {
         let mut groups = self.groups.lock();
         let Groups { read, bytes } = &mut *groups;

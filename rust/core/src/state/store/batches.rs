@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::rows::{Packed, push_found};
 
 impl StateStore {
-    /// Appends the value of each key to `out`, or that it is not there, as
+    /// Appends the value of each key to `out`, or that there is none, as
     /// [`decode_found`](crate::rows::decode_found) reads them.
     ///
     /// # Errors
@@ -19,7 +19,7 @@ impl StateStore {
         Ok(())
     }
 
-    /// Appends a byte for each key to `out`: 1 if it is there, else 0.
+    /// Appends a byte for each key to `out`: 1 if it exists, else 0.
     pub fn contains_batch(&mut self, family: u32, keys: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let mut keys = Packed::of(keys);
         while let Some(key) = keys.key()? {
@@ -41,7 +41,7 @@ impl StateStore {
         Ok(())
     }
 
-    /// Removes keys. Appends a byte for each to `out`: 1 if it was there, else 0.
+    /// Removes keys. Appends a byte for each to `out`: 1 if it existed, else 0.
     ///
     /// # Errors
     /// Errors of [`StateStore::remove`]; `InvalidInput` for a buffer that ends within a key. Some

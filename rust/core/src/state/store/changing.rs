@@ -17,8 +17,8 @@ impl StateStore {
     /// Begins a session.
     ///
     /// # Errors
-    /// `InvalidInput` if no version is open, a session is open, or [`StateStore::mend`] was not
-    /// called.
+    /// `InvalidInput` if no version or a session is open, or after damage without
+    /// [`StateStore::mend`].
     pub fn begin(&mut self) -> Result<()> {
         let why_not = match self.standing.now() {
             _ if self.session.is_some() => Some("a session is open"),
@@ -66,7 +66,7 @@ impl StateStore {
         self.record(family, ChangeKind::Append, key, values)
     }
 
-    /// Removes a key with all its values; false if it was not there.
+    /// Removes a key with all its values; false if it did not exist.
     ///
     /// # Errors
     /// `InvalidInput` outside a session or without such a family; as [`StateStore::get`].
@@ -77,7 +77,7 @@ impl StateStore {
         Ok(removed)
     }
 
-    /// Number of the column family `name`, which is made if it is not there.
+    /// Number of the column family `name`, which is made if necessary.
     ///
     /// # Errors
     /// `InvalidInput` outside a session, in a plain store, for a family with another number of
@@ -87,7 +87,7 @@ impl StateStore {
         self.families.open(name, options)
     }
 
-    /// Removes a column family and everything in it; false if it was not there.
+    /// Removes a column family and everything in it; false if it did not exist.
     ///
     /// # Errors
     /// `InvalidInput` outside a session.
@@ -102,8 +102,8 @@ impl StateStore {
     /// changes it writes nothing, and the new id names the same segment.
     ///
     /// # Errors
-    /// `InvalidInput` outside a session, and on top of a parked version whose input was not replayed;
-    /// `Storage` if the changelog could not be appended: the session stays open then and can be aborted.
+    /// `InvalidInput` outside a session, and on top of a parked version whose input was not
+    /// replayed. `Storage` if the changelog could not be appended: the session is still open then.
     pub fn commit(&mut self, writer: &SegmentWriter) -> Result<CommitId> {
         let never = LargeChanges {
             bytes: u64::MAX,
@@ -112,8 +112,8 @@ impl StateStore {
         self.commit_above(writer, &mut None, never)
     }
 
-    /// Like [`StateStore::commit`]. A session with changes takes over a `merged` run that is durable,
-    /// and builds on it. Large changes become a run.
+    /// Like [`StateStore::commit`]. A session with changes builds on a `merged` run that is
+    /// durable. Large changes become a run.
     pub(crate) fn commit_above(
         &mut self,
         writer: &SegmentWriter,
@@ -123,8 +123,8 @@ impl StateStore {
         self.need_session()?;
         self.need_replayed()?;
         if self.spilled().is_some() && self.memory.is_short(2 * self.memory.taken_by_batch()) {
-            // The rest of a batch that is larger than memory does not wait for a merge either. A
-            // changelog of it would be made in memory, raw and compressed.
+            // The rest of a batch that is larger than memory does not wait for a merge either. Its
+            // changelog would be made in memory, raw and compressed.
             self.spill(writer)?;
         }
         self.settle_run(writer);
@@ -135,7 +135,7 @@ impl StateStore {
             && over_runs.is_none()
             && let Some(run) = merged.take()
         {
-            // The version that undo leads to stays as its id says: a commit without changes would
+            // The version that undo leads to remains as its id says: a commit without changes would
             // name it again.
             over_runs = self.standing.now().cloned();
             over_runs.iter_mut().for_each(|at| at.install(&run));
@@ -203,7 +203,7 @@ impl StateStore {
         self.families
             .mark(next.id.version, newest_run, changed || spilled.is_some());
         if let Some(runs) = self.families.runs().filter(|_| !self.memory.has_room(0)) {
-            // There may be hundreds of stores, each of which works a moment in every batch.
+            // There may be hundreds of stores, each of which works briefly in every batch.
             runs.forget_blocks();
         }
         // The commit stands. If it exceeds the limit, the next session fails.
@@ -224,7 +224,7 @@ impl StateStore {
         Ok(id)
     }
 
-    /// Takes back the open session, if there is one. A store whose session spilled has no version then.
+    /// Takes back the open session, if any. A store whose session spilled then has no version.
     pub fn abort(&mut self) {
         if let Some(session) = self.session.take() {
             self.scans.clear();
@@ -249,7 +249,7 @@ impl StateStore {
         Ok(())
     }
 
-    /// Refuses to commit on top of a parked version before its input was replayed, which would lose it.
+    /// A commit on top of a parked version before its input was replayed would lose the input.
     fn need_replayed(&self) -> Result<()> {
         let session = self.session.as_ref();
         let replayed = session.is_some_and(|session| session.replayed);
@@ -282,7 +282,7 @@ impl StateStore {
         self.records = record;
     }
 
-    /// Records that the values of a key were set, or added to. To set no values removes the key.
+    /// To set no values removes the key.
     fn record(
         &mut self,
         family: u32,

@@ -8,15 +8,14 @@ use crate::state::content::hydration::{
 };
 
 impl StateStore {
-    /// Returns whether a session has hydrated since the last call, which is quicker than turns.
     pub(super) fn session_hydrates(&mut self) -> bool {
         std::mem::take(&mut self.residency.session_reads) && self.is_hydrating()
     }
 
-    /// Hands out the rest of the runs that the store was opened over. The caller reads it beside
-    /// the work of the store, and brings it back with [`StateStore::hydrate`]. `None` if there is
-    /// no rest, if another caller has it, and if memory is short. In the first session of a store
-    /// also `None` as long as half of the target is taken.
+    /// Hands out the rest of the runs that the store was opened over. The caller reads it while the
+    /// store works, and brings it back with [`StateStore::hydrate`]. `None` if nothing is left, if
+    /// another caller has it, and if memory is short. In the first session of a store also `None`
+    /// as long as half of the target is taken.
     ///
     /// ```
     /// # use holdfast_core::state::{HYDRATION_BYTES, StateStore};
@@ -53,8 +52,7 @@ impl StateStore {
     /// lies over other runs by now.
     ///
     /// # Errors
-    /// The error of reading. The store is as it was then, and its keys are read when they are asked
-    /// for.
+    /// The error of reading. The store is then unchanged, and its keys are read on demand.
     pub fn hydrate(&mut self, hydration: Hydration, read: Result<HydratedEntries>) -> Result<()> {
         if !matches!(self.residency.hydration, Progress::Taken)
             || !self.families.lies_over(&hydration)
@@ -82,19 +80,18 @@ impl StateStore {
         Ok(())
     }
 
-    /// Returns whether there is room for `more` hydrated bytes. The keys of delta runs, a guess at
-    /// the keys that are needed, leave half of the target free.
+    /// The keys of delta runs, a guess at the keys that are needed, leave half of the target free.
     fn has_room_for(&self, hydration: &Hydration, more: u64) -> bool {
         self.memory.has_room(more) && (hydration.everything || self.memory.is_half_free(more))
     }
 
-    /// Returns whether a hydration of everything waits for the next session: the first stores would
-    /// take memory that the others need for their first batch.
+    /// A hydration of everything waits for the next session: the first stores would take memory
+    /// that the others need for their first batch.
     fn is_held_back(&self, hydration: &Hydration) -> bool {
         hydration.everything && self.memory.is_first_session() && !self.memory.is_half_free(0)
     }
 
-    /// False if there are no entries, or another caller has them.
+    /// Returns false if there are no entries, or another caller has them.
     pub(super) fn hydrate_some(&mut self, max_entries: usize) -> bool {
         let Some(mut hydration) = self.take_hydration() else {
             return false;
@@ -128,7 +125,6 @@ impl StateStore {
         self.reach_runs(family, act)
     }
 
-    /// Like [`StateStore::reach`], for a family that is not wholly in memory.
     #[inline(never)]
     pub(crate) fn reach_runs<R>(
         &mut self,

@@ -68,8 +68,8 @@ impl StateStore {
     }
 
     /// Moves to the next runs. If memory is short, evicts its part of the keys that the runs have
-    /// and the last sessions did not touch, or all of them. The store cannot go back to an older
-    /// version then.
+    /// and the last sessions did not touch, or all of them. The store cannot then go back to an
+    /// older version.
     pub(crate) fn make_room(&mut self, all: bool) -> Result<()> {
         self.scans.clear();
         self.standing.forget_before();
@@ -85,7 +85,7 @@ impl StateStore {
             self.families.evict(bytes, release);
             let left = self.families.memory_bytes();
             if left != before {
-                // The keys that stay were copied.
+                // The keys that remain were copied.
                 self.memory.budget().count_turnover(left as u64);
             }
         }
@@ -101,7 +101,7 @@ impl StateStore {
         Ok(())
     }
 
-    /// Leaves the runs if all keys are in memory and may stay there, else moves to the next ones.
+    /// Leaves the runs if all keys are in memory and may remain there, else moves to the next ones.
     fn follow_runs(&mut self) {
         let next = self.residency.next.take();
         if matches!(self.residency.hydration, Progress::Whole) && !self.memory.is_short(0) {

@@ -1,7 +1,8 @@
 //! Large changes of a session become a run, so that a later load lies over them.
 //!
-//! The run takes the place of a changelog, in the lineage above the delta runs, and an empty changelog
-//! names it. A merge beside sessions may still go below it, which delta runs do not allow.
+//! The run takes the place of a changelog, in the lineage above the delta runs, and an empty
+//! changelog names it. A merge during a session may still go below it, which delta runs do not
+//! allow.
 
 use super::position::Position;
 use super::state_store::StateStore;
@@ -15,13 +16,12 @@ use crate::state::runs::entries::ChangeReader;
 pub(crate) struct LargeChanges {
     /// Their least bytes before compression.
     pub bytes: u64,
-    /// Changelogs below them that a load applies are merged first, if these have fewer bytes. No merge
-    /// beside the session has them.
+    /// Changelogs below them that a load applies are merged first, if these have fewer bytes. No
+    /// merge during the session has them.
     pub merges: bool,
 }
 
 impl StateStore {
-    /// Writes the changes of a session as a run above `at`, if they are large.
     pub(super) fn write_large(
         &self,
         writer: &SegmentWriter,

@@ -1,4 +1,5 @@
-//! Maintenance keeps the segments of a version few: merges beside sessions, and base images from memory.
+//! Maintenance keeps the segments of a version few: merges during sessions, base images from
+//! memory.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,9 +17,8 @@ use crate::state::content::merge_task::{MergeTask, MergedRun};
 const STARVED_BYTES: usize = 64 << 10;
 
 impl StateStore {
-    /// Prepares for [`StateStore::begin`]. Writes a new base image if the opened version was
-    /// rebuilt around damage, so that later versions need no damaged segment, or if it has too many
-    /// segments.
+    /// Prepares for [`StateStore::begin`]. Writes a new base image if the opened version has too
+    /// many segments or was rebuilt around damage, so that later versions need no damaged segment.
     ///
     /// # Errors
     /// Errors of storage: nothing must be committed then.
@@ -30,8 +30,8 @@ impl StateStore {
             return self.write_base_image(writer);
         }
         if at.is_long() {
-            // If every batch runs in a process of its own, no commit builds on the images of
-            // commits and maintenance. If this fails, the next session tries again.
+            // If every batch runs in its own process, no commit builds on the images of commits and
+            // maintenance. If this fails, the next session tries again.
             let _ = self.write_base_image(writer);
         }
         if self.memory.is_near_limit() && self.is_dirty() {
@@ -41,8 +41,8 @@ impl StateStore {
         self.prepare_runs(writer)
     }
 
-    /// Merges in the foreground. Memory is so short that the session would fail before a merge beside it frees
-    /// any. So a version whose changelogs took much memory elsewhere can go on here.
+    /// Merges in the foreground: memory is so short that the session would fail before another
+    /// merge frees any. So a version whose changelogs took much memory elsewhere can continue here.
     fn merge_at_once(&mut self, writer: &SegmentWriter) -> Result<()> {
         self.merging.is_starved = true;
         if let Some(task) = self.merge_task(writer, 1, &HashSet::new()) {
@@ -55,7 +55,7 @@ impl StateStore {
         Ok(())
     }
 
-    /// Returns whether a quarter of the memory is in no run, so that a merge lets it leave.
+    /// A quarter of the memory is in no run, so that a merge lets it leave.
     pub(super) fn is_dirty(&self) -> bool {
         let (bytes, dirty) = (self.families.memory_bytes(), self.families.dirty_bytes());
         dirty >= STARVED_BYTES.max(bytes / 4)
@@ -73,10 +73,10 @@ impl StateStore {
 
     /// The merge that is due. A merge is due if at least `min_changelogs` durable ones lie above
     /// the runs, and either the segments above the base image have half its size, see `keep_below`,
-    /// or there are `MAX_WAIT` times as many. One changelog is enough if memory is short and most
-    /// of it is in no run, because only keys of runs can leave memory, or if the bound on unmerged
-    /// segments is near. A merge is also due if a segment lies in one of the `wasteful` files,
-    /// which go once no version needs them. `None` while an earlier run waits to become durable.
+    /// or there are `MAX_WAIT` times as many. One changelog is enough if the bound on unmerged
+    /// segments is near, or if memory is short and most of it is in no run: only keys of runs can
+    /// leave memory. A merge is also due if a segment is in one of the `wasteful` files, which go
+    /// once no version needs them. `None` while an earlier run waits to become durable.
     pub fn merge_task(
         &mut self,
         writer: &SegmentWriter,
@@ -98,12 +98,12 @@ impl StateStore {
             least: min_changelogs.max(1),
             wasteful: from.lineage.iter().position(|s| wasteful.contains(&s.file)),
         })?;
-        // The version, even if it changed nothing: once commits build on the run, no older segment
-        // is needed.
+        // The version, even if it changed nothing: no older segment is needed once commits build on
+        // the run.
         self.merge_above(kept, &from.lineage, from.id.version)
     }
 
-    /// The merge of the segments above the oldest `kept`, which make `version`; `None` without any.
+    /// The merge of the segments above the oldest `kept`; `None` without any.
     pub(super) fn merge_above(
         &self,
         kept: usize,
@@ -123,8 +123,8 @@ impl StateStore {
         })
     }
 
-    /// Takes a run over. Commits build on it once it is durable. A run that is lost is dropped, and
-    /// so is one of another lineage.
+    /// Takes a run over. Commits build on it once it is durable. A run that is lost, or of another
+    /// lineage, is dropped.
     pub fn accept(&mut self, run: MergedRun) {
         self.merging.pending = Some(PendingRun {
             run,
@@ -148,9 +148,9 @@ impl StateStore {
         self.merging.pending.take().map(|pending| pending.run)
     }
 
-    /// The newest version that is as good as a snapshot: the durable one, as long as fewer than
-    /// `min_changelogs` lie above its runs, else that of the newest run. So it also rises for an
-    /// idle store, which needs no new run.
+    /// The newest version that is as good as a snapshot: the durable one while fewer than
+    /// `min_changelogs` lie above its runs, else the version of the newest run. So it also rises
+    /// for an idle store, which needs no new run.
     pub fn snapshot_version(
         &self,
         writer: &SegmentWriter,
@@ -181,7 +181,6 @@ impl StateStore {
         self.merging.is_starved
     }
 
-    /// Bytes of the changelogs that a load of the version applies.
     pub(crate) fn unready_bytes(&self) -> u64 {
         let now = self.standing.now();
         now.map_or(0, |at| at.unready().iter().map(|one| one.len).sum())
@@ -206,7 +205,6 @@ impl StateStore {
         self.segments().iter().map(|one| one.len).sum()
     }
 
-    /// Writes the content from memory as a base image, for later commits to build on.
     pub(crate) fn write_base_image(&mut self, writer: &SegmentWriter) -> Result<()> {
         let Some(at) = self.standing.now_mut() else {
             return Ok(());

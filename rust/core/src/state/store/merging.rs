@@ -10,14 +10,12 @@ const MAX_WAIT: usize = 4;
 pub(crate) struct Merging {
     /// A run that may not be durable yet, so that no commit may refer to it.
     pub pending: Option<PendingRun>,
-    /// Memory is short, and much of it is in no run.
     pub is_starved: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct PendingRun {
     pub run: MergedRun,
-    /// Maintenance has seen it before.
     pub has_waited: bool,
 }
 
@@ -25,11 +23,10 @@ pub(crate) struct PendingRun {
 pub(crate) struct MergeFacts<'a> {
     /// Lengths of its runs, oldest first.
     pub runs: &'a [u64],
-    /// Lengths of the changelogs above them.
     pub changelogs: &'a [u64],
     /// The first of the runs is a base image, and not the first changelog.
     pub has_base_image: bool,
-    /// One changelog is enough, because memory is short or the bound on unmerged segments is near.
+    /// Memory is short or the bound on unmerged segments is near.
     pub is_urgent: bool,
     /// Number of changelogs that are worth a merge.
     pub least: usize,
@@ -37,7 +34,7 @@ pub(crate) struct MergeFacts<'a> {
     pub wasteful: Option<usize>,
 }
 
-/// Number of the oldest segments that a merge leaves as they are; `None` if no merge is due.
+/// Number of the oldest segments that a merge leaves unchanged; `None` if no merge is due.
 pub(crate) fn due(facts: &MergeFacts<'_>) -> Option<usize> {
     let MergeFacts {
         runs, changelogs, ..
@@ -58,8 +55,8 @@ pub(crate) fn due(facts: &MergeFacts<'_>) -> Option<usize> {
     Some(kept.min(facts.wasteful.unwrap_or(kept)))
 }
 
-/// How many segments at the beginning of its lineage the merge of a version leaves as they are before a
-/// session spills: all of the version is to be in runs, and half of the places are left to the session.
+/// Number of the oldest segments that the merge before a spill leaves unchanged. All of the version
+/// must be in runs, and half of the places are left to the session.
 pub(crate) fn before_spill(facts: &MergeFacts<'_>) -> usize {
     let MergeFacts {
         runs, changelogs, ..
@@ -72,8 +69,8 @@ pub(crate) fn before_spill(facts: &MergeFacts<'_>) -> usize {
     }
 }
 
-/// How many of its runs, the newest ones, a session merges that has no place for another: `runs` are
-/// their lengths, oldest first. Each takes in the older ones that are not larger, so that most bytes are
+/// Number of its newest runs that a session merges if it has no place for another. `runs` are
+/// lengths, oldest first. Each takes in the older ones that are not larger, so that most bytes are
 /// written twice.
 pub(crate) fn merged_of_session(runs: &[u64]) -> usize {
     let mut merged = 0;
@@ -88,14 +85,14 @@ pub(crate) fn merged_of_session(runs: &[u64]) -> usize {
     merged
 }
 
-/// Number of segments at the beginning of a lineage that a merge leaves as they are. `runs` are the
-/// lengths of its runs, oldest first, and `changelogs` is the length of all changelogs above them.
+/// Number of the oldest segments that a merge leaves unchanged. `runs` are the lengths of the runs,
+/// oldest first; `changelogs` is the length of all changelogs above them.
 ///
-/// All is merged once the segments above the base image have half its size: then a load reads at
+/// All is merged once the segments above the base image have half its size. Then a load reads at
 /// most half as much again, and base images cost at most three times the bytes of commits.
 /// Otherwise a merge takes in each delta run that is not larger than all that it merges already. So
-/// the runs of a lineage double in size from the newest to the oldest, and a change is written
-/// again as often as its run can double.
+/// the runs double in size from the newest to the oldest, and a change is written again as often as
+/// its run can double.
 fn keep_below(runs: &[u64], changelogs: u64) -> usize {
     let Some((base, deltas)) = runs.split_first() else {
         return 0;

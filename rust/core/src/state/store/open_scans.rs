@@ -9,7 +9,7 @@ use crate::state::content::families::Families;
 use crate::state::content::scan::Scan;
 use crate::state::runs::key_range::KeyRange;
 
-/// Bound on open scans. Each holds 8 or 16 bytes per entry.
+/// Each holds 8 or 16 bytes per entry.
 const MAX_OPEN_SCANS: usize = 4096;
 
 /// A batch of entries of a scan.
@@ -45,19 +45,18 @@ pub(crate) struct OpenScans {
 struct OpenScan {
     family: u32,
     scan: Scan,
-    /// The content that it reads, if the store has left that.
+    /// The content that it reads, if the store has left it.
     of: Option<Arc<Families>>,
 }
 
 impl OpenScans {
-    /// Keeps a scan of `family` that has entries left, and returns its number.
     pub fn keep(&mut self, owner: &Owner, family: u32, scan: Scan) -> Result<u32> {
         if self.scans.len() >= MAX_OPEN_SCANS {
             return Err(Error::invalid_input(format!(
                 "{owner}: {MAX_OPEN_SCANS} scans are open; close iterators that are not read to the end"
             )));
         }
-        // Never 0, which stands for "no scan" on the way to Java.
+        // Never 0, which means "no scan" on the way to Java.
         self.last = self.last.checked_add(1).unwrap_or(1);
         let of = None;
         self.scans.insert(self.last, OpenScan { family, scan, of });
@@ -95,7 +94,7 @@ impl OpenScans {
         }
     }
 
-    /// The store leaves `content`, which the open scans go on reading.
+    /// The store leaves `content`, which the open scans continue to read.
     pub fn stay_with(&mut self, content: Families) {
         let content = Arc::new(content);
         for open in self.scans.values_mut() {

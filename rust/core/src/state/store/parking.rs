@@ -1,6 +1,6 @@
-//! Parking: a version gets the content of the one before, and the input of its batch is stored as *pending
-//! input* beside it. The content is not read for that, so a damaged store can be parked, too. A commit may
-//! *keep* pending input as it is, or store a part of it once more.
+//! Parking: a version gets the content of the one before, and the input of its batch is stored as
+//! *pending input* with it. This does not read the content, so a damaged store can be parked, too.
+//! A commit may *keep* pending input unchanged, or store a part of it again.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
@@ -14,36 +14,35 @@ use crate::ids::{CheckpointId, Owner, SegmentRef};
 use crate::state::commit_id::{CommitId, MAX_PENDING, Pending, VersionId};
 use crate::state::memory::{MemoryBudget, Work};
 
-/// Bytes of input in one segment. Writer and reader hold them twice: raw, and as they are stored.
+/// Bytes of input in one segment. Writer and reader hold them twice: raw and compressed.
 const PIECE_BYTES: usize = 16 << 20;
 
-/// Bound on the segments of one input, which is 4 GiB then.
+/// One input is at most 4 GiB then.
 const MAX_PIECES: usize = 256;
 
-/// The input of a batch while it is written. Dropped without [`Parking::finish`], it leaves segments that no
-/// id names, which reclaim takes.
+/// The input of a batch while it is written. Dropped without [`Parking::finish`], it leaves
+/// segments that no id names, which reclaim takes.
 #[derive(Debug)]
 pub struct Parking {
     folder: Arc<StoreFolder>,
     owner: Owner,
     budget: Arc<MemoryBudget>,
     base: VersionId,
-    /// The version that its segments are written for.
     created: u64,
     piece_bytes: usize,
     pieces: Vec<SegmentRef>,
     gathered: Vec<u8>,
-    /// Its memory, as it is and as it is stored.
+    /// Its memory, raw and compressed.
     work: Option<Work>,
 }
 
 impl SharedStore {
-    /// Begins to park the version after `version`, which has this id; version 0 has none. Works whatever
-    /// the store stands at.
+    /// Begins to park the version after `version`, which has this id; version 0 has none. Works at
+    /// any position of the store.
     ///
     /// # Errors
-    /// `InvalidInput` if id and version disagree, for the id of another store, if the input of 1,024
-    /// batches is pending already, and in a folder that is only read.
+    /// `InvalidInput` if id and version disagree, for the id of another store, if the input of
+    /// 1,024 batches is pending already, and in a folder that is only read.
     pub fn park(&self, version: u64, id: Option<&VersionId>) -> Result<Parking> {
         let folder = Arc::clone(&self.folder);
         folder.writer()?;
@@ -70,8 +69,8 @@ impl SharedStore {
         Ok(Parking::new(folder, owner, budget, base.clone()))
     }
 
-    /// Begins to store a part of the input of the batch that made `version` once more, beside a commit that
-    /// makes `commit`. The id that [`Parking::finish`] returns is that of the input alone, for
+    /// Begins to store a part of the input of the batch that made `version` again, with a commit
+    /// that makes `commit`. [`Parking::finish`] returns the id of only the input, for
     /// [`VersionId::waiting_for`].
     ///
     /// # Errors
@@ -95,8 +94,8 @@ impl SharedStore {
     /// Opens the input of the batch that made `version`, which the version with this id waits for.
     ///
     /// # Errors
-    /// `InvalidInput` if it does not wait for that input; `NotFound` or `Corrupt` if the last piece of the
-    /// input is gone or damaged.
+    /// `InvalidInput` if it does not wait for that input; `NotFound` or `Corrupt` if the last piece
+    /// of the input is gone or damaged.
     pub fn pending_input(&self, id: &VersionId, version: u64) -> Result<PendingInput> {
         let (owner, budget) = self.owner_and_budget();
         let found = id.pending.iter().find(|pending| pending.version == version);
@@ -154,7 +153,7 @@ impl Parking {
     /// Adds input, which is written in pieces of 16 MiB.
     ///
     /// # Errors
-    /// `InvalidInput` for more than 4 GiB; errors of
+    /// `InvalidInput` for more than 4 GiB; as
     /// [`SegmentWriter::append`](crate::segment::SegmentWriter::append).
     pub fn append(&mut self, mut input: &[u8]) -> Result<()> {
         while !input.is_empty() {
@@ -174,14 +173,15 @@ impl Parking {
         Ok(())
     }
 
-    /// Ends the input of so many rows, and returns the id of the parked version. Its segments are as durable
-    /// as a changelog after a commit, see [`SegmentWriter::append`](crate::segment::SegmentWriter::append).
+    /// Ends the input of so many rows, and returns the id of the parked version. Its segments are
+    /// as durable as a changelog after a commit, see
+    /// [`SegmentWriter::append`](crate::segment::SegmentWriter::append).
     ///
     /// # Errors
     /// Errors of [`Parking::append`], and of a sync if the pieces are in several files.
     pub fn finish(mut self, rows: u64) -> Result<VersionId> {
         let last = self.write(&self.pieces, rows)?;
-        // The driver knows the file of the last piece only.
+        // The driver only knows the file of the last piece.
         let files = self.pieces.iter().map(|piece| piece.file);
         let others: BTreeSet<_> = files.filter(|file| *file != last.file).collect();
         self.folder.writer()?.sync_files(&others)?;
@@ -198,7 +198,6 @@ impl Parking {
         Ok(VersionId { state, pending })
     }
 
-    /// Writes the gathered piece, behind which others follow.
     fn write_piece(&mut self) -> Result<()> {
         if self.pieces.len() + 1 == MAX_PIECES {
             return Err(Error::invalid_input(format!(
@@ -225,22 +224,22 @@ impl Parking {
         self.folder.writer()?.append(&new, &self.gathered)
     }
 
-    /// The version whose input it is.
     fn version(&self) -> u64 {
         self.base.state.version + 1
     }
 }
 
-/// The pending input of one batch, as it is read back. One piece of it is in memory.
+/// The pending input of one batch. One piece of it is in memory.
 #[derive(Debug)]
 pub struct PendingInput {
     folder: Arc<StoreFolder>,
     owner: Owner,
     budget: Arc<MemoryBudget>,
-    /// The versions for which its segments may have been written: the first is that of the batch.
+    /// The versions for which its segments may have been written: the first is the version of the
+    /// batch.
     versions: RangeInclusive<u64>,
     rows: u64,
-    /// The pieces that are left, the next one first.
+    /// The remaining pieces, the next one first.
     pieces: VecDeque<SegmentRef>,
     /// The piece that is read, and how far.
     piece: Vec<u8>,
@@ -266,7 +265,8 @@ impl PendingInput {
         heads.sum()
     }
 
-    /// The next bytes of a piece that was verified as a whole, at most `max_bytes`; none at the end.
+    /// The next bytes of a piece that was verified as a whole, at most `max_bytes`; none at the
+    /// end.
     pub fn read(&mut self, max_bytes: usize) -> Result<&[u8]> {
         while self.position == self.piece.len() && !self.pieces.is_empty() {
             self.read_piece()?;
@@ -292,7 +292,6 @@ impl PendingInput {
         Ok(())
     }
 
-    /// Refuses a segment that is no piece of this input.
     fn checked(&self, head: Result<SegmentHead>) -> Result<SegmentHead> {
         self.explained(head.and_then(|head| {
             if head.kind == SegmentKind::InFlight && self.versions.contains(&head.created.0) {

@@ -7,8 +7,8 @@ use crate::state::commit_id::CommitId;
 use crate::state::content::merge_task::MergedRun;
 use crate::state::delta_runs::DeltaRuns;
 
-/// Bound on the segments of a version: 256 references of 44 bytes are 11 KiB in the head of every
-/// segment. Stores ask for a merge at a quarter of it, if maintenance comes too seldom.
+/// Bound on the segments of a version: 256 references of 44 bytes are 11 KiB in every head. Stores
+/// ask for a merge at a quarter of it, if maintenance comes too seldom.
 pub(crate) const MAX_LINEAGE_SEGMENTS: usize = 256;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,14 +18,13 @@ pub(crate) struct Position {
     /// The lineage of the next changelog, oldest first: an optional base image, delta runs, then
     /// changelogs. An installed run is here before it is in `id`.
     pub lineage: Vec<SegmentRef>,
-    /// The delta runs in `lineage`. There are none without a base image.
+    /// There are none without a base image.
     pub deltas: DeltaRuns,
     /// `created` of the newest changelogs, oldest first, as far as they are known.
     pub changed: Vec<CheckpointId>,
-    /// Number of the oldest changelogs that a load need not apply: runs of large sessions, each below
-    /// an empty changelog.
+    /// Number of the oldest changelogs that a load need not apply: runs of large sessions, each
+    /// below an empty changelog.
     pub ready: usize,
-    /// `created` of the oldest segment in `lineage`.
     pub lineage_floor: CheckpointId,
     /// Newest of the segments that the newest run in `lineage` replaced. If a run is damaged, the
     /// newest segment that the content was read from.
@@ -57,8 +56,8 @@ impl Position {
         }
     }
 
-    /// The position of a version that was read from `segment` with this `head`. That of a rebuilt
-    /// version may be another segment than its id names. `changed` is `created` of the newest changelogs.
+    /// The position of a version that was read from `segment` with this `head`. A rebuilt version
+    /// may be read from another segment than its id names.
     pub fn read(
         id: CommitId,
         segment: SegmentRef,
@@ -110,12 +109,10 @@ impl Position {
         self.lineage.len() > MAX_LINEAGE_SEGMENTS
     }
 
-    /// `created` of its newest run: its runs make that version.
     pub fn newest_run(&self) -> CheckpointId {
         self.deltas.newest().unwrap_or(self.lineage_floor)
     }
 
-    /// [`SegmentHead::runs`] of the next changelog.
     pub fn runs_in_head(&self) -> u32 {
         match self.deltas.len() {
             0 => 0,
@@ -127,7 +124,7 @@ impl Position {
         let version = self.id.version + 1;
         let id = match (self.lineage.last(), self.changelogs()) {
             (None, _) => return Self::empty(self.id.owner, version),
-            // The last run, which may be installed since, leads to the whole state.
+            // The last run, perhaps installed since, leads to the whole state.
             (Some(newest), []) => CommitId {
                 version,
                 floor: self.lineage_floor,
@@ -136,7 +133,7 @@ impl Position {
                 replaced: self.replaced,
                 ..self.id
             },
-            // The segment of the last id names an older lineage: its floor stays.
+            // The segment of the last id names an older lineage: its floor remains.
             _ => CommitId { version, ..self.id },
         };
         Self { id, ..self.clone() }
@@ -191,8 +188,8 @@ impl Position {
     }
 
     /// Has the next commit build on `run`, which replaces segments of the lineage. Ignores a run of
-    /// another lineage. Also ignores a run that was made at a version which changed nothing and was
-    /// rolled back: the version in its place may have changes.
+    /// another lineage. Also ignores a run made at a version that changed nothing and was rolled
+    /// back: the version in its place may have changes.
     pub fn install(&mut self, run: &MergedRun) {
         let above = self.lineage.strip_prefix(run.below.as_slice());
         let Some(rest) = above.and_then(|above| above.strip_prefix(run.replaces.as_slice())) else {
@@ -221,7 +218,6 @@ impl Position {
         self.replaced = run.replaces.last().copied();
     }
 
-    /// Returns whether the newest `changelogs` were all made after this version.
     fn has_changed_after(&self, version: CheckpointId, changelogs: usize) -> bool {
         if changelogs == 0 {
             return version <= CheckpointId(self.id.version);
@@ -231,8 +227,8 @@ impl Position {
         first.is_some_and(|first| version < *first)
     }
 
-    /// The position of an open session that wrote `run` with its changes, on top of the other runs.
-    /// There is no way around damage then: no older segment has the changes of the session.
+    /// The position of an open session that wrote `run` on top of the other runs. Damage is then
+    /// final: no older segment has the changes of the session.
     pub fn with_spilled(&self, run: SegmentRef) -> Result<Self> {
         let created = CheckpointId(self.id.version + 1);
         let mut next = self.clone();
@@ -246,7 +242,7 @@ impl Position {
         Ok(next)
     }
 
-    /// Has `run`, a changelog in the form of a run, in the place of all segments above the oldest
+    /// Puts `run`, a changelog in the form of a run, in the place of all segments above the oldest
     /// `kept`. A load lies over it.
     pub fn put_ready(&mut self, kept: usize, run: SegmentRef, created: CheckpointId) {
         let gone = self.lineage.len().saturating_sub(kept);
@@ -266,7 +262,6 @@ impl Position {
         self.changelogs().last().copied().or(self.replaced)
     }
 
-    /// Has the next commit build on `image` alone, which has this content.
     pub fn build_on(&mut self, image: SegmentRef) {
         self.replaced = self.replaced_by_image();
         self.lineage = vec![image];
@@ -277,8 +272,8 @@ impl Position {
         self.rebuilt = false;
     }
 
-    /// Returns whether `id` stands for the same content of the same version. The digest of a
-    /// segment covers owner, checkpoint, lineage and changes, wherever it was written.
+    /// The digest of a segment covers owner, checkpoint, lineage and changes, wherever it was
+    /// written.
     pub fn has_state_of(&self, id: &CommitId) -> bool {
         self.id.version == id.version && self.has_content_of(id)
     }

@@ -1,5 +1,5 @@
-//! Recovery from damage during a session: a store over runs reads keys on demand, so it learns late
-//! of a damaged run. The session goes on if older segments have the same state.
+//! Recovery from damage during a session: a store over runs reads keys on demand, so it finds a
+//! damaged run late. The session continues if older segments have the same state.
 
 use super::standing::Standing;
 use super::state_store::StateStore;
@@ -9,7 +9,7 @@ use crate::state::content::families::Families;
 use crate::storage::Storage;
 
 impl StateStore {
-    /// Passes a result of reading runs on. After damage the store has no version until
+    /// Returns a result of reading runs. After damage the store has no version until
     /// [`StateStore::go_around`], or until it is opened again, which reads all of its state.
     #[inline]
     pub(crate) fn trust<T>(&mut self, read: Result<T>) -> Result<T> {
@@ -28,9 +28,9 @@ impl StateStore {
 
     /// After a call that failed with damage: loads the version again, from the segments that the
     /// damaged run replaced. In a session it writes a base image, as [`StateStore::mend`] does
-    /// before one, and repeats the changes of the session. Then the caller may try again. False if
-    /// there is no damage to go around, in a session without a writer or one that spilled, and while
-    /// a scan is open, which would lose its entries.
+    /// before one, and repeats the changes of the session. Then the caller may try again. False
+    /// without damage to go around, in a session without a writer or one that spilled, and while a
+    /// scan is open, which would lose its entries.
     ///
     /// # Errors
     /// Errors of [`StateStore::open`] and [`StateStore::mend`]; a session is lost then: abort it.

@@ -10,7 +10,6 @@ use crate::state::runs::stack::OpenRun;
 pub(crate) struct Residency {
     /// The runs that the next session moves to, and their version.
     pub next: Option<(Vec<Arc<OpenRun>>, u64)>,
-    /// The keys that still come into memory by themselves.
     pub hydration: Progress,
     /// A session has read a block for a key since another caller last asked for work.
     pub session_reads: bool,
@@ -22,9 +21,7 @@ pub(crate) struct Residency {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunFacts {
-    /// The newest run of the version.
     pub newest: Option<SegmentRef>,
-    /// The newest of the runs that the store lies over.
     pub below: Option<SegmentRef>,
     pub looked_at: Option<SegmentRef>,
     /// The next session would take more memory than there is.

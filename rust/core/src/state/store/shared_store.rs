@@ -1,5 +1,5 @@
-//! A store that the threads of an executor share: tasks use it, while maintenance and hydration go
-//! on beside their sessions. It has whole steps, so that tests and product take the same ones.
+//! A store that the threads of an executor share: maintenance and hydration run during sessions. It
+//! has whole steps, so that tests and product take the same ones.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl StoreFolder {
         Self::with(storage, writer.map(Arc::new))
     }
 
-    /// The folder in `storage`, with a writer that others use, too.
+    /// The folder in `storage`, with a writer that is shared.
     pub fn sharing(storage: Arc<dyn Storage>, writer: Arc<SegmentWriter>) -> Arc<Self> {
         Self::with(storage, Some(writer))
     }
@@ -65,21 +65,21 @@ impl StoreFolder {
     }
 }
 
-/// Work to do beside a session that has begun.
+/// Work to do during a session that has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beside {
     /// [`SharedStore::hydrate`].
     pub hydration: bool,
-    /// [`SharedStore::maintain`], which is not to wait until maintenance comes.
+    /// [`SharedStore::maintain`], without waiting for maintenance.
     pub merge: bool,
 }
 
 /// The next step of a caller that hydrates a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hydrated {
-    /// Go on.
+    /// Continue.
     More,
-    /// Come again a little later: a session hydrates, which is quicker than turns with it.
+    /// Call again a little later: a session hydrates, which is quicker than turns with it.
     Later,
     /// Stop.
     Over,
@@ -93,7 +93,7 @@ pub struct SharedStore {
 }
 
 impl SharedStore {
-    /// Shares `state`, which goes on with the run of the last store of its owner, see
+    /// Shares `state`, which continues with the run of the owner's last store, see
     /// [`SharedStore::close`].
     pub fn new(folder: Arc<StoreFolder>, mut state: StateStore) -> Self {
         if let Some(run) = folder.runs.lock().remove(&state.owner().tag()) {
@@ -137,7 +137,7 @@ impl SharedStore {
     /// with damage has changed nothing. Then spills, if the session has outgrown memory.
     ///
     /// # Errors
-    /// Errors of the call, of going around, see [`StateStore::go_around`], and of [`StateStore::spill`].
+    /// Errors of the call, of [`StateStore::go_around`] and of [`StateStore::spill`].
     pub fn call<R>(&self, mut call: impl FnMut(&mut StateStore) -> Result<R>) -> Result<R> {
         let mut state = self.lock();
         let done = match call(&mut state) {
@@ -155,7 +155,7 @@ impl SharedStore {
         Ok(done)
     }
 
-    /// Begins a session, and returns the work to do beside it.
+    /// Begins a session, and returns the work to do during it.
     ///
     /// # Errors
     /// Errors of [`StateStore::mend`] and [`StateStore::begin`].
@@ -196,9 +196,9 @@ impl SharedStore {
         })
     }
 
-    /// One pass of maintenance: makes a run durable that no commit makes durable, evicts keys of an
-    /// idle store, and merges what is due, see [`StateStore::merge_task`]. Does not lock the store
-    /// while it reads, merges and writes files. Returns [`StateStore::snapshot_version`].
+    /// One round of maintenance: makes a run durable that no commit makes durable, evicts keys of
+    /// an idle store, and merges what is due, see [`StateStore::merge_task`]. Does not lock the
+    /// store while it reads, merges and writes files. Returns [`StateStore::snapshot_version`].
     ///
     /// # Errors
     /// Errors of [`StateStore::rest`] and of merging; without a writer `InvalidInput`.
@@ -210,7 +210,7 @@ impl SharedStore {
         let writer = self.folder.writer()?;
         let overdue = self.lock().overdue_run(writer);
         if let Some(file) = overdue {
-            // If this fails, file and run are lost, and a later pass writes another run.
+            // If this fails, file and run are lost, and a later round writes another run.
             let _ = writer.sync_soon(file);
         }
         let (task, snapshot) = {

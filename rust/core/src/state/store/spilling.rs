@@ -1,8 +1,8 @@
-//! Spilling: a session whose changes outgrow memory writes them as runs while it goes on.
+//! Spilling: a session whose changes outgrow memory writes them as runs and continues.
 //!
-//! After the first spill all of the opened version is in runs. The tables are empty and lie over these
-//! runs and those of the session. Only the commit of the session names its runs: after an abort or a
-//! crash they are garbage.
+//! After the first spill all of the opened version is in runs. The tables are empty and lie over
+//! these runs and the runs of the session. Only the commit of the session names its runs: after an
+//! abort or a crash they are garbage.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ impl StateStore {
         self.session.as_ref()?.spilled.as_ref()
     }
 
-    /// A batch that outgrew memory spills; reads before a session give up what they brought in.
+    /// A batch that outgrew memory spills; reads before a session drop the keys that they read.
     pub(crate) fn leave_memory(&mut self, writer: Option<&SegmentWriter>) -> Result<()> {
         if !self.memory.must_spill() || !self.families.can_lie_over_runs() {
             return Ok(());
@@ -32,7 +32,7 @@ impl StateStore {
         match writer {
             Some(writer) if self.session.is_some() => self.spill(writer)?,
             None | Some(_) if self.session.is_none() && self.scans.is_empty() => {
-                // Keys that were touched last stay for a session more.
+                // Keys that were touched last remain for a session more.
                 self.families.begin();
                 self.make_room(true)?;
                 self.memory.settle();
@@ -43,12 +43,12 @@ impl StateStore {
         Ok(())
     }
 
-    /// Writes the changes of the session so far as a run, and leaves memory. Open scans keep the content
-    /// that they read.
+    /// Writes the changes of the session so far as a run, and leaves memory. Open scans keep the
+    /// content that they read.
     ///
     /// # Errors
-    /// `InvalidInput` outside a session, and for a store whose keys cannot stay in runs; those of storage.
-    /// The session is as it was then.
+    /// `InvalidInput` outside a session, and for a store whose keys cannot remain in runs; those of
+    /// storage. The session is then unchanged.
     pub fn spill(&mut self, writer: &SegmentWriter) -> Result<()> {
         if self.session.is_none() || !self.families.can_lie_over_runs() {
             return Err(self.refused("no session is open that can spill"));
@@ -59,7 +59,6 @@ impl StateStore {
         self.make_place(writer)
     }
 
-    /// Writes the changes since the last run of the session, and leaves memory.
     fn write_run(&mut self, writer: &SegmentWriter) -> Result<()> {
         let _work = self.memory.budget().begin_work(OUTPUT_BYTES);
         let Some(mut next) = self.spilled().cloned() else {
@@ -110,12 +109,11 @@ impl StateStore {
         Ok(())
     }
 
-    /// Before the first run of a session: has all of the opened version in runs.
     fn begin_spilling(&mut self, writer: &SegmentWriter) -> Result<()> {
         if self.spilled().is_some() {
             return Ok(());
         }
-        // A merge that waits was made of segments that this one takes.
+        // A pending merge was made of segments that this one takes.
         self.merging.pending = None;
         self.residency = Residency {
             is_used: true,
@@ -153,7 +151,7 @@ impl StateStore {
         Ok(())
     }
 
-    /// The runs of the session, of which some are merged if there is no place for another.
+    /// Merges some runs if there is no place for another.
     fn with_place(&self, writer: &SegmentWriter, spilled: &Spilled) -> Result<Vec<SegmentRef>> {
         let at = spilled.position()?;
         if at.deltas.len() < MAX_DELTA_RUNS {
@@ -242,7 +240,7 @@ impl StateStore {
     }
 }
 
-/// Has a run readable where storage hides files that are open.
+/// Makes a run readable on storage that hides files while they are open.
 fn make_readable(writer: &SegmentWriter, run: &SegmentRef) -> Result<()> {
     if writer.storage().capabilities().durable_append {
         return Ok(());

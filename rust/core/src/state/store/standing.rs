@@ -17,8 +17,8 @@ pub(crate) enum Standing {
         /// The version that undoing the last commit restores.
         before: Option<Position>,
     },
-    /// At no version any more, because a read of a key found a damaged run of this one. The next
-    /// load reads all of the version, and goes around the damage if it can.
+    /// At no version any more: a read of a key found a damaged run of this one. The next load reads
+    /// all of the version, and goes around the damage if it can.
     Lost { was: Position },
 }
 
@@ -38,7 +38,6 @@ impl Standing {
         }
     }
 
-    /// The version, and the one before it if undo leads there.
     pub fn versions(&self) -> impl Iterator<Item = &Position> {
         let (now, before) = match self {
             Self::At { now, before } => (Some(now), before.as_ref()),
@@ -59,7 +58,7 @@ impl Standing {
         *self = Self::At { now: next, before };
     }
 
-    /// Goes back to the version before, if `id` stands for it, and adopts `id`.
+    /// Goes back to the version before, if `id` represents it, and adopts `id`.
     pub fn go_back_to(&mut self, id: &CommitId) -> bool {
         let Self::At { now, before } = self else {
             return false;

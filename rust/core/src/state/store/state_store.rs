@@ -55,7 +55,6 @@ pub struct StateStore {
     /// The oldest version whose input the opened one waits for.
     pub(super) pending_since: Option<u64>,
     pub(super) session: Option<Session>,
-    /// Sessions record every operation.
     pub(super) records: bool,
     pub(super) merging: Merging,
     pub(super) residency: Residency,
@@ -116,13 +115,13 @@ impl StateStore {
     }
 
     /// Positions the store at `version`, whose commit returned `id`. Version 0 is empty and has no
-    /// id. The store stays if it has that version, else undoes the last commit if that leads there,
-    /// else loads.
+    /// id. Does nothing at that version, else undoes the last commit if that leads there, else
+    /// loads.
     ///
     /// # Errors
     /// `InvalidInput` if id and version disagree, or a session is open; `NotFound` and `Corrupt`,
     /// with file, offset and owner, for a segment that is gone or damaged. If it is a run, and the
-    /// segments that it replaced are still there, the state is rebuilt from them instead, see
+    /// segments that it replaced still exist, the state is rebuilt from them instead, see
     /// [`StateStore::take_warning`].
     pub fn open(
         &mut self,
@@ -133,9 +132,8 @@ impl StateStore {
         self.open_since(storage, version, id, None)
     }
 
-    /// Like [`StateStore::open`]. The version may be parked: then it has the content of an older version,
-    /// where the store stays if it has that, and a session commits only after
-    /// [`StateStore::mark_replayed`].
+    /// Like [`StateStore::open`]. A parked version has the content of an older one, at which the
+    /// store may remain. A session commits on it only after [`StateStore::mark_replayed`].
     pub fn open_version(
         &mut self,
         storage: &dyn Storage,
@@ -197,9 +195,9 @@ impl StateStore {
         self.load(storage, wanted)
     }
 
-    /// Positions the store directly before `version`, with the content of `id`, which may be that of any
-    /// older version; `None` is no content. So the next commit makes `version`. For callers that pass over
-    /// versions: attempts at a checkpoint that ended, or changed another owner.
+    /// Positions the store directly before `version`, so that the next commit makes `version`. The
+    /// content is the content of `id`, from any older version; `None` is no content. For callers
+    /// that skip versions: attempts at a checkpoint that ended, or changed another owner.
     ///
     /// # Errors
     /// Errors of [`StateStore::open`]; `InvalidInput` for an `id` that is not older.
@@ -234,7 +232,6 @@ impl StateStore {
         Ok(())
     }
 
-    /// Undoes the last commit, if that leads to the content of `id`.
     fn go_back_to_content(&mut self, id: &CommitId) -> bool {
         let Some(before) = self.standing.versions().nth(1) else {
             return false;
@@ -269,8 +266,8 @@ impl StateStore {
         Ok(())
     }
 
-    /// Frees all but the newest `versions` versions in memory, where there are at most two. A later
-    /// `open` loads a freed version. Does nothing during a session.
+    /// Frees all but the newest `versions` of the at most two versions in memory. A later `open`
+    /// loads a freed version. Does nothing during a session.
     pub fn retain(&mut self, versions: u32) {
         if self.session.is_some() || versions > 1 {
             return;
@@ -293,13 +290,12 @@ impl StateStore {
     }
 
     /// Positions the store at `to`: loads `from`, an older version, and applies the changes of the
-    /// commits after it. So it reads no run that was written after `from`.
-    ///
-    /// `ids` are those of the versions after `from`, of all stores of the partition.
+    /// commits after it. So it reads no run that was written after `from`. `ids` are the ids of the
+    /// versions after `from`, of all stores of the partition.
     ///
     /// # Errors
-    /// Errors of [`StateStore::open`]; `InvalidInput` if `to` is older than `from`; `Unsupported` if
-    /// a commit in between wrote all content instead of its changes.
+    /// Errors of [`StateStore::open`]; `InvalidInput` if `to` is older than `from`; `Unsupported`
+    /// if a commit in between wrote all content instead of its changes.
     pub fn replay(
         &mut self,
         storage: &dyn Storage,
@@ -337,8 +333,8 @@ impl StateStore {
     /// The value of a key, or the first one of its list.
     ///
     /// # Errors
-    /// `InvalidInput` without such a family; those of reading a key from a run, and `LimitExceeded`
-    /// because it comes into memory. The store has no version after damage.
+    /// `InvalidInput` without such a family; errors of reading a key from a run, and
+    /// `LimitExceeded` because it comes into memory. The store has no version after damage.
     pub fn get(&mut self, family: u32, key: &[u8]) -> Result<Option<&[u8]>> {
         let content = self.families.family(family)?;
         if !content.is_in_memory() {
@@ -409,7 +405,6 @@ impl StateStore {
         Position::empty(self.owner.tag(), version)
     }
 
-    /// The position of a store with the content of `id` after `replay`.
     fn position(&self, storage: &dyn Storage, id: &CommitId) -> Result<Position> {
         let Some(reference) = id.segment else {
             return Ok(self.empty(id.version));
@@ -465,7 +460,6 @@ impl StateStore {
         Error::invalid_input(format!("{}: {why}", self.owner))
     }
 
-    /// Loads the same content again, over `runs`, on which the next commit builds.
     pub(crate) fn load_over(
         &mut self,
         storage: &dyn Storage,
@@ -518,7 +512,6 @@ impl StateStore {
                 };
                 let loaded = load.run(&reference, wanted.replaced);
                 let (messages, changed, ready) = (load.rebuilt, load.changed, load.ready);
-                // After damage the content is of no version.
                 let (newest, head) = loaded.inspect_err(|_| self.forget_content())?;
                 let rebuilt = !messages.is_empty();
                 if rebuilt {

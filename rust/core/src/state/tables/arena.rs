@@ -6,7 +6,6 @@ const FIRST_PAGE_BYTES: usize = 4 << 10;
 const LAST_PAGE_BYTES: usize = 1 << 20;
 const HEADER_BYTES: usize = 8;
 
-/// Position of a record in an [`Arena`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordAt(u64);
 
@@ -47,14 +46,13 @@ impl Record<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct Arena {
     pages: Vec<Vec<u8>>,
-    /// Number of the first pages that were freed.
     forgotten: usize,
     used_bytes: usize,
     capacity_bytes: usize,
 }
 
 impl Arena {
-    /// Appends a record; `None` if key and value together exceed 4 GiB.
+    /// `None` if key and value together exceed 4 GiB.
     pub(crate) fn push(&mut self, key: &[u8], value: &[u8]) -> Option<RecordAt> {
         let key_len = u32::try_from(key.len()).ok()?;
         let value_len = u32::try_from(value.len()).ok()?;
@@ -91,7 +89,7 @@ impl Arena {
         Some(Record { key, value })
     }
 
-    /// Overwrites the value of a record in place; false if the sizes differ.
+    /// Returns false if the sizes differ.
     pub(crate) fn overwrite(&mut self, at: RecordAt, value: &[u8]) -> bool {
         let Some(record) = self.get(at).filter(|r| r.value.len() == value.len()) else {
             return false;
@@ -109,7 +107,8 @@ impl Arena {
         self.pages.len()
     }
 
-    /// Frees the pages before that of `at`, after `release`. Nobody may ask for a record in them.
+    /// Frees the pages before the page of `at`, after `release`. No caller may ask for their
+    /// records.
     pub(crate) fn forget_before(&mut self, at: RecordAt, release: Release) {
         while self.forgotten < at.page()
             && let Some(page) = self.pages.get_mut(self.forgotten)
@@ -127,7 +126,6 @@ impl Arena {
         }
     }
 
-    /// Bytes of all records ever pushed, dead ones included.
     pub(crate) fn used_bytes(&self) -> usize {
         self.used_bytes
     }
@@ -138,45 +136,5 @@ impl Arena {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
-    use super::*;
-
-    #[test]
-    fn records_survive_page_growth_and_oversized_neighbours() {
-        let mut arena = Arena::default();
-        let big = vec![7u8; 3 << 20];
-        let mut at = Vec::new();
-        for i in 0..5_000u32 {
-            at.push(
-                arena
-                    .push(&i.to_le_bytes(), &vec![i as u8; (i % 90) as usize])
-                    .unwrap(),
-            );
-            if i == 2_000 {
-                at.push(arena.push(b"big", &big).unwrap());
-            }
-        }
-        let big_record = arena.get(at[2_001]).unwrap();
-        assert_eq!(
-            (big_record.key, big_record.value),
-            (b"big".as_slice(), big.as_slice())
-        );
-        at.remove(2_001);
-        for (i, at) in at.into_iter().enumerate() {
-            let record = arena.get(at).unwrap();
-            assert_eq!(record.key, (i as u32).to_le_bytes());
-            assert_eq!(record.value, vec![i as u8; i % 90]);
-        }
-    }
-
-    #[test]
-    fn overwrite_is_refused_when_the_size_differs() {
-        let mut arena = Arena::default();
-        let at = arena.push(b"k", b"123").unwrap();
-        assert!(!arena.overwrite(at, b"1234"));
-        assert!(arena.overwrite(at, b"456"));
-        assert_eq!(arena.get(at).unwrap().value, b"456");
-        assert!(!arena.overwrite(RecordAt::NONE, b""));
-    }
-}
+#[path = "arena_tests.rs"]
+mod tests;

@@ -1,9 +1,9 @@
 //! The order of keys in a table that serves prefix and range scans.
 //!
 //! Blocks of slot numbers, sorted by key. An insertion moves at most one block. Two binary searches
-//! find a range, which lies together in memory. Keys stay in the records of the table. Each number
-//! has the first bytes in which keys differ beside it, so that nearly all comparisons read no
-//! record. Each block has its last entry beside it, so that the search for a block reads no other.
+//! find a range, which is contiguous in memory. Keys remain in the records of the table. Each
+//! number has the first bytes in which keys differ next to it, so that nearly all comparisons read
+//! no record. Each block repeats its last entry, so that the search for a block reads no other.
 
 use std::cmp::Ordering;
 
@@ -13,12 +13,12 @@ use crate::state::runs::key_range::KeyRange;
 /// A block splits at this many entries: 8 KiB, which shift in well under a microsecond.
 const MAX_BLOCK_ENTRIES: usize = 512;
 
-/// Entries of the blocks that ordered input leaves behind, with some room for keys in between.
+/// Ordered input leaves blocks with so many entries, and some room for keys in between.
 const FULL_BLOCK_ENTRIES: usize = MAX_BLOCK_ENTRIES * 7 / 8;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// The bytes of the key behind the common prefix of all keys, see [`head_of`].
+    /// The bytes of the key after the common prefix of all keys, see [`head_of`].
     head: u64,
     slot: u32,
 }
@@ -26,7 +26,7 @@ struct Entry {
 #[derive(Debug)]
 struct Block {
     entries: Vec<Entry>,
-    /// The last of them, for a search that reads no entries.
+    /// For a search that reads no entries.
     last: Entry,
 }
 
@@ -44,7 +44,7 @@ struct Bound<'b> {
 }
 
 impl Order {
-    /// The order of `slots`, which come sorted by their keys, no key twice.
+    /// `slots` are sorted by key, no key twice.
     pub(crate) fn of_sorted<'k>(
         mut slots: impl DoubleEndedIterator<Item = u32> + Clone,
         key_of: impl Fn(u32) -> &'k [u8],
@@ -75,7 +75,6 @@ impl Order {
         }
     }
 
-    /// Adds `slot`, whose key is `key` and new here.
     pub(crate) fn insert<'k>(&mut self, slot: u32, key: &[u8], key_of: impl Fn(u32) -> &'k [u8]) {
         self.make_common(key, &key_of);
         let bound = self.bound(key);
@@ -181,7 +180,6 @@ impl Order {
         entries * size_of::<Entry>() + self.blocks.capacity() * size_of::<Block>()
     }
 
-    /// Block and place of the first key that is not smaller than `key`.
     fn first_not_below<'k>(&self, key: &[u8], key_of: impl Fn(u32) -> &'k [u8]) -> (usize, usize) {
         let bound = self.bound(key);
         let below = |entry: &Entry| bound.compare(entry, &key_of) == Ordering::Less;
@@ -219,8 +217,7 @@ impl Order {
         if shared == self.common.len() {
             return;
         }
-        // Rewrites all heads. That happens at most once per byte of a key, and mostly while there
-        // are few keys.
+        // Rewrites all heads, at most once per byte of a key, and mostly while there are few keys.
         self.common.truncate(shared);
         for block in &mut self.blocks {
             for entry in block.entries.iter_mut().chain([&mut block.last]) {
@@ -256,11 +253,11 @@ impl Bound<'_> {
 /// At most so many keys are sorted by whole keys.
 const FEW_KEYS: usize = 24;
 
-/// So are keys that agree in so many bytes, which bounds the recursion.
+/// Keys that agree in so many bytes also are, which bounds the recursion.
 const LONG_KEY_BYTES: usize = 512;
 
-/// Sorts slots by their keys, which agree up to `skip`. Each slot has eight bytes of its key beside
-/// it, so that most comparisons read nothing else. Slots whose keys agree in these are sorted by
+/// Sorts slots by their keys, which agree up to `skip`. Each slot has eight bytes of its key next
+/// to it, so that most comparisons read nothing else. Slots whose keys agree in these are sorted by
 /// the next bytes in which they differ.
 pub(crate) fn sort_by_key<'k>(
     slots: &mut [(u64, u32)],
@@ -268,7 +265,7 @@ pub(crate) fn sort_by_key<'k>(
     key_of: &impl Fn(u32) -> &'k [u8],
 ) {
     let first = slots.first().map_or(&[][..], |(_, slot)| key_of(*slot));
-    // Only its length tells a key that ends from one that goes on with zeros.
+    // Only its length tells a key that ends from one that continues with zeros.
     if slots.len() <= FEW_KEYS || first.len().min(LONG_KEY_BYTES) <= skip {
         slots.sort_unstable_by_key(|(_, slot)| key_of(*slot));
         return;
@@ -296,7 +293,7 @@ fn head_of(key: &[u8], skip: usize) -> u64 {
     u64::from_be_bytes(head)
 }
 
-/// Number of entries inside, all of which are at the start. Finds few in few steps.
+/// All entries inside are at the start. Finds few in few steps.
 fn leading(entries: &[Entry], inside: impl Fn(&Entry) -> bool) -> usize {
     // A whole block is inside when its last entry is.
     if entries.last().is_some_and(&inside) {

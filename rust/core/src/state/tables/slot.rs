@@ -80,7 +80,7 @@ pub(crate) fn find_in(
     index.find(spread(hash), is_it).copied()
 }
 
-/// The key in a slot; empty for a slot that is not linked.
+/// Empty for a slot that is not linked.
 pub(crate) fn key_in<'a>(slots: &[Slot], arena: &'a Arena, number: u32) -> &'a [u8] {
     let slot = slots.get(number as usize);
     let record = slot.and_then(|slot| arena.get(slot.record));
@@ -93,7 +93,7 @@ pub(crate) fn spread_of(slots: &[Slot], number: u32) -> u64 {
 }
 
 /// Hashes and numbers of slots, by neighbouring buckets: an index that is filled in this order
-/// stays in the cache. The index may choose other buckets, which only costs time.
+/// remains in the cache. The index may choose other buckets, which only costs time.
 pub(crate) fn by_part(slots: &[Slot], buckets: usize) -> Vec<Vec<(u32, u32)>> {
     let parts = buckets.div_ceil(PART_BUCKETS);
     // Hashes are spread nearly evenly over the parts.
@@ -112,7 +112,7 @@ pub(crate) fn hash_of(key: &[u8]) -> u32 {
     xxh3_64(key) as u32
 }
 
-/// Spreads the 32 bits of a hash, because the index needs high bits that vary.
+/// The index needs high bits that vary.
 pub(crate) fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

@@ -1,9 +1,9 @@
-//! A hash index over records, with an undo log, and where scans need it the order of the keys.
+//! A hash index over records, with an undo log and, if scans need it, the order of the keys.
 //!
 //! A session changes slots in place. The undo log has the previous record of every key that the
-//! session touched, so an abort costs as much as the changes, and a commit serializes exactly the
-//! keys in the log. The log of the last commit stays until the next session begins: a retry of that
-//! commit rewinds instead of loading.
+//! session touched. So an abort costs as much as the changes, and a commit serializes exactly the
+//! keys in the log. The log of the last commit remains until the next session begins: a retry of
+//! that commit rewinds instead of loading.
 //!
 //! Records never change while a scan may read them, and go only when a session begins. So a scan is
 //! a list of records, and sees the table as it was, whatever the session does.
@@ -49,7 +49,6 @@ pub(crate) struct Table {
     session: u32,
     len: usize,
     live_bytes: usize,
-    /// The order of the keys, for a family with scans by it.
     order: Option<Order>,
     /// A scan of this session may read the records that existed when it was made.
     pinned: bool,
@@ -60,7 +59,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// An empty table that counts its sessions from `session` on, like the others of its store.
+    /// Counts its sessions from `session` on, like the other tables of its store.
     pub(crate) fn from_session(session: u32) -> Self {
         Self {
             session,
@@ -68,7 +67,6 @@ impl Table {
         }
     }
 
-    /// Keeps dead slots of removed keys from now on.
     pub(crate) fn keep_removed(&mut self) {
         self.keeps_removed = true;
     }
@@ -97,7 +95,7 @@ impl Table {
         self.slots.is_empty() && self.below.is_none()
     }
 
-    /// Memory of the pages with records: most of it, and known at once.
+    /// Most of the memory, and known at once.
     pub(crate) fn page_bytes(&self) -> usize {
         self.arena.capacity_bytes()
     }
@@ -127,13 +125,12 @@ impl Table {
         self.arena.get(at)
     }
 
-    /// All entries, in no order.
     pub(crate) fn records(&self) -> impl Iterator<Item = Record<'_>> {
         let live = self.slots.iter().filter(|slot| !slot.is_dead());
         live.filter_map(|slot| self.arena.get(slot.record))
     }
 
-    /// In order if the table keeps one. The records stay as they are until the next session begins.
+    /// In order if the table keeps one. The records remain unchanged until the next session begins.
     pub(crate) fn select(&mut self, range: KeyRange<'_>) -> Result<Vec<RecordAt>> {
         self.pinned = true;
         let live = |slot: &&Slot| !slot.is_dead();
@@ -153,13 +150,12 @@ impl Table {
         }
     }
 
-    /// Keeps records that were found one by one as they are, like selected ones.
+    /// Keeps records that were found one by one unchanged, like selected ones.
     pub(crate) fn pin(&mut self) {
         self.pinned = true;
     }
 
-    /// Drops the undo log of the last commit: from here on [`Table::abort`] goes back to this
-    /// point.
+    /// Drops the undo log of the last commit: [`Table::abort`] now goes back to this point.
     pub(crate) fn begin(&mut self) {
         for undo in std::mem::take(&mut self.undo) {
             let slot = self.slots.get(undo.slot as usize);
@@ -256,7 +252,6 @@ impl Table {
         live.map(|(undo, _, now)| (now.key, !undo.was_absent()))
     }
 
-    /// The undo log, with slot and record of each key.
     fn undo_log(&self) -> impl Iterator<Item = (&Undo, &Slot, Record<'_>)> {
         self.undo.iter().filter_map(|undo| {
             let slot = self.slots.get(undo.slot as usize)?;
@@ -301,7 +296,7 @@ impl Table {
         marks.try_for_each(|mark| act(mark, Change::Remove))
     }
 
-    /// The slots that this session changed, by key: 16 bytes for each.
+    /// By key; 16 bytes for each.
     fn changed_slots(&self, repeats: bool) -> Vec<(u64, u32)> {
         let is_change = |(undo, slot, now): &(&Undo, &Slot, Record<'_>)| {
             let before = self.arena.get(undo.before).filter(|_| !undo.was_absent());
@@ -334,12 +329,12 @@ impl Table {
         Ok(())
     }
 
-    /// Ends the session and keeps its undo log for [`Table::abort`] until the next one begins.
+    /// Keeps the undo log for [`Table::abort`] until the next session begins.
     pub(crate) fn commit(&mut self) {
         self.next_session();
     }
 
-    /// Takes back the undo log: the open session, or else the last commit.
+    /// Takes back the open session, or else the last commit.
     pub(crate) fn abort(&mut self) {
         for undo in std::mem::take(&mut self.undo) {
             let Some(slot) = self.slots.get(undo.slot as usize).copied() else {
@@ -426,7 +421,7 @@ impl Table {
         record.map_or(0, |record| record.stored_bytes())
     }
 
-    /// Drops a slot. The caller has counted off a live one.
+    /// The caller has counted off a live one.
     fn unlink(&mut self, number: u32) {
         let record = self.slots.get(number as usize).map(|slot| slot.record);
         self.live_bytes -= record.map_or(0, |record| self.stored_bytes(record));
@@ -461,8 +456,8 @@ impl Table {
         }
     }
 
-    /// Copies records into a new arena, page by page. It frees each page before it copies the next
-    /// one, so it needs no second copy of the table. The undo log must be empty.
+    /// Copies records into a new arena. Frees each page before it copies the next one, so it needs
+    /// no second copy of the table. The undo log must be empty.
     fn compact(&mut self, release: Release) {
         let numbers = self.slots_by_page();
         let mut old = std::mem::take(&mut self.arena);
@@ -479,11 +474,10 @@ impl Table {
         old.forget_all(release);
     }
 
-    /// Numbers of slots, by the pages of their records; 4 bytes for each.
+    /// 4 bytes for each.
     fn slots_by_page(&self) -> Vec<u32> {
         let linked = self.slots.iter().zip(0u32..);
         let linked = linked.filter(|(slot, _)| !slot.record.is_none());
-        // The place of the first slot of each page.
         let mut places = vec![0usize; self.arena.pages() + 1];
         for (slot, _) in linked.clone() {
             if let Some(count) = places.get_mut(slot.record.page() + 1) {

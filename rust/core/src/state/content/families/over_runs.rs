@@ -1,7 +1,7 @@
 //! The tables of a store over runs, which have the keys without a slot.
 //!
-//! The directory of column families stays in memory. Every other table lies over the keys of the
-//! runs that begin with its prefix. A table of which no run has a key lies over no run.
+//! The directory of column families remains in memory. Every other table lies over the keys of the
+//! runs that begin with its prefix, or over no run if none has such a key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::state::tables::table::{Below, Table};
 use crate::storage::Storage;
 
 impl Families {
-    /// False for a plain store of lists: they have no table of their own on disk.
+    /// Returns false for a plain store of lists, which has no table of its own on disk.
     pub(crate) fn can_lie_over_runs(&self) -> bool {
         match self.layout {
             KeyLayout::Plain(options) => !options.several_values,
@@ -32,7 +32,7 @@ impl Families {
         self.runs.as_deref()
     }
 
-    /// Opens the runs of a lineage, oldest first, but for those that the store lies over.
+    /// Opens the runs of a lineage, oldest first. Reuses the runs that the store lies over.
     pub(crate) fn open_runs(
         &self,
         storage: &dyn Storage,
@@ -63,8 +63,8 @@ impl Families {
         self.past_reads + self.runs.as_ref().map_or(0, |runs| runs.reads())
     }
 
-    /// Puts an empty store over runs, oldest first, instead of loading them. Over several runs
-    /// [`Families::count_unlinked`] is to follow. After an error the content is of no version.
+    /// Puts an empty store over runs, oldest first, instead of loading them. Over several runs,
+    /// [`Families::count_unlinked`] must follow. After an error the content is of no version.
     pub(crate) fn open_over(&mut self, runs: Vec<Arc<OpenRun>>) -> Result<()> {
         let runs = Arc::new(RunStack::new(runs));
         if let KeyLayout::Columns = self.layout {
@@ -85,7 +85,6 @@ impl Families {
         Ok(())
     }
 
-    /// Number of keys of each table that may lie over runs, for [`Families::count_unlinked`].
     pub(crate) fn table_keys(&self) -> Vec<TableKeys> {
         let resting = self.tables().filter(|_| self.can_lie_over_runs()).skip(1);
         let counted = resting.map(|(prefix, table)| TableKeys {
@@ -95,7 +94,7 @@ impl Families {
         counted.filter(|table| table.keys > 0).collect()
     }
 
-    /// From now on loads look for no key in the runs, until [`Families::count_unlinked`].
+    /// Until [`Families::count_unlinked`], loads look for no key in the runs.
     pub(crate) fn stop_counting(&mut self) {
         self.each(Table::stop_counting);
     }
@@ -114,7 +113,7 @@ impl Families {
     }
 
     /// For [`Families::move_over`]: this is the content of `version`, which may have `changed` from
-    /// the one before. No version before `floor` will be asked for.
+    /// the one before. No version before `floor` will be needed.
     pub(crate) fn mark(&mut self, version: u64, floor: u64, changed: bool) {
         if self.runs.is_none() {
             return;
@@ -130,9 +129,9 @@ impl Families {
         self.marks.drain(..needed.saturating_sub(1));
     }
 
-    /// Moves a store that lies over runs to those that have the content of `version`, between two
-    /// sessions. Does nothing if the changes since, removed keys included, are not known. So a
-    /// store that lies over no run is loaded again over its first one.
+    /// Moves a store to runs that have the content of `version`, between two sessions. Does nothing
+    /// if the changes since are not known, including removed keys. So a store that lies over no run
+    /// is loaded again over its first one.
     pub(crate) fn move_over(&mut self, runs: Vec<Arc<OpenRun>>, version: u64) {
         let runs = Arc::new(RunStack::new(runs));
         let since = self.marks.partition_point(|(marked, _)| *marked <= version);
@@ -149,14 +148,12 @@ impl Families {
         }
     }
 
-    /// Returns whether the store lies over the runs of this hydration.
     pub(crate) fn lies_over(&self, hydration: &Hydration) -> bool {
         let runs = self.runs.as_ref();
         runs.is_some_and(|runs| Arc::ptr_eq(runs, &hydration.runs))
     }
 
-    /// The hydration of all runs, or of the delta runs alone; `None` in a store that lies over
-    /// none.
+    /// The hydration of all runs, or only of the delta runs; `None` in a store that lies over none.
     pub(crate) fn hydration(&self, everything: bool) -> Option<Hydration> {
         let runs = self.runs.as_ref()?;
         let directory = Prefix::new(DIRECTORY).0;
@@ -167,14 +164,12 @@ impl Families {
         Some(Hydration::of(runs, &tables, everything))
     }
 
-    /// Bound on the memory of all keys in the runs.
     pub(crate) fn unread_bytes(&self) -> u64 {
         let runs = self.runs.as_ref().map_or(&[][..], |runs| &runs.runs);
         let bytes = runs.iter().map(|run| loaded_bytes(&run.reader.head));
         bytes.fold(0, u64::saturating_add)
     }
 
-    /// Gives entries of a table in the runs a slot, unless they have one.
     pub(crate) fn hydrate(&mut self, entries: &HydratedEntries) -> Result<()> {
         let table = match self.layout {
             KeyLayout::Plain(_) => &mut self.family_mut(super::FIRST_FAMILY)?.heads,
@@ -186,14 +181,13 @@ impl Families {
         Ok(())
     }
 
-    /// After all of the runs was read: returns whether all keys are in memory.
     pub(crate) fn end_hydration(&mut self) -> bool {
         let mut whole = true;
         self.each(|table| whole &= table.end_hydration());
         whole
     }
 
-    /// Leaves the runs between two sessions, once [`Families::end_hydration`] was true.
+    /// Leaves the runs between two sessions, after [`Families::end_hydration`] returned true.
     pub(crate) fn leave_runs(&mut self) {
         self.past_reads = self.cold_reads();
         self.each(Table::leave_runs);
@@ -201,8 +195,8 @@ impl Families {
         self.runs = None;
     }
 
-    /// Evicts about `bytes` of keys that the runs have, between two sessions: those first that were
-    /// not touched for longest, and none of the last session.
+    /// Evicts about `bytes` of keys that the runs have, between two sessions. Takes the keys that
+    /// were not touched for longest, and none of the last session.
     pub(crate) fn evict(&mut self, bytes: usize, release: Release) {
         let garbage: usize = self.tables().map(|(_, table)| table.garbage_bytes()).sum();
         let mut ages = BTreeMap::new();

@@ -20,7 +20,6 @@ impl Table {
         Ok(())
     }
 
-    /// Adds the keys of [`Table::append`] to the index and the order.
     pub(crate) fn index_appended(&mut self) {
         self.index_slots();
         if let Some(order) = &mut self.order {
@@ -41,7 +40,6 @@ impl Table {
         }
     }
 
-    /// Sets `key` outside any session, without undo.
     pub(crate) fn load(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let hash = hash_of(key);
         let Some(number) = self.find(hash, key) else {

@@ -1,8 +1,8 @@
-//! A table over runs: keys without a slot are read from the runs when they are asked for.
+//! A table over runs: keys without a slot are read from the runs on demand.
 //!
 //! A key gets a slot before it changes, so that the undo log has its old value and the number of
-//! keys stays right. A slot is *clean* while the runs have the same value. Only clean slots may be
-//! evicted.
+//! keys remains right. A slot is *clean* while the runs have the same value. Only clean slots may
+//! be evicted.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::state::tables::eviction::Eviction;
 use crate::state::tables::order::sort_by_key;
 use crate::state::tables::slot::{Slot, Stamp, find_in, hash_of};
 
-/// Least memory of a key beside its record: 16 in its slot, 4 in the index.
+/// Least memory of a key without its record: 16 in its slot, 4 in the index.
 const SLOT_BYTES: usize = 20;
 
 impl Table {
@@ -32,13 +32,11 @@ impl Table {
         self.below.is_some()
     }
 
-    /// Returns whether no key is in runs only.
     #[inline]
     pub(crate) fn is_in_memory(&self) -> bool {
         self.runs_to_read().is_none()
     }
 
-    /// Reads a key that is in runs only into a slot.
     #[inline]
     pub(crate) fn fault_in(&mut self, key: &[u8]) -> Result<()> {
         if self.is_in_memory() {
@@ -79,8 +77,7 @@ impl Table {
         Ok(())
     }
 
-    /// After all runs were read: if all keys are in memory, returns true and reads the runs no
-    /// more.
+    /// If all keys are in memory, returns true and reads the runs no more.
     pub(crate) fn end_hydration(&mut self) -> bool {
         let Some(below) = &mut self.below else {
             return true;
@@ -89,18 +86,16 @@ impl Table {
         below.is_in_memory
     }
 
-    /// The runs, if some keys may not be in memory.
     fn runs_to_read(&self) -> Option<&Below> {
         self.below.as_ref().filter(|below| !below.is_in_memory)
     }
 
-    /// Leaves the runs between two sessions: all keys are in memory.
+    /// Between two sessions: all keys are in memory.
     pub(crate) fn leave_runs(&mut self) {
         self.move_over(None, self.session);
         self.keeps_removed = false;
     }
 
-    /// From now on loads look for no key in the runs, until [`Table::count_unlinked`].
     pub(crate) fn stop_counting(&mut self) {
         if let Some(below) = &mut self.below {
             below.is_uncounted = true;
@@ -135,7 +130,6 @@ impl Table {
         Ok(found)
     }
 
-    /// Removes `key` outside any session, without undo.
     pub(crate) fn load_removal(&mut self, key: &[u8]) -> Result<()> {
         if self.below.is_none() || self.slot(key).is_some() {
             self.remove(key);
@@ -159,7 +153,7 @@ impl Table {
             if slot.record.is_none() {
                 continue;
             }
-            // A clean slot had this value in that content, too.
+            // A clean slot also had this value in that content.
             let is_in_run = slot.stamp.session() <= session;
             if slot.is_dead() && is_in_run {
                 self.unlink(number);
@@ -175,7 +169,6 @@ impl Table {
         }
     }
 
-    /// Adds the bytes of slots that may go to `ages`, by the session that touched them last.
     pub(crate) fn add_ages(&self, ages: &mut BTreeMap<u32, usize>) {
         if self.below.is_none() {
             return;
@@ -190,17 +183,16 @@ impl Table {
         self.stored_bytes(record) + SLOT_BYTES
     }
 
-    /// The last session, whose slots stay.
+    /// The last session, whose slots remain.
     fn last_session(&self) -> u32 {
         self.session.saturating_sub(2)
     }
 
-    /// Bytes of records without a slot.
     pub(crate) fn garbage_bytes(&self) -> usize {
         self.arena.used_bytes().saturating_sub(self.live_bytes)
     }
 
-    /// Evicts garbage, and by `eviction` what [`Table::add_ages`] counts, between two sessions.
+    /// Evicts garbage and slots of `eviction`, between two sessions.
     pub(crate) fn evict(&mut self, eviction: &mut Eviction, release: Release) {
         if self.below.is_none() {
             return;
@@ -214,8 +206,8 @@ impl Table {
             }
             return;
         }
-        // Slots get other numbers. Index, order and free list are made again, and take no memory
-        // until then.
+        // Slots get other numbers. Index, order and free list are rebuilt, and take no memory until
+        // then.
         self.index = hashbrown::HashTable::new();
         let is_ordered = self.order.take().is_some();
         self.free = Vec::new();
@@ -248,7 +240,7 @@ impl Table {
         dirty.map(|slot| self.memory_of(slot.record)).sum()
     }
 
-    /// A pass over `range`, in order if the table keeps one; `None` if all keys are in memory.
+    /// In order if the table keeps one; `None` if all keys are in memory.
     pub(crate) fn pass(&mut self, range: KeyRange<'_>) -> Result<Option<Pass>> {
         let Some(below) = self.runs_to_read() else {
             return Ok(None);
@@ -261,7 +253,7 @@ impl Table {
         Ok(Some(Pass::new(self, self.order.is_some(), hot, cursor)))
     }
 
-    /// The keys in `range` that are in runs, in their order, those with a slot included.
+    /// In their order, including the keys with a slot.
     pub(crate) fn cold_keys(&mut self, range: KeyRange<'_>) -> Result<Vec<Vec<u8>>> {
         let mut keys = Vec::new();
         if let Some(below) = self.runs_to_read() {
@@ -323,7 +315,7 @@ fn may_go(slot: &Slot, last: u32) -> bool {
     !slot.record.is_none() && slot.stamp.is_clean() && slot.stamp.session() < last
 }
 
-/// A pass over the keys of a table over runs, as they were when it began.
+/// The keys of a table over runs, as they were when the scan began.
 #[derive(Debug)]
 pub(crate) struct Pass {
     in_order: bool,
@@ -331,7 +323,6 @@ pub(crate) struct Pass {
     hot: Vec<RecordAt>,
     next: usize,
     cursor: StackCursor,
-    /// Length of the undo log that was looked at.
     seen_undo: usize,
     /// Slots of keys that the session changed since, and whose old value is in the runs.
     cleaned: HashSet<u32>,
@@ -349,7 +340,6 @@ impl Pass {
         }
     }
 
-    /// Key and value of the next entry; `None` at the end.
     pub fn peek<'a>(&'a mut self, table: &'a Table) -> Result<Option<(&'a [u8], &'a [u8])>> {
         self.look_at_changes(table);
         while let Some((key, _)) = self.cursor.entry()
@@ -365,7 +355,6 @@ impl Pass {
         })
     }
 
-    /// Moves behind the entry of [`Pass::peek`].
     pub fn advance(&mut self, table: &Table) -> Result<()> {
         if self.is_hot_next(table) {
             self.next += 1;
@@ -383,7 +372,7 @@ impl Pass {
         !self.in_order || cold.is_none_or(|(key, _)| hot.key < key)
     }
 
-    /// Returns whether the table had another value, or none, when the pass began.
+    /// Returns whether the table had another value, or none, when the scan began.
     fn is_shadowed(&self, table: &Table, key: &[u8]) -> bool {
         table
             .slot(key)
@@ -398,21 +387,20 @@ impl Pass {
     }
 }
 
-/// The keys of a table in the runs below it.
 #[derive(Debug)]
 pub(crate) struct Below {
     runs: Arc<RunStack>,
     prefix: Vec<u8>,
     /// Number of the table's keys that are in runs and have no slot.
     pub unlinked: u64,
-    /// `unlinked` is not right for now, so that loads look for no key.
+    /// `unlinked` is wrong for now, so that loads look for no key.
     pub is_uncounted: bool,
-    /// Hydration went through the runs, and every key has a slot.
+    /// Hydration has read all runs, and every key has a slot.
     pub is_in_memory: bool,
 }
 
 impl Below {
-    /// `None` if no key is behind `prefix`. Over several runs the number of keys is not known yet.
+    /// `None` if no key has `prefix`. Over several runs the number of keys is not known yet.
     pub fn of(runs: &Arc<RunStack>, prefix: &[u8]) -> Option<Self> {
         let unlinked = runs.at_most_behind(prefix);
         (unlinked > 0).then(|| Self {
@@ -431,7 +419,6 @@ impl Below {
         self.runs.find(&[&self.prefix, key].concat())
     }
 
-    /// A cursor at the first entry whose key is in `range`.
     pub fn cursor(&self, range: KeyRange<'_>) -> Result<StackCursor> {
         StackCursor::new(&self.runs, &self.prefix, range)
     }
