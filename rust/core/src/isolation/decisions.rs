@@ -37,15 +37,14 @@ pub(super) struct Batch {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Partition {
-    /// The groups of keys whose rows become pending in this batch: none if the operator runs, all
-    /// if it does not. `None` until an attempt asks.
+    /// Groups of keys with pending rows: none if the operator runs, else all. `None` before a
+    /// request.
     waits: Option<Groups>,
     /// An earlier run of the batch settled it, and delivered all its rows.
     was_settled: bool,
     had_caught_up: bool,
-    /// A task read it to its end, and Spark took the result, which then holds for the whole batch.
-    /// A task that stops early does not count, although an aggregation has committed its state by
-    /// the first row.
+    /// A task read all of it and Spark took the result, which holds for the whole batch. A task
+    /// that stops early does not count, although an aggregation has committed by the first row.
     is_through: bool,
     /// Such a task is known to have ended.
     has_ended: bool,
@@ -286,8 +285,7 @@ impl Batch {
             }
         }
         let now = self.waits(partition);
-        // A task of several partitions does not say for which of them it failed. It only takes back
-        // a try.
+        // A task of several partitions may have failed for any of them. It only takes back a try.
         let may_wait = !now.has_all_keys()
             && !self.partition(partition).is_through
             && (self.is_single(part.attempt) || self.is_try(partition, &now))
@@ -376,8 +374,7 @@ impl Batch {
         self.show();
     }
 
-    /// Until the marker has the result of an attempt, a partition that was parked remains parked,
-    /// and a re-run delivers any other one.
+    /// Until the marker has it, a parked partition remains parked, a re-run delivers any other one.
     fn settles(&mut self, part: Part, at_ms: i64) {
         let tried = self.attempts.get(&part.attempt);
         let answer = tried.and_then(|tried| tried.asked.get(&part.partition)?.clone());

@@ -21,7 +21,6 @@ pub(super) struct Known {
 /// A parked partition is tried again 1, 2, 4, ... batches after the last try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Backoff {
-    /// Batches between the last try and the next.
     pub(super) pause: u64,
     pub(super) next: u64,
 }
@@ -33,7 +32,6 @@ impl Known {
         before.find_map(|(_, marker)| marker.parked.get(&partition))
     }
 
-    /// The groups of keys of a partition that waited before a batch.
     pub(super) fn waits(&self, partition: u32, batch: u64) -> Groups {
         let last = self.last(partition, batch);
         last.map_or_else(Groups::all, |parked| parked.waits.clone())

@@ -117,8 +117,7 @@ pub enum Action {
     Refuse(Part, String),
     /// Lets the sink have the batch, unless there was an error.
     Sealed(Option<String>),
-    /// Writes the marker of a batch, and reports when it is durable. Until then, none other is
-    /// written.
+    /// Writes the marker of a batch and reports when it is durable. No other is written until then.
     Write(u64, #[serde(serialize_with = "Marker::as_text")] Marker),
     /// Deletes the marker of a batch.
     Delete(u64),

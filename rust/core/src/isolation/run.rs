@@ -59,11 +59,9 @@ impl Run {
         serde_json::to_vec(&self.take(number, &through, fact)).map_err(unknown)
     }
 
-    /// Takes an event of a batch. Returns the actions to carry out, in this order.
-    ///
-    /// `through` has partitions that tasks delivered or parked to their end, and whose results
-    /// Spark took. Only partitions that an attempt asked for, or that were parked, are needed in
-    /// it.
+    /// Takes an event of a batch. Returns the actions to carry out, in this order. `through` has
+    /// partitions that tasks delivered or parked to their end, with a result that Spark took. It
+    /// needs only partitions that an attempt asked for, or that were parked.
     pub fn take(&mut self, number: u64, through: &[u32], fact: Fact) -> Vec<Action> {
         let mut actions = Vec::new();
         match (fact, &mut self.batch) {

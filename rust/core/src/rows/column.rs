@@ -2,8 +2,7 @@
 
 use crate::error::{Error, Result};
 
-/// Memory layout of a column's values. Types with the same layout, such as a timestamp and an `i8`,
-/// differ for the caller only.
+/// Memory layout of values. A timestamp and an `i8` have the same one, and differ for callers only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ColumnType {
     /// One bit for each value.

@@ -35,8 +35,7 @@ pub fn encode_keys(columns: &[Column<'_>]) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// The key of the only row of `columns`, the first ones of a key. It is a prefix of all keys that
-/// begin with these columns.
+/// The key of the only row of `columns`, the first ones of a key: a prefix of all such keys.
 ///
 /// # Errors
 /// `InvalidInput` for a null, or another number of rows.

@@ -1,7 +1,6 @@
-//! Values as bytes: a bit for each column that is not null, then these columns.
-//!
-//! Numbers are little-endian, a bit is one byte. A byte string follows its length, in 7-bit groups
-//! from the lowest on, as in protobuf.
+//! Values as bytes: a bit for each column that is not null, then these columns. Numbers are
+//! little-endian, a bit is one byte. A byte string follows its length, in 7-bit groups from the
+//! lowest on, as in protobuf.
 
 use super::column::{BuiltColumn, Column, ColumnType};
 use crate::error::{Error, Result};

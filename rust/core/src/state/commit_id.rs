@@ -71,8 +71,7 @@ impl VersionId {
         self.pending.first().map(|pending| pending.version)
     }
 
-    /// An id with only one of the pending inputs, for [`VersionId::waiting_for`]. `None` if this
-    /// version does not wait for it.
+    /// An id with one of the pending inputs, for [`VersionId::waiting_for`], if that is pending.
     #[must_use]
     pub fn input_alone(&self, version: u64) -> Option<Self> {
         let found = self

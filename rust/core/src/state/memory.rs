@@ -12,10 +12,9 @@ pub type Release = fn(&mut [u8]);
 /// Called when a store has freed much memory, which the allocator may keep.
 pub type GiveBack = fn(&MemoryBudget);
 
-/// Memory of the tables of many stores, against a limit.
-///
-/// Tables count when they grow by a page of up to 1 MiB. So each store exceeds the limit by at most
-/// a page and its index entries before it fails.
+/// Memory of the tables of many stores, against a limit. Tables count when they grow by a page of
+/// up to 1 MiB. So a store exceeds the limit by at most a page and its index entries until it
+/// fails.
 #[derive(Debug)]
 pub struct MemoryBudget {
     used_bytes: AtomicU64,
@@ -135,8 +134,7 @@ impl MemoryBudget {
         self.was_short.load(Ordering::Relaxed)
     }
 
-    /// Returns whether stores are close to the target, or were above it before. The memory that the
-    /// allocator keeps is then too much.
+    /// Stores are near the target, or were above it: memory kept by the allocator is then too much.
     pub fn is_tight(&self) -> bool {
         let is_near = |target| self.occupied_bytes(0) > target / 4 * 3;
         self.was_short() || self.target_bytes().is_some_and(is_near)
@@ -187,17 +185,15 @@ impl MemoryBudget {
         set(&self.target_bytes).or_else(|| set(&self.limit_bytes).map(|limit| limit / 4 * 3))
     }
 
-    /// The bytes to which stores evict, and up to which they hydrate. An eighth of the target
-    /// remains free, so that not every session evicts. Sessions also get the room that the last two
-    /// batches took, up to five eighths of the target. Without that bound, keys that nearly every
-    /// batch needs would leave before each batch.
+    /// The bytes to which stores evict and hydrate. An eighth of the target remains free, so that
+    /// not every session evicts, or as much as the last two batches took, up to five eighths.
+    /// Without that bound, keys that nearly every batch needs would leave before each batch.
     fn ease_bytes(&self) -> Option<u64> {
         let target = self.target_bytes()?;
         Some(target - self.batch_bytes().clamp(target / 8, target / 8 * 5))
     }
 
-    /// Bytes that the sessions of a batch should take. Stores without a session count as the
-    /// average.
+    /// Expected bytes of a batch's sessions. Stores without a session count as the average.
     fn batch_bytes(&self) -> u64 {
         let stores = self.stores.load(Ordering::Relaxed);
         self.mean_session_bytes().saturating_mul(stores)
@@ -254,8 +250,7 @@ pub(crate) struct MemoryShare {
     bytes: u64,
     /// `bytes` when the last session began.
     begun_bytes: u64,
-    /// Memory after the last session, load or spill. A batch took everything since, perhaps some of
-    /// it by reads before its session.
+    /// Memory after the last session, load or spill: a batch took all since, some perhaps by reads.
     settled_bytes: u64,
     last_bytes: u64,
     /// Expected for the next session, once one has ended.
@@ -314,9 +309,8 @@ impl MemoryShare {
         self.is_first_session
     }
 
-    /// Ends a session. The next one should take as much as the larger of the last two, because
-    /// tables do not grow in every session, and an eighth more. A session before the last that took
-    /// more than twice as much does not count: it may have filled the store.
+    /// The next session should take an eighth more than the larger of the last two, as tables do
+    /// not always grow. More than twice the last does not count: it may have filled the store.
     pub(crate) fn end_session(&mut self) {
         let grown = self.bytes.saturating_sub(self.begun_bytes);
         self.settled_bytes = self.bytes;

@@ -87,8 +87,7 @@ impl Changes {
     }
 }
 
-/// The segments of a commit, oldest first: the runs of a session that spilled, then the changelog.
-/// None if it changed nothing.
+/// The segments of a commit, oldest first: the runs that its session spilled, then the changelog.
 pub(crate) fn find_changes(
     storage: &dyn Storage,
     owner: &Owner,
@@ -143,10 +142,9 @@ pub fn find_own(owner: &Owner, version: u64, ids: &[CommitId]) -> Option<CommitI
     own.find(|id| id.version == version).copied()
 }
 
-/// Calls `act` for every change of one family in a changelog, the last one of each key. The first
-/// value of a list that was set is a [`ChangeKind::Put`]. All values of a list that was begun by
-/// appending are [`ChangeKind::Append`], after a [`ChangeKind::Remove`] if the commit first removed
-/// the key.
+/// Calls `act` for every change of one family in a changelog, the last one of each key. A list that
+/// was set begins with [`ChangeKind::Put`]. A list that was begun by appending has only
+/// [`ChangeKind::Append`], after a [`ChangeKind::Remove`] if the commit first removed the key.
 ///
 /// # Errors
 /// `Corrupt` if the payload has no entries of this layout.

@@ -1,8 +1,7 @@
-//! The column families of one store.
-//!
-//! A plain store has one table, whose keys go to files unchanged. A store with column families has
-//! a directory of names, a table for each family, and a second one for each family with several
-//! values per key. On disk they share one space of keys, whose first two bytes name the table.
+//! The column families of one store. A plain store has one table, whose keys go to files unchanged.
+//! A store with column families has a directory of names, a table for each family, and a second one
+//! for each family with several values per key. On disk they share one space of keys, whose first
+//! two bytes name the table.
 
 use std::sync::Arc;
 
@@ -123,8 +122,7 @@ impl Families {
             .collect()
     }
 
-    /// Number of the family `name`, made if necessary. Adds missing options: a later program may
-    /// scan a family that was made without scans.
+    /// Makes it if needed. Adds options: a later program may scan a family made without scans.
     pub(crate) fn open(&mut self, name: &str, options: FamilyOptions) -> Result<u32> {
         if let KeyLayout::Plain(_) = self.layout {
             return Err(Error::invalid_input(format!(
@@ -232,8 +230,7 @@ impl Families {
             let [(of_heads, heads), (of_elements, elements)] = numbered(number, family);
             let prefix = of_heads.bytes(self.layout);
             heads.each_change(false, &[], |key, change| act(prefix, key, change))?;
-            // Writes all values of a list that was set again. Otherwise a reader could not tell
-            // them from appended ones.
+            // All values of a list that was set again: else they would read as appended ones.
             let prefix = of_elements.bytes(self.layout);
             elements.each_change(true, &family.marks(), |key, change| {
                 act(prefix, key, change)

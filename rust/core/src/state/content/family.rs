@@ -1,12 +1,9 @@
 //! One column family: keys with one value each, or with a list of values each.
 //!
-//! A list is kept element by element. So appending to a long list writes one element, in memory and
-//! in the changelog. The first table has the number of elements of every key, the second one the
-//! elements, by key and position.
-//!
-//! A changelog shows readers of changes whether a new list was set, or begun by appending. In the
-//! second case it has a mark: the removal of a position that no list has, which changes nothing
-//! when the changelog is applied.
+//! The first table of lists has the number of elements of every key, the second one the elements,
+//! by key and position. So appending to a long list writes one element, in memory and in the
+//! changelog. A changelog marks new lists that were begun by appending, for readers of changes: it
+//! removes a position that no list has, which changes nothing when the changelog is applied.
 
 use std::collections::HashSet;
 

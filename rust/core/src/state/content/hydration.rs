@@ -1,9 +1,8 @@
-//! Hydration: keys that a store left in runs come into memory while the store works.
-//!
-//! A store with large runs is opened over them, so that its first row does not wait for all others.
-//! The keys of delta runs come first, because they changed last; then, if they fit, all keys. The
-//! caller reads without the store's lock, and the store then takes over the keys without a slot. So
-//! no task waits for reads that it did not ask for, and changes of a session remain.
+//! Hydration: keys that a store left in runs come into memory while the store works. A store with
+//! large runs is opened over them, so that its first row does not wait for all others. The keys of
+//! delta runs come first, because they changed last; then, if they fit, all keys. The caller reads
+//! without the store's lock, so no task waits for reads that it did not ask for. The store takes
+//! over only keys without a slot, so changes of a session remain.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -45,9 +44,7 @@ pub struct HydratedEntries {
 pub(crate) enum Progress {
     #[default]
     Over,
-    /// A caller may read the next entries.
     Waits(Hydration),
-    /// A caller reads the next entries.
     Taken,
     Whole,
 }

@@ -1,8 +1,7 @@
 //! Every operation of a commit, in order, for readers that want more than the last change of each
-//! key. Stores record operations only on request.
-//!
-//! A journal is a segment of entries like a changelog, whose keys begin with the number of the
-//! operation. So the code that verifies segments also verifies journals. Loads do not read them.
+//! key. Stores record operations only on request. A journal is a segment of entries like a
+//! changelog, whose keys begin with the number of the operation. So the code that verifies segments
+//! also verifies journals. Loads do not read them.
 
 use prost::bytes::{Buf, BufMut};
 

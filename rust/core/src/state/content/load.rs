@@ -27,8 +27,7 @@ pub(crate) struct Load<'a> {
     pub owner: &'a Owner,
     /// Empty at first.
     pub families: &'a mut Families,
-    /// With it the content lies over runs that do not fit, or that would take long to load. Their
-    /// keys are read on demand.
+    /// With it the content lies over runs that do not fit or load slowly; keys are read on demand.
     pub memory: Option<&'a MemoryShare>,
     /// `created` of the newest segments, oldest first.
     pub changed: Vec<CheckpointId>,
@@ -124,9 +123,9 @@ impl Load<'_> {
             .map_err(|e| e.context(self.owner))
     }
 
-    /// Applies the runs of a lineage, oldest first, or puts the content over them and over the
-    /// `changelogs` that are runs, see [`Load::ready`]. `tables` are the final keys, if known;
-    /// `newest` is the last run if it is open.
+    /// Applies the runs of a lineage, oldest first, or lies over them and `changelogs` that are
+    /// runs, see [`Load::ready`]. `tables` are the final keys, if known; `newest` is the last run,
+    /// if open.
     fn apply_runs(
         &mut self,
         runs: &[SegmentRef],
@@ -156,9 +155,8 @@ impl Load<'_> {
             .map_err(|e| e.context(self.owner))
     }
 
-    /// Puts the content over the runs of a lineage that are not loaded, and returns their number.
-    /// Opens only the oldest run if no segment records the number of keys. The next load reports a
-    /// run that cannot be read.
+    /// Puts the content over runs that are not loaded, and returns their number. Opens only the
+    /// oldest if no segment records the number of keys. The next load reports an unreadable run.
     fn opened_over(
         &mut self,
         runs: &[SegmentRef],

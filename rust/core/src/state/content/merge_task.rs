@@ -1,9 +1,7 @@
-//! Merges: the newest segments of a lineage become one run.
-//!
-//! Maintenance reads changelogs, the delta runs below them that are not much larger, and at times
-//! the base image, and merges them into a run, newest change first. It does not use the live table
-//! and its writer. Without the base image the result is a *delta run*, with the changes since the
-//! runs below it; with the base image it is the next base image.
+//! Merges: the newest segments of a lineage become one run. Maintenance reads changelogs, the delta
+//! runs below them that are not much larger, and at times the base image. It merges them into a
+//! run, newest change first, without the live table and its writer. Without the base image the
+//! result is a *delta run*, with the changes since the runs below it; with it, the next base image.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -73,10 +71,9 @@ impl MergeTask {
 
     /// Merges the segments, which it reads from `storage` page by page, and appends the result.
     ///
-    /// Memory: read-ahead and one page for each input, at most 1 MiB each and never more than the
-    /// input has. 10 MiB for the output: 4 MiB of frames with room for 2 MiB after them, one
-    /// section of groups (1 MiB), and 3 MiB to make a filter. In addition the directory, and three
-    /// times the largest entry.
+    /// Memory: read-ahead and one page of each input, at most 1 MiB each and never more than the
+    /// input has; 10 MiB for the output (4 MiB of frames with room for 2 MiB after them, a 1 MiB
+    /// section of groups, 3 MiB to make a filter); the directory; three times the largest entry.
     ///
     /// # Errors
     /// `NotFound` or `Corrupt` for a segment that is gone or damaged; `Storage`; `AttemptEnded` if

@@ -57,8 +57,7 @@ impl Scan {
         }
     }
 
-    /// Returns the number of entries, like
-    /// [`StateStore::scan_on`](crate::state::StateStore::scan_on).
+    /// Returns the number of entries.
     pub(crate) fn fill(
         &mut self,
         family: &Family,

@@ -1,7 +1,5 @@
-//! Cursors over the entries of a table in the runs below it, in the order of their keys.
-//!
-//! A cursor reads ahead, each time twice as many blocks. So a long scan makes few requests, and one
-//! that ends early reads little.
+//! Cursors over the entries of a table in the runs below it, in key order. A cursor reads ahead,
+//! each time twice as many blocks: long scans make few requests, and short ones read little.
 
 use std::sync::Arc;
 
@@ -40,8 +38,7 @@ impl StackCursor {
         Self::over(runs, 0, prefix, range, &SCAN)
     }
 
-    /// Like [`Self::new`], in all runs but the oldest `left_out`. [`RunStack::reads`] does not
-    /// count it.
+    /// In all runs but the oldest `left_out`. [`RunStack::reads`] does not count its reads.
     pub fn of_all(runs: &Arc<RunStack>, prefix: &[u8], left_out: usize) -> Result<Self> {
         Self::over(runs, left_out, prefix, KeyRange::All, &BULK)
     }
@@ -239,8 +236,7 @@ impl RunCursor {
         }
     }
 
-    /// Returns the number of blocks read: one if blocks ahead are damaged, because the cursor may
-    /// end before them.
+    /// Returns how many it read: only one if a later one is damaged, which may be past the end.
     fn read(&mut self, next: &[Block], taken: usize) -> Result<usize> {
         let ahead = next.get(..taken).unwrap_or(next);
         let first = next.get(..1).unwrap_or(next);

@@ -6,8 +6,7 @@ use crate::error::Result;
 use crate::rows::{Packed, push_found};
 
 impl StateStore {
-    /// Appends the value of each key to `out`, or that there is none, as
-    /// [`decode_found`](crate::rows::decode_found) reads them.
+    /// Appends each key's value, or its absence, for [`decode_found`](crate::rows::decode_found).
     ///
     /// # Errors
     /// Errors of [`StateStore::get`]; `InvalidInput` for a buffer that ends within a key.
@@ -28,11 +27,10 @@ impl StateStore {
         Ok(())
     }
 
-    /// Sets keys to values, given as entries. The last one of a key counts.
+    /// Sets keys to the values of entries, the last one of a key. An error leaves some entries set.
     ///
     /// # Errors
-    /// Errors of [`StateStore::put`]; `InvalidInput` for a buffer that ends within an entry. Some
-    /// entries are set then.
+    /// Errors of [`StateStore::put`]; `InvalidInput` for a buffer that ends within an entry.
     pub fn put_batch(&mut self, family: u32, entries: &[u8]) -> Result<()> {
         let mut entries = Packed::of(entries);
         while let Some((key, value)) = entries.entry()? {
@@ -41,11 +39,10 @@ impl StateStore {
         Ok(())
     }
 
-    /// Removes keys. Appends a byte for each to `out`: 1 if it existed, else 0.
+    /// Removes keys. Appends a byte each: 1 if it existed, else 0. An error leaves some removed.
     ///
     /// # Errors
-    /// Errors of [`StateStore::remove`]; `InvalidInput` for a buffer that ends within a key. Some
-    /// keys are removed then.
+    /// Errors of [`StateStore::remove`]; `InvalidInput` for a buffer that ends within a key.
     pub fn remove_batch(&mut self, family: u32, keys: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let mut keys = Packed::of(keys);
         while let Some(key) = keys.key()? {

@@ -17,8 +17,7 @@ impl StateStore {
     /// Begins a session.
     ///
     /// # Errors
-    /// `InvalidInput` if no version or a session is open, or after damage without
-    /// [`StateStore::mend`].
+    /// `InvalidInput` without a version, in a session, or if [`StateStore::mend`] is needed.
     pub fn begin(&mut self) -> Result<()> {
         let why_not = match self.standing.now() {
             _ if self.session.is_some() => Some("a session is open"),
@@ -112,8 +111,7 @@ impl StateStore {
         self.commit_above(writer, &mut None, never)
     }
 
-    /// Like [`StateStore::commit`]. A session with changes builds on a `merged` run that is
-    /// durable. Large changes become a run.
+    /// Like [`StateStore::commit`]. Builds on a durable `merged` run; large changes become a run.
     pub(crate) fn commit_above(
         &mut self,
         writer: &SegmentWriter,
@@ -135,8 +133,7 @@ impl StateStore {
             && over_runs.is_none()
             && let Some(run) = merged.take()
         {
-            // The version that undo leads to remains as its id says: a commit without changes would
-            // name it again.
+            // Undo restores the old lineage: a commit without changes would name its id again.
             over_runs = self.standing.now().cloned();
             over_runs.iter_mut().for_each(|at| at.install(&run));
         }
@@ -275,9 +272,8 @@ impl StateStore {
         is_open.ok_or_else(|| self.refused("no session is open"))
     }
 
-    /// Has sessions, from the next one on, record every put, append and removal for
-    /// [`read_changes`](crate::state::read_changes): also operations that change nothing, or that a
-    /// later one of the same session replaces.
+    /// Has sessions, from the next one on, record all operations for
+    /// [`read_changes`](crate::state::read_changes), also without effect, or replaced later.
     pub fn record_operations(&mut self, record: bool) {
         self.records = record;
     }

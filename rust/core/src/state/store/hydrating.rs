@@ -12,10 +12,9 @@ impl StateStore {
         std::mem::take(&mut self.residency.session_reads) && self.is_hydrating()
     }
 
-    /// Hands out the rest of the runs that the store was opened over. The caller reads it while the
-    /// store works, and brings it back with [`StateStore::hydrate`]. `None` if nothing is left, if
-    /// another caller has it, and if memory is short. In the first session of a store also `None`
-    /// as long as half of the target is taken.
+    /// Hands out the rest of the runs. The caller reads it while the store works, and brings it
+    /// back with [`StateStore::hydrate`]. `None` if nothing is left, another caller has it, or
+    /// memory is short; in a store's first session also while half of the target is taken.
     ///
     /// ```
     /// # use holdfast_core::state::{HYDRATION_BYTES, StateStore};
@@ -48,8 +47,7 @@ impl StateStore {
         matches!(self.residency.hydration, Progress::Waits(_))
     }
 
-    /// Takes over entries that were read, except keys that are in memory. Does nothing if the store
-    /// lies over other runs by now.
+    /// Takes over entries, except keys in memory. Does nothing if the store moved to other runs.
     ///
     /// # Errors
     /// The error of reading. The store is then unchanged, and its keys are read on demand.
@@ -85,8 +83,7 @@ impl StateStore {
         self.memory.has_room(more) && (hydration.everything || self.memory.is_half_free(more))
     }
 
-    /// A hydration of everything waits for the next session: the first stores would take memory
-    /// that the others need for their first batch.
+    /// Hydration of everything waits a session: other stores need the memory for their first batch.
     fn is_held_back(&self, hydration: &Hydration) -> bool {
         hydration.everything && self.memory.is_first_session() && !self.memory.is_half_free(0)
     }

@@ -50,9 +50,8 @@ impl StateStore {
         Ok(())
     }
 
-    /// Evicts the keys that runs have, and the version before the last one, if memory is short and
-    /// the store was not used since the last call. Maintenance calls this, so that idle stores
-    /// leave their memory to the others.
+    /// If memory is short and the store was not used since the last call, evicts the keys that runs
+    /// have and the older version. Maintenance calls this, so idle stores leave memory to others.
     ///
     /// # Errors
     /// Errors of loading the store over runs: it has no version then.
@@ -67,9 +66,8 @@ impl StateStore {
         self.make_room(true)
     }
 
-    /// Moves to the next runs. If memory is short, evicts its part of the keys that the runs have
-    /// and the last sessions did not touch, or all of them. The store cannot then go back to an
-    /// older version.
+    /// Moves to the next runs. If memory is short, evicts its part of the runs' keys that the last
+    /// sessions did not touch, or all of them. The store then cannot go back to an older version.
     pub(crate) fn make_room(&mut self, all: bool) -> Result<()> {
         self.scans.clear();
         self.standing.forget_before();

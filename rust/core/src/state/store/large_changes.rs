@@ -1,8 +1,6 @@
-//! Large changes of a session become a run, so that a later load lies over them.
-//!
-//! The run takes the place of a changelog, in the lineage above the delta runs, and an empty
-//! changelog names it. A merge during a session may still go below it, which delta runs do not
-//! allow.
+//! Large changes of a session become a run, so that a later load lies over them. The run takes the
+//! place of a changelog, above the delta runs, and an empty changelog names it. A merge during a
+//! session may still go below it, which delta runs do not allow.
 
 use super::position::Position;
 use super::state_store::StateStore;
@@ -16,8 +14,7 @@ use crate::state::runs::entries::ChangeReader;
 pub(crate) struct LargeChanges {
     /// Their least bytes before compression.
     pub bytes: u64,
-    /// Changelogs below them that a load applies are merged first, if these have fewer bytes. No
-    /// merge during the session has them.
+    /// First merge the changelogs below that a load applies, if smaller. No other merge has them.
     pub merges: bool,
 }
 

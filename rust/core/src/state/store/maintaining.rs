@@ -1,5 +1,4 @@
-//! Maintenance keeps the segments of a version few: merges during sessions, base images from
-//! memory.
+//! Maintenance keeps a version's segments few: merges in sessions, and base images from memory.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -71,12 +70,12 @@ impl StateStore {
         self.unmerged() >= MAX_LINEAGE_SEGMENTS / 4
     }
 
-    /// The merge that is due. A merge is due if at least `min_changelogs` durable ones lie above
-    /// the runs, and either the segments above the base image have half its size, see `keep_below`,
-    /// or there are `MAX_WAIT` times as many. One changelog is enough if the bound on unmerged
-    /// segments is near, or if memory is short and most of it is in no run: only keys of runs can
-    /// leave memory. A merge is also due if a segment is in one of the `wasteful` files, which go
-    /// once no version needs them. `None` while an earlier run waits to become durable.
+    /// The merge that is due: `min_changelogs` durable ones lie above the runs, and the segments
+    /// above the base image have half its size (see `keep_below`), or there are `MAX_WAIT` times as
+    /// many. One is enough near the bound on unmerged segments, or if memory is short and most of
+    /// it is in no run: only keys of runs can leave memory. Also due if a segment is in a
+    /// `wasteful` file, which goes once unused. `None` while an earlier run waits to become
+    /// durable.
     pub fn merge_task(
         &mut self,
         writer: &SegmentWriter,
@@ -98,8 +97,7 @@ impl StateStore {
             least: min_changelogs.max(1),
             wasteful: from.lineage.iter().position(|s| wasteful.contains(&s.file)),
         })?;
-        // The version, even if it changed nothing: no older segment is needed once commits build on
-        // the run.
+        // Even if it changed nothing: commits on the run then need no older segment.
         self.merge_above(kept, &from.lineage, from.id.version)
     }
 
@@ -123,8 +121,7 @@ impl StateStore {
         })
     }
 
-    /// Takes a run over. Commits build on it once it is durable. A run that is lost, or of another
-    /// lineage, is dropped.
+    /// Takes a run over for commits, once durable. Drops one that is lost or of another lineage.
     pub fn accept(&mut self, run: MergedRun) {
         self.merging.pending = Some(PendingRun {
             run,
@@ -148,9 +145,8 @@ impl StateStore {
         self.merging.pending.take().map(|pending| pending.run)
     }
 
-    /// The newest version that is as good as a snapshot: the durable one while fewer than
-    /// `min_changelogs` lie above its runs, else the version of the newest run. So it also rises
-    /// for an idle store, which needs no new run.
+    /// The newest version as good as a snapshot: the durable one while fewer than `min_changelogs`
+    /// lie above its runs, else the newest run's. So it also rises for an idle store.
     pub fn snapshot_version(
         &self,
         writer: &SegmentWriter,

@@ -69,9 +69,8 @@ pub(crate) fn before_spill(facts: &MergeFacts<'_>) -> usize {
     }
 }
 
-/// Number of its newest runs that a session merges if it has no place for another. `runs` are
-/// lengths, oldest first. Each takes in the older ones that are not larger, so that most bytes are
-/// written twice.
+/// Number of newest runs that a session merges for a place. `runs` are lengths, oldest first. Each
+/// takes in older ones that are not larger, so that most bytes are written twice.
 pub(crate) fn merged_of_session(runs: &[u64]) -> usize {
     let mut merged = 0;
     let mut bytes = 0;
@@ -88,11 +87,10 @@ pub(crate) fn merged_of_session(runs: &[u64]) -> usize {
 /// Number of the oldest segments that a merge leaves unchanged. `runs` are the lengths of the runs,
 /// oldest first; `changelogs` is the length of all changelogs above them.
 ///
-/// All is merged once the segments above the base image have half its size. Then a load reads at
-/// most half as much again, and base images cost at most three times the bytes of commits.
-/// Otherwise a merge takes in each delta run that is not larger than all that it merges already. So
-/// the runs double in size from the newest to the oldest, and a change is written again as often as
-/// its run can double.
+/// Once the segments above the base image have half its size, all is merged: loads read at most
+/// half as much again, and base images cost at most three times the bytes of commits. Otherwise a
+/// merge takes in each delta run that is not larger than all it merges already. So runs double in
+/// size towards the oldest, and a change is rewritten as often as its run can double.
 fn keep_below(runs: &[u64], changelogs: u64) -> usize {
     let Some((base, deltas)) = runs.split_first() else {
         return 0;

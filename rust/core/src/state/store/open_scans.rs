@@ -15,8 +15,7 @@ const MAX_OPEN_SCANS: usize = 4096;
 /// A batch of entries of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanBatch {
-    /// Number for [`StateStore::scan_on`](crate::state::StateStore::scan_on); `None` with the last
-    /// batch.
+    /// For [`StateStore::scan_on`](crate::state::StateStore::scan_on); `None` with the last batch.
     pub scan: Option<u32>,
     /// Entries in this batch.
     pub entries: u32,

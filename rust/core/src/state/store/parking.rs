@@ -37,8 +37,7 @@ pub struct Parking {
 }
 
 impl SharedStore {
-    /// Begins to park the version after `version`, which has this id; version 0 has none. Works at
-    /// any position of the store.
+    /// Begins to park the version after `version`, which has this id (0 has none), at any position.
     ///
     /// # Errors
     /// `InvalidInput` if id and version disagree, for the id of another store, if the input of
@@ -69,9 +68,8 @@ impl SharedStore {
         Ok(Parking::new(folder, owner, budget, base.clone()))
     }
 
-    /// Begins to store a part of the input of the batch that made `version` again, with a commit
-    /// that makes `commit`. [`Parking::finish`] returns the id of only the input, for
-    /// [`VersionId::waiting_for`].
+    /// Begins to store again a part of the input that made `version`, with a commit that makes
+    /// `commit`. [`Parking::finish`] returns only the input's id, for [`VersionId::waiting_for`].
     ///
     /// # Errors
     /// `InvalidInput` if the commit is older than the input, and in a folder that is only read.
@@ -94,8 +92,7 @@ impl SharedStore {
     /// Opens the input of the batch that made `version`, which the version with this id waits for.
     ///
     /// # Errors
-    /// `InvalidInput` if it does not wait for that input; `NotFound` or `Corrupt` if the last piece
-    /// of the input is gone or damaged.
+    /// `InvalidInput` if it does not wait for it; `NotFound` or `Corrupt` for its last piece.
     pub fn pending_input(&self, id: &VersionId, version: u64) -> Result<PendingInput> {
         let (owner, budget) = self.owner_and_budget();
         let found = id.pending.iter().find(|pending| pending.version == version);
@@ -153,8 +150,7 @@ impl Parking {
     /// Adds input, which is written in pieces of 16 MiB.
     ///
     /// # Errors
-    /// `InvalidInput` for more than 4 GiB; as
-    /// [`SegmentWriter::append`](crate::segment::SegmentWriter::append).
+    /// `InvalidInput` for more than 4 GiB; errors of `SegmentWriter::append`.
     pub fn append(&mut self, mut input: &[u8]) -> Result<()> {
         while !input.is_empty() {
             if self.gathered.len() == self.piece_bytes {
@@ -174,8 +170,7 @@ impl Parking {
     }
 
     /// Ends the input of so many rows, and returns the id of the parked version. Its segments are
-    /// as durable as a changelog after a commit, see
-    /// [`SegmentWriter::append`](crate::segment::SegmentWriter::append).
+    /// as durable as a changelog after a commit.
     ///
     /// # Errors
     /// Errors of [`Parking::append`], and of a sync if the pieces are in several files.
@@ -235,8 +230,7 @@ pub struct PendingInput {
     folder: Arc<StoreFolder>,
     owner: Owner,
     budget: Arc<MemoryBudget>,
-    /// The versions for which its segments may have been written: the first is the version of the
-    /// batch.
+    /// Versions for which its segments may have been written; first the version of the batch.
     versions: RangeInclusive<u64>,
     rows: u64,
     /// The remaining pieces, the next one first.
@@ -265,8 +259,7 @@ impl PendingInput {
         heads.sum()
     }
 
-    /// The next bytes of a piece that was verified as a whole, at most `max_bytes`; none at the
-    /// end.
+    /// The next bytes of a wholly verified piece, at most `max_bytes`; none at the end.
     pub fn read(&mut self, max_bytes: usize) -> Result<&[u8]> {
         while self.position == self.piece.len() && !self.pieces.is_empty() {
             self.read_piece()?;

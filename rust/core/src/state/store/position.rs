@@ -22,8 +22,7 @@ pub(crate) struct Position {
     pub deltas: DeltaRuns,
     /// `created` of the newest changelogs, oldest first, as far as they are known.
     pub changed: Vec<CheckpointId>,
-    /// Number of the oldest changelogs that a load need not apply: runs of large sessions, each
-    /// below an empty changelog.
+    /// Number of the oldest changelogs that a load skips: large runs, each below an empty one.
     pub ready: usize,
     pub lineage_floor: CheckpointId,
     /// Newest of the segments that the newest run in `lineage` replaced. If a run is damaged, the
@@ -56,8 +55,7 @@ impl Position {
         }
     }
 
-    /// The position of a version that was read from `segment` with this `head`. A rebuilt version
-    /// may be read from another segment than its id names.
+    /// The version read from `segment` with this `head`; its id names another if it was rebuilt.
     pub fn read(
         id: CommitId,
         segment: SegmentRef,
@@ -148,8 +146,7 @@ impl Position {
     }
 
     /// Gives this position the `id` of the same state. If a batch ran twice (a sink with two
-    /// actions), the driver keeps the first run's id, and only makes the segments of that run
-    /// durable: the next commit must build on them.
+    /// actions), the driver makes only the first run durable: the next commit must build on it.
     pub fn adopt(&mut self, id: CommitId) {
         if let (Some(own), Some(wanted)) = (self.id.segment, id.segment)
             && let Some(newest) = self.lineage.last_mut().filter(|newest| **newest == own)
@@ -187,9 +184,8 @@ impl Position {
         }
     }
 
-    /// Has the next commit build on `run`, which replaces segments of the lineage. Ignores a run of
-    /// another lineage. Also ignores a run made at a version that changed nothing and was rolled
-    /// back: the version in its place may have changes.
+    /// Has the next commit build on `run`. Ignores a run of another lineage, or of a version that
+    /// changed nothing and was rolled back: the version in its place may have changes.
     pub fn install(&mut self, run: &MergedRun) {
         let above = self.lineage.strip_prefix(run.below.as_slice());
         let Some(rest) = above.and_then(|above| above.strip_prefix(run.replaces.as_slice())) else {
@@ -242,8 +238,7 @@ impl Position {
         Ok(next)
     }
 
-    /// Puts `run`, a changelog in the form of a run, in the place of all segments above the oldest
-    /// `kept`. A load lies over it.
+    /// Puts a changelog in the form of a run above the oldest `kept`. A load lies over it.
     pub fn put_ready(&mut self, kept: usize, run: SegmentRef, created: CheckpointId) {
         let gone = self.lineage.len().saturating_sub(kept);
         self.lineage.truncate(kept);
@@ -272,8 +267,7 @@ impl Position {
         self.rebuilt = false;
     }
 
-    /// The digest of a segment covers owner, checkpoint, lineage and changes, wherever it was
-    /// written.
+    /// The digest covers owner, checkpoint, lineage and changes, wherever the segment was written.
     pub fn has_state_of(&self, id: &CommitId) -> bool {
         self.id.version == id.version && self.has_content_of(id)
     }

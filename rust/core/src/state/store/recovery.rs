@@ -26,11 +26,10 @@ impl StateStore {
         }
     }
 
-    /// After a call that failed with damage: loads the version again, from the segments that the
-    /// damaged run replaced. In a session it writes a base image, as [`StateStore::mend`] does
-    /// before one, and repeats the changes of the session. Then the caller may try again. False
-    /// without damage to go around, in a session without a writer or one that spilled, and while a
-    /// scan is open, which would lose its entries.
+    /// After damage: loads the version again, from the segments that the damaged run replaced. In a
+    /// session it writes a base image, as [`StateStore::mend`] does, and repeats the session's
+    /// changes. Then the caller may try again. False without damage, in a session without a writer
+    /// or that spilled, and while a scan is open, which would lose entries.
     ///
     /// # Errors
     /// Errors of [`StateStore::open`] and [`StateStore::mend`]; a session is lost then: abort it.

@@ -20,10 +20,9 @@ use crate::storage::Storage;
 pub struct StoreFolder {
     storage: Arc<dyn Storage>,
     writer: Option<Arc<SegmentWriter>>,
-    /// Runs of stores that were closed before commits could build on them, for the next store of
-    /// the owner. Spark's `unloadOnCommit` closes stores after every batch. At most one per store
-    /// of the query, with references only: about 1 KiB after ten changelogs, so 1 MiB for a
-    /// thousand stores.
+    /// Runs of stores that closed before commits could build on them, for the owner's next store:
+    /// Spark's `unloadOnCommit` closes stores after every batch. At most one per store, with
+    /// references only: about 1 KiB after ten changelogs, so 1 MiB for a thousand stores.
     runs: Mutex<HashMap<OwnerTag, MergedRun>>,
 }
 
@@ -93,8 +92,7 @@ pub struct SharedStore {
 }
 
 impl SharedStore {
-    /// Shares `state`, which continues with the run of the owner's last store, see
-    /// [`SharedStore::close`].
+    /// Shares `state`, which takes over the run that [`SharedStore::close`] left, if there is one.
     pub fn new(folder: Arc<StoreFolder>, mut state: StateStore) -> Self {
         if let Some(run) = folder.runs.lock().remove(&state.owner().tag()) {
             state.accept(run);
@@ -155,10 +153,8 @@ impl SharedStore {
         Ok(done)
     }
 
-    /// Begins a session, and returns the work to do during it.
-    ///
-    /// # Errors
-    /// Errors of [`StateStore::mend`] and [`StateStore::begin`].
+    /// Begins a session, see [`StateStore::mend`] and [`StateStore::begin`]. Returns the work for
+    /// it.
     pub fn begin(&self) -> Result<Beside> {
         let mut state = self.lock();
         state.mend(self.folder.writer()?)?;

@@ -1,8 +1,7 @@
-//! Spilling: a session whose changes outgrow memory writes them as runs and continues.
-//!
-//! After the first spill all of the opened version is in runs. The tables are empty and lie over
-//! these runs and the runs of the session. Only the commit of the session names its runs: after an
-//! abort or a crash they are garbage.
+//! Spilling: a session whose changes outgrow memory writes them as runs and continues. After the
+//! first spill all of the opened version is in runs. The tables are empty and lie over these runs
+//! and the session's runs. Only the session's commit names its runs: after an abort or a crash they
+//! are garbage.
 
 use std::collections::BTreeSet;
 
@@ -43,8 +42,7 @@ impl StateStore {
         Ok(())
     }
 
-    /// Writes the changes of the session so far as a run, and leaves memory. Open scans keep the
-    /// content that they read.
+    /// Writes the changes so far as a run, and leaves memory. Open scans keep their content.
     ///
     /// # Errors
     /// `InvalidInput` outside a session, and for a store whose keys cannot remain in runs; those of

@@ -114,15 +114,13 @@ impl StateStore {
         self.warning.take()
     }
 
-    /// Positions the store at `version`, whose commit returned `id`. Version 0 is empty and has no
-    /// id. Does nothing at that version, else undoes the last commit if that leads there, else
-    /// loads.
+    /// Positions the store at `version`, whose commit returned `id`; version 0 is empty and has
+    /// none. Remains there, undoes the last commit if that leads there, or loads.
     ///
     /// # Errors
-    /// `InvalidInput` if id and version disagree, or a session is open; `NotFound` and `Corrupt`,
-    /// with file, offset and owner, for a segment that is gone or damaged. If it is a run, and the
-    /// segments that it replaced still exist, the state is rebuilt from them instead, see
-    /// [`StateStore::take_warning`].
+    /// `InvalidInput` if id and version disagree, or in a session; `NotFound` and `Corrupt`, with
+    /// file, offset and owner, for a segment that is gone or damaged. If older segments still have
+    /// the state of a damaged run, loads these instead, see [`StateStore::take_warning`].
     pub fn open(
         &mut self,
         storage: &dyn Storage,
@@ -195,9 +193,8 @@ impl StateStore {
         self.load(storage, wanted)
     }
 
-    /// Positions the store directly before `version`, so that the next commit makes `version`. The
-    /// content is the content of `id`, from any older version; `None` is no content. For callers
-    /// that skip versions: attempts at a checkpoint that ended, or changed another owner.
+    /// Positions the store directly before `version`, with the content of an older `id` or none.
+    /// For callers that skip versions: attempts that ended, or changed another owner.
     ///
     /// # Errors
     /// Errors of [`StateStore::open`]; `InvalidInput` for an `id` that is not older.
@@ -253,8 +250,7 @@ impl StateStore {
         true
     }
 
-    /// Positions the store at `version` with no content. The next commit writes all content of the
-    /// next version, without a lineage.
+    /// Empties the store at `version`. The next commit writes all content, without a lineage.
     ///
     /// # Errors
     /// `InvalidInput` when a session is open.
@@ -289,9 +285,8 @@ impl StateStore {
         let _ = self.count_memory();
     }
 
-    /// Positions the store at `to`: loads `from`, an older version, and applies the changes of the
-    /// commits after it. So it reads no run that was written after `from`. `ids` are the ids of the
-    /// versions after `from`, of all stores of the partition.
+    /// Positions the store at `to`: loads the older `from` and applies all later changes. So it
+    /// reads no newer run. `ids` are those after `from`, of all stores of the partition.
     ///
     /// # Errors
     /// Errors of [`StateStore::open`]; `InvalidInput` if `to` is older than `from`; `Unsupported`
@@ -345,14 +340,12 @@ impl StateStore {
         Ok(self.families.family(family)?.get(key))
     }
 
-    /// Starts a scan and copies its first batch to `out`, see [`StateStore::scan_on`]. The scan
-    /// sees the content of this moment, without later changes of the session. It ends with its last
-    /// entry, or when a session begins.
+    /// Starts a scan and copies its first batch to `out`, see [`StateStore::scan_on`]. It sees the
+    /// content of this moment, and ends with its last entry, or when a session begins.
     ///
     /// # Errors
-    /// `InvalidInput` without such a family, for a range of a family that is not ordered, for
-    /// values of a family with one value per key, and for one open scan too many; as
-    /// [`StateStore::get`].
+    /// `InvalidInput` without such a family, for a range without order, for values of a family with
+    /// one per key, and for one open scan too many; as [`StateStore::get`].
     pub fn scan(
         &mut self,
         family: u32,

@@ -107,8 +107,7 @@ impl Arena {
         self.pages.len()
     }
 
-    /// Frees the pages before the page of `at`, after `release`. No caller may ask for their
-    /// records.
+    /// Frees all pages before the record's, after `release`. No caller may ask for their records.
     pub(crate) fn forget_before(&mut self, at: RecordAt, release: Release) {
         while self.forgotten < at.page()
             && let Some(page) = self.pages.get_mut(self.forgotten)

@@ -12,8 +12,7 @@ pub(crate) struct Eviction {
 }
 
 impl Eviction {
-    /// Evicts `bytes`, or a little more. `ages` are the bytes that can go, by the session of their
-    /// last use.
+    /// Evicts `bytes` or a little more of `ages`: what can go, by the session of its last use.
     pub fn of(bytes: usize, ages: BTreeMap<u32, usize>) -> Self {
         let mut eviction = Self::default();
         let mut left = bytes;

@@ -1,9 +1,8 @@
-//! The order of keys in a table that serves prefix and range scans.
-//!
-//! Blocks of slot numbers, sorted by key. An insertion moves at most one block. Two binary searches
-//! find a range, which is contiguous in memory. Keys remain in the records of the table. Each
-//! number has the first bytes in which keys differ next to it, so that nearly all comparisons read
-//! no record. Each block repeats its last entry, so that the search for a block reads no other.
+//! The order of keys in a table that serves prefix and range scans: blocks of slot numbers, sorted
+//! by key. An insertion moves at most one block. Two binary searches find a range, which is
+//! contiguous in memory. Keys remain in the records of the table. Each number has the first bytes
+//! in which keys differ next to it, so that nearly all comparisons read no record. Each block
+//! repeats its last entry, so that the search for a block reads no other.
 
 use std::cmp::Ordering;
 
@@ -104,8 +103,7 @@ impl Order {
         };
         block.entries.insert(place, entry);
         if block.entries.len() >= MAX_BLOCK_ENTRIES {
-            // A block that was filled at its end keeps most entries: ordered input leaves full
-            // blocks.
+            // Filled at its end, a block keeps most entries: ordered input leaves full blocks.
             let cut = if place + 1 == block.entries.len() {
                 FULL_BLOCK_ENTRIES
             } else {
@@ -197,8 +195,8 @@ impl Order {
         }
     }
 
-    /// Mask and value of the bits of a head that `prefix` decides. A key whose head differs there
-    /// does not begin with `prefix`. One whose head agrees may still be too short.
+    /// Mask and value of the bits of a head that `prefix` decides. A head that differs there
+    /// excludes `prefix`. A key whose head agrees may still be too short.
     fn prefix_head(&self, prefix: &[u8]) -> (u64, u64) {
         let Some(decided) = prefix.strip_prefix(self.common.as_slice()) else {
             return (0, 0);
@@ -256,9 +254,8 @@ const FEW_KEYS: usize = 24;
 /// Keys that agree in so many bytes also are, which bounds the recursion.
 const LONG_KEY_BYTES: usize = 512;
 
-/// Sorts slots by their keys, which agree up to `skip`. Each slot has eight bytes of its key next
-/// to it, so that most comparisons read nothing else. Slots whose keys agree in these are sorted by
-/// the next bytes in which they differ.
+/// Sorts slots by keys that agree up to `skip`. Next to each slot are eight bytes of its key, so
+/// that most comparisons read no more. Keys that agree in these are sorted by the next bytes.
 pub(crate) fn sort_by_key<'k>(
     slots: &mut [(u64, u32)],
     skip: usize,

@@ -1,9 +1,8 @@
 //! A hash index over records, with an undo log and, if scans need it, the order of the keys.
 //!
 //! A session changes slots in place. The undo log has the previous record of every key that the
-//! session touched. So an abort costs as much as the changes, and a commit serializes exactly the
-//! keys in the log. The log of the last commit remains until the next session begins: a retry of
-//! that commit rewinds instead of loading.
+//! session touched. So an abort costs as much as the changes, and a commit serializes only these
+//! keys. The log remains until the next session begins: a retry of the commit rewinds, not loads.
 //!
 //! Records never change while a scan may read them, and go only when a session begins. So a scan is
 //! a list of records, and sees the table as it was, whatever the session does.
@@ -52,7 +51,6 @@ pub(crate) struct Table {
     order: Option<Order>,
     /// A scan of this session may read the records that existed when it was made.
     pinned: bool,
-    /// The runs that have the keys without a slot.
     below: Option<Below>,
     /// The store lies over runs: a removed key keeps a dead slot while a run below may have it.
     keeps_removed: bool,

@@ -1,7 +1,6 @@
-//! The tables of a store over runs, which have the keys without a slot.
-//!
-//! The directory of column families remains in memory. Every other table lies over the keys of the
-//! runs that begin with its prefix, or over no run if none has such a key.
+//! The tables of a store over runs, which have the keys without a slot. The directory of column
+//! families remains in memory. Every other table lies over the keys of the runs with its prefix, or
+//! over no run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -129,9 +128,8 @@ impl Families {
         self.marks.drain(..needed.saturating_sub(1));
     }
 
-    /// Moves a store to runs that have the content of `version`, between two sessions. Does nothing
-    /// if the changes since are not known, including removed keys. So a store that lies over no run
-    /// is loaded again over its first one.
+    /// Moves a store to runs with the content of `version`, between two sessions, if the changes
+    /// since (also removals) are known. So a store over no run is loaded again over its first one.
     pub(crate) fn move_over(&mut self, runs: Vec<Arc<OpenRun>>, version: u64) {
         let runs = Arc::new(RunStack::new(runs));
         let since = self.marks.partition_point(|(marked, _)| *marked <= version);

@@ -1,8 +1,6 @@
-//! A table over runs: keys without a slot are read from the runs on demand.
-//!
-//! A key gets a slot before it changes, so that the undo log has its old value and the number of
-//! keys remains right. A slot is *clean* while the runs have the same value. Only clean slots may
-//! be evicted.
+//! A table over runs: keys without a slot are read from the runs on demand. A key gets a slot
+//! before it changes, so that the undo log has its old value and the number of keys remains right.
+//! A slot is *clean* while the runs have the same value. Only clean slots may be evicted.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -206,8 +204,7 @@ impl Table {
             }
             return;
         }
-        // Slots get other numbers. Index, order and free list are rebuilt, and take no memory until
-        // then.
+        // Index, order and free list are rebuilt with new numbers, and take no memory until then.
         self.index = hashbrown::HashTable::new();
         let is_ordered = self.order.take().is_some();
         self.free = Vec::new();
