@@ -37,8 +37,8 @@ pub(super) struct Batch {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Partition {
-    /// Groups of keys with pending rows: none if the operator runs, else all. `None` before a
-    /// request.
+    /// The groups of keys whose rows become pending in this batch: none if the operator runs, all
+    /// if it does not. `None` until an attempt asks.
     waits: Option<Groups>,
     /// An earlier run of the batch settled it, and delivered all its rows.
     was_settled: bool,

@@ -98,7 +98,6 @@ pub(super) fn pull_key(
     }
 }
 
-/// Returns the rest.
 fn pull_cell<'k>(layout: ColumnType, key: &'k [u8], cell: &mut Vec<u8>) -> Option<&'k [u8]> {
     let width = match layout {
         ColumnType::Bytes => return pull_string(key, cell),

@@ -175,7 +175,6 @@ impl FromStr for VersionId {
     }
 }
 
-/// `None` if it is damaged.
 fn decoded(encoded: &str) -> Option<VersionId> {
     let bytes = URL_SAFE_NO_PAD.decode(encoded).ok()?;
     let mut rest = without_checksum(&bytes)?;
@@ -262,7 +261,6 @@ impl fmt::Display for ViewId {
     }
 }
 
-/// `None` if it is damaged.
 fn view(text: &str) -> Option<ViewId> {
     let (body, checksum) = text.rsplit_once(':')?;
     let is_intact = checksum == format!("{:08x}", crc32c::crc32c(body.as_bytes()));

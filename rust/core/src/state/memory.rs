@@ -248,14 +248,12 @@ fn replace(sum: &AtomicU64, before: u64, now: u64) -> u64 {
 pub(crate) struct MemoryShare {
     budget: Arc<MemoryBudget>,
     bytes: u64,
-    /// `bytes` when the last session began.
     begun_bytes: u64,
     /// Memory after the last session, load or spill: a batch took all since, some perhaps by reads.
     settled_bytes: u64,
     last_bytes: u64,
     /// Expected for the next session, once one has ended.
     session_bytes: Option<u64>,
-    /// No session had ended when the last one began.
     is_first_session: bool,
 }
 

@@ -37,7 +37,6 @@ impl Journal {
         self.operations += 1;
     }
 
-    /// The operations that are in no part yet, as the payload of a segment.
     pub fn last_part(&self) -> JournalPart<'_> {
         JournalPart {
             payload: &self.entries,

@@ -123,9 +123,9 @@ impl Load<'_> {
             .map_err(|e| e.context(self.owner))
     }
 
-    /// Applies the runs of a lineage, oldest first, or lies over them and `changelogs` that are
-    /// runs, see [`Load::ready`]. `tables` are the final keys, if known; `newest` is the last run,
-    /// if open.
+    /// Applies the runs of a lineage, oldest first, or puts the content over them and over the
+    /// `changelogs` that are runs, see [`Load::ready`]. `tables` are the final keys, if known;
+    /// `newest` is the last run if it is open.
     fn apply_runs(
         &mut self,
         runs: &[SegmentRef],

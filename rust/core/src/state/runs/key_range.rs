@@ -1,3 +1,5 @@
+//! The range of keys of a scan.
+
 /// The range of keys of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyRange<'a> {

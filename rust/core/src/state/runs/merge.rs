@@ -15,7 +15,6 @@ pub(crate) struct Merge {
     inputs: Vec<EntryStream>,
     /// A heap of those with a current entry: the smallest key first, then the newest input.
     heap: Vec<Current>,
-    /// The first in the heap was returned.
     handed_out: bool,
 }
 
@@ -129,7 +128,6 @@ impl Merge {
         }
     }
 
-    /// Returns false if there is no place `a`.
     fn is_before(&self, a: usize, b: usize) -> bool {
         let (Some(a), Some(b)) = (self.heap.get(a), self.heap.get(b)) else {
             return false;

@@ -70,12 +70,12 @@ impl StateStore {
         self.unmerged() >= MAX_LINEAGE_SEGMENTS / 4
     }
 
-    /// The merge that is due: `min_changelogs` durable ones lie above the runs, and the segments
-    /// above the base image have half its size (see `keep_below`), or there are `MAX_WAIT` times as
-    /// many. One is enough near the bound on unmerged segments, or if memory is short and most of
-    /// it is in no run: only keys of runs can leave memory. Also due if a segment is in a
-    /// `wasteful` file, which goes once unused. `None` while an earlier run waits to become
-    /// durable.
+    /// The merge that is due. A merge is due if at least `min_changelogs` durable ones lie above
+    /// the runs, and either the segments above the base image have half its size, see `keep_below`,
+    /// or there are `MAX_WAIT` times as many. One changelog is enough if the bound on unmerged
+    /// segments is near, or if memory is short and most of it is in no run: only keys of runs can
+    /// leave memory. A merge is also due if a segment is in a `wasteful` file, which goes once no
+    /// version needs it. `None` while an earlier run waits to become durable.
     pub fn merge_task(
         &mut self,
         writer: &SegmentWriter,
@@ -101,7 +101,6 @@ impl StateStore {
         self.merge_above(kept, &from.lineage, from.id.version)
     }
 
-    /// The merge of the segments above the oldest `kept`; `None` without any.
     pub(super) fn merge_above(
         &self,
         kept: usize,

@@ -24,7 +24,6 @@ pub(crate) struct RunFacts {
     pub newest: Option<SegmentRef>,
     pub below: Option<SegmentRef>,
     pub looked_at: Option<SegmentRef>,
-    /// The next session would take more memory than there is.
     pub is_short: bool,
 }
 

@@ -7,9 +7,7 @@ use crate::state::content::journal::Journal;
 
 #[derive(Debug)]
 pub(super) struct Session {
-    /// Its operations, if it records them.
     pub journal: Option<Journal>,
-    /// Its runs, if its changes outgrew memory.
     pub spilled: Option<Spilled>,
     /// It has replayed the pending input of the opened version.
     pub replayed: bool,
@@ -27,7 +25,6 @@ pub(super) struct Spilled {
 }
 
 impl Spilled {
-    /// The opened version with the runs of the session above its own.
     pub fn position(&self) -> Result<Position> {
         let mut runs = self.runs.iter();
         runs.try_fold(self.version.clone(), |at, run| at.with_spilled(*run))

@@ -25,7 +25,6 @@ struct Entry {
 #[derive(Debug)]
 struct Block {
     entries: Vec<Entry>,
-    /// For a search that reads no entries.
     last: Entry,
 }
 
@@ -292,7 +291,6 @@ fn head_of(key: &[u8], skip: usize) -> u64 {
 
 /// All entries inside are at the start. Finds few in few steps.
 fn leading(entries: &[Entry], inside: impl Fn(&Entry) -> bool) -> usize {
-    // A whole block is inside when its last entry is.
     if entries.last().is_some_and(&inside) {
         return entries.len();
     }

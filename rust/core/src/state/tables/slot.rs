@@ -80,7 +80,6 @@ pub(crate) fn find_in(
     index.find(spread(hash), is_it).copied()
 }
 
-/// Empty for a slot that is not linked.
 pub(crate) fn key_in<'a>(slots: &[Slot], arena: &'a Arena, number: u32) -> &'a [u8] {
     let slot = slots.get(number as usize);
     let record = slot.and_then(|slot| arena.get(slot.record));

@@ -244,7 +244,6 @@ impl Table {
         true
     }
 
-    /// Existing keys that this session touched, and whether they existed before.
     pub(crate) fn touched(&self) -> impl Iterator<Item = (&[u8], bool)> {
         let live = self.undo_log().filter(|(_, slot, _)| !slot.is_dead());
         live.map(|(undo, _, now)| (now.key, !undo.was_absent()))
@@ -327,7 +326,6 @@ impl Table {
         Ok(())
     }
 
-    /// Keeps the undo log for [`Table::abort`] until the next session begins.
     pub(crate) fn commit(&mut self) {
         self.next_session();
     }
