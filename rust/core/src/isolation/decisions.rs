@@ -29,7 +29,6 @@ pub(super) struct Batch {
     stages: BTreeSet<u32>,
     /// Stages with tasks that do not compute exactly the partition of their number.
     reshaped: BTreeSet<u32>,
-    /// They wait until the marker is written.
     changes: Vec<Change>,
     /// A write failed, and may have made a marker durable.
     pub(super) is_uncertain: bool,

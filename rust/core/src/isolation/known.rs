@@ -26,7 +26,6 @@ pub(super) struct Backoff {
 }
 
 impl Known {
-    /// The last decision about a partition before a batch.
     pub(super) fn last(&self, partition: u32, batch: u64) -> Option<&Parked> {
         let mut before = self.markers.range(..batch).rev();
         before.find_map(|(_, marker)| marker.parked.get(&partition))

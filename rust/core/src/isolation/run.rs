@@ -103,7 +103,6 @@ impl Run {
         }
     }
 
-    /// Begins to write the changes that gathered, unless a marker is being written.
     fn write(&mut self) {
         if let Some(batch) = self.batch.as_mut().filter(|_| self.writing.is_none()) {
             let (marker, changes) = batch.take_changes();

@@ -69,12 +69,10 @@ pub struct Column<'a> {
     values: &'a [u8],
 }
 
-/// `None` is null.
 pub(super) type Cell<'a> = Option<&'a [u8]>;
 
 impl<'a> Column<'a> {
-    /// A column of `rows` values after `offset` others. `validity` has a bit for each value, and
-    /// `offsets` is empty but for byte strings.
+    /// `rows` values after `offset` others, with validity bits; only strings have `offsets`.
     ///
     /// # Errors
     /// `InvalidInput` for a buffer that is too short.

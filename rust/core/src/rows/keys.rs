@@ -79,7 +79,6 @@ fn push_string(mut rest: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&END);
 }
 
-/// `cell` is room for one column.
 pub(super) fn pull_key(
     columns: &mut [BuiltColumn],
     layouts: &[ColumnType],

@@ -227,7 +227,6 @@ fn uneven(column: &Column<'_>, rows: usize) -> Error {
     ))
 }
 
-/// Sets the length at `place` to the length of everything from `start` on.
 fn put_len(out: &mut [u8], place: usize, start: usize) -> Result<()> {
     let len = len_of(out.len() - start)?;
     if let Some(to) = out.get_mut(place..place + 4) {

@@ -25,8 +25,7 @@ const PENDING_BYTES: usize = 8 + SEGMENT_REF_BYTES;
 /// Bound on the pending inputs of a version: 1,024 of 52 bytes are 71 KiB of text in `commits/N`.
 pub const MAX_PENDING: usize = 1_024;
 
-/// State of one store at one version, as text in Spark's `commits/N`. A commit without changes
-/// returns a new id (another version) for the same segment.
+/// State of one store at one version, in `commits/N`. Without changes only the version differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CommitId {
     /// Version of the store, Spark's batch id + 1.
@@ -34,15 +33,13 @@ pub struct CommitId {
     /// `created` of the oldest segment needed to load this version. Older segments of the owner are
     /// dead as soon as no older version is retained.
     pub floor: CheckpointId,
-    /// The delta runs in the lineage of `segment`. The newest one replaces all older segments of
-    /// the owner that are not in the list.
+    /// Delta runs in the lineage. The newest one replaces all older segments that are not in it.
     pub deltas: DeltaRuns,
     /// Whose state it is.
     pub owner: OwnerTag,
     /// The newest segment of the lineage; `None` for a store that was never written.
     pub segment: Option<SegmentRef>,
-    /// The newest segment that `segment` replaced, if that is a run. The head of the run also names
-    /// it, but is lost with the run.
+    /// The newest segment that `segment`, a run, replaced. Its head names it, too, but may be lost.
     pub replaced: Option<SegmentRef>,
 }
 

@@ -12,9 +12,8 @@ pub type Release = fn(&mut [u8]);
 /// Called when a store has freed much memory, which the allocator may keep.
 pub type GiveBack = fn(&MemoryBudget);
 
-/// Memory of the tables of many stores, against a limit. Tables count when they grow by a page of
-/// up to 1 MiB. So a store exceeds the limit by at most a page and its index entries until it
-/// fails.
+/// Memory of the tables of many stores, against a limit. They count by pages of up to 1 MiB: a
+/// store exceeds the limit by at most a page and its index entries until it fails.
 #[derive(Debug)]
 pub struct MemoryBudget {
     used_bytes: AtomicU64,
@@ -186,8 +185,8 @@ impl MemoryBudget {
     }
 
     /// The bytes to which stores evict and hydrate. An eighth of the target remains free, so that
-    /// not every session evicts, or as much as the last two batches took, up to five eighths.
-    /// Without that bound, keys that nearly every batch needs would leave before each batch.
+    /// not every session evicts, and up to five eighths if the last two batches took more. Without
+    /// that bound, keys that nearly every batch needs would leave before each batch.
     fn ease_bytes(&self) -> Option<u64> {
         let target = self.target_bytes()?;
         Some(target - self.batch_bytes().clamp(target / 8, target / 8 * 5))
@@ -286,8 +285,7 @@ impl MemoryShare {
         self.bytes.saturating_sub(self.settled_bytes)
     }
 
-    /// Returns whether the batch leaves memory before it continues. The process is then above its
-    /// target: by an eighth, or this batch took a sixteenth of it.
+    /// The process is above its target, by an eighth or with a sixteenth of it taken by this batch.
     pub(crate) fn must_spill(&self) -> bool {
         let taken = self.taken_by_batch();
         let target = self.budget.target_bytes().unwrap_or(UNSET);
@@ -307,8 +305,8 @@ impl MemoryShare {
         self.is_first_session
     }
 
-    /// The next session should take an eighth more than the larger of the last two, as tables do
-    /// not always grow. More than twice the last does not count: it may have filled the store.
+    /// The next session should take an eighth more than the larger of the last two: tables do not
+    /// always grow. One with more than twice the last does not count: it may have filled the store.
     pub(crate) fn end_session(&mut self) {
         let grown = self.bytes.saturating_sub(self.begun_bytes);
         self.settled_bytes = self.bytes;
@@ -332,8 +330,7 @@ impl MemoryShare {
         self.is_short(bytes.unwrap_or_else(|| self.budget.mean_session_bytes()))
     }
 
-    /// Returns whether the sessions of two batches like the last one would exceed the target. A
-    /// merge must end before memory is short, and commits build on its run after this batch.
+    /// Two batches like the last would exceed the target: a merge takes effect only after this one.
     pub(crate) fn is_short_for_merge(&self) -> bool {
         self.is_short(self.budget.batch_bytes().saturating_mul(2))
     }

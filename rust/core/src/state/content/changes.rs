@@ -54,16 +54,14 @@ pub fn read_changes(
 /// The changes of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changes {
-    /// Its changelog, after the runs of a session that spilled, oldest first. Each has the last
-    /// change of each key until then.
+    /// Spilled runs, oldest first, then its changelog, each with the last change of each key.
     OfKeys(Vec<Segment>),
     /// Its journal, in parts: all operations.
     Operations(Vec<Segment>),
 }
 
 impl Changes {
-    /// Calls `act` for every change of one family: in the order of the operations of a journal,
-    /// else as [`for_each_change`].
+    /// Calls `act` for every change of one family: operations in order, else [`for_each_change`].
     ///
     /// # Errors
     /// `Corrupt` for wrong entries.

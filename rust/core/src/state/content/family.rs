@@ -51,7 +51,6 @@ pub(crate) enum Begun {
 }
 
 impl Begun {
-    /// `None` for a position that lists have.
     pub(crate) fn of_position(position: u64) -> Option<Self> {
         match position {
             BEGUN => Some(Self::First),
@@ -309,7 +308,6 @@ impl Family {
         ))
     }
 
-    /// Returns the length of the list.
     fn fault_in_list(&mut self, key: &[u8]) -> Result<u64> {
         self.heads.fault_in(key)?;
         let count = self.elements_of(key)?;

@@ -71,8 +71,7 @@ impl Hydration {
         self.passes.is_empty()
     }
 
-    /// Reads the next entries, `max_bytes` of them and up to one more, for
-    /// [`StateStore::hydrate`](crate::state::StateStore::hydrate). Needs no lock of the store.
+    /// Reads the next entries: `max_bytes` and up to one more. Needs no lock of the store.
     ///
     /// # Errors
     /// `Corrupt`, with file, offset and owner, for a damaged run; those of storage.

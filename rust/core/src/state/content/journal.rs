@@ -63,8 +63,7 @@ impl Journal {
     }
 }
 
-/// `None` if the commit recorded none. The last part is directly before the changelog. Its lineage
-/// names the parts of a session that spilled.
+/// `None` if none was recorded. The last part, just before the changelog, names earlier ones.
 pub(crate) fn read_journal(
     storage: &dyn Storage,
     changelog: &SegmentRef,

@@ -1,5 +1,4 @@
-//! Reads the segments of a version, page by page. Rebuilds the state around a damaged run from the
-//! segments that it replaced, if these still exist.
+//! Reads a version's segments page by page. Rebuilds the state around a damaged run, if it can.
 
 use std::sync::Arc;
 

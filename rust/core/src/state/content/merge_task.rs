@@ -76,8 +76,7 @@ impl MergeTask {
     /// section of groups, 3 MiB to make a filter); the directory; three times the largest entry.
     ///
     /// # Errors
-    /// `NotFound` or `Corrupt` for a segment that is gone or damaged; `Storage`; `AttemptEnded` if
-    /// it was abandoned. Nothing of the result remains then.
+    /// `NotFound` or `Corrupt` for an input; `Storage`; `AttemptEnded` if abandoned: no result.
     pub fn run(self, storage: &dyn Storage, writer: &SegmentWriter) -> Result<MergedRun> {
         let _work = self.budget.begin_work(self.memory_bytes());
         let mut segments = SegmentReader::new(storage);

@@ -57,7 +57,6 @@ impl Scan {
         }
     }
 
-    /// Returns the number of entries.
     pub(crate) fn fill(
         &mut self,
         family: &Family,

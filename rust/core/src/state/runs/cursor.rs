@@ -120,7 +120,6 @@ struct Ahead {
 }
 
 impl Ahead {
-    /// At least one.
     fn take(&mut self, next: &[Block]) -> usize {
         let most_bytes = self.most_blocks as u64 * BLOCK_BYTES;
         let mut bytes = 0u64;
@@ -219,7 +218,6 @@ impl RunCursor {
         }
     }
 
-    /// Returns false after the last one.
     fn next_blocks(&mut self) -> Result<bool> {
         loop {
             let Some(group) = self.read_group()? else {

@@ -1,5 +1,4 @@
-//! Entries of changelogs, base images and runs, sorted by key. So merges stream them, and the
-//! compressor sees neighbouring keys together.
+//! Entries of changelogs, base images and runs: sorted, so merges stream and neighbours compress.
 
 use crate::error::{Error, Result};
 use crate::format::{parse_entry, put_entry};

@@ -108,7 +108,6 @@ impl RunStack {
         self.reads.fetch_add(blocks, Ordering::Relaxed);
     }
 
-    /// The block becomes the newest in the cache.
     fn cached_block(&self, group: &Group, at: (usize, usize, usize)) -> Result<Arc<Vec<u8>>> {
         let mut blocks = self.blocks.lock();
         let known = blocks.iter().position(|block| block.at == at);

@@ -1,5 +1,4 @@
-//! Whole batches of keys in one call, see [`rows`](crate::rows) for their buffers. A batch that
-//! failed in the middle may be given again.
+//! Whole batches of keys in one call, see [`rows`](crate::rows). A failed batch may be given again.
 
 use super::state_store::StateStore;
 use crate::error::Result;

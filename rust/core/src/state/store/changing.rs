@@ -97,8 +97,7 @@ impl StateStore {
         self.trust(dropped)
     }
 
-    /// Ends the session: appends its changes and returns the id of the next version. Without
-    /// changes it writes nothing, and the new id names the same segment.
+    /// Ends the session: appends its changes, if any, and returns the id of the next version.
     ///
     /// # Errors
     /// `InvalidInput` outside a session, and on top of a parked version whose input was not
@@ -246,7 +245,6 @@ impl StateStore {
         Ok(())
     }
 
-    /// A commit on top of a parked version before its input was replayed would lose the input.
     fn need_replayed(&self) -> Result<()> {
         let session = self.session.as_ref();
         let replayed = session.is_some_and(|session| session.replayed);
@@ -272,8 +270,7 @@ impl StateStore {
         is_open.ok_or_else(|| self.refused("no session is open"))
     }
 
-    /// Has sessions, from the next one on, record all operations for
-    /// [`read_changes`](crate::state::read_changes), also without effect, or replaced later.
+    /// Has later sessions record all operations for [`read_changes`](crate::state::read_changes).
     pub fn record_operations(&mut self, record: bool) {
         self.records = record;
     }

@@ -88,7 +88,6 @@ impl StateStore {
         hydration.everything && self.memory.is_first_session() && !self.memory.is_half_free(0)
     }
 
-    /// Returns false if there are no entries, or another caller has them.
     pub(super) fn hydrate_some(&mut self, max_entries: usize) -> bool {
         let Some(mut hydration) = self.take_hydration() else {
             return false;

@@ -99,7 +99,6 @@ impl StateStore {
         Ok(())
     }
 
-    /// Leaves the runs if all keys are in memory and may remain there, else moves to the next ones.
     fn follow_runs(&mut self) {
         let next = self.residency.next.take();
         if matches!(self.residency.hydration, Progress::Whole) && !self.memory.is_short(0) {

@@ -237,8 +237,7 @@ impl StateStore {
         }
     }
 
-    /// The newest version that is durable and builds on no damaged run. Other segments may not be
-    /// readable yet, and their checkpoint may never complete.
+    /// The newest durable version on no damaged run. Others may be unreadable, or never complete.
     fn durable_position(&self, writer: &SegmentWriter) -> Option<&Position> {
         let durable = |position: &&Position| {
             let lost = |segment| writer.durability(segment) != Durability::Durable;

@@ -28,7 +28,6 @@ pub(crate) struct MergeFacts<'a> {
     pub has_base_image: bool,
     /// Memory is short or the bound on unmerged segments is near.
     pub is_urgent: bool,
-    /// Number of changelogs that are worth a merge.
     pub least: usize,
     /// Place in the lineage of the first segment in a wasteful file.
     pub wasteful: Option<usize>,

@@ -20,8 +20,7 @@ const PIECE_BYTES: usize = 16 << 20;
 /// One input is at most 4 GiB then.
 const MAX_PIECES: usize = 256;
 
-/// The input of a batch while it is written. Dropped without [`Parking::finish`], it leaves
-/// segments that no id names, which reclaim takes.
+/// The input of a batch being written. Without [`Parking::finish`], reclaim takes its segments.
 #[derive(Debug)]
 pub struct Parking {
     folder: Arc<StoreFolder>,
@@ -32,7 +31,6 @@ pub struct Parking {
     piece_bytes: usize,
     pieces: Vec<SegmentRef>,
     gathered: Vec<u8>,
-    /// Its memory, raw and compressed.
     work: Option<Work>,
 }
 
@@ -169,8 +167,7 @@ impl Parking {
         Ok(())
     }
 
-    /// Ends the input of so many rows, and returns the id of the parked version. Its segments are
-    /// as durable as a changelog after a commit.
+    /// Returns the id of the parked version with so many rows. It is as durable as after a commit.
     ///
     /// # Errors
     /// Errors of [`Parking::append`], and of a sync if the pieces are in several files.
@@ -235,7 +232,6 @@ pub struct PendingInput {
     rows: u64,
     /// The remaining pieces, the next one first.
     pieces: VecDeque<SegmentRef>,
-    /// The piece that is read, and how far.
     piece: Vec<u8>,
     position: usize,
     work: Option<Work>,

@@ -25,8 +25,7 @@ pub(crate) struct Position {
     /// Number of the oldest changelogs that a load skips: large runs, each below an empty one.
     pub ready: usize,
     pub lineage_floor: CheckpointId,
-    /// Newest of the segments that the newest run in `lineage` replaced. If a run is damaged, the
-    /// newest segment that the content was read from.
+    /// The newest segment that the newest run replaced or, around damage, that content is from.
     pub replaced: Option<SegmentRef>,
     /// A run in `lineage` is damaged: nothing may build on it.
     pub rebuilt: bool,
@@ -223,8 +222,7 @@ impl Position {
         first.is_some_and(|first| version < *first)
     }
 
-    /// The position of an open session that wrote `run` on top of the other runs. Damage is then
-    /// final: no older segment has the changes of the session.
+    /// The position of an open session that wrote `run`. Damage is final: no older segment has it.
     pub fn with_spilled(&self, run: SegmentRef) -> Result<Self> {
         let created = CheckpointId(self.id.version + 1);
         let mut next = self.clone();

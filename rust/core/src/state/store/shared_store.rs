@@ -153,8 +153,7 @@ impl SharedStore {
         Ok(done)
     }
 
-    /// Begins a session, see [`StateStore::mend`] and [`StateStore::begin`]. Returns the work for
-    /// it.
+    /// Begins a session after [`StateStore::mend`], and returns the work to do during it.
     pub fn begin(&self) -> Result<Beside> {
         let mut state = self.lock();
         state.mend(self.folder.writer()?)?;

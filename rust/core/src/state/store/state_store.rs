@@ -262,8 +262,7 @@ impl StateStore {
         Ok(())
     }
 
-    /// Frees all but the newest `versions` of the at most two versions in memory. A later `open`
-    /// loads a freed version. Does nothing during a session.
+    /// Outside sessions, frees all but the newest `versions` (of two). `open` loads freed ones.
     pub fn retain(&mut self, versions: u32) {
         if self.session.is_some() || versions > 1 {
             return;
@@ -279,7 +278,6 @@ impl StateStore {
         }
         self.standing.forget_before();
         self.scans.clear();
-        // Drops the undo log of the last commit.
         self.families.begin();
         // The budget only refuses growth.
         let _ = self.count_memory();
@@ -403,8 +401,8 @@ impl StateStore {
             return Ok(self.empty(id.version));
         };
         let head = read_head(storage, &reference, &self.owner)?;
-        // The lineage may name a damaged run, which `replay` did not read. The position counts as
-        // rebuilt, so that the next session builds on a new image.
+        // The lineage may name a damaged run: as if rebuilt, the next session builds on a new
+        // image.
         Ok(Position::read(*id, reference, head, Vec::new(), true))
     }
 

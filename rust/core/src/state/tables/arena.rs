@@ -89,7 +89,6 @@ impl Arena {
         Some(Record { key, value })
     }
 
-    /// Returns false if the sizes differ.
     pub(crate) fn overwrite(&mut self, at: RecordAt, value: &[u8]) -> bool {
         let Some(record) = self.get(at).filter(|r| r.value.len() == value.len()) else {
             return false;

@@ -225,7 +225,6 @@ impl Order {
 }
 
 impl Block {
-    /// Keeps the first `keep` entries, at least one, and returns the others, at least one.
     fn split_off(&mut self, keep: usize) -> Self {
         let upper = Self {
             entries: self.entries.split_off(keep),
@@ -279,8 +278,7 @@ pub(crate) fn sort_by_key<'k>(
     }
 }
 
-/// Eight bytes of `key` from `skip` on, big-endian and padded with zeros. If two keys agree up to
-/// `skip`, the key with the smaller head is smaller.
+/// Eight bytes of `key` from `skip` on, big-endian, zero-padded: in the order of keys equal before.
 fn head_of(key: &[u8], skip: usize) -> u64 {
     let mut head = [0; 8];
     for (to, from) in head.iter_mut().zip(key.iter().skip(skip)) {

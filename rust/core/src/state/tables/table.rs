@@ -234,8 +234,7 @@ impl Table {
             before: before.record,
             stamp: before.stamp,
         });
-        // A record with only the key: the record of a touched slot is always of this session, so
-        // that a later put may overwrite it.
+        // Only the key. A touched slot's record is of this session, so that a put may overwrite it.
         if let Some(tombstone) = self.arena.push(key, &[]) {
             slot.record = tombstone;
             self.live_bytes -= self.stored_bytes(before.record);

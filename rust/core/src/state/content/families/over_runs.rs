@@ -193,8 +193,7 @@ impl Families {
         self.runs = None;
     }
 
-    /// Evicts about `bytes` of keys that the runs have, between two sessions. Takes the keys that
-    /// were not touched for longest, and none of the last session.
+    /// Evicts about `bytes` of the runs' keys between sessions, oldest first, none of the last one.
     pub(crate) fn evict(&mut self, bytes: usize, release: Release) {
         let garbage: usize = self.tables().map(|(_, table)| table.garbage_bytes()).sum();
         let mut ages = BTreeMap::new();

@@ -75,7 +75,6 @@ impl Table {
         Ok(())
     }
 
-    /// If all keys are in memory, returns true and reads the runs no more.
     pub(crate) fn end_hydration(&mut self) -> bool {
         let Some(below) = &mut self.below else {
             return true;
@@ -140,8 +139,8 @@ impl Table {
         Ok(())
     }
 
-    /// Moves the table over other runs between two sessions. They have the content of `session`, so
-    /// that slots which no later session touched are clean.
+    /// Moves over runs with the content of `session`: slots that no later session touched are
+    /// clean.
     pub(crate) fn move_over(&mut self, below: Option<Below>, session: u32) {
         let keys = self.len();
         for number in 0..self.slots.len() as u32 {
@@ -181,7 +180,6 @@ impl Table {
         self.stored_bytes(record) + SLOT_BYTES
     }
 
-    /// The last session, whose slots remain.
     fn last_session(&self) -> u32 {
         self.session.saturating_sub(2)
     }
@@ -250,7 +248,6 @@ impl Table {
         Ok(Some(Pass::new(self, self.order.is_some(), hot, cursor)))
     }
 
-    /// In their order, including the keys with a slot.
     pub(crate) fn cold_keys(&mut self, range: KeyRange<'_>) -> Result<Vec<Vec<u8>>> {
         let mut keys = Vec::new();
         if let Some(below) = self.runs_to_read() {
