@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 /// A group with so many bits is one key, almost always, and is not divided.
 const BITS_MAX: u32 = 16;
-
 /// If so many groups wait, none is divided: so many keys do not fail by themselves.
 const GROUPS_MAX: usize = 64;
 

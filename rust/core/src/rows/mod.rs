@@ -1,7 +1,6 @@
 //! Rows of tables as bytes: keys in an encoding that keeps their order, values in a compact one.
 //!
-//! Columns have the memory layout of Arrow arrays, in borrowed or owned buffers. So the core needs
-//! no Arrow library. A batch of rows is one buffer:
+//! Columns have the layout of Arrow arrays, so the core needs no Arrow library. One buffer has:
 //!
 //! - keys: for each row the length of the key (u32, little-endian) and the key,
 //! - entries: for each row the lengths of key and value (u32 each), then key and value, as scans of

@@ -16,10 +16,8 @@ use crate::ids::{CheckpointId, OwnerTag, SEGMENT_REF_BYTES, SegmentRef};
 const PREFIX: &str = "hf1-";
 const VIEW_PREFIX: &str = "hfv1-";
 const NEWEST: u64 = 1;
-
 /// Set in the number of delta runs if pending inputs follow.
 const PARKED: u8 = 0x80;
-
 const PENDING_BYTES: usize = 8 + SEGMENT_REF_BYTES;
 
 /// Bound on the pending inputs of a version: 1,024 of 52 bytes are 71 KiB of text in `commits/N`.
@@ -52,8 +50,7 @@ pub struct Pending {
     pub segment: SegmentRef,
 }
 
-/// Id of a version that may be *parked*: the input of its batch, or a part of it, is pending, and
-/// perhaps input of earlier batches.
+/// Id of a version: *parked* if input of its batch is pending, perhaps in addition to older input.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VersionId {
     /// The content.
@@ -231,8 +228,7 @@ fn without_checksum(bytes: &[u8]) -> Option<&[u8]> {
     (crc32c::crc32c(bytes) == u32::from_le_bytes(*checksum)).then_some(bytes)
 }
 
-/// Id of a version whose rows are still in stores of other partitions, from before the number of
-/// partitions changed. The next commit of the store has the rows itself.
+/// Id of a version whose rows are in stores of an older number of partitions until its next commit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ViewId {
     /// The batch whose state the other stores have.

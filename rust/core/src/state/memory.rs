@@ -36,13 +36,10 @@ pub struct MemoryBudget {
 
 /// A load of so many bytes takes about 10 ms, and one request of remote storage.
 const LOAD_BYTES: u64 = 8 << 20;
-
 /// A batch that took less memory is not worth a run.
 const LEAST_SPILL_BYTES: u64 = 1 << 20;
-
 /// The allocator's share of less is small in a process.
 const LEAST_TURNOVER_BYTES: u64 = 2 << 20;
-
 const UNSET: u64 = u64::MAX;
 
 /// Memory of a key in addition to key and value: slot, index, order.

@@ -1,12 +1,10 @@
 //! State tables: the content of one state store, and how it is saved and loaded.
 //!
 //! A [`StateStore`] is one owner's content at one version. A commit writes only the changes (a
-//! changelog segment). Maintenance merges changelogs, from files, into delta runs, and at times
-//! with all of these into a new base image. The head of every segment names the segments it builds
-//! on (its lineage), so the id of one segment is enough to load a version.
-//!
-//! The content is one or more column families ([`Family`]) of tables: a hash index for single keys
-//! and, for scans by prefix or range, the order of the keys.
+//! changelog segment). Maintenance merges changelogs, from files, into delta runs, and at times all
+//! of these into a new base image. Each head names the segments that its segment builds on (its
+//! lineage), so the id of one segment is enough to load a version. The content is one or more
+//! column families ([`Family`]): a hash index and, for scans, the order of the keys.
 
 mod commit_id;
 mod content;

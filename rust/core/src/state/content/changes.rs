@@ -25,8 +25,7 @@ pub struct FamilyOfInterest {
 /// them. `ids` are the ids of all stores of the partition. `None` if the commit changed nothing.
 ///
 /// # Errors
-/// `NotFound` or `Corrupt` for a segment that is gone or damaged; `Unsupported` for a commit that
-/// wrote all content instead of its changes.
+/// `NotFound` or `Corrupt` for segments gone or damaged; `Unsupported` if all content was written.
 pub fn read_changes(
     storage: &dyn Storage,
     owner: &Owner,

@@ -16,7 +16,6 @@ use crate::state::tables::table::Table;
 /// Families have two numbers on disk each, below 2^16. The directory has number 0.
 const MAX_FAMILIES: u32 = (1 << 15) - 1;
 const DIRECTORY: u16 = 0;
-
 /// The family of a plain store, and the first of a store with column families.
 pub const FIRST_FAMILY: u32 = 1;
 

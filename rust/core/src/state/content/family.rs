@@ -1,9 +1,8 @@
-//! One column family: keys with one value each, or with a list of values each.
-//!
-//! The first table of lists has the number of elements of every key, the second one the elements,
-//! by key and position. So appending to a long list writes one element, in memory and in the
-//! changelog. A changelog marks new lists that were begun by appending, for readers of changes: it
-//! removes a position that no list has, which changes nothing when the changelog is applied.
+//! One column family: keys with one value each, or with a list of values each. The
+//! first table of lists has the number of elements of every key, the second one the elements, by
+//! key and position. So appending to a long list writes one element, in memory and in the
+//! changelog. For readers of changes, a changelog marks new lists that were begun by appending. The
+//! mark removes a position that no list has, which changes nothing when it is applied.
 
 use std::collections::HashSet;
 
@@ -40,7 +39,6 @@ impl FamilyOptions {
 
 /// Mark of a list that the session began by appending to a new key.
 const BEGUN: u64 = u64::MAX;
-
 /// [`BEGUN`] for a key that the session removed first.
 const BEGUN_ANEW: u64 = u64::MAX - 1;
 
@@ -144,8 +142,7 @@ impl Family {
         Ok(())
     }
 
-    /// The value of `key`, or the first one of its list, if it is in memory, see
-    /// [`StateStore::get`](crate::state::StateStore::get).
+    /// The value of `key`, or the first one of its list, if in memory, see `StateStore::get`.
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
         if self.options.several_values {
             self.heads.get(key)?;

@@ -14,10 +14,8 @@ use crate::state::runs::stack::RunStack;
 
 /// Bytes of entries to hand over together, so that a task waits for less than a millisecond.
 pub const HYDRATION_BYTES: usize = 128 << 10;
-
 /// Entries that a session hydrates with its first block: they take about as long as some blocks.
 pub(crate) const ALONG_ENTRIES: u64 = 256;
-
 /// Additional entries with each further block. A session that wants few of many keys reads little
 /// else. One that wants all of `n` keys has them after about the square root of `n` blocks.
 pub(crate) const MORE_ENTRIES: u64 = 2;

@@ -14,10 +14,8 @@ use crate::state::runs::stack::OpenRun;
 
 /// On remote storage every read is a round trip.
 pub(crate) const READ_AHEAD_BYTES: u64 = 4 << 20;
-
 /// A run of up to this size is read together with the bytes around it.
 const LITTLE_BYTES: u64 = 512 << 10;
-
 /// Memory of loaded changelogs, at least, as a multiple of their stored bytes.
 const IN_MEMORY: u64 = 4;
 

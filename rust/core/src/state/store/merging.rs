@@ -85,7 +85,6 @@ pub(crate) fn merged_of_session(runs: &[u64]) -> usize {
 
 /// Number of the oldest segments that a merge leaves unchanged. `runs` are the lengths of the runs,
 /// oldest first; `changelogs` is the length of all changelogs above them.
-///
 /// Once the segments above the base image have half its size, all is merged: loads read at most
 /// half as much again, and base images cost at most three times the bytes of commits. Otherwise a
 /// merge takes in each delta run that is not larger than all it merges already. So runs double in

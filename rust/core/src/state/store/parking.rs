@@ -16,7 +16,6 @@ use crate::state::memory::{MemoryBudget, Work};
 
 /// Bytes of input in one segment. Writer and reader hold them twice: raw and compressed.
 const PIECE_BYTES: usize = 16 << 20;
-
 /// One input is at most 4 GiB then.
 const MAX_PIECES: usize = 256;
 

@@ -7,8 +7,7 @@ use crate::state::commit_id::CommitId;
 use crate::state::content::merge_task::MergedRun;
 use crate::state::delta_runs::DeltaRuns;
 
-/// Bound on the segments of a version: 256 references of 44 bytes are 11 KiB in every head. Stores
-/// ask for a merge at a quarter of it, if maintenance comes too seldom.
+/// 256 references of 44 bytes are 11 KiB in every head. Stores ask for a merge at a quarter of it.
 pub(crate) const MAX_LINEAGE_SEGMENTS: usize = 256;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -401,8 +401,7 @@ impl StateStore {
             return Ok(self.empty(id.version));
         };
         let head = read_head(storage, &reference, &self.owner)?;
-        // The lineage may name a damaged run: as if rebuilt, the next session builds on a new
-        // image.
+        // The lineage may name a damaged run: as if rebuilt, the next session builds on an image.
         Ok(Position::read(*id, reference, head, Vec::new(), true))
     }
 

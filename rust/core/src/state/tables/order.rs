@@ -11,7 +11,6 @@ use crate::state::runs::key_range::KeyRange;
 
 /// A block splits at this many entries: 8 KiB, which shift in well under a microsecond.
 const MAX_BLOCK_ENTRIES: usize = 512;
-
 /// Ordered input leaves blocks with so many entries, and some room for keys in between.
 const FULL_BLOCK_ENTRIES: usize = MAX_BLOCK_ENTRIES * 7 / 8;
 
@@ -248,7 +247,6 @@ impl Bound<'_> {
 
 /// At most so many keys are sorted by whole keys.
 const FEW_KEYS: usize = 24;
-
 /// Keys that agree in so many bytes also are, which bounds the recursion.
 const LONG_KEY_BYTES: usize = 512;
 

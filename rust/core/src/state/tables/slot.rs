@@ -7,7 +7,6 @@ use super::arena::{Arena, RecordAt};
 
 /// Buckets to fill together: 40 KiB of the index.
 const PART_BUCKETS: usize = 8 << 10;
-
 /// Bound on the numbers of sessions; the bits above mark a slot as clean or dead.
 pub(crate) const SESSIONS: u32 = 1 << 30;
 const CLEAN: u32 = 1 << 30;
@@ -21,8 +20,7 @@ pub(crate) struct Slot {
     pub stamp: Stamp,
 }
 
-/// The session that last touched a slot, and the slot's state. The slot is in the undo log iff the
-/// session is the current one.
+/// The session that last touched a slot, and its state; the slot is in the undo log iff current.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stamp(u32);
 

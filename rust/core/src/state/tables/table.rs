@@ -20,7 +20,6 @@ use crate::state::runs::key_range::KeyRange;
 
 /// Least garbage that is worth a compaction.
 const COMPACT_MIN_BYTES: usize = 64 << 10;
-
 /// Least number of slots by which a table over runs grows.
 const MIN_GROWTH: usize = 64;
 

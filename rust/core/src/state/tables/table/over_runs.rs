@@ -139,8 +139,7 @@ impl Table {
         Ok(())
     }
 
-    /// Moves over runs with the content of `session`: slots that no later session touched are
-    /// clean.
+    /// Moves over runs with the content of `session`. Slots that were untouched since are clean.
     pub(crate) fn move_over(&mut self, below: Option<Below>, session: u32) {
         let keys = self.len();
         for number in 0..self.slots.len() as u32 {
