@@ -10,7 +10,7 @@ pub(super) struct Known {
     /// Spark's id of the run, and the checkpoint, for texts.
     pub(super) id: String,
     pub(super) checkpoint: String,
-    /// Durable markers by batch.
+    /// The durable markers, by batch.
     pub(super) markers: BTreeMap<u64, Marker>,
     /// By partition. A restart tries every parked partition at once.
     pub(super) backoffs: BTreeMap<u32, Backoff>,

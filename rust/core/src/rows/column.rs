@@ -19,7 +19,6 @@ pub enum ColumnType {
 
 impl ColumnType {
     /// The type with this code: `b1`, `i1` to `i16`, `u1` to `u8`, `f4`, `f8` or `s`.
-    ///
     /// # Errors
     /// `InvalidInput` for another code.
     pub fn parse(code: &str) -> Result<Self> {
@@ -45,7 +44,6 @@ impl ColumnType {
         })
     }
 
-    /// `None` for bits and byte strings.
     pub(super) fn width(self) -> Option<usize> {
         match self {
             Self::Signed(width) | Self::Unsigned(width) | Self::Float(width) => {
@@ -73,7 +71,6 @@ pub(super) type Cell<'a> = Option<&'a [u8]>;
 
 impl<'a> Column<'a> {
     /// `rows` values after `offset` others, with validity bits; only strings have `offsets`.
-    ///
     /// # Errors
     /// `InvalidInput` for a buffer that is too short.
     pub fn new(

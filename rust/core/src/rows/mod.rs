@@ -1,6 +1,6 @@
 //! Rows of tables as bytes: keys in an encoding that keeps their order, values in a compact one.
 //!
-//! Columns have the layout of Arrow arrays, so the core needs no Arrow library. One buffer has:
+//! Columns are laid out as in Arrow, so the core needs no Arrow library. A batch is one buffer:
 //!
 //! - keys: for each row the length of the key (u32, little-endian) and the key,
 //! - entries: for each row the lengths of key and value (u32 each), then key and value, as scans of

@@ -20,7 +20,6 @@ pub const ABSENT: u32 = u32::MAX;
 /// # Ok(())
 /// # }
 /// ```
-///
 /// # Errors
 /// `InvalidInput` for a null in a key, or columns of different lengths.
 pub fn encode_keys(columns: &[Column<'_>]) -> Result<Vec<u8>> {
@@ -36,7 +35,6 @@ pub fn encode_keys(columns: &[Column<'_>]) -> Result<Vec<u8>> {
 }
 
 /// The key of the only row of `columns`, the first ones of a key: a prefix of all such keys.
-///
 /// # Errors
 /// `InvalidInput` for a null, or another number of rows.
 pub fn encode_prefix(columns: &[Column<'_>]) -> Result<Vec<u8>> {
@@ -52,7 +50,6 @@ pub fn encode_prefix(columns: &[Column<'_>]) -> Result<Vec<u8>> {
 }
 
 /// Packs rows as entries of key and value.
-///
 /// # Errors
 /// `InvalidInput` for a null in a key, or columns of different lengths.
 pub fn encode_entries(keys: &[Column<'_>], values: &[Column<'_>]) -> Result<Vec<u8>> {
@@ -74,7 +71,6 @@ pub fn encode_entries(keys: &[Column<'_>], values: &[Column<'_>]) -> Result<Vec<
 }
 
 /// The number of packed entries.
-///
 /// # Errors
 /// `InvalidInput` for a buffer that ends within a row.
 pub fn count_entries(entries: &[u8]) -> Result<usize> {
@@ -87,7 +83,6 @@ pub fn count_entries(entries: &[u8]) -> Result<usize> {
 }
 
 /// The columns of `rows` entries, keys and values.
-///
 /// # Errors
 /// `Corrupt` for entries of other columns.
 pub fn decode_entries(
@@ -108,7 +103,6 @@ pub fn decode_entries(
 }
 
 /// The columns of the keys of `rows` entries.
-///
 /// # Errors
 /// `Corrupt` for entries of other columns.
 pub fn decode_entry_keys(
@@ -126,7 +120,6 @@ pub fn decode_entry_keys(
 }
 
 /// The columns of `rows` found values, all null where there is no key.
-///
 /// # Errors
 /// `Corrupt` for values of other columns.
 pub fn decode_found(values: &[ColumnType], rows: usize, found: &[u8]) -> Result<Vec<BuiltColumn>> {
@@ -160,7 +153,6 @@ impl<'a> Packed<'a> {
         Self(bytes)
     }
 
-    /// `None` after the last one.
     pub fn key(&mut self) -> Result<Option<&'a [u8]>> {
         if self.0.is_empty() {
             return Ok(None);

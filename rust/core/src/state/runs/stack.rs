@@ -10,7 +10,6 @@ use crate::error::{Error, Result};
 use crate::format::{Group, RunReader, parse_entry};
 use crate::ids::SegmentRef;
 
-/// Number of blocks that remain in memory.
 const MAX_BLOCKS: usize = 8;
 
 /// A base image and the delta runs above it, for all tables of a store.

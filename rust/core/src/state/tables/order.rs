@@ -41,7 +41,7 @@ struct Bound<'b> {
 }
 
 impl Order {
-    /// `slots` are sorted by key, no key twice.
+    /// `slots` are sorted by key, and no key is twice in them.
     pub(crate) fn of_sorted<'k>(
         mut slots: impl DoubleEndedIterator<Item = u32> + Clone,
         key_of: impl Fn(u32) -> &'k [u8],
