@@ -373,7 +373,7 @@ impl Batch {
         self.show();
     }
 
-    /// Until the marker has it, a parked partition remains parked, a re-run delivers any other one.
+    /// Before it is durable, a parked partition remains parked, and a re-run delivers any other.
     fn settles(&mut self, part: Part, at_ms: i64) {
         let tried = self.attempts.get(&part.attempt);
         let answer = tried.and_then(|tried| tried.asked.get(&part.partition)?.clone());

@@ -18,7 +18,7 @@ fn stream(input: &Input) -> EntryStream {
     written(writer)
 }
 
-/// Keys of every length around that of the heads, many of which have equal ones.
+/// Keys of every length around the length of the heads, many of which have equal heads.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     let zeros = prop::sample::select(vec![0usize, 7, 15, 16, 17]);
     let end = prop::collection::vec(0u8..3, 0..4);

@@ -44,8 +44,8 @@ impl StateStore {
 
     /// Writes the changes so far as a run, and leaves memory. Open scans keep their content.
     /// # Errors
-    /// `InvalidInput` outside a session, and for a store whose keys cannot remain in runs; those of
-    /// storage. The session is then unchanged.
+    /// `InvalidInput` outside a session, and for a store whose keys cannot remain in runs; errors
+    /// of storage. The session is then unchanged.
     pub fn spill(&mut self, writer: &SegmentWriter) -> Result<()> {
         if self.session.is_none() || !self.families.can_lie_over_runs() {
             return Err(self.refused("no session is open that can spill"));

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Sessions of the slots that stay, of ten slots of 10 bytes in each of the sessions 1 to 3.
+/// Sessions of the remaining slots, of ten slots of 10 bytes in each of the sessions 1 to 3.
 fn left(bytes: usize) -> [usize; 3] {
     let mut eviction = Eviction::of(bytes, (1..4).map(|session| (session, 100)).collect());
     [3, 1, 2].map(|session| (0..10).filter(|_| !eviction.takes(session, 10)).count())

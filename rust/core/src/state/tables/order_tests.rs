@@ -45,7 +45,7 @@ proptest! {
             (prop::sample::select(vec![0usize, 3, 8, 9, 16, 505, 600]), prop::collection::vec(0u8..2, 0..12)),
             0..400),
     ) {
-        // Many keys agree in their first bytes, and some end where others go on with zeros.
+        // Many keys agree in their first bytes, and some end where others continue with zeros.
         let keys: Vec<_> = keys.into_iter().map(|(zeros, end)| [vec![0; zeros], end].concat()).collect();
         let key_of = |slot: u32| keys[slot as usize].as_slice();
         let mut slots: Vec<_> = (0..keys.len() as u32).rev().map(|slot| (7, slot)).collect();
