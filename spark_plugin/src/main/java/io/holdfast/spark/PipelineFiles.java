@@ -40,14 +40,14 @@ public final class PipelineFiles {
     T run(Path path) throws IOException;
   }
 
-  /** Runs a step on the path of a URI; its errors say what failed. */
+  /** Runs a step on the path of a URI. Its errors begin with {@code failure}. */
   private <T> T at(String failure, String uri, PathStep<T> step) throws IOException {
     return FileErrors.explained(failure + " " + uri, () -> step.run(files.path(uri)));
   }
 
   /**
-   * Returns the whole URI of a folder: with scheme and authority, without {@code .} and {@code ..},
-   * without a slash at its end.
+   * Returns the URI of a folder with scheme and authority, without {@code .}, {@code ..} and a
+   * slash at its end.
    *
    * @throws IOException if Spark reaches no files of that scheme
    */
@@ -71,7 +71,7 @@ public final class PipelineFiles {
   }
 
   /**
-   * Returns the content of a folder, sorted by name: {@link #status}, a space and the name of each.
+   * Returns {@link #status}, a space and the name of each file and folder in it, sorted by name.
    *
    * @throws FileNotFoundException if there is no such folder
    */
@@ -97,7 +97,7 @@ public final class PipelineFiles {
     return (folder ? "d " : "f ") + bytes + " " + status.getModificationTime();
   }
 
-  /** Returns the content of a file. If it is being written, that is the content for readers now. */
+  /** Returns the content of a file as readers see it now, even while it is being written. */
   public byte[] read(String uri) throws IOException {
     return at("cannot read", uri, this::read);
   }
@@ -111,14 +111,13 @@ public final class PipelineFiles {
   /**
    * Makes a file with its parents, whole and durable on return. No reader sees a part of it.
    *
-   * @throws FileAlreadyExistsException if the name is taken; if several processes create the file
-   *     at the same time, one succeeds
+   * @throws FileAlreadyExistsException if the name is taken; of several processes, one succeeds
    */
   public void create(String uri, byte[] data) throws IOException {
     write("cannot create", uri, data, false);
   }
 
-  /** Like {@link #create}, but replaces the file if it exists: readers see the old or the new one. */
+  /** Like {@link #create}, but replaces a file: readers see the old or the new one. */
   public void replace(String uri, byte[] data) throws IOException {
     write("cannot write", uri, data, true);
   }
@@ -133,14 +132,14 @@ public final class PipelineFiles {
         });
   }
 
-  /** Returns whether {@link #writeThrough} works: on file systems that rename files in one step. */
+  /** True on file systems that rename files in one step. */
   public boolean writesThrough(String uri) throws IOException {
     return at("cannot resolve", uri, path -> files.at(path).writesThrough());
   }
 
   /**
-   * Like {@link #create} or {@link #replace}, by way of a folder on the same file system. This method
-   * does not make the folder. Whoever deletes it ends all such writes that are under way.
+   * Like {@link #create} or {@link #replace}, by way of a folder on the same file system, which has
+   * to exist. Deleting that folder ends all such writes that are under way.
    *
    * @throws FileNotFoundException if the folder is gone
    */
@@ -156,11 +155,7 @@ public final class PipelineFiles {
         });
   }
 
-  /**
-   * Sets the time of a file or folder to now.
-   *
-   * @throws FileNotFoundException if there is none
-   */
+  /** Sets the time of a file or folder to now; throws {@link FileNotFoundException} without one. */
   public void touch(String uri) throws IOException {
     at(
         "cannot change the time of",
@@ -172,9 +167,8 @@ public final class PipelineFiles {
   }
 
   /**
-   * Deletes a file or a folder.
+   * Deletes a file or a folder; returns false if there was neither.
    *
-   * @return false if there was neither
    * @throws IOException if a folder is not empty and {@code recursive} is false
    */
   public boolean delete(String uri, boolean recursive) throws IOException {
@@ -182,8 +176,8 @@ public final class PipelineFiles {
   }
 
   /**
-   * Deletes files that exist. One request to an object store deletes all files of one folder, and
-   * no request asks whether they exist.
+   * Deletes files that exist: one request to an object store per folder, and none that asks for
+   * them.
    *
    * @throws IOException if one is not deleted; others may be
    */
@@ -217,8 +211,7 @@ public final class PipelineFiles {
   }
 
   /**
-   * Gives a file or a folder another name. On an object store this copies a file, and refuses a
-   * folder.
+   * Renames a file or a folder. On an object store, copies a file and refuses a folder.
    *
    * @throws FileAlreadyExistsException if the name is taken
    * @throws FileNotFoundException if there is nothing to rename
@@ -248,7 +241,7 @@ public final class PipelineFiles {
 
   /**
    * Opens a folder of physical files, to read segments one after the other. Files stay open, and
-   * small segments are read together with their neighbours.
+   * neighbouring small segments are read together.
    *
    * @return a handle for {@link Native#readSegment} and others, until {@link Native#closeStored}
    */
@@ -262,7 +255,8 @@ public final class PipelineFiles {
    *
    * @param folder a new folder, which nothing else writes to
    * @param maxFileBytes size at which a physical file is sealed
-   * @return a handle for {@link Native#appendSegment} and others, until {@link Native#closeRegional}
+   * @return a handle for {@link Native#appendSegment} and others, until {@link
+   *     Native#closeRegional}
    */
   public long openImage(String folder, long maxFileBytes) {
     SegmentFolder made = SegmentFolder.at(folder, conf);

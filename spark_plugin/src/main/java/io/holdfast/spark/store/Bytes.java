@@ -18,7 +18,7 @@ record Bytes(Object base, long offset, int length) {
     Platform.copyMemory(base, offset, null, address, length);
   }
 
-  /** An array with exactly these bytes; the array itself where it is one. */
+  /** Exactly these bytes, without a copy if they are an array already. */
   byte[] toArray() {
     if (base instanceof byte[] bytes
         && offset == Platform.BYTE_ARRAY_OFFSET

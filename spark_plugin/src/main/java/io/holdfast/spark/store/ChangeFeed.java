@@ -8,10 +8,7 @@ import org.apache.spark.util.NextIterator;
 import scala.Enumeration;
 import scala.Tuple4;
 
-/**
- * The changes of every commit of a range of versions in one column family: all operations if the
- * commit recorded them, else the last change of each key.
- */
+/** The changes of a range of commits in one column family; see {@link Native#changes}. */
 public final class ChangeFeed
     extends NextIterator<Tuple4<Enumeration.Value, UnsafeRow, UnsafeRow, Object>> {
   private static final int HEADER_BYTES = 9;
@@ -20,12 +17,12 @@ public final class ChangeFeed
   private final NativeStore nativeStore;
   private final FamilySpec family;
 
-  /** The number of the family, 0 for one that never had an entry. */
+  /** 0 for a family that never had an entry. */
   private final int number;
 
   private final long lastVersion;
 
-  /** Version whose changes are in {@link #changes}. */
+  /** The version of {@link #changes}. */
   private long version;
 
   private byte[] changes = new byte[0];
@@ -66,7 +63,7 @@ public final class ChangeFeed
     byte[] value = Bytes.slice(changes, position + HEADER_BYTES + keyBytes, valueBytes);
     position += HEADER_BYTES + keyBytes + valueBytes;
     // Batch N makes version N + 1 of the state; the reader shows batches.
-    // Rows are new ones: the reader keeps them while it goes on.
+    // Rows are new ones: the reader keeps them.
     return new Tuple4<>(
         type(kind), family.key().decode(key), valueRow(kind, key, value), version - 1);
   }

@@ -5,16 +5,14 @@ import scala.Option;
 
 /** One version of a store, for reading. */
 public final class HoldfastReadStore extends OpenedVersion {
-  /** The store for changes that Spark made of this one; null until then. */
+  /** Null until Spark changes this version. */
   private HoldfastStateStore writer;
 
-  /** The counters are those of the table before this version was opened. */
   public HoldfastReadStore(
       StoreContext context, NativeStore nativeStore, long version, TimedStats statsBefore) {
     super(context, nativeStore, version, statsBefore);
   }
 
-  /** Starts changing this version, which has this id. */
   public StateStore write(Option<String> id) {
     session.requireOpen();
     try {
@@ -27,7 +25,7 @@ public final class HoldfastReadStore extends OpenedVersion {
     }
   }
 
-  /** Returns a store that puts the rows of this version into an empty one. */
+  /** Returns a store that puts the rows of this version into an empty store. */
   public StateStore fill() {
     nativeStore.begin();
     return new HoldfastStateStore(this, Option.empty());

@@ -14,7 +14,6 @@ import scala.Option;
 
 /** One session: version N, changed in place, becomes version N + 1 at commit. */
 final class HoldfastStateStore extends OpenedVersion implements StateStore {
-  /** The id of the version. */
   private final Option<String> baseId;
   private String committedId;
   private StateStoreMetrics metrics;

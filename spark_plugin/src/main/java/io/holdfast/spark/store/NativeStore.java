@@ -20,14 +20,11 @@ import org.apache.spark.util.TaskCompletionListener;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/**
- * One native state store: rows in, rows out. One task attempt uses it at a time. The class does not
- * depend on the Spark minor.
- */
+/** One native state store: rows in, rows out. One task attempt uses it at a time. */
 public final class NativeStore implements StoreManagers.OpenStore {
   private static final Logger LOG = LoggerFactory.getLogger(NativeStore.class);
 
-  /** How long a task waits for another attempt that still uses the store. */
+  /** A task waits so long for another attempt that still uses the store. */
   private static final long LOCK_TIMEOUT_MS = 60_000;
 
   private static final int SCAN_BATCH_BYTES = 64 << 10;
@@ -35,7 +32,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
   /** The user while no task uses the store. */
   private static final long UNUSED = Long.MIN_VALUE;
 
-  /** The names of a store, and its layout: column families, or else the options of the only one. */
+  /** {@code options} describe the only family, if there are no column families. */
   public record Identity(
       String operator, String partition, String store, boolean columns, int options) {
     @Override
@@ -48,11 +45,11 @@ public final class NativeStore implements StoreManagers.OpenStore {
   public record Pending(long version, long rows, long bytes) {}
 
   /**
-   * How a store is opened and kept.
+   * Settings of a store.
    *
    * @param managers acquires the manager whenever the native store is opened
-   * @param versionsInMemory how many versions stay in memory between two tasks
-   * @param minChangelogs a merge is due with so many changelogs
+   * @param versionsInMemory between two tasks
+   * @param minChangelogs at which a merge is due
    * @param journal whether commits record every operation
    * @param snapshots receives, after each maintenance, the version that loads from runs and a few
    *     changelogs; -1 if there is none
@@ -66,10 +63,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
 
   private final Identity identity;
   private final Settings settings;
-
-  /** Held by the one thread that maintains the store. */
   private final Object maintaining = new Object();
-
   private long user = UNUSED;
 
   /** Null while the native store is closed. */
@@ -77,10 +71,10 @@ public final class NativeStore implements StoreManagers.OpenStore {
 
   private long store;
 
-  /** Spark closed the store; it stays open only until the task that uses it ends. */
+  /** Spark closed the store. The store remains open until the task that uses it ends. */
   private boolean dismissed;
 
-  /** The user committed. A user that only reads leaves nothing to maintain. */
+  /** A user that only reads leaves nothing to maintain. */
   private boolean committed;
 
   /** The replay of the task that uses the store, or null. */
@@ -92,7 +86,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
   /** The id of the version whose rows the open session has put in, or null. */
   private String filled;
 
-  /** Time spent on loads and commits so far, beside the native counters. */
+  /** Time of loads and commits so far. The native side counts no time. */
   private long loadNanos;
 
   private long commitNanos;
@@ -129,11 +123,11 @@ public final class NativeStore implements StoreManagers.OpenStore {
   }
 
   /**
-   * Makes the calling task the only user until it ends. A task that holds the store keeps it: the
-   * restore and the save side of one operator share it.
+   * Makes the calling task the only user until it ends. A task that holds the store keeps it:
+   * restore and save of one operator share it.
    *
    * @throws HoldfastException in a task that has failed or ended: its listeners ran already, or run
-   *     at once when they are added, so no listener would give the store back after its use
+   *     at once when they are added, so no listener would release the store after its use
    */
   public void acquire() {
     TaskContext task = TaskContext.get();
@@ -146,7 +140,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
     // Complete mode reads the table after the commit, so the task keeps the store until its end.
     task.addTaskCompletionListener((TaskCompletionListener) ended -> unlock(holder));
     try {
-      // The task may have failed meanwhile. If it ends from now on, it runs the listener.
+      // The task may have failed since the check. If it ends from now on, it runs the listener.
       requireRunning(task);
     } catch (HoldfastException e) {
       unlock(holder);
@@ -163,7 +157,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
     }
   }
 
-  /** Gives the store back at once if no end of a task will do that. */
+  /** Releases the store at once if no task's end will do that. */
   public void releaseOutsideTask() {
     if (TaskContext.get() == null) {
       unlock(currentUser(null));
@@ -195,7 +189,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
       }
     }
     if (manager == null) {
-      // Spark closed it after it had given it to this task.
+      // Spark closed it after this task received it.
       open();
     }
     user = wanted;
@@ -213,7 +207,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
       replay = null;
     }
     if (forgets) {
-      // A merge needs versions in memory, and none is left when Spark's maintenance comes.
+      // A merge needs versions in memory, and none is left for Spark's maintenance.
       try {
         maintain();
       } catch (RuntimeException e) {
@@ -242,7 +236,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
     }
   }
 
-  /** Makes the passes of a replay one session. Null for a task that replays nothing. */
+  /** Makes the passes of a replay one session; null for a task that replays nothing. */
   public void follow(Replay ofTask) {
     replay = ofTask;
   }
@@ -267,19 +261,16 @@ public final class NativeStore implements StoreManagers.OpenStore {
     }
   }
 
-  /** The store's own id of a version; see {@link Native#ownId}. */
   public String ownId(long version, String[] ids) {
     return Native.ownId(store, version, ids);
   }
 
-  /** Goes to {@code toId} by way of an older version; see {@link Native#replay}. */
   public void replay(long fromVersion, String fromId, String toId, String[] ids) {
     refuseViews(fromId, toId);
     refuseViews(ids);
     Native.replay(store, fromVersion, fromId, toId, ids);
   }
 
-  /** The changes of one commit; see {@link Native#changes}. */
   byte[] changes(long version, String[] ids, int family, int options) {
     refuseViews(ids);
     return Native.changes(store, version, ids, family, options);
@@ -302,12 +293,11 @@ public final class NativeStore implements StoreManagers.OpenStore {
     }
   }
 
-  /** Says that the open session has put in the rows of a version. It goes on with the next begin. */
+  /** Says that the open session has put in the rows of a version. The next begin continues it. */
   public void setFilled(String id) {
     filled = id;
   }
 
-  /** Returns true if the open session has the rows of this version. */
   public boolean isFilled(String id) {
     return id.equals(filled);
   }
@@ -335,12 +325,10 @@ public final class NativeStore implements StoreManagers.OpenStore {
     }
   }
 
-  /** Number of a column family, 0 without it. */
   public int findFamily(String family) {
     return Native.findFamily(store, family);
   }
 
-  /** Makes a column family unless it is there; returns its number. */
   int openFamily(String family, int options) {
     return Native.openFamily(store, family, options);
   }
@@ -353,7 +341,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
     return Native.familyNames(store);
   }
 
-  /** Commits and returns the id; null at the end of a pass that another one follows. */
+  /** Returns the id; null at the end of a pass that another pass follows. */
   String commit() {
     if (replay != null && replay.goesOn()) {
       betweenPasses = true;
@@ -383,9 +371,9 @@ public final class NativeStore implements StoreManagers.OpenStore {
   }
 
   /**
-   * Begins to park the version after {@code version}: it gets the content of this one, and the
-   * input of its batch is stored beside it. Loads no state, so a damaged store can be parked. The
-   * caller holds the store, see {@link #acquire}.
+   * Begins to park the version after {@code version}, which gets the content of this one. The input
+   * of its batch is stored with it. Loads no state, so a damaged store can be parked. The caller
+   * holds the store, see {@link #acquire}.
    *
    * @param id null for version 0
    */
@@ -400,14 +388,14 @@ public final class NativeStore implements StoreManagers.OpenStore {
   }
 
   /**
-   * Begins to store a part of the input of the batch that made a version once more, beside the
-   * commit of a replay, which makes {@code commit}.
+   * Stores a part of a version's input again, with the commit of a replay that makes {@code
+   * commit}.
    */
   public Parking keep(long version, long commit) {
     return new Parking(Native.keep(store, version, commit), manager::reportFiles);
   }
 
-  /** The input that the version with this id waits for, oldest first; none if it is not parked. */
+  /** The input that a version waits for, oldest first; none if it is not parked. */
   public List<Pending> pending(String id) {
     long[] found = Native.pending(store, id);
     List<Pending> pending = new ArrayList<>();
@@ -418,8 +406,8 @@ public final class NativeStore implements StoreManagers.OpenStore {
   }
 
   /**
-   * The number of keys of a version, if a task of this executor has opened or made it lately; else
-   * 0. The version is not loaded.
+   * The keys of a version that a task of this executor opened or made lately; else 0. Loads
+   * nothing.
    */
   public long knownKeys(String id) {
     return manager.keys.get(toString(), id);
@@ -429,19 +417,18 @@ public final class NativeStore implements StoreManagers.OpenStore {
     manager.keys.note(toString(), id, keys);
   }
 
-  /** One of {@link #pending}; the caller closes the stream. */
+  /** The caller closes the stream. */
   public InputStream pendingInput(String id, long version) {
     return new PendingInput(Native.openPending(store, id, version));
   }
 
-  /** Says that the open session has replayed all pending input. Only then it commits. */
+  /** Says that the open session has replayed all pending input. Before, it cannot commit. */
   public void markReplayed() {
     Native.markReplayed(store);
   }
 
   /**
-   * Closes the store, as soon as no task uses it. Spark's maintenance closes stores without asking
-   * whether a task has them.
+   * Closes the store when no task uses it. Spark's maintenance closes stores that tasks still use.
    */
   public synchronized void close() {
     dismissed = true;
@@ -497,12 +484,11 @@ public final class NativeStore implements StoreManagers.OpenStore {
     return new TimedStats(Native.storeStats(store), loadNanos / 1_000_000, commitNanos / 1_000_000);
   }
 
-  /** The work of the manager since one of its stores last asked. */
   ManagerTotals takeTotals(long version) {
     return manager.takeTotals(version);
   }
 
-  /** A copy of the value; null without such a key. */
+  /** Copies the value; null without such a key. */
   byte[] get(int family, Bytes key) {
     Scratch scratch = Scratch.current();
     long address = scratch.reserve(key.length());
@@ -534,7 +520,6 @@ public final class NativeStore implements StoreManagers.OpenStore {
     Native.put(store, family, address, key.length(), address + key.length(), value.length());
   }
 
-  /** Sets the values of a key, or appends to them. */
   void writeList(int family, Bytes key, List<Bytes> values, boolean append) {
     int total = 0;
     for (Bytes value : values) {
@@ -562,7 +547,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
   }
 
   /**
-   * Begins a pass over entries as they are now, even if they change meanwhile.
+   * Begins a scan of entries as they are now: later changes do not show.
    *
    * @param what one of {@link Native}'s {@code SCAN_} constants
    * @param from null for no bound; {@code to} as well
@@ -611,7 +596,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
       return left > 0;
     }
 
-    /** Hands the next entry to {@code reader}. Call only after {@link #hasNext} returned true. */
+    /** Call only after {@link #hasNext} returned true. */
     void next(EntryReader reader) {
       long at = Platform.BYTE_ARRAY_OFFSET + (long) position;
       int keyBytes = Platform.getInt(batch, at);
@@ -632,7 +617,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
     }
   }
 
-  /** Receives an entry of a scan: two ranges of an array that is not written to again. */
+  /** Receives an entry of a scan: two ranges of an array that nothing overwrites. */
   interface EntryReader {
     void read(byte[] bytes, int keyAt, int keyBytes, int valueAt, int valueBytes);
   }

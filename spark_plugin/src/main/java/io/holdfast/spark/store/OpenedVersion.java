@@ -30,7 +30,7 @@ public abstract class OpenedVersion implements ReadStateStore {
 
   private final Map<String, StoreFamily> opened;
 
-  /** Families that Spark described to this store. They may have no entries. */
+  /** Spark described these families to this store. They may have no entries. */
   private final java.util.Set<String> registered;
 
   OpenedVersion(
@@ -60,7 +60,7 @@ public abstract class OpenedVersion implements ReadStateStore {
     return "version " + version + " of " + nativeStore;
   }
 
-  /** Keys as it stands now, without those of column families that Spark keeps for itself. */
+  /** Keys now, without the keys of column families that Spark keeps for itself. */
   public long keys() {
     return nativeStore.stats().counters().keys();
   }
@@ -75,11 +75,7 @@ public abstract class OpenedVersion implements ReadStateStore {
     return version;
   }
 
-  /**
-   * Returns the family to work on.
-   *
-   * @param operation its name in Spark's errors
-   */
+  /** Returns the family to work on; Spark's errors name the {@code operation}. */
   final StoreFamily family(String operation, String name) {
     session.requireOpen();
     StoreFamily family = opened.get(name);
@@ -95,7 +91,6 @@ public abstract class OpenedVersion implements ReadStateStore {
     return family;
   }
 
-  /** Does the same as {@link #family(String, String)}, for an operation on one key. */
   final StoreFamily family(String operation, String name, UnsafeRow key) {
     session.requireOpen();
     SparkErrors.verify(key != null, "Key cannot be null");
@@ -109,7 +104,6 @@ public abstract class OpenedVersion implements ReadStateStore {
         || nativeStore.findFamily(name) != 0;
   }
 
-  /** Makes later calls look the family up again. */
   final void forget(String name) {
     opened.remove(name);
     registered.remove(name);
@@ -138,7 +132,7 @@ public abstract class OpenedVersion implements ReadStateStore {
     return family.values(key);
   }
 
-  /** The whole family. It may be read on after a commit, as complete mode does. */
+  /** Readable after a commit, too: complete mode does so. */
   @Override
   public StateStoreIterator<UnsafeRowPair> iterator(String columnFamily) {
     return family("iterator", columnFamily).range(null, null, false);
@@ -198,7 +192,6 @@ public abstract class OpenedVersion implements ReadStateStore {
     registered.add(name);
   }
 
-  /** The families of this version, and those that Spark described to this store. */
   public Set<String> allColumnFamilyNames() {
     java.util.Set<String> names = new HashSet<>(registered);
     names.add(StateStore.DEFAULT_COL_FAMILY_NAME());

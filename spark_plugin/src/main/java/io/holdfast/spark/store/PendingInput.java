@@ -4,7 +4,7 @@ import io.holdfast.spark.Native;
 import java.io.InputStream;
 import java.util.Objects;
 
-/** Reads the input of one batch that was parked. Every byte was verified before it is returned. */
+/** Reads the input of one parked batch. Every byte was verified before it is returned. */
 final class PendingInput extends InputStream {
   private static final int MAX_BYTES = 1 << 20;
 

@@ -23,13 +23,11 @@ sealed interface RowForm {
   }
 
   /**
-   * Returns the row in a range of {@code bytes}, which are not written to again.
-   *
-   * @param reuse a row that may be pointed at the bytes and returned
+   * Returns the row in a range of {@code bytes}, which nothing overwrites. It may be {@code reuse}.
    */
   UnsafeRow decode(byte[] bytes, int at, int length, UnsafeRow reuse);
 
-  /** A row for {@link #decode} to reuse; null if it makes its own. */
+  /** For {@link #decode} to reuse; null if it makes its own row. */
   default UnsafeRow newRow() {
     return null;
   }
@@ -39,7 +37,7 @@ sealed interface RowForm {
     return decode(bytes, 0, bytes.length, newRow());
   }
 
-  /** The bytes of Spark's rows as they are. */
+  /** The bytes of Spark's rows, unchanged. */
   record Direct(int fields) implements RowForm {
     @Override
     public Bytes encode(UnsafeRow row) {

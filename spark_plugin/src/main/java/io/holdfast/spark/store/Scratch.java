@@ -3,10 +3,7 @@ package io.holdfast.spark.store;
 import java.lang.ref.Cleaner;
 import org.apache.spark.unsafe.Platform;
 
-/**
- * Native memory through which rows cross to Rust, one per thread: two threads never share it, and
- * it lives as long as its thread.
- */
+/** Native memory through which rows cross to Rust, one per thread and for the thread's life. */
 final class Scratch {
   private static final Cleaner CLEANER = Cleaner.create();
   private static final ThreadLocal<Scratch> CURRENT = ThreadLocal.withInitial(Scratch::new);

@@ -4,8 +4,8 @@ import io.holdfast.spark.minor.SparkCalls;
 import org.apache.spark.sql.execution.streaming.state.StateStoreErrors$;
 
 /**
- * The phase of a store, and the calls that it allows: the rules of Spark's own providers. A store
- * for reading shares its session with the store for changes that Spark makes of it.
+ * The phase of a store and the calls that it allows, by the rules of Spark's own providers. A store
+ * for reading shares its session with the store that Spark makes of it for changes.
  */
 final class Session {
   private enum Phase {
@@ -19,7 +19,7 @@ final class Session {
   private final long stamp;
   private Phase phase = Phase.UPDATING;
 
-  /** Both are for errors: the name of the version, and the number of the session. */
+  /** Both are for errors. */
   Session(String name, long stamp) {
     this.name = name;
     this.stamp = stamp;
@@ -29,7 +29,7 @@ final class Session {
     return phase == Phase.COMMITTED;
   }
 
-  /** Called by everything that reads or writes rows. */
+  /** Everything that reads or writes rows calls this method. */
   void requireOpen() {
     if (phase != Phase.UPDATING) {
       throw SparkCalls.sessionIsOver(stamp);

@@ -10,8 +10,8 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreErrors$;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 
 /**
- * The exceptions of Spark's own providers. Callers tell mistakes apart by their conditions, with
- * every provider. The cause has Holdfast's own exception.
+ * The exceptions of Spark's own providers: callers tell errors apart by their conditions. The cause
+ * is Holdfast's own exception.
  */
 public final class SparkErrors {
   private static final String NO_FAMILIES = "multiple column families is disabled in Holdfast";
@@ -30,13 +30,12 @@ public final class SparkErrors {
     }
   }
 
-  /** Throws Spark's exception for a failed load of a version. */
   public static RuntimeException cannotLoad(StateStoreId id, Exception cause) {
     boolean notThere =
         cause instanceof MissingStateException
             || cause instanceof UnsupportedStateException
             || cause instanceof IllegalArgumentException;
-    // Spark's text advises a new checkpoint, and would give up state that a newer Holdfast reads.
+    // Spark's text advises a new checkpoint, which would lose state that a newer Holdfast reads.
     if (notThere && !(cause instanceof NewerFormatException)) {
       throw raise(
           QueryExecutionErrors$.MODULE$.failedToReadStreamingStateFileError(
@@ -50,7 +49,7 @@ public final class SparkErrors {
         QueryExecutionErrors$.MODULE$.failedToCommitStateFileError(store.toString(), cause));
   }
 
-  /** Spark throws this exception, and that of {@link #require}, for wrong arguments. */
+  /** Spark throws this exception, and the exception of {@link #require}, for wrong arguments. */
   static void verify(boolean condition, String message) {
     if (!condition) {
       throw new IllegalStateException(message);
@@ -67,7 +66,6 @@ public final class SparkErrors {
     return StateStoreErrors$.MODULE$.unsupportedOperationOnMissingColumnFamily(operation, name);
   }
 
-  /** A name by which a family may be asked for. */
   public static void requireFamilyName(String operation, String name, boolean columns) {
     if (name.equals(StateStore.DEFAULT_COL_FAMILY_NAME())) {
       return;
@@ -78,7 +76,6 @@ public final class SparkErrors {
     }
   }
 
-  /** A name that a family may be made or removed by. */
   static void requireNewFamilyName(
       String operation, String name, boolean columns, boolean internal) {
     requireColumns(operation, columns);

@@ -31,7 +31,6 @@ public final class StoreContext {
   final StructType keySchema;
   final StructType valueSchema;
 
-  /** True if the store has column families. */
   public final boolean columns;
 
   public final StateStoreConf conf;
@@ -40,15 +39,14 @@ public final class StoreContext {
   /** Null if they are switched off. */
   final RowChecksums checksums;
 
-  /** Column families that Spark described so far, the default one included. */
+  /** Spark described these column families so far, the default family included. */
   public final Map<String, FamilySpec> families = new ConcurrentHashMap<>();
 
   final Option<StateSchemaProvider> schemas;
-  /** Gives the executor's view of the commit log. */
   private final Supplier<CommitEntries> commitEntries;
   private boolean validated;
 
-  /** Numbers the sessions, for errors about a session that is used after its end. */
+  /** For errors about a session that is used after its end. */
   final AtomicLong stamps = new AtomicLong();
 
   public StoreContext(
@@ -88,13 +86,13 @@ public final class StoreContext {
 
   /**
    * Returns true if the operator has fewer partitions in a version. The state readers of Spark 4.0
-   * read the partitions that have folders.
+   * read every partition that has a folder.
    */
   public boolean lacksPartition(long version) {
     return idsOfVersion(version).length == 0 && idsOfVersion(version, 0).length > 0;
   }
 
-  /** Remembers a column family. A known family stays as it is. */
+  /** Remembers a column family; a known family remains unchanged. */
   public void register(
       String name,
       StructType value,
@@ -120,7 +118,7 @@ public final class StoreContext {
           new RowForm.EncodedKey(
               RocksDBStateEncoder$.MODULE$.getKeyEncoder(encoder, keySpec, columns));
       if (!unsafeRows) {
-        // Lists are kept value by value, so every value is encoded on its own.
+        // Lists are kept value by value, so every value is encoded separately.
         value =
             new RowForm.EncodedValue(
                 RocksDBStateEncoder$.MODULE$.getValueEncoder(
@@ -150,7 +148,7 @@ public final class StoreContext {
         Option.apply(name));
   }
 
-  /** Compares the first row that is read with the schema, if Spark is configured to. */
+  /** Only the first row that is read, if Spark is configured to. */
   void validate(UnsafeRow key, UnsafeRow value) {
     if (!validated && !columns) {
       SparkCalls.validateRow(key, keySchema, value, valueSchema, id, conf);

@@ -13,9 +13,7 @@ import scala.collection.Iterator;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.BoxedUnit;
 
-/**
- * One column family of an opened version. Returned rows are reused, the bytes behind them are not.
- */
+/** One column family of an opened version. Rows are reused, but not their bytes. */
 final class StoreFamily {
   private static final int ABSENT = 0;
 
@@ -23,7 +21,7 @@ final class StoreFamily {
   private final NativeStore nativeStore;
   private final FamilySpec spec;
 
-  /** Its number in the native store; {@link #ABSENT} before its first entry. */
+  /** {@link #ABSENT} before its first entry. */
   private int number;
 
   StoreFamily(StoreContext context, NativeStore nativeStore, FamilySpec spec) {
@@ -44,7 +42,7 @@ final class StoreFamily {
     return row;
   }
 
-  /** Values as they are now, in the order of the keys; null for a key without a value. */
+  /** In the order of the keys; null for a key without a value. */
   Iterator<UnsafeRow> getAll(UnsafeRow[] keys) {
     byte[][] values = new byte[keys.length][];
     for (int i = 0; i < keys.length; i++) {
@@ -55,7 +53,7 @@ final class StoreFamily {
         .map(value -> value == null ? null : spec.value().decode(value, 0, value.length, row));
   }
 
-  /** The encoded value; null without such a key. */
+  /** Null without such a key. */
   private byte[] value(UnsafeRow key) {
     if (number == ABSENT) {
       return null;
@@ -101,7 +99,6 @@ final class StoreFamily {
     nativeStore.put(number, keyBytes, stored(keyBytes, value));
   }
 
-  /** Sets the values of a key, or appends to them. */
   void writeList(UnsafeRow key, boolean append, UnsafeRow... values) {
     make();
     Bytes keyBytes = spec.key().encode(key);
@@ -118,7 +115,6 @@ final class StoreFamily {
     }
   }
 
-  /** Values of one key. */
   Iterator<UnsafeRow> values(UnsafeRow key) {
     return new Entries(scan(Native.SCAN_VALUES_OF_KEY, spec.key().encode(key), null))
         .map(UnsafeRowPair::value);
@@ -164,7 +160,7 @@ final class StoreFamily {
     return Bytes.of(context.checksums.seal(key.toArray(), bytes.toArray()));
   }
 
-  /** Makes the family with its first entry: a family without entries costs nothing. */
+  /** A family without entries costs nothing, so its first entry makes it. */
   private void make() {
     if (number == ABSENT) {
       number = nativeStore.openFamily(spec.name(), spec.options());

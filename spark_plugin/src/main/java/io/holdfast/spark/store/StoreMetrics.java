@@ -18,10 +18,8 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreMetrics;
 /** Metrics of stores, as the progress of a query and the SQL tab of Spark's UI show them. */
 public final class StoreMetrics {
   /**
-   * The counters of one session.
+   * The work of one session, from the opening of its store to its end.
    *
-   * @param before when the session's store was opened
-   * @param now at its end
    * @param manager the work of the manager since any of its stores last asked
    */
   private record Counters(TimedStats before, TimedStats now, ManagerTotals manager) {}
@@ -48,7 +46,7 @@ public final class StoreMetrics {
         "holdfastAppendMs",
         "time to write changelogs",
         of -> of.now().appendMs() - of.before().appendMs());
-    // These two describe the store itself and not the session.
+    // These two describe the store itself, not the session.
     sum(
         "holdfastUnmerged",
         "changelogs that are in no run yet",
@@ -81,20 +79,18 @@ public final class StoreMetrics {
   public static final String PARKED_ROWS = "holdfastParkedRows";
   public static final String PARKED_BYTES = "holdfastParkedBytes";
 
-  /** The oldest batch whose rows wait. */
   public static final String PARKED_SINCE = "holdfastParkedSince";
 
   /** Metrics that no store reports, see {@code io.holdfast.spark.isolation}. */
   private static final List<StateStoreCustomMetric> OF_PARKED =
       List.of(
           new StateStoreCustomSumMetric(PARKED_PARTITIONS, "Holdfast: parked partitions"),
-          new StateStoreCustomSumMetric(PARKED_ROWS, "Holdfast: parked rows"),
-          size(PARKED_BYTES, "Holdfast: bytes of parked rows"),
-          new StateStoreCustomSumMetric(PARKED_SINCE, "Holdfast: batch of the oldest parked rows"));
+          new StateStoreCustomSumMetric(PARKED_ROWS, "Holdfast: pending rows"),
+          size(PARKED_BYTES, "Holdfast: bytes of pending rows"),
+          new StateStoreCustomSumMetric(PARKED_SINCE, "Holdfast: batch of the oldest pending rows"));
 
   private StoreMetrics() {}
 
-  /** All metrics, perhaps with those of parked partitions. */
   public static List<StateStoreCustomMetric> all(boolean parked) {
     List<StateStoreCustomMetric> all = new ArrayList<>(METRICS.keySet());
     if (parked) {
@@ -125,13 +121,12 @@ public final class StoreMetrics {
     return of -> counter.applyAsLong(of.manager().written());
   }
 
-  /** The growth of a counter in the session. */
+  /** The growth in the session. */
   private static ToLongFunction<Counters> of(ToLongFunction<StoreStats> counter) {
     return of ->
         counter.applyAsLong(of.now().counters()) - counter.applyAsLong(of.before().counters());
   }
 
-  /** The metrics of one session; see {@link Counters}. */
   static StateStoreMetrics of(TimedStats before, TimedStats now, ManagerTotals totals) {
     Counters counters = new Counters(before, now, totals);
     Map<StateStoreCustomMetric, Object> custom = new HashMap<>();

@@ -1,12 +1,12 @@
 package io.holdfast.spark.store;
 
 /**
- * The content of a native store, and its work since it was opened: {@link StoreMetrics} says what
- * each counter counts. The native side makes these records (rust/jni/src/store.rs).
+ * The content of a native store, and its work since it was opened; {@link StoreMetrics} describes
+ * the counters. The native side makes these records (rust/jni/src/store.rs).
  *
- * @param unmerged changelogs of the store's version that are in no run, as it stands now
- * @param runs base image and delta runs that make up this version, as it stands now
- * @param storedBytes of the segments in files that make up this version, as it stands now
+ * @param unmerged changelogs of the store's current version that are in no run
+ * @param runs base image and delta runs of this version
+ * @param storedBytes of this version's segments in files
  */
 public record StoreStats(
     long keys,

@@ -1,4 +1,4 @@
 package io.holdfast.spark.store;
 
-/** The work of a store so far, with the time that loads and commits took. */
+/** The work of a store so far, with the time of loads and commits. */
 public record TimedStats(StoreStats counters, long loadMs, long appendMs) {}
