@@ -12,7 +12,7 @@ import java.util.Set;
 
 /** Decides which partitions of a query move to other executors. */
 public final class Balance {
-  /** A partition counts as much at least: its task costs something however little state it has. */
+  /** A partition counts as much at least: its task has a cost even with little state. */
   static final long LEAST_BYTES = 1 << 20;
 
   /** Executors may differ from their mean by this share of it. A move costs an open. */
@@ -32,7 +32,7 @@ public final class Balance {
 
   public record Relocation(Part part, String to) {}
 
-  /** Evens out the bytes of a query's state per executor. Parts on no such executor move first. */
+  /** Evens out the bytes of a query's state per executor. Parts on other executors move first. */
   public static List<Relocation> moves(Collection<Part> parts, Set<String> executors, int most) {
     Map<String, List<Part>> held = new HashMap<>();
     Map<String, Long> loads = new HashMap<>();
@@ -67,7 +67,7 @@ public final class Balance {
       if (goesOn) {
         Part part = move.part();
         moves.add(move);
-        // Each moves once: the executor that receives it does not have it yet.
+        // Each moves only once: the executor that receives it does not have it yet.
         held.get(part.executor()).remove(part);
         loads.merge(part.executor(), -part.weight(), Long::sum);
         loads.merge(to, part.weight(), Long::sum);

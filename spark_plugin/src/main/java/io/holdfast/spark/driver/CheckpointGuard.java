@@ -25,19 +25,18 @@ import org.slf4j.LoggerFactory;
 
 /**
  * Refuses checkpoints that Holdfast cannot continue, before anything is written. Otherwise Spark
- * would silently go on with the provider that the checkpoint remembers.
+ * would silently continue with the provider that the checkpoint remembers.
  */
 public final class CheckpointGuard {
   private static final Logger LOG = LoggerFactory.getLogger(CheckpointGuard.class);
 
   private CheckpointGuard() {}
 
-  /** Returns true if the session selects Holdfast for the queries that it starts. */
   public static boolean wantsHoldfast(Configuration conf) {
     return HoldfastConf.PROVIDER_CLASS.equals(conf.get(HoldfastConf.PROVIDER_KEY));
   }
 
-  /** Refuses to write with a session that selects Holdfast but not checkpoint format 2. */
+  /** Refuses to write with a session that selects Holdfast without checkpoint format 2. */
   public static void refuseOldFormat(Configuration conf, Path path) {
     String format = conf.get(HoldfastConf.FORMAT_KEY, "1");
     if (wantsHoldfast(conf) && !format.equals("2")) {
@@ -62,8 +61,8 @@ public final class CheckpointGuard {
   }
 
   /**
-   * Returns true if a query that selects Holdfast reads a plan. Readers of a checkpoint (the state
-   * reader, which runs on other threads) are let through.
+   * True if a query that selects Holdfast reads a plan; not for readers, which run on other
+   * threads.
    */
   public static boolean isRestart(Configuration conf, Path path) {
     return wantsHoldfast(conf)
@@ -71,7 +70,7 @@ public final class CheckpointGuard {
         && Thread.currentThread() instanceof UninterruptibleThread;
   }
 
-  /** Returns true if Holdfast can go on, after an adoption, with a checkpoint of this newest plan. */
+  /** Returns true if an adoption lets Holdfast continue a checkpoint with this newest plan. */
   public static boolean isAdoptable(
       Predicate<Path> exists, Function<Path, FSDataInputStream> open, Path path) {
     PlanEntry plan = read(open, path);
@@ -89,8 +88,8 @@ public final class CheckpointGuard {
   }
 
   /**
-   * Refuses to restart a stateful query whose offset log names another provider, or none, and one
-   * in a checkpoint that a command has half changed. {@code open} has no such check.
+   * Refuses to restart a stateful query if its offset log names another provider or none, or if a
+   * command has half changed its checkpoint. {@code open} has no such check.
    */
   public static void refuseForeignCheckpoint(
       Predicate<Path> exists, Function<Path, FSDataInputStream> open, Path path) {
@@ -127,7 +126,7 @@ public final class CheckpointGuard {
   }
 
   /**
-   * Refuses to restart a stateful query if one of its logs lacks entries that the other has. Spark
+   * Refuses to restart a stateful query if one of its logs lacks entries that the other has: Spark
    * would ask stores for state without an id, or with the id of another batch.
    */
   public static void refuseTornLogs(Configuration conf, Path checkpoint) {

@@ -14,7 +14,6 @@ import org.apache.hadoop.conf.Configuration;
 public final class CommitEntry {
   private CommitEntry() {}
 
-  /** Returns an entry, on top of the stream of the entry itself. */
   public static AtomicStream of(AtomicStream spark, SparkFile file, Configuration conf) {
     ByteArrayOutputStream copy = new ByteArrayOutputStream();
     return new AtomicStream(new TeeOutputStream(spark, copy)) {

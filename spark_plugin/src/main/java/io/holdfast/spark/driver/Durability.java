@@ -29,8 +29,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Makes the physical files of a batch durable before it commits: the driver asks the executors that
- * wrote them, and fails the batch if one of them cannot.
+ * Makes the files of a batch durable before it commits: asks the executors that wrote them, and
+ * fails the batch if one cannot.
  */
 final class Durability {
   private static final Logger LOG = LoggerFactory.getLogger(Durability.class);
@@ -39,7 +39,7 @@ final class Durability {
     /** By file, the executor that could not sync it. A later sync may succeed without the bytes. */
     final Map<FileId, String> lost = new ConcurrentHashMap<>();
 
-    /** Durable bytes of the files that the last committed batch refers to. */
+    /** By file of the last committed batch. */
     Map<FileId, Long> durableBytes = new HashMap<>();
   }
 
@@ -47,7 +47,7 @@ final class Durability {
   private record Request(
       Terms.Writer writer, Map<FileId, Long> files, CompletableFuture<ExecutorReply> reply) {}
 
-  /** A file without a writer that could make it durable, and why. */
+  /** A file without a writer that could make it durable. */
   private record Orphan(long end, String why) {}
 
   private final Map<String, Folder> folders = new ConcurrentHashMap<>();
@@ -69,9 +69,9 @@ final class Durability {
   }
 
   /**
-   * Makes everything that the ids of a batch refer to survive a machine crash.
+   * Makes everything that a batch refers to survive a machine crash.
    *
-   * @throws InterruptedIOException if the query is stopped meanwhile
+   * @throws InterruptedIOException if the query is stopped during the call
    */
   void makeDurable(SegmentFolder where, String[] ids) throws IOException {
     Folder folder = of(where.name);
@@ -88,7 +88,7 @@ final class Durability {
       }
       refuseLost(where, folder, fresh);
       Map<FileId, Orphan> orphans = askWriters(where, fresh);
-      // A writer that is gone may have reported a failure meanwhile.
+      // A writer that is gone may have reported a failure during the call.
       refuseLost(where, folder, fresh);
       orphans.forEach((file, orphan) -> adopt(where, file, orphan));
       folder.durableBytes = durable;
@@ -108,7 +108,6 @@ final class Durability {
     }
   }
 
-  /** Asks all writers at once; returns the files whose writers are gone. */
   private Map<FileId, Orphan> askWriters(SegmentFolder where, Map<FileId, Long> files)
       throws IOException {
     Map<Long, Map<FileId, Long>> byTerm = new LinkedHashMap<>();
@@ -141,7 +140,7 @@ final class Durability {
     files.forEach((file, end) -> orphans.put(file, new Orphan(end, why)));
   }
 
-  /** Waits for the answer; null if the files are durable, else why no writer answers for them. */
+  /** Returns null if the files are durable, else why no writer answers for them. */
   private static String whyGone(SegmentFolder where, Request request) throws IOException {
     Terms.Writer writer = request.writer();
     try {
@@ -153,8 +152,8 @@ final class Durability {
       };
     } catch (ExecutionException e) {
       if (e.getCause() instanceof TimeoutException || e.getCause() instanceof HoldfastException) {
-        // The writer may be alive, or its reply is unreadable: only the writer knows whether its
-        // bytes are safe.
+        // The writer may be alive, or its reply unreadable: only the writer knows if its bytes are
+        // safe.
         throw failed(where, request.files(), writer + " does not answer", e.getCause());
       }
       Set<FileId> files = request.files().keySet();
@@ -192,7 +191,7 @@ final class Durability {
         cause);
   }
 
-  /** Advice for the user. A replay needs the state of the last batch, which may be deleted. */
+  /** A replay needs the state of the last batch, which may be deleted. */
   private static String whatToDo(SegmentFolder where) {
     String gone;
     try {

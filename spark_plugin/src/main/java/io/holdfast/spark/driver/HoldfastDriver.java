@@ -33,7 +33,7 @@ import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
 
 /**
  * Driver side of the plugin: answers executors, makes files durable before their batch commits, and
- * reclaims files of all executors once no retained batch needs them.
+ * reclaims files that no retained batch needs.
  */
 public final class HoldfastDriver implements DriverPlugin {
   private static final AtomicReference<HoldfastDriver> RUNNING = new AtomicReference<>();
@@ -53,12 +53,11 @@ public final class HoldfastDriver implements DriverPlugin {
   private RegionalMetrics regionalMetrics;
   private Supplier<String> queryOfThread;
 
-  /** The driver side of this JVM. */
   public static HoldfastDriver running() {
     return HoldfastConf.requireRunning(RUNNING.get());
   }
 
-  /** The driver side of this JVM, if there is one. Queries without state need none. */
+  /** Empty without the plugin: queries without state need none. */
   public static Optional<HoldfastDriver> started() {
     return Optional.ofNullable(RUNNING.get());
   }
@@ -136,20 +135,20 @@ public final class HoldfastDriver implements DriverPlugin {
     regionalPipelines.stop();
   }
 
-  /** A query starts, and has not read the log yet. */
+  /** Called before a query reads the log. */
   public void starting(Path checkpoint, Configuration conf) {
     published.remove(checkpoint.toUri().getPath());
     terms.starting(SegmentFolder.of(new Path(checkpoint, "state").toString(), conf));
     decisions.starting(checkpoint);
   }
 
-  /** A query plans a batch: none of its tasks runs. Its thread calls this. */
+  /** The query's own thread calls this, while none of its tasks runs. */
   public void planning(SparkFile plan, Configuration conf) {
     decisions.planning(plan.checkpoint(), plan.number());
     rebalancer.planning(plan.checkpoint(), conf);
   }
 
-  /** Makes everything durable that an entry of the commit log needs, before it is published. */
+  /** Called before an entry of the commit log is published. */
   void publishing(SparkFile entry, List<CommitLog.StoreId> ids, Configuration conf)
       throws IOException {
     sparkRecords.committing(entry.checkpoint(), conf);
@@ -162,7 +161,7 @@ public final class HoldfastDriver implements DriverPlugin {
     durability.makeDurable(folder, CommitLog.neededIds(ids));
     terms.requireNewest(folder);
     if (!published.contains(entry.checkpoint().toUri().getPath())) {
-      // Files of this run stop an older application. Until now it may have gone on.
+      // Files of this run stop an older application, which may have continued until now.
       CommitLog.requireNext(entry, conf);
     }
     if (entry.number() == 0) {
@@ -171,7 +170,6 @@ public final class HoldfastDriver implements DriverPlugin {
     partitionFolders.create(state, ids, conf);
   }
 
-  /** An entry of the commit log is on disk. */
   void published(SparkFile entry, Configuration conf) {
     published.add(entry.checkpoint().toUri().getPath());
     reclaimer.published(entry, conf);

@@ -14,8 +14,8 @@ public final class Interruption {
   private Interruption() {}
 
   /**
-   * Throws if the query of this thread is stopped. A wait for answers that are there already does
-   * not, so without this the speed of the executors would decide about the batch.
+   * Throws if the query of this thread is stopped. A wait for answers that have arrived does not
+   * throw, so the speed of the executors would decide about the batch.
    */
   static void throwIfStopped() throws InterruptedIOException {
     if (Thread.currentThread().isInterrupted()) {
@@ -23,7 +23,7 @@ public final class Interruption {
     }
   }
 
-  /** Throws the failure in a class that Spark recognises, if an interruption is behind it. */
+  /** Throws the failure in a class that Spark recognises, if an interruption caused it. */
   static void throwIfBehind(Exception failure) throws InterruptedIOException {
     for (Throwable cause = failure; cause != null; cause = cause.getCause()) {
       if (cause instanceof InterruptedException
@@ -36,10 +36,7 @@ public final class Interruption {
     }
   }
 
-  /**
-   * Like {@link #throwIfBehind}, for a method that declares no exception; else returns the failure,
-   * which is an IOException or unchecked.
-   */
+  /** Like {@link #throwIfBehind}, but unchecked; else returns the failure. */
   public static RuntimeException orSame(Exception thrown) {
     RuntimeException failure =
         thrown instanceof IOException e ? new UncheckedIOException(e) : (RuntimeException) thrown;

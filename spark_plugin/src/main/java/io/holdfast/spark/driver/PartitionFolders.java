@@ -19,8 +19,8 @@ import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.util.functional.FutureIO;
 
 /**
- * The empty folders {@code <checkpoint>/state/operator/partition}. Spark's state reader finds the
- * partitions of an operator by these folders. The first batch of a partition makes its folder.
+ * The empty folders {@code <checkpoint>/state/operator/partition}, by which Spark's state reader
+ * finds the partitions of an operator. The first batch of a partition makes its folder.
  */
 final class PartitionFolders {
   /** On an object store each folder takes a few round trips. */

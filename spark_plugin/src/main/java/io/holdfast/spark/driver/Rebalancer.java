@@ -44,13 +44,9 @@ import scala.jdk.javaapi.CollectionConverters;
 final class Rebalancer extends SparkListener {
   private static final Logger LOG = LoggerFactory.getLogger(Rebalancer.class);
 
-  /** How long a batch waits for the answer of an executor. */
   private static final long ANSWER_S = 5;
 
-  /**
-   * Partitions that move between two batches. The next batch opens each at its new place, so more
-   * would make that batch slow.
-   */
+  /** Between two batches. The next batch opens each moved partition, so more would slow it down. */
   private static final int MOVES_MAX = 64;
 
   /** A local property of the threads of a query: its run. */
@@ -61,27 +57,19 @@ final class Rebalancer extends SparkListener {
   private static final Seq<StateStoreProviderId> NOTHING_TO_CHECK =
       CollectionConverters.asScala(List.<StateStoreProviderId>of()).toSeq();
 
-  /** Memory of one run of a query. */
   private static final class Run {
     final UUID id;
 
-    /** Executors among which the state is even. Nothing is asked until there are others. */
+    /** The state is even among these. Nothing is asked until there are other executors. */
     Set<String> even = Set.of();
-
-    /** By executor, the stores that it had open when it was last asked. */
-    final Map<String, List<StoreSize>> open = new HashMap<>();
-
-    /** Moves before the last batch. */
-    List<Balance.Relocation> moves = List.of();
-
-    /** Executors to which state was to move, and where no task ran. */
-    final Set<String> unused = new HashSet<>();
+    final Map<String, List<StoreSize>> open = new HashMap<>(); // by executor, as of its last answer
+    List<Balance.Relocation> moves = List.of(); // before the last batch
+    final Set<String> unused = new HashSet<>(); // state was to move there, but no task ran
 
     Run(UUID id) {
       this.id = id;
     }
 
-    /** Notes executors that took nothing of what was to move there. */
     void noteUnused(Set<Balance.Part> parts) {
       moves.stream().map(Balance.Relocation::to).forEach(unused::add);
       parts.stream().map(Balance.Part::executor).forEach(unused::remove);
@@ -90,12 +78,8 @@ final class Rebalancer extends SparkListener {
 
   private final SparkContext spark;
   private final Terms terms;
-
-  /** By executor. */
-  private final Map<String, String> hosts = new ConcurrentHashMap<>();
-
-  /** By folder. */
-  private final Map<String, Run> runs = new ConcurrentHashMap<>();
+  private final Map<String, String> hosts = new ConcurrentHashMap<>(); // by executor
+  private final Map<String, Run> runs = new ConcurrentHashMap<>(); // by folder
 
   Rebalancer(SparkContext spark, Terms terms) {
     this.spark = spark;
@@ -114,7 +98,7 @@ final class Rebalancer extends SparkListener {
     hosts.remove(removed.executorId());
   }
 
-  /** A query plans a batch, on the calling thread. */
+  /** Called on the query's thread. */
   void planning(Path checkpoint, Configuration conf) {
     String run = spark.getLocalProperty(RUN_KEY);
     // A function of the user may have set another group.
@@ -179,7 +163,7 @@ final class Rebalancer extends SparkListener {
     }
   }
 
-  /** The stores that an executor has open, by partition, for as far as they are active there. */
+  /** By partition, the stores of an executor that the coordinator has as active there. */
   private static Map<Balance.Part, List<StateStoreProviderId>> partsOf(
       String executor,
       List<StoreSize> open,
@@ -214,7 +198,7 @@ final class Rebalancer extends SparkListener {
     return active;
   }
 
-  /** By executor, its open stores of a folder, also those that have moved away. */
+  /** By executor, its open stores of a folder, and also stores that have moved away. */
   private Map<String, List<StoreSize>> openStores(String dir) throws Exception {
     Map<String, CompletableFuture<ExecutorReply>> asked = new HashMap<>();
     for (Terms.Writer writer : terms.writers(dir).values()) {

@@ -28,27 +28,22 @@ import org.slf4j.LoggerFactory;
 
 /**
  * Deletes merged files that no retained batch needs. Only the driver can decide this, because
- * executors share a file once a partition has moved.
+ * executors share a file after a partition has moved.
  *
  * <p>Spark removes old entries of the commit log (spark.sql.streaming.minBatchesToRetain). The
- * oldest entry that is left is the oldest batch whose state is needed.
+ * oldest remaining entry is the oldest batch whose state is needed.
  */
 final class Reclaimer {
   private static final Logger LOG = LoggerFactory.getLogger(Reclaimer.class);
 
   private final Terms terms;
 
-  /** Posts events to the listeners of the application. */
   private final Consumer<SparkListenerEvent> events;
-
-  /** By folder, the query that publishes there. */
-  private final Map<String, String> queries = new ConcurrentHashMap<>();
+  private final Map<String, String> queries = new ConcurrentHashMap<>(); // by folder
 
   /** By folder, the result of its last clean-up. */
   private final Map<String, Reclaimed> reclaimed = new ConcurrentHashMap<>();
-
-  /** Handle of the indexes of sealed files; 0 before the first clean-up. */
-  private long indexCache;
+  private long indexCache; // of sealed files; 0 before the first clean-up
 
   private final AtomicBoolean busy = new AtomicBoolean();
   private final ExecutorService worker =
@@ -69,7 +64,6 @@ final class Reclaimer {
     registry.register(name, sum);
   }
 
-  /** A query publishes a batch whose files are in this folder. */
   void publishing(SegmentFolder folder, String query) {
     queries.put(folder.name, query);
   }
@@ -84,8 +78,8 @@ final class Reclaimer {
   }
 
   /**
-   * Batches between two passes. Each pass lists the folder and reads the index of every new file.
-   * Spark's own providers understand these two settings in the same way.
+   * Each pass lists the folder and reads the index of every new file. Spark's own providers
+   * understand these two settings in the same way.
    */
   private static long batchesBetween(Configuration conf) {
     int retained = conf.getInt(HoldfastConf.RETAINED_KEY, HoldfastConf.RETAINED_DEFAULT);
@@ -123,7 +117,7 @@ final class Reclaimer {
   }
 
   /**
-   * Deletes files that neither the oldest retained entry nor any later one needs.
+   * Deletes files that neither the oldest retained entry nor a later entry needs.
    *
    * @param batch that was published last
    * @param oldest ids of the oldest retained entry

@@ -8,9 +8,8 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 
 /**
- * Figures of regional pipelines since their start, in Spark's metrics system. The gauges of a
- * pipeline stay after its end, so that sinks report its last figures. They go when it begins again,
- * or when a hundred other pipelines have begun.
+ * Figures of regional pipelines since their start, in Spark's metrics system. Sinks report the last
+ * figures after a pipeline's end: its gauges remain until it or a hundred others have begun.
  */
 public final class RegionalMetrics {
   private static final int MAX_PIPELINES = 100;
@@ -25,7 +24,6 @@ public final class RegionalMetrics {
     this.registry = registry;
   }
 
-  /** Removes the figures that a pipeline showed when it ran before. */
   synchronized void begin(String pipeline) {
     remove(shown.remove(pipeline));
     while (shown.size() >= MAX_PIPELINES) {
@@ -34,7 +32,7 @@ public final class RegionalMetrics {
     shown.put(pipeline, new HashMap<>());
   }
 
-  /** Shows figures, beside earlier ones: for each a line with its name, a space, its value. */
+  /** Adds or changes figures: for each a line with its name, a space, its value. */
   public synchronized void show(String pipeline, String lines) {
     Map<String, SettableGauge<Number>> figures =
         shown.computeIfAbsent(pipeline, name -> new HashMap<>());

@@ -28,8 +28,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Driver side of regional pipelines: the open pipelines, and the messages of their workers. The
- * pipelines' driver in Python calls it. A pipeline has a name and a folder of segments.
+ * Driver side of regional pipelines: the open pipelines, and the messages of their workers, for the
+ * driver in Python. A pipeline has a name and a folder of segments.
  */
 public final class RegionalPipelines {
   private static final Logger LOG = LoggerFactory.getLogger(RegionalPipelines.class);
@@ -43,8 +43,7 @@ public final class RegionalPipelines {
   private static final long MAX_QUEUED_BYTES = 64L << 20;
 
   /**
-   * Bound on the result of one {@link #poll}, beyond its first message. A larger result takes
-   * longer per byte on the way to Python.
+   * Of one {@link #poll}, beyond its first message: larger results take longer per byte to Python.
    */
   private static final int MAX_POLLED_BYTES = 1 << 20;
 
@@ -55,9 +54,7 @@ public final class RegionalPipelines {
     private long queuedBytes;
     private boolean closed;
     private boolean woken;
-
-    /** Names of files of ended managers whose segments are written again, a line each. */
-    private volatile String wasteful = "";
+    private volatile String wasteful = ""; // files of ended managers to rewrite
 
     Pipeline(DriverRequest.Run run, SegmentFolder folder) {
       this.run = run;
@@ -103,7 +100,7 @@ public final class RegionalPipelines {
       return takeWaiting();
     }
 
-    /** Takes the messages that fit off the queue, at least one, each behind its length. */
+    /** Takes the messages that fit, at least one, each after its length. */
     private byte[] takeWaiting() {
       List<byte[]> taken = new ArrayList<>();
       int size = 0;
@@ -137,10 +134,9 @@ public final class RegionalPipelines {
   private final Configuration conf;
   private final RegionalMetrics metrics;
 
-  /** Posts events to the listeners of the application. */
   private final Consumer<SparkListenerEvent> events;
 
-  /** By name. The lock is needed to add one, so that two pipelines never share a folder. */
+  /** By name. Adding one needs the lock, so that two pipelines never share a folder. */
   private final Map<String, Pipeline> open = new ConcurrentHashMap<>();
 
   private long lastRun;
@@ -196,8 +192,8 @@ public final class RegionalPipelines {
   }
 
   /**
-   * Closes a pipeline if it is open: refuses its workers from now on, drops messages that wait, and
-   * has executors seal their files.
+   * If it is open, refuses its workers, drops messages that wait, and has executors seal their
+   * files.
    */
   public void close(String name) {
     Pipeline pipeline = open.remove(name);
@@ -211,25 +207,23 @@ public final class RegionalPipelines {
   }
 
   /**
-   * Tells the managers of a folder about a checkpoint, on all executors that are known to live, in
-   * the form of {@code holdfast._core.manager_message}. Returns how many carried it out.
+   * Sends a message of {@code holdfast._core.manager_message} to the managers of a folder, on all
+   * executors that are known to live. Returns how many carried it out.
    */
   public int tellManagers(String folder, byte[] message) {
     String dir = folder(folder).name;
     return ask(dir, term -> new ExecutorRequest.TellManager(dir, term, message));
   }
 
-  /** Shows figures of a pipeline in Spark's metrics system; see {@link RegionalMetrics#show}. */
   public void showMetrics(String pipeline, String lines) {
     metrics.show(pipeline, lines);
   }
 
-  /** Shows the end of an attempt, a line of the history, in Spark's UI and in the event log. */
+  /** Shows a line of the history in Spark's UI and in the event log. */
   public void attemptEnded(String name, String line) {
     events.accept(UiEvents.AttemptEnded.of(uiRun(named(name).run), line));
   }
 
-  /** The name of a run for listeners. */
   private static String uiRun(DriverRequest.Run run) {
     return "pipeline-" + run.number();
   }
@@ -245,8 +239,8 @@ public final class RegionalPipelines {
   }
 
   /**
-   * Begins the clean-up of files of a pipeline's managers whose executors are gone. The terms of
-   * all files in the folder count as known. Returns a handle for {@link #reclaimOrphans}.
+   * Begins a clean-up, for {@link #reclaimOrphans}. The terms of all files in the folder count as
+   * known.
    */
   public long openOrphans(String segmentsFolder, String metadataFolder, String pipeline) {
     SegmentFolder segments = folder(segmentsFolder);
@@ -257,18 +251,16 @@ public final class RegionalPipelines {
 
   /**
    * Deletes files of managers that are gone, if no retained checkpoint needs them. No attempt may
-   * be under way.
+   * be under way. All exceptions come before any file is deleted.
    *
    * @param retainedIds all retained checkpoints; reads the metadata of each once
-   * @param liveTerms see {@link #liveTerms}: their files are left alone
+   * @param liveTerms see {@link #liveTerms}: their files remain
    * @param newestTerm see {@link #newestTerm}; asked for before {@code liveTerms}
    * @return the work done, for the log, empty if there was none; then the names of files that waste
    *     too much, see {@link #nameWasteful}
    * @throws io.holdfast.spark.FencedException if a file has a newer term, because another
-   *     application writes to the folder. This exception and the next two come before any file is
-   *     deleted.
-   * @throws io.holdfast.spark.MissingStateException if segments or metadata that are needed are
-   *     missing
+   *     application writes to the folder
+   * @throws io.holdfast.spark.MissingStateException if needed segments or metadata are missing
    * @throws IllegalArgumentException if a checkpoint gives an owner two origins, or a newer origin
    *     than itself
    * @throws io.holdfast.spark.HoldfastException if the folder cannot be listed
@@ -281,36 +273,36 @@ public final class RegionalPipelines {
     return Native.reclaimOrphans(orphans, longs(retainedIds), longs(liveTerms), newestTerm);
   }
 
-  /** Ends a clean-up. A second call does nothing. */
+  /** A second call does nothing. */
   public void closeOrphans(long orphans) {
     Native.closeOrphans(orphans);
   }
 
-  /** Converts numbers from Python: small ones are Integers, others Longs. */
+  /** Small numbers from Python are Integers, others Longs. */
   private static long[] longs(List<? extends Number> numbers) {
     return numbers.stream().mapToLong(Number::longValue).toArray();
   }
 
-  /** Names files, a line each. New managers have the segments in them written again. */
+  /** Names files, a line each. New managers write the segments in them again. */
   public void nameWasteful(String name, String files) {
     named(name).wasteful = files;
   }
 
   /**
-   * Returns messages of workers in their order, or null if none came in time or {@link #wake} was
-   * called. A call returns all messages that wait: a call from Python with a result between about 6
+   * Returns messages of workers in their order, or null if none arrived in time or {@link #wake}
+   * was called. It returns all messages that wait: a call from Python with a result between about 6
    * and 60 KB takes 40 ms, as both ends of its connection wait (Nagle's algorithm, delayed
    * acknowledgements).
    *
    * @return before each message its length, 4 bytes, little-endian
-   * @throws IllegalStateException if the pipeline is not open, or is closed meanwhile
+   * @throws IllegalStateException if the pipeline is not open, or is closed during the call
    */
   public byte[] poll(String name, long timeoutMs) {
     return named(name).poll(timeoutMs);
   }
 
   /**
-   * Lets a {@link #poll} that waits, or else the next one, return without a message, because the
+   * Lets the current {@link #poll}, or else the next one, return without a message, because the
    * driver has other work. Does nothing if the pipeline is not open.
    */
   public void wake(String name) {
@@ -353,12 +345,12 @@ public final class RegionalPipelines {
     Terms.Writer writer = new Terms.Writer(wanted.executorId(), wanted.executor());
     long term = terms.next(folder, writer);
     if (of(wanted.run()) == null) {
-      // The pipeline was closed meanwhile, and perhaps before the term was given. Then no manager
-      // of this term was told to close.
+      // The pipeline was closed, perhaps before the term was given. Then this manager heard no
+      // close.
       terms.forget(folder.name, term);
       return refused(wanted.run().pipeline());
     }
-    // Behind the term: older ones that are not among these have ended.
+    // After the term: older terms that are not among these have ended.
     long[] live = terms.live(folder.name);
     // Output may be on another file system than the segments.
     return new DriverReply.PipelineTerm(
@@ -379,7 +371,6 @@ public final class RegionalPipelines {
     return pipeline;
   }
 
-  /** A request that was sent to a writer. */
   private record Asked(Terms.Writer writer, CompletableFuture<ExecutorReply> reply) {}
 
   /** Asks all managers of a folder at once, each by its term; returns how many did it. */
@@ -397,7 +388,7 @@ public final class RegionalPipelines {
     return done;
   }
 
-  /** Waits for the answer; returns whether the manager did it. */
+  /** Returns true if the manager did it. */
   private static boolean isDone(Asked asked, long nanosLeft) {
     try {
       ExecutorReply reply = asked.reply().get(Math.max(0, nanosLeft), TimeUnit.NANOSECONDS);

@@ -21,10 +21,9 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 
 /**
- * Records which Spark wrote the state of a checkpoint, in {@code <checkpoint>/state/holdfast.json}.
- * An older minor must not go on with the state, and Spark itself does not notice. A run reads the
- * record once, at its start. It writes the record before a newer minor changes the state for the
- * first time.
+ * Records which Spark wrote the state of a checkpoint, in {@code <checkpoint>/state/holdfast.json}:
+ * Spark does not notice that an older minor continues with the state. A run reads the record once,
+ * at its start. It writes the record before a newer minor changes the state for the first time.
  */
 public final class SparkRecords {
   private static final String NAME = "holdfast.json";
@@ -36,12 +35,11 @@ public final class SparkRecords {
   private final Map<Path, Optional<SparkVersion>> known = new ConcurrentHashMap<>();
 
   /**
-   * A query is about to start. Another application may have used the folder, or somebody may have
-   * deleted it, since this application saw it last.
+   * Called before a query starts. Another application may have used or deleted the folder since
+   * this application last read it.
    *
    * @return whether the record says that the query has state in Holdfast
-   * @throws UnsupportedStateException if a newer minor of Spark, or a newer Holdfast, wrote the
-   *     checkpoint
+   * @throws UnsupportedStateException if a newer minor of Spark, or a newer Holdfast, wrote it
    */
   public boolean starting(Path checkpoint, Configuration conf) {
     Path path = qualified(checkpoint, conf);
@@ -55,7 +53,7 @@ public final class SparkRecords {
     return accepted(qualified(checkpoint, conf), conf).isPresent();
   }
 
-  /** A batch is about to be planned, and may change the state. */
+  /** Called before a batch is planned, which may change the state. */
   public void planning(Path checkpoint, Configuration conf) {
     Path path = qualified(checkpoint, conf);
     // Without a record the query may have no state.
@@ -65,8 +63,8 @@ public final class SparkRecords {
   }
 
   /**
-   * A file is about to be created. Spark describes the state of an operator below {@code state} of
-   * the checkpoint. A checkpoint may lie in another one, so the innermost counts.
+   * Called before a file is made. Spark describes the state of an operator below {@code state} of
+   * the checkpoint. A checkpoint may be in another one, so the innermost counts.
    */
   public void creating(Path file, Configuration conf) {
     Path path = qualified(file, conf);
@@ -80,12 +78,11 @@ public final class SparkRecords {
     }
   }
 
-  /** Returns true if this application started a query with the checkpoint. */
   boolean knows(Path checkpoint, Configuration conf) {
     return known.containsKey(qualified(checkpoint, conf));
   }
 
-  /** A batch of a query with state in Holdfast is about to be committed. */
+  /** Called before a batch of a query with state in Holdfast is committed. */
   public void committing(Path checkpoint, Configuration conf) {
     record(qualified(checkpoint, conf), conf);
   }
@@ -99,7 +96,7 @@ public final class SparkRecords {
     }
   }
 
-  /** Returns the recorded version; throws if that is a newer minor than the running one. */
+  /** Returns the recorded version; throws if it is a newer minor than the running one. */
   private static Optional<SparkVersion> accepted(Path checkpoint, Configuration conf) {
     Path file = fileOf(checkpoint);
     Optional<String> text = read(file, conf);

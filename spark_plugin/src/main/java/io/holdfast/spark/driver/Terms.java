@@ -10,7 +10,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
 
-/** The terms of managers. The driver gives each term once, and above all terms in the folder. */
+/** The driver gives each term once, and above all terms in the folder. */
 public final class Terms {
   /** The executor of a term, unless it is known to be gone. */
   public record Writer(String executorId, ExecutorLink link) {
@@ -27,23 +27,22 @@ public final class Terms {
   private final Map<String, TreeSet<Long>> own = new HashMap<>();
 
   /**
-   * By folder, the newest term of another application when the first executor of a run asked. A newer
-   * one ends the run. The newest term of this application is no measure: while it has no file, it
-   * would hide another application that took over below it.
+   * By folder, the newest term of another application when the first executor of a run asked. A
+   * newer one ends the run. A comparison with this application's newest term would miss another
+   * application below it: a term without a file does not count.
    */
   private final Map<String, Long> older = new HashMap<>();
 
   /** Folders in which an executor has asked since the last run started. */
   private final Set<String> begun = new HashSet<>();
 
-  /** A run of a query starts. */
   synchronized void starting(SegmentFolder folder) {
     begun.remove(folder.name);
   }
 
   /**
-   * The term for a run that begins. It is a new one if the executor holds none, or if another
-   * application has written since: files of the old term do not stop that application.
+   * Returns a new term if the executor holds none, or if another application has written since:
+   * files of the old term do not stop that application.
    */
   synchronized long forRun(SegmentFolder folder, long held, Writer writer) {
     begin(folder, begun.contains(folder.name) ? 0 : newestForeign(folder));
@@ -58,7 +57,7 @@ public final class Terms {
 
   /**
    * Gives a term above every term in the folder and every term given before. It contains the clock,
-   * so that no term is given again after all of its files were deleted.
+   * so no term is given again after all of its files were deleted.
    */
   synchronized long next(SegmentFolder folder, Writer writer) {
     String dir = folder.name;
@@ -69,7 +68,7 @@ public final class Terms {
     return term;
   }
 
-  /** The newest term that this application gave for a folder; 0 without one. */
+  /** 0 without one. */
   public synchronized long newest(String dir) {
     TreeSet<Long> given = own.get(dir);
     return given == null ? 0 : given.last();
@@ -84,8 +83,8 @@ public final class Terms {
   }
 
   /**
-   * Fails if another application has written to {@code folder} since the run began. It restarted the
-   * query then, and this one must not commit any more.
+   * Fails if another application has written to {@code folder} since the run began: it restarted
+   * the query, and this run must not commit any more.
    */
   synchronized void requireNewest(SegmentFolder folder) {
     long found = newestForeign(folder);
@@ -100,34 +99,31 @@ public final class Terms {
     }
   }
 
-  /** The terms of a folder at one moment. */
   record Given(Map<Long, Writer> writers, long[] own, long older) {}
 
   synchronized Given given(String dir) {
     return new Given(writers(dir), own(dir), older.getOrDefault(dir, 0L));
   }
 
-  /** Writers of a folder by their terms. */
   public synchronized Map<Long, Writer> writers(String dir) {
     return Map.copyOf(live.getOrDefault(dir, Map.of()));
   }
 
-  /** Terms of the writers of a folder, in order. */
+  /** In order. */
   public synchronized long[] live(String dir) {
     return writers(dir).keySet().stream().mapToLong(Long::longValue).sorted().toArray();
   }
 
-  /** The writer of a term; null if it is gone. */
+  /** Null if it is gone. */
   synchronized Writer writerOf(String dir, long term) {
     return live.getOrDefault(dir, Map.of()).get(term);
   }
 
-  /** The writer of a term appends no more. */
+  /** The writer appends no more. */
   synchronized void forget(String dir, long term) {
     live.getOrDefault(dir, Map.of()).remove(term);
   }
 
-  /** An executor is gone. */
   synchronized void forgetExecutor(String executorId) {
     live.values()
         .forEach(terms -> terms.values().removeIf(writer -> writer.executorId().equals(executorId)));

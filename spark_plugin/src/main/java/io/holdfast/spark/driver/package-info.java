@@ -1,5 +1,4 @@
 /**
- * The driver's side: terms, durability and clean-up of files, entries of the commit log as Spark
- * writes them, and the open regional pipelines.
+ * The driver's side: terms, durability and clean-up of files, Spark's commit log, and pipelines.
  */
 package io.holdfast.spark.driver;

@@ -11,22 +11,22 @@ import org.apache.hadoop.fs.Path;
 import org.apache.spark.TaskContext;
 
 /**
- * Entries of the commit log for the tasks of one stage. A state reader has a task for every
- * partition, and each wants the same entries, so an executor reads them once.
+ * Entries of the commit log for the tasks of one stage of Spark. A state reader has a task for
+ * every partition, and all need the same entries, so an executor reads them once.
  *
- * <p>Entries are immutable, but somebody may delete a checkpoint and begin it again under the same
- * path. So stages do not share entries.
+ * <p>Entries are immutable, but a user may delete a checkpoint and begin it again under the same
+ * path. So two stages do not share entries.
  */
 public final class CommitEntries {
   /**
-   * More than the batches that Spark retains by default. With 200 partitions of one store, all
-   * entries take about 5 MB, which the JVM may take back.
+   * More than Spark retains by default. With 200 partitions of one store, all entries take about 5
+   * MB, which the JVM may free.
    */
   private static final int MAX_ENTRIES = 128;
 
   private record Key(int stage, Path entry) {}
 
-  /** Ids by partition; the entry used last comes last. */
+  /** Ids by partition. The entry used last is the last one. */
   private final Map<Key, SoftReference<Map<String, String[]>>> known =
       new LinkedHashMap<>(16, 0.75f, true) {
         private static final long serialVersionUID = 1L;
@@ -48,7 +48,7 @@ public final class CommitEntries {
     return ids.getOrDefault(operator + "/" + partition, new String[0]).clone();
   }
 
-  // Reads under the lock, because the other tasks of the stage would read the same.
+  // Reads under the lock, because the other tasks of the stage would read the same entry.
   private synchronized Map<String, String[]> ofStage(int stage, Path entry, Configuration conf) {
     Key key = new Key(stage, entry);
     SoftReference<Map<String, String[]>> kept = known.get(key);

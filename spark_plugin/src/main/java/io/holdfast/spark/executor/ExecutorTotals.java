@@ -16,8 +16,8 @@ public final class ExecutorTotals {
   /**
    * Registers gauges, which Spark names {@code plugin.io.holdfast.spark.HoldfastPlugin.<name>}.
    *
-   * @param written sums over all managers. A gauge asks for them when Spark reads it, because no
-   *     task could report the writes of maintenance.
+   * @param written sums over all managers, read with the gauge: no task reports what maintenance
+   *     writes
    */
   void register(
       MetricRegistry registry,

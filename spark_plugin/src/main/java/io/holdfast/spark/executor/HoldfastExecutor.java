@@ -24,9 +24,7 @@ import org.apache.spark.util.TaskCompletionListener;
 /** Executor side of the plugin: managers of state stores and of regional pipelines. */
 public final class HoldfastExecutor implements ExecutorPlugin {
   private static final AtomicReference<HoldfastExecutor> RUNNING = new AtomicReference<>();
-
-  /** Entries for state readers. */
-  private final CommitEntries commitEntries = new CommitEntries();
+  private final CommitEntries commitEntries = new CommitEntries(); // for state readers
 
   /** By task, the replays that it works on, by partition of the operator. */
   private final Map<Long, Map<Integer, Replay>> replays = new ConcurrentHashMap<>();
@@ -40,7 +38,7 @@ public final class HoldfastExecutor implements ExecutorPlugin {
   private StoreManagers stores;
   private RegionalManagers regional;
 
-  /** The executor side of this JVM. Tasks come from elsewhere, so nothing hands it to them. */
+  /** Tasks get the executor side here: Spark hands it to no task. */
   public static HoldfastExecutor running() {
     return HoldfastConf.requireRunning(RUNNING.get());
   }
@@ -63,7 +61,6 @@ public final class HoldfastExecutor implements ExecutorPlugin {
     RUNNING.set(this);
   }
 
-  /** A request of the driver. */
   private ExecutorReply handle(ExecutorRequest request) {
     if (request instanceof ExecutorRequest.SyncFiles sync) {
       return stores.sync(sync);
@@ -84,7 +81,6 @@ public final class HoldfastExecutor implements ExecutorPlugin {
     return stores;
   }
 
-  /** Asks the driver what becomes of the partition of a task. */
   public DriverReply.Decision decide(DriverRequest.Decide request) {
     return (DriverReply.Decision) driver.await(request, "did not decide about a partition");
   }
@@ -94,7 +90,7 @@ public final class HoldfastExecutor implements ExecutorPlugin {
     driver.await(request, "did not make durable what became of a partition");
   }
 
-  /** Begins the replay of parked input of a partition in a task. */
+  /** Begins the replay of pending rows of a partition in a task. */
   public void beginReplay(TaskContext task, Replay replay) {
     replays
         .computeIfAbsent(
@@ -107,12 +103,11 @@ public final class HoldfastExecutor implements ExecutorPlugin {
         .put(replay.partition(), replay);
   }
 
-  /** The rows of a replay are all delivered. */
   public void endReplay(TaskContext task, Replay replay) {
     replays.get(task.taskAttemptId()).remove(replay.partition());
   }
 
-  /** The replay of a partition that a task works on; null without one. */
+  /** Null without one. */
   public Replay replayOf(TaskContext task, int partition) {
     return task == null
         ? null

@@ -7,17 +7,17 @@ import java.util.concurrent.ConcurrentHashMap;
 
 /** The numbers of keys of the newest versions of an executor's stores. */
 public final class KnownKeys {
-  /** A version, and those of two attempts that failed behind their commits. */
+  /** The newest version, and versions of two attempts that failed after their commits. */
   private static final int VERSIONS = 3;
 
   private final Map<String, Map<String, Long>> byStore = new ConcurrentHashMap<>();
 
-  /** Remembers the number of keys of a version, whose id is null for version 0. */
+  /** The id is null for version 0. */
   public void note(String store, String id, long keys) {
     of(store).put(id, keys);
   }
 
-  /** The number of keys of a version; 0 if it is not known. */
+  /** 0 if the number is not known. */
   public long get(String store, String id) {
     return of(store).getOrDefault(id, 0L);
   }

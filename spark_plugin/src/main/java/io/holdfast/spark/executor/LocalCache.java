@@ -13,7 +13,7 @@ final class LocalCache {
 
   private volatile long bytes;
 
-  /** Bound of the cache that begins once state leaves memory; 0 for none. */
+  /** Bound of the cache that begins when state leaves memory; 0 for none. */
   private volatile long awaited;
 
   record Totals(long bytes, long hits, long misses) {}
@@ -32,7 +32,7 @@ final class LocalCache {
     }
   }
 
-  /** Begins the cache if state has left memory, and says so once if its disk has failed it. */
+  /** Begins the cache if state has left memory. Says once if its disk has failed. */
   void look() {
     if (awaited > bytes && Native.wasShortOfMemory()) {
       keep(awaited);
@@ -61,8 +61,8 @@ final class LocalCache {
   }
 
   /**
-   * Gives its disk back. The native library outlives the executor if another session begins in this
-   * JVM. The settings of that session decide about its cache.
+   * Frees the disk. The native library outlives the executor if another session begins in this JVM,
+   * and the settings of that session decide about its cache.
    */
   synchronized void stop() {
     if (bytes > 0) {

@@ -13,13 +13,11 @@ import org.slf4j.LoggerFactory;
 /**
  * The memory of this executor, in bytes.
  *
- * @param isContainerOfSpark whether YARN or Kubernetes gave it a container of the size that Spark
- *     asked for
- * @param overheadBytes memory that Spark asks for beside heap, off-heap and Python memory
- * @param heapBytes limit of the heap
+ * @param isContainerOfSpark whether YARN or Kubernetes gave it a container of the size in Spark's
+ *     request
+ * @param overheadBytes memory that Spark asks for in addition to heap, off-heap and Python memory
  * @param otherBytes off-heap and Python memory in Spark's settings
  * @param limitBytes memory that the JVM may use: the whole machine, or the limit of its container
- * @param machineBytes memory of the machine
  */
 public record MemoryFacts(
     boolean isContainerOfSpark,
@@ -43,7 +41,6 @@ public record MemoryFacts(
   private static final String USES_OFF_HEAP = "spark.memory.offHeap.enabled";
   private static final String OFF_HEAP = "spark.memory.offHeap.size";
 
-  /** The facts of this process. */
   public static MemoryFacts here(SparkConf conf) {
     OperatingSystemMXBean system =
         (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
@@ -52,7 +49,6 @@ public record MemoryFacts(
     return of(conf, Runtime.getRuntime().maxMemory(), limit, readMachine(limit));
   }
 
-  /** The facts of a process of an application with these settings. */
   public static MemoryFacts of(SparkConf conf, long heapBytes, long limitBytes, long machineBytes) {
     String master = conf.get("spark.master", "");
     long other = conf.getSizeAsMb(PYTHON_MEMORY, "0") << 20;
@@ -83,8 +79,8 @@ public record MemoryFacts(
       String total = lines.filter(line -> line.startsWith("MemTotal:")).findFirst().orElseThrow();
       return Long.parseLong(total.replaceAll("[^0-9]", "")) << 10;
     } catch (IOException | RuntimeException e) {
-      // An executor must run without it. A container then looks like a machine, and the state takes
-      // the smaller share.
+      // An executor must run without it: then a container looks like a machine, with a smaller
+      // share.
       String said = "Cannot read {}: the memory of the machine is taken to be {} bytes";
       LOG.warn(said, MACHINE, limitBytes, e);
       return limitBytes;

@@ -9,17 +9,12 @@ import org.apache.spark.SparkConf;
  *
  * @param bytes 0 for three quarters of the limit
  * @param origin the source of the figure, for people
- * @param isChosen whether it comes from settings; else it is a share of the executor's memory, and
- *     most executors never reach it
+ * @param isChosen by settings; else a share of the executor's memory, which few executors reach
  */
 public record MemoryTarget(long bytes, String origin, boolean isChosen) {
-  /** Never reached. */
-  static final long NONE = Long.MAX_VALUE;
+  static final long NONE = Long.MAX_VALUE; // never reached
 
-  /**
-   * The memory beside the heap also holds classes, compiled code, stacks and network buffers, and
-   * often Python workers.
-   */
+  /** Classes, compiled code, stacks, network buffers and often Python workers need memory, too. */
   private static final int OF_CONTAINER = 2;
 
   /** Other processes share the machine, and other executors as well. */
@@ -29,6 +24,8 @@ public record MemoryTarget(long bytes, String origin, boolean isChosen) {
   private static final long LEAST_BYTES = 128L << 20;
 
   /**
+   * Returns the target.
+   *
    * @param limitBytes {@code maxMemoryBytes}, 0 for none
    * @param wanted {@code targetMemoryBytes}: empty for {@code auto}, 0 for none
    */
@@ -52,7 +49,7 @@ public record MemoryTarget(long bytes, String origin, boolean isChosen) {
         : share(OF_MACHINE, left, "a quarter of what the heap leaves of the machine, ");
   }
 
-  /** The target of an executor with these settings that is like this process; for commands. */
+  /** For commands: the target of an executor with these settings that is like this process. */
   public static MemoryTarget here(SparkConf conf) {
     HoldfastConf settings = HoldfastConf.of(conf);
     return of(settings.maxMemoryBytes, settings.targetMemoryBytes, MemoryFacts.here(conf));
@@ -65,7 +62,6 @@ public record MemoryTarget(long bytes, String origin, boolean isChosen) {
         : new MemoryTarget(LEAST_BYTES, "the least, as " + origin + mib(of) + ", is less", false);
   }
 
-  /** For people. */
   public String text() {
     return bytes == 0 || bytes == NONE ? origin : mib(bytes) + ", " + origin;
   }

@@ -18,10 +18,10 @@ abstract class OpenManager {
     LOG.info("Holdfast writes to {} with term {}", dir, Long.toHexString(term));
   }
 
-  /** Seals its files; returns warnings for the log. */
+  /** Returns warnings for the log. */
   abstract String[] sealFiles();
 
-  /** Seals its files; false if one could not be sealed. Readers scan a file without a footer. */
+  /** Returns false if a file could not be sealed. Readers scan a file without a footer. */
   final boolean seal() {
     try {
       warn(sealFiles());

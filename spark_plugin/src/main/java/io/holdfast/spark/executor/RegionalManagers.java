@@ -24,25 +24,23 @@ import org.slf4j.LoggerFactory;
 
 /**
  * Executor side of regional pipelines: a socket for the executor's Python workers, and one manager
- * per folder of segments, which all workers share. A manager lives as long as the driver has its
- * pipeline open, because only the manager knows which segments of its files are needed.
+ * per folder of segments, which all workers share. A manager lives while its pipeline is open on
+ * the driver: only the manager knows which segments of its files are needed.
  */
 final class RegionalManagers implements WorkerHost {
   private static final Logger LOG = LoggerFactory.getLogger(RegionalManagers.class);
 
-  /** Pause after the system refused to accept a worker. */
+  /** After the system refused to accept a worker. */
   private static final long REFUSED_PAUSE_MS = 1_000;
 
-  /** Pauses of a worker while the driver has no room for its messages. */
+  /** While the driver has no room for messages of a worker. */
   private static final long FIRST_PAUSE_MS = 5;
 
   private static final long LONGEST_PAUSE_MS = 200;
 
   private static final class Manager extends OpenManager {
     final DriverRequest.Run run;
-
-    /** Output of its workers. */
-    final StagedOutput output;
+    final StagedOutput output; // of its workers
 
     Manager(String dir, long term, long handle, DriverRequest.Run run, StagedOutput output) {
       super(dir, term, handle);
@@ -57,22 +55,14 @@ final class RegionalManagers implements WorkerHost {
   }
 
   private final DriverLink driver;
-
-  /** The driver's way back to this executor. */
-  private final ExecutorLink link;
-
-  /** Tables share their memory with these. */
-  private final StoreManagers stores;
-
-  /** By folder. */
-  private final Map<String, Manager> managers = new HashMap<>();
+  private final ExecutorLink link; // the driver's way back to this executor
+  private final StoreManagers stores; // tables share their memory with these
+  private final Map<String, Manager> managers = new HashMap<>(); // by folder
 
   private final CountDownLatch stopped = new CountDownLatch(1);
   private final ExecutorService threads =
       Executors.newCachedThreadPool(DaemonThreads.named("holdfast-worker"));
-
-  /** Handle of the socket; 0 without one. */
-  private long listener;
+  private long listener; // handle of the socket; 0 without one
 
   RegionalManagers(DriverLink driver, ExecutorLink link, StoreManagers stores) {
     this.driver = driver;
@@ -80,7 +70,7 @@ final class RegionalManagers implements WorkerHost {
     this.stores = stores;
   }
 
-  /** Listens for workers. A failure is only logged: other applications do not need the socket. */
+  /** A failure is only logged: other applications do not need the socket. */
   void start() {
     try {
       String[] localDirs = SparkEnv.get().blockManager().diskBlockManager().localDirsString();
@@ -135,8 +125,8 @@ final class RegionalManagers implements WorkerHost {
   }
 
   /**
-   * Hands bytes of a worker on to the driver. While the driver has no room, the worker waits here:
-   * the driver's one thread for messages of executors must not wait.
+   * Sends bytes of a worker to the driver. While the driver has no room, the worker waits here: the
+   * driver's one thread for messages of executors must not wait.
    */
   private void send(DriverRequest.Run run, byte[] data) {
     DriverRequest.Sent message = new DriverRequest.Sent(run, data);
@@ -189,7 +179,6 @@ final class RegionalManagers implements WorkerHost {
     return new Manager(dir, given.term(), handle, run, new StagedOutput(conf));
   }
 
-  /** Hands a message about a checkpoint to its manager. */
   ExecutorReply tell(ExecutorRequest.TellManager request) {
     Manager manager = find(request.dir(), request.term(), false);
     if (manager == null) {
@@ -204,7 +193,6 @@ final class RegionalManagers implements WorkerHost {
     }
   }
 
-  /** Closes the manager of a pipeline that the driver closed. */
   ExecutorReply close(ExecutorRequest.CloseManager request) {
     Manager manager = find(request.dir(), request.term(), true);
     if (manager == null) {
@@ -244,12 +232,12 @@ final class RegionalManagers implements WorkerHost {
     try {
       driver.ask(ended, "took no notice of the end of a term");
     } catch (RuntimeException e) {
-      // The driver takes the term for alive as long as this executor, so its files stay longer.
+      // The driver takes the term for alive as long as this executor, so its files remain longer.
       LOG.warn("The end of a manager in {} was not reported to the driver", manager.dir, e);
     }
   }
 
-  /** Waits before another attempt; fails when the executor stops. */
+  /** Fails when the executor stops. */
   private void pause(long millis) {
     try {
       if (stopped.await(millis, TimeUnit.MILLISECONDS)) {

@@ -5,8 +5,8 @@ import java.util.List;
 import org.apache.hadoop.conf.Configuration;
 
 /**
- * A task that replays parked input of a partition, a pass for each batch. All passes are one session of each store,
- * with one commit at the end of the last one.
+ * The replay of a partition's pending rows in a task, a pass for each batch. All passes are one
+ * session of each store, with one commit at the end of the last pass.
  */
 public final class Replay {
   /** The pass of the batch itself. */
@@ -20,9 +20,11 @@ public final class Replay {
   private volatile int pass;
 
   /**
+   * Begins before the first pass.
+   *
    * @param conf Hadoop's settings of the query
-   * @param waits groups of keys whose rows stay parked
-   * @param failure of the partition's task, the last one that is known
+   * @param waits groups of keys whose rows remain pending
+   * @param failure the last known failure of the partition's task
    */
   public Replay(int partition, Configuration conf, List<Integer> waits, String failure) {
     this.partition = partition;
@@ -47,7 +49,7 @@ public final class Replay {
     return failure;
   }
 
-  /** A part of an input, with this id, waits beside the commit. Inputs come oldest first. */
+  /** A part of an input, with this id, waits with the commit. Inputs arrive oldest first. */
   public void keeps(String input) {
     kept.add(input);
   }
@@ -56,7 +58,7 @@ public final class Replay {
     return kept.toArray(String[]::new);
   }
 
-  /** A pass begins. Passes of older batches have lower numbers. */
+  /** Passes of older batches have lower numbers. */
   public void begin(int next) {
     pass = next;
   }

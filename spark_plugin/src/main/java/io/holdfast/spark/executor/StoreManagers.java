@@ -32,7 +32,7 @@ import org.slf4j.LoggerFactory;
 
 /**
  * Executor side of state stores: one manager per checkpoint root, shared by all stores of the
- * executor. So hundreds of partitions can write into one file.
+ * executor, so that hundreds of partitions can write into one file.
  */
 public final class StoreManagers {
   private static final Logger LOG = LoggerFactory.getLogger(StoreManagers.class);
@@ -41,12 +41,10 @@ public final class StoreManagers {
   private static final long IDLE_MS = 60_000;
 
   /**
-   * Maintenance is over after so long without a store: Spark's threads go from one store to the
-   * next at once, and do not say which is the last.
+   * Maintenance is over after so long without a store: Spark's threads take the next store at once.
    */
   private static final long QUIET_MS = 2_000;
 
-  /** A store that is open. */
   public interface OpenStore {
     StoreSize size();
   }
@@ -55,22 +53,14 @@ public final class StoreManagers {
   public final class Manager extends OpenManager implements AutoCloseable {
     private int users;
     private long idleSinceMs;
-
-    /** The run of a query that acquired it last. */
-    private UUID run;
+    private UUID run; // that acquired it last
 
     private volatile boolean closed;
-
-    /** Files that should go, from the driver's last notice. */
-    public volatile FileId[] wasteful = {};
-
-    /** Bytes that no retained batch needs, from the same notice. */
-    private volatile long pinnedBytes;
+    public volatile FileId[] wasteful = {}; // should go, by the driver's last notice
+    private volatile long pinnedBytes; // of the same notice
 
     private final LongAdder unreportedSealNanos = new LongAdder();
-
-    /** Stores in maintenance now. */
-    private int maintained;
+    private int maintained; // stores in maintenance now
 
     private long maintainedAtNanos;
     private boolean awaitsQuiet;
@@ -112,21 +102,21 @@ public final class StoreManagers {
     /**
      * Tells the driver about files that could not be made durable, and the log about files without
      * a footer. A store calls this after every write and before the task ends, so that the driver
-     * knows before it commits a batch.
+     * learns it before it commits a batch.
      */
     public void reportFiles() {
       warn(Native.takeWarnings(handle));
       reportLostFiles(this);
     }
 
-    /** Begins the maintenance of a store; {@link #endMaintenance} ends it. */
+    /** {@link #endMaintenance} ends it. */
     public synchronized void beginMaintenance() {
       maintained++;
     }
 
     /**
      * Large runs share a file. If commits can refer to them only after it is closed, it is closed
-     * when maintenance is over, so that one file has the runs of a whole pass.
+     * when maintenance is over, so that one file has the runs of all stores.
      */
     public void endMaintenance() {
       synchronized (this) {
@@ -145,7 +135,7 @@ public final class StoreManagers {
       return first;
     }
 
-    /** Returns true if maintenance is over; {@link #awaitQuiet} begins anew then. */
+    /** Returns true if maintenance is over; {@link #awaitQuiet} begins again then. */
     private synchronized boolean isQuiet() {
       long restedMs = (System.nanoTime() - maintainedAtNanos) / 1_000_000;
       boolean quiet = maintained == 0 && restedMs >= QUIET_MS;
@@ -162,12 +152,10 @@ public final class StoreManagers {
       stores.remove(store);
     }
 
-    /** See {@link StoreWork#hydrate}. */
     public void hydrate(long store, Object what) {
       hydrator.hydrate(store, what);
     }
 
-    /** See {@link StoreWork#merge}. */
     public void mergeSoon(Object store, Runnable merge) {
       merger.merge(store, merge);
     }
@@ -184,9 +172,7 @@ public final class StoreManagers {
   }
 
   private final DriverLink driver;
-
-  /** The driver's way back to this executor. */
-  private final ExecutorLink link;
+  private final ExecutorLink link; // the driver's way back to this executor
 
   private final MemoryFacts memory;
   public final ExecutorTotals totals = new ExecutorTotals();
@@ -195,26 +181,18 @@ public final class StoreManagers {
   // Two threads: a hydration does not wait for a merge.
   private final StoreWork hydrator = new StoreWork("holdfast-hydrator");
   private final StoreWork merger = new StoreWork("holdfast-merger");
+  private final Map<String, Manager> managers = new HashMap<>(); // by folder
+  private final Set<Manager> retired = new HashSet<>(); // the last user closes them
+  private WriterStats writtenBefore = WriterStats.NOTHING; // of closed managers
 
-  /** By folder. */
-  private final Map<String, Manager> managers = new HashMap<>();
-
-  /** Managers that another one has replaced. The last user closes them. */
-  private final Set<Manager> retired = new HashSet<>();
-
-  /** Counters of closed managers. */
-  private WriterStats writtenBefore = WriterStats.NOTHING;
-
-  /** Lost files that the driver knows, by folder. */
+  /** By folder, lost files that the driver knows. */
   private final Map<String, Set<FileId>> reportedLost = new HashMap<>();
 
   private final ScheduledExecutorService sweeper =
       Executors.newSingleThreadScheduledExecutor(DaemonThreads.named("holdfast-sweeper"));
 
   private volatile boolean nativeLoaded;
-
-  /** The target of the query that began a store last. */
-  private MemoryTarget target;
+  private MemoryTarget target; // of the query that began a store last
 
   StoreManagers(DriverLink driver, ExecutorLink link, MemoryFacts memory) {
     this.driver = driver;
@@ -223,17 +201,16 @@ public final class StoreManagers {
     sweeper.scheduleWithFixedDelay(this::closeIdle, IDLE_MS, IDLE_MS / 2, TimeUnit.MILLISECONDS);
   }
 
-  /** Native memory of all stores and tables; 0 before the first one. */
+  /** Of all stores and tables; 0 before the first one. */
   long memoryBytes() {
     return nativeLoaded ? Native.usedMemory() : 0;
   }
 
-  /** Counters of the local cache. */
   LocalCache.Totals cached() {
     return nativeLoaded ? cache.totals() : new LocalCache.Totals(0, 0, 0);
   }
 
-  /** Counters of all writes so far, those of maintenance included. */
+  /** Of all writes so far, with maintenance. */
   synchronized WriterStats written() {
     WriterStats sum = writtenBefore;
     for (Manager manager : managers.values()) {
@@ -245,7 +222,7 @@ public final class StoreManagers {
     return sum;
   }
 
-  /** Limits the memory of all stores, of other queries as well, by the settings of one query. */
+  /** Limits the memory of all stores, also of other queries, by the settings of one query. */
   public synchronized void limitMemory(HoldfastConf conf) {
     MemoryTarget wanted = MemoryTarget.of(conf.maxMemoryBytes, conf.targetMemoryBytes, memory);
     if (!wanted.equals(target)) {
@@ -263,7 +240,6 @@ public final class StoreManagers {
     }
   }
 
-  /** The manager of {@code folder}, for a store of this run of a query. */
   public synchronized Manager acquire(SegmentFolder folder, HoldfastConf conf, UUID run) {
     Manager manager = managers.get(folder.name);
     if (manager == null) {
@@ -275,7 +251,7 @@ public final class StoreManagers {
         retire(manager);
         manager = open(folder, conf, term);
       } else {
-        // ... or it may have been deleted, to begin again.
+        // ... or a user may have deleted it, to begin again.
         Native.leaveDeletedFile(manager.handle);
       }
     }
@@ -287,7 +263,7 @@ public final class StoreManagers {
     return manager;
   }
 
-  /** Makes files durable because the driver is about to commit a batch that needs them. */
+  /** The driver is about to commit a batch that needs the files. */
   ExecutorReply sync(ExecutorRequest.SyncFiles request) {
     Manager manager = acquireOpen(request.dir(), request.term());
     if (manager == null) {
@@ -349,7 +325,6 @@ public final class StoreManagers {
     return manager;
   }
 
-  /** Remembers which files the driver found wasteful. */
   synchronized ExecutorReply accept(ExecutorRequest.WasteNotice notice) {
     Manager manager = managers.get(notice.dir());
     if (manager == null) {
@@ -360,7 +335,6 @@ public final class StoreManagers {
     return ExecutorReply.done();
   }
 
-  /** The open stores of a folder, for the driver. */
   ExecutorReply list(ExecutorRequest.ListStores request) {
     Manager manager;
     synchronized (this) {
@@ -427,7 +401,7 @@ public final class StoreManagers {
     cache.stop();
   }
 
-  /** The term for a run that begins: that of the open manager, unless the term is over. */
+  /** The term of the open manager for a run that begins, unless the term is over. */
   private long term(SegmentFolder folder, long held) {
     DriverRequest wanted = DriverRequest.StoreTerm.of(folder, held, driver.executorId(), link);
     return ((DriverReply.Term) driver.ask(wanted, "gave no term for " + folder.name)).term();

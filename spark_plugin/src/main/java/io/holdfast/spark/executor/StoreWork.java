@@ -12,17 +12,15 @@ import java.util.function.LongSupplier;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** Work on stores beside the tasks, one store after the other on one thread. */
+/** Work on stores outside tasks, one store after the other on one thread. */
 final class StoreWork {
   private static final Logger LOG = LoggerFactory.getLogger(StoreWork.class);
 
   private static final long IDLE_S = 10;
 
-  /** Pause before the hydrator tries a store again whose task hydrates it by itself. */
+  /** Before the hydrator tries a store again whose task hydrates it by itself. */
   private static final long PAUSE_MS = 50;
-
-  /** Stores that wait for the thread or are at work. */
-  private final Set<Object> known = ConcurrentHashMap.newKeySet();
+  private final Set<Object> known = ConcurrentHashMap.newKeySet(); // waiting or at work
 
   private final ScheduledThreadPoolExecutor thread;
 
@@ -36,8 +34,8 @@ final class StoreWork {
   }
 
   /**
-   * Brings the state that a store left in runs when it was opened into memory. Tasks do not wait
-   * for it. They read the keys that they need themselves.
+   * Brings state that a store left in runs when it was opened into memory. Tasks do not wait for
+   * it: they read the keys that they need themselves.
    *
    * @param what the store, for the log
    */
@@ -61,8 +59,8 @@ final class StoreWork {
   }
 
   /**
-   * Merges a store that cannot wait for Spark's maintenance, which comes once a minute: memory is
-   * short, or too many changelogs have gathered.
+   * Merges a store that cannot wait for Spark's maintenance, once a minute: memory is short, or too
+   * many changelogs have gathered.
    */
   void merge(Object store, Runnable merge) {
     add(
@@ -78,8 +76,8 @@ final class StoreWork {
   }
 
   /**
-   * Does work, unless the store waits for some already. It returns the pause before it is to run
-   * again, in milliseconds; 0 when it is done.
+   * Does work, unless the store waits for some already. {@code work} returns a pause in
+   * milliseconds before it runs again; 0 at its end.
    */
   private void add(Object store, LongSupplier work) {
     if (known.add(store)) {
