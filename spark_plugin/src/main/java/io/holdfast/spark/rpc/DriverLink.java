@@ -22,16 +22,15 @@ public final class DriverLink {
   }
 
   /**
-   * Asks the driver.
+   * Asks the driver. {@code failure} is the rest of the message if it cannot be reached.
    *
-   * @param failure the rest of the message if the driver cannot be reached
    * @throws IllegalStateException with the driver's reason if it refuses
    */
   public DriverReply ask(DriverRequest request, String failure) {
     return reply(() -> context.ask(request), failure);
   }
 
-  /** As {@link #ask}, for a request that may wait. No other request waits for it. */
+  /** Like {@link #ask}, for a request that may wait. No other request waits for it. */
   public DriverReply await(DriverRequest request, String failure) {
     byte[] bytes = MessageBytes.of(request);
     return reply(() -> endpoint().askSync(bytes, ClassTag$.MODULE$.apply(byte[].class)), failure);

@@ -7,7 +7,6 @@ import org.apache.spark.util.SerializableConfiguration;
 
 /** The driver's answer to a {@link DriverRequest}; it travels as {@link MessageBytes}. */
 public sealed interface DriverReply extends Serializable {
-  /** The driver took the message. */
   record Done() implements DriverReply {}
 
   /** The driver has no room for the message now. */
@@ -15,16 +14,14 @@ public sealed interface DriverReply extends Serializable {
 
   record Refused(String why) implements DriverReply {}
 
-  /**
-   * @param dir name of the pipeline's folder
-   * @param run see {@link DriverRequest.Run#number}
-   */
+  /** Names the pipeline's folder and its {@link DriverRequest.Run#number}. */
   record Welcome(String dir, long run) implements DriverReply {}
 
   record Term(long term) implements DriverReply {}
 
   /**
-   * @param conf Hadoop's settings for the pipeline's folder and output
+   * Has Hadoop's settings for the pipeline's folder and output.
+   *
    * @param liveTerms older terms whose managers may still be at work
    * @param wasteful names of files of ended managers, a line each, to be written again
    */
@@ -33,11 +30,13 @@ public sealed interface DriverReply extends Serializable {
       implements DriverReply {}
 
   /**
+   * The answer to {@link DriverRequest.Decide}.
+   *
    * @param parks whether the task parks its partition
    * @param waits groups of keys whose rows it parks otherwise
    * @param still whether they have the keys that waited before the batch
    * @param settles whether the task sends {@link DriverRequest.Settle} in the end
-   * @param failure of the partition's task, the last one that is known
+   * @param failure the last known failure of the partition's task
    * @param settings Hadoop's, with the run of the query
    */
   record Decision(

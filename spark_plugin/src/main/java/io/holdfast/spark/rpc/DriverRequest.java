@@ -15,7 +15,6 @@ public sealed interface DriverRequest extends Serializable {
    *
    * @param conf Hadoop's settings for the folder; null for a local one
    * @param held term of the open manager; 0 without one
-   * @param executor the way back to the executor
    */
   record StoreTerm(
       String dir,
@@ -36,7 +35,6 @@ public sealed interface DriverRequest extends Serializable {
     }
   }
 
-  /** Physical files could not be made durable. */
   record LostFiles(String dir, String executorId, List<FileId> files) implements DriverRequest {}
 
   /**
@@ -48,23 +46,21 @@ public sealed interface DriverRequest extends Serializable {
   record Decide(GuardKey guard, Attempt attempt, int partition, long id)
       implements DriverRequest {}
 
-  /**
-   * An attempt is through with a partition as the driver decided. It goes on once that is durable.
-   */
+  /** An attempt is through with a partition as decided. It continues when that is durable. */
   record Settle(GuardKey guard, Attempt attempt, int partition) implements DriverRequest {}
 
   /** Names a guarded operator in one batch of one run of a query. */
   record GuardKey(UUID run, long batch, long operator) implements Serializable {}
 
   /**
-   * An attempt of a task, as Spark's scheduler names it.
+   * Names an attempt of a task as Spark's scheduler does.
    *
    * @param task the partition of the stage's last RDD
    * @param number counts from 0 in each attempt of the stage
    */
   record Attempt(int stage, int stageAttempt, int task, int number) implements Serializable {}
 
-  /** One run of a regional pipeline. Messages of an earlier run must not be mixed with it. */
+  /** Messages of an earlier run of a regional pipeline must not be mixed with it. */
   record Run(String pipeline, long number) implements Serializable {}
 
   /** A worker of a regional pipeline introduced itself. The answer is a welcome. */
@@ -76,6 +72,5 @@ public sealed interface DriverRequest extends Serializable {
   /** A manager of a regional pipeline was closed: it appends no more. */
   record TermEnded(String dir, long term) implements DriverRequest {}
 
-  /** Bytes of a worker. */
   record Sent(Run run, byte[] data) implements DriverRequest {}
 }

@@ -14,12 +14,11 @@ import scala.PartialFunction$;
 import scala.runtime.BoxedUnit;
 
 /**
- * Takes requests that may wait. The plugin's own channel goes to the driver only, and serves one
+ * Takes requests that may wait. The plugin's own channel only leads to the driver, and serves one
  * request at a time.
  */
 public final class Endpoint<Q, R extends Serializable> implements RpcEndpoint {
-  /** The name of the one on the driver. */
-  public static final String DECISIONS = "HoldfastDecisions";
+  public static final String DECISIONS = "HoldfastDecisions"; // on the driver
 
   private final RpcEnv env;
   private final Class<Q> kind;
@@ -28,8 +27,9 @@ public final class Endpoint<Q, R extends Serializable> implements RpcEndpoint {
   private final RpcEndpointRef ref;
 
   /**
-   * @param handler answers requests. It must not wait: threads of Spark's dispatcher call it.
-   * @param failed the answer after an error
+   * {@code failed} makes the answer after an error.
+   *
+   * @param handler must not wait: threads of Spark's dispatcher call it
    */
   public Endpoint(
       String name,

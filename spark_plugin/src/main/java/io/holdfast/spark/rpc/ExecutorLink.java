@@ -7,8 +7,8 @@ import scala.jdk.javaapi.FutureConverters;
 import scala.reflect.ClassTag$;
 
 /**
- * The driver's way to an executor. It travels in a message of the executor. So requests come back
- * over the same connection, because executors accept no others.
+ * The driver's way to an executor, part of a message from the executor: requests use its
+ * connection, because executors accept no others.
  */
 public final class ExecutorLink implements Serializable {
   private static final long serialVersionUID = 1L;

@@ -4,10 +4,8 @@ import java.io.Serializable;
 import java.util.List;
 
 /**
- * An executor's answer to an {@link ExecutorRequest}.
- *
- * @param error why it failed; empty otherwise
- * @param stores what {@link ExecutorRequest.ListStores} asks for; else empty
+ * Answers an {@link ExecutorRequest}. Only failures have an error, and only {@code ListStores}
+ * stores.
  */
 public record ExecutorReply(Outcome outcome, String error, List<StoreSize> stores)
     implements Serializable {

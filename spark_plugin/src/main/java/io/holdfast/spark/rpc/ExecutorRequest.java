@@ -5,7 +5,6 @@ import java.io.Serializable;
 
 /** A request of the driver to an executor; answered with an {@link ExecutorReply}. */
 public sealed interface ExecutorRequest extends Serializable {
-  /** Folder of the manager. */
   String dir();
 
   /** Files of the manager with this term must become durable. */
@@ -14,12 +13,12 @@ public sealed interface ExecutorRequest extends Serializable {
   /**
    * These files should go: stores write the parts that they need again, elsewhere.
    *
-   * @param pinnedBytes bytes that no retained batch needs, and that stay because of other bytes in
-   *     the same file
+   * @param pinnedBytes no retained batch needs them; they remain because of other bytes in the same
+   *     file
    */
   record WasteNotice(String dir, long pinnedBytes, FileId[] files) implements ExecutorRequest {}
 
-  /** Which stores of the folder's manager are open, and how large are they? */
+  /** Asks for the open stores of the folder's manager, and their sizes. */
   record ListStores(String dir) implements ExecutorRequest {}
 
   /** A message for the manager with this term, by {@code holdfast._core.manager_message}. */

@@ -9,8 +9,8 @@ import java.io.ObjectOutputStream;
 import java.io.Serializable;
 
 /**
- * Messages as bytes. An executor's messaging starts before it has the plugin's jar, and cannot read
- * the plugin's classes. This class comes from the jar, so it can.
+ * Messages as bytes: an executor's messaging starts before it has the plugin's jar, so it cannot
+ * read the plugin's classes. This class is in the jar, so it can.
  */
 public final class MessageBytes {
   private MessageBytes() {}
@@ -27,7 +27,7 @@ public final class MessageBytes {
 
   /** Reads a message. Both ends have the same version of the plugin. */
   public static <T> T read(byte[] bytes, Class<T> kind) {
-    // ObjectInputStream uses the class loader of its caller, and so that of the jar.
+    // ObjectInputStream uses the class loader of its caller, here of the jar.
     try (ObjectInputStream in = new ObjectInputStream(new ByteArrayInputStream(bytes))) {
       return kind.cast(in.readObject());
     } catch (IOException | ClassNotFoundException e) {

@@ -26,7 +26,7 @@ import org.apache.hadoop.util.functional.FutureIO;
 import org.apache.hadoop.util.functional.RemoteIterators;
 
 /**
- * Output in two steps. A task stages a file. Once the checkpoint with its rows is complete, the
+ * Output in two steps. A task stages a file. When the checkpoint with its rows is complete, the
  * driver publishes the file under its final name, whole and at once.
  *
  * <p>A file system renames the staged file. On an object store the staged object names an upload in
@@ -49,8 +49,8 @@ public final class StagedOutput {
   }
 
   /**
-   * Makes the content of a local file ready to be published. It is durable on return, and invisible
-   * as {@code target}. A failure leaves nothing.
+   * Stages a local file for a target. It is durable on return, and invisible as the target. A
+   * failure leaves nothing.
    *
    * @param local path of the local file
    * @param staged URI that no other task uses
@@ -81,9 +81,8 @@ public final class StagedOutput {
 
   /**
    * Publishes staged files, each whole, at once and durable. The call may be repeated after a crash
-   * at any moment: it leaves published files alone. The staged names are gone on return.
+   * at any moment: published files remain unchanged. The staged names are gone on return.
    *
-   * @param staged names that were staged
    * @param targets the final name of each
    * @param lengths the size of each in bytes
    * @throws FileNotFoundException if a file is neither staged nor published
@@ -157,7 +156,7 @@ public final class StagedOutput {
     runAll(tasks);
   }
 
-  /** Returns the object that is left to be deleted; null without one. */
+  /** Returns the object that remains to be deleted; null without one. */
   private Path discard(Path staged) throws IOException {
     FileSystem fileSystem = files.fileSystem(staged);
     if (!files.isObjectStore(staged)) {
@@ -175,7 +174,7 @@ public final class StagedOutput {
     return staged;
   }
 
-  /** Returns the staged object that is left to be deleted; null without one. */
+  /** Returns the staged object that remains to be deleted; null without one. */
   private Path publish(Path staged, Path target, long length, Map<Path, FileStatus> listed)
       throws IOException {
     if (!files.isObjectStore(staged)) {
@@ -197,7 +196,7 @@ public final class StagedOutput {
     return staged;
   }
 
-  /** Renames a staged file; its status is null if it is gone. */
+  /** The status of a staged file is null if it is gone. */
   private void rename(FileStatus found, Path staged, Path target, long length)
       throws IOException {
     if (found == null) {
@@ -215,7 +214,7 @@ public final class StagedOutput {
     }
   }
 
-  /** The final name is taken: by this file, or by another one. */
+  /** This file has the final name, or another one has it. */
   private void settle(Storage atomic, Path staged, Path target, long length) throws IOException {
     boolean both;
     try {
@@ -289,7 +288,7 @@ public final class StagedOutput {
             + " the same checkpoint ids did before");
   }
 
-  /** Returns true if an object exists: one request. Its status would ask for a folder as well. */
+  /** Takes one request. The status of an object would ask for a folder as well. */
   private static boolean isObject(FileSystem fileSystem, Path path) throws IOException {
     try {
       fileSystem.open(path).close();

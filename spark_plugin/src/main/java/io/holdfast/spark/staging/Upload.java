@@ -43,14 +43,11 @@ import org.apache.hadoop.util.functional.FutureIO;
  * all that any process needs to complete it.
  *
  * @param sha256 of the content, to recognise the object
- * @param parts handles of the parts, in their order
  */
 record Upload(Path target, long length, byte[] sha256, byte[] upload, List<byte[]> parts) {
   /** The limit of S3 for all parts but the last. */
   private static final long LEAST_PART_BYTES = 5L << 20;
-
-  /** The limit of S3. */
-  private static final int MOST_PARTS = 10_000;
+  private static final int MOST_PARTS = 10_000; // the limit of S3
 
   private static final String PART_BYTES = "fs.s3a.multipart.size";
   private static final long DEFAULT_PART_BYTES = 64L << 20;
@@ -67,12 +64,11 @@ record Upload(Path target, long length, byte[] sha256, byte[] upload, List<byte[
 
   private static final ObjectMapper JSON = new ObjectMapper();
 
-  /** Returns true if the store has uploads in parts. */
   static boolean serves(FileSystem fileSystem, Path path) throws IOException {
     return fileSystem.hasPathCapability(path, CommonPathCapabilities.FS_MULTIPART_UPLOADER);
   }
 
-  /** Uploads all of a local file. If that fails nothing of it is left in the store. */
+  /** Uploads all of a local file. A failure leaves nothing in the store. */
   static Upload of(java.nio.file.Path local, FileSystem fileSystem, Path target)
       throws IOException {
     return FileErrors.repeated(() -> uploaded(local, fileSystem, target));
@@ -152,7 +148,7 @@ record Upload(Path target, long length, byte[] sha256, byte[] upload, List<byte[
     }
   }
 
-  /** Discards the parts; does nothing if the upload is over. */
+  /** Does nothing if the upload is over. */
   void abort(FileSystem fileSystem) throws IOException {
     try (MultipartUploader uploader = uploader(fileSystem, target)) {
       FutureIO.awaitFuture(uploader.abort(handle(), target));
@@ -165,7 +161,6 @@ record Upload(Path target, long length, byte[] sha256, byte[] upload, List<byte[
     return BBUploadHandle.from(ByteBuffer.wrap(upload));
   }
 
-  /** Returns true if an object has the content of this upload. */
   boolean isContentOf(FileSystem fileSystem, Path object) throws IOException {
     try (InputStream in = fileSystem.open(object)) {
       return Arrays.equals(sha256, sha256(in));
@@ -200,9 +195,8 @@ record Upload(Path target, long length, byte[] sha256, byte[] upload, List<byte[
   }
 
   /**
-   * Reads the JSON of {@link #toJson}.
+   * Reads the JSON of {@link #toJson}; null if the object is content itself and names no upload.
    *
-   * @return null if the object is content itself and names no upload
    * @throws FileNotFoundException if there is no object
    */
   static Upload read(FileSystem fileSystem, Path path) throws IOException {

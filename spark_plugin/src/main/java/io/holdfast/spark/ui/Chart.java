@@ -78,7 +78,7 @@ final class Chart {
     for (int part = 0; part < bar.figures().length; part++) {
       double high = most == 0 ? 0 : (double) PLOT * bar.figures()[part] / most;
       if (high > 0) {
-        // A small figure stays visible.
+        // A small figure remains visible.
         high = Math.max(high, 1);
         foot -= high;
         out.append(rect(parts.get(part).look(), x, foot, wide > 3 ? wide - 1 : wide, high));
@@ -93,7 +93,6 @@ final class Chart {
         look, x, y, wide, high);
   }
 
-  /** Explains the colours that have a name. */
   static String legend(List<Part> parts) {
     StringBuilder out = new StringBuilder();
     for (Part part : parts) {

@@ -12,9 +12,7 @@ final class Figures {
   static final String BATCH_MS = "batchMs";
   static final String KEYS = "keys";
   static final String MEMORY_BYTES = "memoryBytes";
-
-  /** The names of Holdfast's metrics begin with this. */
-  private static final String PREFIX = "holdfast";
+  private static final String PREFIX = "holdfast"; // of Holdfast's metrics
 
   private Figures() {}
 

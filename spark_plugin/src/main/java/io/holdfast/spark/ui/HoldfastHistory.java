@@ -13,8 +13,8 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Puts the tab into the History Server, which finds this class as a service of the plugin's jar. It
- * needs neither the native library nor the plugin.
+ * Puts the tab into the History Server, which finds this class as a service of the plugin's jar.
+ * Needs neither the native library nor the plugin.
  */
 public final class HoldfastHistory implements AppHistoryServerPlugin {
   private static final Logger LOG = LoggerFactory.getLogger(HoldfastHistory.class);
@@ -38,7 +38,7 @@ public final class HoldfastHistory implements AppHistoryServerPlugin {
     }
   }
 
-  /** Returns true if this jar is for the Spark of the server. Its pages fail on another one. */
+  /** True if this jar is for the Spark of the server. On another Spark its pages fail. */
   private static boolean fits() {
     try {
       BuildInfo.requireSpark(org.apache.spark.package$.MODULE$.SPARK_VERSION());
@@ -49,7 +49,7 @@ public final class HoldfastHistory implements AppHistoryServerPlugin {
     }
   }
 
-  /** Behind Spark's own tabs. */
+  /** After Spark's own tabs. */
   @Override
   public int displayOrder() {
     return 100;

@@ -13,13 +13,11 @@ import scala.collection.immutable.Seq;
 import scala.xml.Node;
 import scala.xml.Unparsed;
 
-/** The tab: an overview, and a page for each query and each regional pipeline. */
+/** An overview, and a page for each query and each regional pipeline. */
 final class HoldfastTab extends SparkUITab {
   private static final String PREFIX = "holdfast";
   private static final String START = "start";
-
-  /** The parameter that names the start of a page. */
-  private static final String RUN = "run";
+  private static final String RUN = "run"; // names the start of a page
 
   private final RowStore rows;
 
@@ -35,7 +33,6 @@ final class HoldfastTab extends SparkUITab {
     return "Holdfast";
   }
 
-  /** The address of the page of a start. */
   private String address(HttpServletRequest request, Start start) {
     String run = URLEncoder.encode(start.run(), StandardCharsets.UTF_8);
     String path = "/" + PREFIX + "/" + START + "/?" + RUN + "=" + run;

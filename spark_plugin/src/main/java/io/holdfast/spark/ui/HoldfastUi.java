@@ -12,7 +12,7 @@ public final class HoldfastUi {
 
   private HoldfastUi() {}
 
-  /** Adds the tab if the application has a UI. Everything else works without the tab. */
+  /** Everything else works without the tab. */
   public static void attach(SparkContext sc) {
     try {
       if (sc.ui().isDefined()) {

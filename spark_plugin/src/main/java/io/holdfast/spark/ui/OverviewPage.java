@@ -85,7 +85,7 @@ final class OverviewPage {
 
   private OverviewPage() {}
 
-  /** The columns of every start, and columns of its rows, which stay empty without rows. */
+  /** The columns of every start, and columns of its rows, which remain empty without rows. */
   @SafeVarargs
   private static <R> List<Column<Line<R>>> columns(String head, Column<Line<R>>... ofRows) {
     List<Column<Line<R>>> all = new ArrayList<>();

@@ -20,9 +20,7 @@ import java.util.function.ToLongFunction;
 /** A regional pipeline: its checkpoints, and the regions that failed. */
 final class PipelinePage {
   static final List<String> OUTCOMES = List.of("global", "regional", "aborted");
-
-  /** Bound on the regions in the table of failures. */
-  private static final int MAX_REGIONS = 100;
+  private static final int MAX_REGIONS = 100; // in the table of failures
 
   /** In the order of the outcomes. */
   private static final List<Part> LEGEND =
@@ -157,12 +155,12 @@ final class PipelinePage {
     return out.append("</div>").toString();
   }
 
-  /** The regions that failed; a region that failed later comes first. */
+  /** The region that failed last is the first. */
   private static List<Failed> regions(List<AttemptEnded> attempts) {
     Map<String, Failed> found = new LinkedHashMap<>();
     for (AttemptEnded one : attempts) {
       for (UiEvents.FailedRegion failed : one.failed()) {
-        // Removed and put in again, the region comes last.
+        // Removed and put in again, the region is the last one.
         Failed before = found.remove(failed.region());
         int count = before == null ? 1 : before.count() + 1;
         found.put(failed.region(), new Failed(failed.region(), count, one.id(), failed.cause()));

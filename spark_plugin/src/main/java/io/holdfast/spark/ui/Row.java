@@ -4,7 +4,7 @@ package io.holdfast.spark.ui;
 interface Row {
   String key();
 
-  /** The key of a row: rows of one start lie beside each other, by number. */
+  /** Rows of one start are next to each other in Spark's store, by number. */
   static String keyOf(String run, long number) {
     return Html.format("%s/%019d", run, number);
   }

@@ -39,12 +39,12 @@ final class RowStore {
     }
   }
 
-  /** Rows of a start, in the order of their numbers. */
+  /** In the order of their numbers. */
   <T> List<T> of(Class<T> type, String run) throws Exception {
     return all(store.view(type).first(run + "/").last(run + "0"));
   }
 
-  /** Results of clean-ups of a query's files, by their batches. */
+  /** By their batches. */
   List<FilesCounted> cleanUps(String run) throws Exception {
     return of(Files.class, run).stream().map(Files::counted).toList();
   }

@@ -23,14 +23,16 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Keeps rows of the newest queries and pipelines: as many as Spark keeps for its own page of
- * streaming queries. The events come from the running application, or from an event log that the
- * History Server reads.
+ * Keeps rows of the newest queries and pipelines, as many as Spark keeps for its own page of
+ * streaming queries. Events are read from the running application, or by the History Server from an
+ * event log.
  */
 final class StatusListener extends SparkListener {
   private static final Logger LOG = LoggerFactory.getLogger(StatusListener.class);
 
-  /** How many ended starts stay, and how many batches or attempts of each; with Spark's default. */
+  /**
+   * How many ended starts remain, and how many batches or attempts of each; with Spark's default.
+   */
   static final String RETAINED_STARTS_KEY = "spark.sql.streaming.ui.retainedQueries";
 
   static final String RETAINED_ROWS_KEY = "spark.sql.streaming.ui.retainedProgressUpdates";
@@ -38,15 +40,11 @@ final class StatusListener extends SparkListener {
 
   /** Remembers at most so many queries whose first batch has not ended. */
   private static final int MAX_WITHOUT_BATCH = 1000;
-
-  /** The longest name, in characters. */
-  private static final int MAX_NAME = 200;
+  private static final int MAX_NAME = 200; // characters
 
   private static final class Known {
     Start start;
-
-    /** When its last batch ended. */
-    long lastMs;
+    long lastMs; // end of its last batch
 
     /** The keys of its rows, by type and by age. */
     final Map<Class<?>, ArrayDeque<String>> keys = new HashMap<>();
@@ -62,9 +60,7 @@ final class StatusListener extends SparkListener {
 
   /** By run, in the order of their starts. */
   private final LinkedHashMap<String, Known> known = new LinkedHashMap<>();
-
-  /** By query, its current run. */
-  private final Map<String, String> runOfQuery = new HashMap<>();
+  private final Map<String, String> runOfQuery = new HashMap<>(); // the current run
 
   /** Start times of queries without a batch, by run. */
   private final LinkedHashMap<String, Long> startedMs =
@@ -164,7 +160,7 @@ final class StatusListener extends SparkListener {
     add(run, Batch.class, new Batch(run, progress.batchId(), endedMs, figures));
   }
 
-  /** When a query ended: with its last batch, or later. Its last event has no time. */
+  /** A query ended with its last batch, or later. Its last event has no time. */
   private long lastMs(String run) {
     Known start = known.get(run);
     return start == null ? 0 : Math.max(start.start.startedMs(), start.lastMs);
@@ -185,7 +181,7 @@ final class StatusListener extends SparkListener {
     }
   }
 
-  /** Keeps a row of a start, and deletes those that are too old. */
+  /** Keeps a row of a start, and deletes rows that are too old. */
   private <R extends Row> void add(String run, Class<R> type, R row) throws Exception {
     Known start = known.get(run);
     if (start == null) {

@@ -1,9 +1,8 @@
 package io.holdfast.spark.ui;
 
 /**
- * The style of the tab on top of Spark's own: light, and dark if Spark's UI has a dark theme.
- * People with any colour vision can tell the colours apart (Okabe and Ito, <i>Color Universal
- * Design</i>, 2008).
+ * The tab's style on top of Spark's own, light or dark. People with any colour vision can tell the
+ * colours apart (Okabe and Ito, <i>Color Universal Design</i>, 2008).
  */
 final class Style {
   static final String ELEMENT =

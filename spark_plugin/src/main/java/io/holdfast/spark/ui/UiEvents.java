@@ -11,9 +11,9 @@ import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.util.kvstore.KVIndex;
 
 /**
- * Events that the driver posts to the listeners of the application. Spark itself posts the progress
- * of queries. Spark writes events to the event log as JSON, by the names of classes and components.
- * A History Server without this jar skips them.
+ * Events that the driver posts to the application's listeners, in addition to Spark's progress of
+ * queries. The event log has them as JSON, by the names of classes and components. A History Server
+ * without this jar skips them.
  */
 public final class UiEvents {
   /** Bounds: failed regions of an attempt with a name, and characters of their texts. */
@@ -28,9 +28,8 @@ public final class UiEvents {
    * A clean-up of a query's files has ended.
    *
    * @param batch the last batch before it
-   * @param files that are left, those that are written to included
-   * @param bytes of these files
-   * @param closedBytes of the closed files among them
+   * @param files that remain, with files that are written to
+   * @param closedBytes of the closed files
    * @param pinnedBytes of the closed files that no retained batch needs
    */
   public record FilesCounted(
@@ -49,7 +48,7 @@ public final class UiEvents {
       return closedBytes == 0 ? 1 : neededBytes() / (double) closedBytes;
     }
 
-    /** The live share for people; empty without closed files. */
+    /** Empty without closed files. */
     String live() {
       return closedBytes == 0 ? "" : Html.percent(liveShare());
     }
@@ -64,12 +63,11 @@ public final class UiEvents {
   public record PipelineOpened(String run, String pipeline, String folder, long atMs)
       implements SparkListenerEvent {}
 
-  /** A regional pipeline has ended. */
   public record PipelineClosed(String run, long atMs) implements SparkListenerEvent {}
 
   /**
-   * A region that failed in an attempt. The origin is the checkpoint that its state is of; null if
-   * the attempt completed none, or the region has no state yet.
+   * The origin is the checkpoint with the region's state; null if the attempt completed none, or
+   * the region has no state yet.
    */
   public record FailedRegion(String region, Long origin, String cause) {
     public FailedRegion {
@@ -81,9 +79,9 @@ public final class UiEvents {
   /**
    * An attempt at a checkpoint of a regional pipeline has ended. The tab keeps this event as a row.
    *
-   * @param cause why it was aborted; empty otherwise
+   * @param cause of an aborted attempt; else empty
    * @param failed the first regions that failed
-   * @param unnamedFailed how many others failed
+   * @param unnamedFailed the number of other regions that failed
    */
   @JsonIgnoreProperties(ignoreUnknown = true)
   public record AttemptEnded(

@@ -10,7 +10,7 @@ import org.apache.spark.util.kvstore.KVIndex;
 
 /**
  * The rows of the tab in Spark's store of the UI. The History Server may keep that store on disk,
- * as JSON by the names of components. So rows of another version of this class must stay readable.
+ * as JSON by the names of components, so rows of other versions have to be readable.
  */
 public final class UiRows {
   private UiRows() {}
@@ -21,9 +21,8 @@ public final class UiRows {
   }
 
   /**
-   * One start of a query with state of Holdfast's, or of a regional pipeline.
+   * One start of a query with state in Holdfast, or of a regional pipeline.
    *
-   * @param run identifies it
    * @param name of the query or the pipeline; the id of a query that has no name
    * @param place the id of a query, or the folder of a pipeline's segments
    * @param endedMs 0 while it runs
@@ -67,7 +66,7 @@ public final class UiRows {
     }
   }
 
-  /** A batch of a query, with its {@link Figures}: metrics are summed over operators. */
+  /** A batch of a query, with its {@link Figures}, summed over operators. */
   @JsonIgnoreProperties(ignoreUnknown = true)
   public record Batch(String run, long batch, long endedMs, Map<String, Long> figures)
       implements Row {
@@ -86,7 +85,6 @@ public final class UiRows {
     }
   }
 
-  /** The result of a clean-up of a query's files. */
   @JsonIgnoreProperties(ignoreUnknown = true)
   public record Files(String run, FilesCounted counted) implements Row {
     @Override

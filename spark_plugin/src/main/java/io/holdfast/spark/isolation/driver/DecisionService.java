@@ -32,26 +32,22 @@ import org.apache.spark.scheduler.TaskInfo;
 import org.apache.spark.storage.RDDInfo;
 import scala.jdk.javaapi.CollectionConverters;
 
-/**
- * Tells the machines of all runs what Spark's scheduler reports of every task, and what tasks ask.
- */
+/** Tells the machines of all runs about every task: reports of Spark's scheduler, and questions. */
 public final class DecisionService {
-  /** How long a decision waits for events that Spark posted before. */
+  /** A decision waits so long for events that Spark posted before. */
   private static final long EVENTS_S = 30;
 
   private final SparkContext spark;
   private final SparkEvents events;
   private final Supplier<String> queryOfThread;
-
-  /** By checkpoint, the run that works on it. */
-  private final Map<Path, QueryRun> runs = new HashMap<>();
+  private final Map<Path, QueryRun> runs = new HashMap<>(); // by checkpoint
 
   /** By path of a checkpoint, the newest batch that its newest run planned itself. */
   private final Map<String, Long> planned = new ConcurrentHashMap<>();
 
   private final Map<GuardKey, Guarded> guards = new ConcurrentHashMap<>();
 
-  /** By stage that has run, its operator. */
+  /** By stage of Spark that has run, its operator. */
   private final Map<Integer, Guarded> guardedStages = new ConcurrentHashMap<>();
 
   private boolean listens;
@@ -69,33 +65,30 @@ public final class DecisionService {
     }
   }
 
-  /**
-   * @param queryOfThread the id of the query that the calling thread runs, or null
-   */
+  /** {@code queryOfThread} is the id of the query that the calling thread runs, or null. */
   public DecisionService(SparkContext spark, Supplier<String> queryOfThread) {
     this.spark = spark;
     events = new SparkEvents(spark);
     this.queryOfThread = queryOfThread;
   }
 
-  /** A query starts. It may go on with a batch that an earlier run planned. */
+  /** Called before a query starts. It may continue a batch that an earlier run planned. */
   public void starting(Path checkpoint) {
     planning(checkpoint, -1);
   }
 
-  /** A query, which this thread runs, looks for the newest plan. */
+  /** Called on a query's thread, when it looks for the newest plan. */
   public void initializing(Path checkpoint, Configuration conf) {
     EndOfInput.watch(spark, checkpoint, conf);
   }
 
-  /** A query plans a batch. */
   public void planning(Path checkpoint, long batch) {
     planned.put(checkpoint.toUri().getPath(), batch);
   }
 
   /**
    * The operators of this thread's query make metrics of parked partitions from now on. {@link
-   * QueryRun#showsMetrics} takes them out of the progress if nothing is parked.
+   * QueryRun#showsMetrics} removes them from the progress if nothing is parked.
    */
   public void offerMetrics(QueryRun run) {
     String query = queryOfThread.get();
@@ -105,24 +98,24 @@ public final class DecisionService {
     }
   }
 
-  /** Returns whether operators of this thread's query have metrics of parked partitions now. */
+  /** Returns true if this thread's operators have metrics of parked partitions now. */
   public boolean showsMetrics() {
     String query = queryOfThread.get();
     QueryRun run = query == null ? null : planning.get(query);
     return run != null && run.showsMetrics;
   }
 
-  /** When the first partition was parked in a batch of a query. */
+  /** At the first partition that was parked in the batch. */
   public long parkedAtMs(String query, long batch) {
     return planning.get(query).parkedAtMs(batch);
   }
 
-  /** Returns whether an earlier run may have reached the sink with the batch. */
+  /** Returns true if an earlier run may have reached the sink with the batch. */
   public boolean isRerun(Path checkpoint, long batch) {
     return planned.getOrDefault(checkpoint.toUri().getPath(), -1L) != batch;
   }
 
-  /** The run of a query that works on a checkpoint. It ends the one before. */
+  /** Ends the run before. */
   public synchronized QueryRun run(UUID id, Path checkpoint, Supplier<Configuration> conf) {
     QueryRun run = runs.get(checkpoint);
     if (run == null || !run.id.equals(id)) {
@@ -135,10 +128,10 @@ public final class DecisionService {
     return run;
   }
 
-  /** Guards an operator in a batch. A new one ends those of the batches before. */
+  /** Guards an operator in a batch, and ends guards of earlier batches. */
   public synchronized SparkSide guard(GuardKey key, QueryRun run, Supplier<BatchPlan> batch) {
     if (!listens) {
-      // A queue of its own: no other listener can hold it up.
+      // A queue of its own: no other listener can delay it.
       spark.listenerBus().addToQueue(new Events(), "holdfast");
       listens = true;
     }
@@ -152,7 +145,7 @@ public final class DecisionService {
     return guards.get(key).side;
   }
 
-  /** The sink of a batch is about to commit. Returns once that is durable. */
+  /** Called before the sink of a batch commits. Returns when that is durable. */
   public void seal(GuardKey key) {
     Guarded guard = guards.get(key);
     if (guard == null) {
@@ -165,7 +158,7 @@ public final class DecisionService {
     }
   }
 
-  /** The answer to a task that asks what it does with a partition, or that is through with it. */
+  /** Answers a task that asks about a partition, or that is through with it. */
   public CompletableFuture<DriverReply> answer(DriverRequest request) {
     if (request instanceof DriverRequest.Decide asked) {
       QueryRun.Part part = new QueryRun.Part(asked.attempt(), asked.partition());
@@ -189,9 +182,9 @@ public final class DecisionService {
     return reply;
   }
 
-  /** The machine hears the question after all events that Spark has posted before. */
+  /** The machine receives the question after all events that Spark has posted before. */
   private void ask(Guarded guard, QueryRun.Part part, long task) {
-    // A stage that Spark submits from now on has the partition among those that ask.
+    // If Spark submits the stage again from now on, this partition is one of those that ask.
     guard.side.suspects().add(part.partition());
     AtomicBoolean heard = new AtomicBoolean();
     events.post(

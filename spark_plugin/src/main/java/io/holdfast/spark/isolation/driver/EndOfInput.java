@@ -20,14 +20,12 @@ import org.apache.spark.sql.execution.streaming.runtime.TriggerExecutor;
 import scala.Function1;
 
 /**
- * Spark's trigger of a query that ends after one batch, or when its input is used up. Rows that are
- * parked then end it with an error, because no later batch is to come.
+ * Spark's trigger of a query that ends after one batch, or when its input is used up. Pending rows
+ * then end it with an error, because there is no later batch.
  */
 public final class EndOfInput extends MultiBatchExecutor {
   private static final long serialVersionUID = 1L;
-
-  /** True if the query ends after one batch. */
-  private final boolean once;
+  private final boolean once; // the query ends after one batch
 
   private final Path checkpoint;
   private final transient Configuration conf;
@@ -38,7 +36,7 @@ public final class EndOfInput extends MultiBatchExecutor {
     this.conf = conf;
   }
 
-  /** Watches the query of this thread. Spark calls its trigger after it looked for the last plan. */
+  /** Watches the query of this thread. Spark calls it after the search for the last plan. */
   public static void watch(SparkContext spark, Path checkpoint, Configuration conf) {
     String id = spark.getLocalProperty(HoldfastConf.QUERY_ID_KEY);
     if (id == null || !HoldfastConf.isolatesFailures(conf::get)) {
@@ -79,7 +77,7 @@ public final class EndOfInput extends MultiBatchExecutor {
     }
   }
 
-  /** The parked partitions; empty without any. */
+  /** Empty without any. */
   private String parked() throws IOException {
     Machine machine = new Machine("", checkpoint, conf);
     Path newest = machine.hasMarkers() ? CommitLog.newest(checkpoint, conf) : null;

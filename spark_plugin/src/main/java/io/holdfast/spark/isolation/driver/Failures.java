@@ -14,7 +14,6 @@ final class Failures {
   private static final Pattern PYTHON_LINE =
       Pattern.compile("\\s*File \"(.+)\", line (\\d+), in (.+)");
 
-  /** Packages that are not the user's. */
   private static final Pattern OTHER_CODE =
       Pattern.compile("(java|javax|jdk|sun|scala|org\\.apache|io\\.holdfast)\\..*");
 
@@ -50,7 +49,7 @@ final class Failures {
     String first = lines.isEmpty() ? "" : lines.get(0);
     String said = kind + (first.isEmpty() ? "" : ": " + first);
     if (first.matches("\\[[A-Z0-9_.]+\\] .*")) {
-      // Spark's advice stands behind the first sentence.
+      // Spark's advice follows the first sentence.
       said = first.split("(?<=\\.) ")[0];
     }
     return said + place(lines, stack);
@@ -73,7 +72,7 @@ final class Failures {
     return error + place;
   }
 
-  /** Spark's errors quote SQL, or name the call of the API. Others have a stack. */
+  /** Spark's errors quote SQL, or name the call of the API. Other errors have a stack. */
   private static String place(List<String> lines, StackTraceElement[] stack) {
     List<String> quoted = new ArrayList<>();
     for (int i = 0; i + 1 < lines.size(); i++) {

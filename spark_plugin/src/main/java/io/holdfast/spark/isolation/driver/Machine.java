@@ -17,8 +17,8 @@ import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
 
 /**
- * The core's machine, which decides in one run of a query, and the files of the markers that it
- * knows: {@code <checkpoint>/isolation/<batch>}.
+ * The core's machine for one run of a query, and the markers that it knows, in {@code
+ * <checkpoint>/isolation/<batch>}.
  */
 final class Machine {
   private static final Cleaner CLEANER = Cleaner.create();
@@ -66,12 +66,11 @@ final class Machine {
     }
   }
 
-  /** Returns whether the checkpoint had a marker. */
   boolean hasMarkers() {
     return hasMarkers;
   }
 
-  /** The marker of a batch, or null. */
+  /** Null without a marker. */
   Marker marker(long batch) {
     String text = Native.markerOf(run, batch);
     try {
@@ -85,7 +84,7 @@ final class Machine {
    * Tells what happened in a batch. Returns the actions, each an object with one field.
    *
    * @param through partitions that tasks delivered or parked to the end
-   * @param fact as the core's messages.rs has it: a text, or a map with one entry
+   * @param fact as in the core's messages.rs: a text, or a map with one entry
    */
   JsonNode tell(long batch, List<Integer> through, Object fact) {
     try {

@@ -19,7 +19,7 @@ import org.apache.spark.util.SerializableConfiguration;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** Does what the core's machine decides in one run of a query. No thread holds a lock meanwhile. */
+/** Does what the core's machine decides in one run of a query, without a lock. */
 public final class QueryRun {
   private static final Logger LOG = LoggerFactory.getLogger(QueryRun.class);
 
@@ -30,7 +30,7 @@ public final class QueryRun {
   private final Executor writers;
   private final AtomicBoolean warned = new AtomicBoolean();
 
-  /** Answers that attempts and the sink wait for. */
+  /** Attempts and the sink wait for these answers. */
   private final Map<Part, CompletableFuture<DriverReply>> calls = new ConcurrentHashMap<>();
 
   /** Null until the first batch runs, because a plan that is only shown has no folder. */
@@ -40,11 +40,8 @@ public final class QueryRun {
   private CompletableFuture<Void> writing = CompletableFuture.completedFuture(null);
 
   private boolean ended;
+  volatile boolean showsMetrics; // of parked partitions
 
-  /** True while the operator has metrics of parked partitions. */
-  volatile boolean showsMetrics;
-
-  /** A partition in an attempt. */
   record Part(Attempt attempt, int partition) {
     static final Part OF_SINK = new Part(null, 0);
 
@@ -53,10 +50,7 @@ public final class QueryRun {
     }
   }
 
-  /**
-   * @param conf Hadoop's settings of the session
-   * @param writers threads that write markers
-   */
+  /** {@code conf} has Hadoop's settings of the session; the {@code writers} write markers. */
   QueryRun(
       UUID id, Path checkpoint, Configuration conf, SparkEvents events, Executor writers) {
     this.id = id;
@@ -75,7 +69,6 @@ public final class QueryRun {
     return conf.value();
   }
 
-  /** True for the first caller. */
   public boolean mayWarn() {
     return !warned.getAndSet(true);
   }
@@ -87,7 +80,7 @@ public final class QueryRun {
     return machine;
   }
 
-  /** The times of a batch whose input is pending. */
+  /** Of a batch with pending rows. */
   public Map<String, Long> timesOf(long batch) {
     Marker marker = machine().marker(batch);
     if (marker == null) {
@@ -100,7 +93,7 @@ public final class QueryRun {
     return marker.times();
   }
 
-  /** When the first partition was parked in a batch. */
+  /** At the first partition that was parked in the batch. */
   long parkedAtMs(long batch) {
     return machine().marker(batch).parked().values().stream()
         .filter(parked -> !parked.waits().isEmpty())
@@ -109,7 +102,7 @@ public final class QueryRun {
         .orElse(0);
   }
 
-  /** Another run goes on with the checkpoint: writes nothing any more. */
+  /** Another run continues with the checkpoint: writes nothing any more. */
   void end() {
     CompletableFuture<Void> last;
     synchronized (this) {
@@ -119,7 +112,6 @@ public final class QueryRun {
     last.exceptionally(failure -> null).join();
   }
 
-  /** An attempt, or the sink, gets an answer. */
   CompletableFuture<DriverReply> call(Part part) {
     return calls.computeIfAbsent(part, call -> new CompletableFuture<>());
   }
@@ -131,7 +123,6 @@ public final class QueryRun {
     }
   }
 
-  /** Tells the machine what happened in a batch, and does what it decides. */
   void tell(SparkSide side, Object fact) {
     for (JsonNode action : machine().tell(side.key.batch(), side.suspectsThrough(), fact)) {
       action.properties().forEach(named -> perform(side, named.getKey(), named.getValue()));

@@ -7,7 +7,7 @@ import org.apache.spark.scheduler.SparkListenerEvent;
 
 /** Tasks that run on the thread of the listener, in the order of Spark's own events. */
 record SparkEvents(SparkContext spark) {
-  /** A task that comes after all events that Spark posted before. */
+  /** Runs after all events that Spark posted before. */
   record Posted(Runnable task) implements SparkListenerEvent {
     @Override
     public boolean logEvent() {
@@ -23,7 +23,7 @@ record SparkEvents(SparkContext spark) {
     after(1, () -> post(task));
   }
 
-  /** Runs a task later, on another thread. */
+  /** Runs on another thread. */
   static void after(long seconds, Runnable task) {
     CompletableFuture.delayedExecutor(seconds, TimeUnit.SECONDS).execute(task);
   }

@@ -12,24 +12,24 @@ import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOpStateStoreCheckpointInfo;
 import org.apache.spark.util.CollectionAccumulator;
 
-/** A guarded operator in one batch, as Spark sees it: its RDDs, its metric, reports of its tasks. */
+/** A guarded operator in one batch, as Spark sees it: its RDDs, its metric, its tasks' reports. */
 public final class SparkSide {
   final GuardKey key;
 
-  /** Receives the partitions that tasks, whose result Spark took, delivered or parked to the end. */
+  /** Partitions that tasks delivered or parked to the end, if Spark took the tasks' results. */
   private final CollectionAccumulator<Integer> through;
 
-  /** Partitions whose tasks ask before they begin. They travel with the stage. */
+  /** Their tasks ask before they begin. The stage of Spark has a copy. */
   private final Set<Integer> suspects = Collections.synchronizedSet(new HashSet<>());
 
-  /** Receive the commits of tasks whose result Spark took. */
+  /** Commits of tasks whose result Spark took. */
   private final List<CollectionAccumulator<StatefulOpStateStoreCheckpointInfo>> commits =
       new CopyOnWriteArrayList<>();
 
-  /** The RDDs of the guard. A stage that computes one of them is guarded. */
+  /** A stage of Spark that computes one of these RDDs of the guard is guarded. */
   private final Set<Integer> rdds = ConcurrentHashMap.newKeySet();
 
-  /** The oldest batch whose input is pending after this one; 0 without one. */
+  /** The oldest batch with pending rows after this one; 0 without one. */
   private long oldest;
 
   private SQLMetric since;
@@ -47,7 +47,7 @@ public final class SparkSide {
     return through;
   }
 
-  /** An RDD guards the operator, whose commits and metric these are. */
+  /** The commits and the metric are those that the RDD's operator has. */
   public synchronized void guards(
       int rdd,
       CollectionAccumulator<StatefulOpStateStoreCheckpointInfo> infos,
@@ -69,14 +69,16 @@ public final class SparkSide {
     }
   }
 
-  /** Those of the partitions that tasks asked for, or that are parked, which tasks are through with. */
+  /** The parked partitions, and those that tasks asked for, that tasks are through with. */
   List<Integer> suspectsThrough() {
     return suspects.isEmpty()
         ? List.of()
         : through.value().stream().filter(suspects::contains).distinct().toList();
   }
 
-  /** Takes back the commits of a partition by tasks that stopped early: Spark names the first one. */
+  /**
+   * Removes the commits of a partition by tasks that stopped early: Spark names the first commit.
+   */
   void forgetCommits(int partition) {
     for (CollectionAccumulator<StatefulOpStateStoreCheckpointInfo> infos : commits) {
       // The accumulator's own lock, so that no task reports in between.

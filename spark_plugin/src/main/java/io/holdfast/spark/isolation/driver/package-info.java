@@ -1,2 +1,4 @@
-/** Partition isolation on the driver: what Spark tells the core's machine, and what it decides. */
+/**
+ * Partition isolation on the driver: facts from Spark for the core's machine, and its decisions.
+ */
 package io.holdfast.spark.isolation.driver;

@@ -13,8 +13,9 @@ import scala.Option;
 /** Fields of Spark's plan nodes by their names, which are the same on all minors. */
 final class Fields {
   /**
-   * The times of a batch: a replay needs those of the batch that its rows came in. All operators
-   * have the first two, those with functions have the third, and transformWithState has all.
+   * The times of a batch: a replay needs the times of the batch that received its rows. All
+   * operators have the first two, operators with functions the third, and transformWithState has
+   * all.
    */
   private static final String[] TIMES = {
     "eventTimeWatermarkForLateEvents",
@@ -23,12 +24,12 @@ final class Fields {
     "prevBatchTimestampMs", // from-4.2
   };
 
-  /** Spark's setting that watermarks are those of each of several operators. */
+  /** Spark's setting that each of several operators has its own watermarks. */
   private static final String SEVERAL = "spark.sql.streaming.statefulOperator.allowMultiple";
 
   private Fields() {}
 
-  /** The place of a field; -1 if the node has no such field. */
+  /** -1 if the node has no such field. */
   private static int place(SparkPlan node, String name) {
     for (int i = 0; i < node.productArity(); i++) {
       if (node.productElementName(i).equals(name)) {
@@ -46,9 +47,8 @@ final class Fields {
   }
 
   /**
-   * The fields that isolation needs of an operator, and that it lacks on this Spark.
-   *
-   * @param name of the operator in checkpoints
+   * The fields that isolation needs of an operator, by its name in checkpoints, and that this Spark
+   * lacks.
    */
   static List<String> missing(SparkPlan operator, String name) {
     int times =
@@ -86,7 +86,7 @@ final class Fields {
 
   /**
    * The node with the times of another batch; the same node if it has none. A join of streams gets
-   * its predicates anew: the watermark is a literal in them.
+   * new predicates, because they have the watermark as a literal.
    */
   static SparkPlan withTimes(SparkPlan node, Map<String, Long> times) {
     SparkPlan changed = node;

@@ -25,14 +25,13 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWri
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo;
 
 /**
- * The findings of the rule about a guarded stage.
+ * The findings of the rule about a guarded stage of Spark.
  *
- * @param times of the batch
  * @param input describes the rows of the exchanges below the operator
  * @param attempts failures of a task in one batch after which its partition is parked
  * @param seals whether the sink commits only after {@link DecisionService#seal}
  * @param keys groups them; null if only whole partitions are parked
- * @param passes copies of the stage, one for each batch whose input is pending, oldest first
+ * @param passes copies of the stage, one for each batch with pending rows, oldest first
  */
 record Guard(
     DecisionService decisions,
@@ -47,11 +46,7 @@ record Guard(
     KeyGroups keys,
     long retainedBatches)
     implements GuardExec.Execution {
-  /**
-   * A copy of the stage for the rows that were parked in a batch.
-   *
-   * @param input of the batch
-   */
+  /** A copy of the stage for the pending rows of a batch. */
   record Pass(PendingBatch input, SparkPlan stage) {}
 
   GuardKey key() {
@@ -89,7 +84,7 @@ record Guard(
   @Override
   public RDD<InternalRow> execute(SparkPlan child) {
     RDD<InternalRow> stage = child.execute();
-    // Rules that ran behind the guard's made other nodes of those that it saw.
+    // Rules that ran after the guard's made other nodes of the nodes that it saw.
     List<SparkPlan> path = Stages.pathToOperator(child);
     SparkPlan operator = path.get(path.size() - 1);
     List<RDD<InternalRow>> inputs = executed(Stages.inputs(operator));
@@ -129,7 +124,7 @@ record Guard(
     return rows;
   }
 
-  /** The text that {@code explain} shows. */
+  /** For {@code explain}. */
   @Override
   public String toString() {
     return "operator " + state.operatorId();

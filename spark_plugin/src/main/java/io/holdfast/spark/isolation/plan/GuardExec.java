@@ -12,8 +12,8 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Stands on top of the stage of the last stateful operator, where its tasks run the stage or park
- * the input of their partition; and on top of its exchange, where rows of keys that wait end.
+ * The guard: a node on top of the last stateful operator's stage, where a task runs the stage or
+ * parks its partition's input, and on top of its exchange, where rows of keys that wait end.
  *
  * <p>Public, with a constructor of all its fields: Spark copies nodes by reflection.
  */
@@ -23,7 +23,6 @@ public final class GuardExec extends SparkPlan {
   private final SparkPlan child;
   private final transient Execution execution;
 
-  /** Makes the rows of the node. */
   interface Execution {
     RDD<InternalRow> execute(SparkPlan child);
   }

@@ -44,7 +44,7 @@ import scala.PartialFunction$;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * The rule that guards the stage of the last stateful operator of a plan. It runs behind the rule
+ * The rule that guards the stage of the last stateful operator of a plan. It runs after the rule
  * that gives operators their state, and before stages become generated code.
  */
 public final class IsolateFailures {
@@ -60,7 +60,6 @@ public final class IsolateFailures {
     this.conf = conf;
   }
 
-  /** Why a plan cannot be guarded. */
   private static final class Unsupported extends Exception {
     private static final long serialVersionUID = 1L;
 
@@ -70,10 +69,7 @@ public final class IsolateFailures {
   }
 
   /**
-   * A stage, as the rule sees it.
-   *
-   * @param above nodes from the top to the operator
-   * @param exchanges below the operator
+   * A stage of Spark: the nodes from its top to the operator, and the exchanges below the operator.
    */
   private record Stage(List<SparkPlan> above, List<SparkPlan> exchanges) {
     SparkPlan top() {
@@ -84,7 +80,7 @@ public final class IsolateFailures {
       return above.get(above.size() - 1);
     }
 
-    /** The number of an exchange; -1 for any other node. */
+    /** -1 for a node that is no exchange. */
     int exchange(SparkPlan node) {
       return IntStream.range(0, exchanges.size())
           .filter(i -> exchanges.get(i) == node)
@@ -109,14 +105,14 @@ public final class IsolateFailures {
           .rdd();
     }
 
-    /** The text that {@code explain} shows. */
+    /** For {@code explain}. */
     @Override
     public String toString() {
       return "keys that do not wait";
     }
   }
 
-  /** The plan with a guard; the same plan without an operator that can be guarded. */
+  /** Returns the same plan without an operator that can be guarded. */
   public SparkPlan apply(SparkPlan plan) {
     List<SparkPlan> path = Stages.pathToOperator(plan);
     if (path == null) {
@@ -169,7 +165,7 @@ public final class IsolateFailures {
         PartialFunction$.MODULE$.fromFunction(node -> node == part ? other : node));
   }
 
-  /** The write with a sink that commits after it is durable that it may do so. */
+  /** The write with a sink that commits only when the permission is durable. */
   private SparkPlan sealed(SparkPlan write, GuardKey key) {
     Object sink = Fields.get(write, "batchWrite");
     InvocationHandler sealing =
@@ -255,7 +251,7 @@ public final class IsolateFailures {
         stage.operator().conf().minBatchesToRetain());
   }
 
-  /** A copy of the stage for each batch whose input is pending in a partition. */
+  /** A copy of the stage for each batch with pending rows in a partition. */
   private List<Guard.Pass> passes(
       Stage stage,
       StatefulOperatorStateInfo state,
@@ -287,7 +283,7 @@ public final class IsolateFailures {
     return passes;
   }
 
-  /** The stage with parked rows in the place of the exchanges, and the times of their batch. */
+  /** The stage with pending rows in the place of the exchanges, and the times of their batch. */
   private SparkPlan copy(
       Stage stage, PendingBatch pending, int partitions, Map<String, Long> times) {
     SparkPlan copy =

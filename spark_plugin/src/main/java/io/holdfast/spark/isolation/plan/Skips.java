@@ -17,7 +17,7 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 
 /**
- * Parked rows that a person moved to dead letters: {@code <checkpoint>/isolation/skipped}. Only
+ * Pending rows that a person moved to dead letters: {@code <checkpoint>/isolation/skipped}. Only
  * {@code holdfast parked skip} writes the file.
  */
 record Skips(@JsonProperty("version") int version, @JsonProperty("skipped") List<Skip> skipped) {
@@ -25,10 +25,10 @@ record Skips(@JsonProperty("version") int version, @JsonProperty("skipped") List
    * Rows of one input.
    *
    * @param segment the last piece of the input, as an id names it. Other input of the same batch,
-   *     from a run of the batch that somebody went back to, is complete.
-   * @param rows ranges of their numbers: the first, and the one behind the last
-   * @param deadLetters where the rows are
-   * @param done false while the rows may not be there yet
+   *     from a run to which a person went back, is complete.
+   * @param rows ranges of their numbers: the first, and the one after the last
+   * @param deadLetters the folder of the rows
+   * @param done false while the rows may be missing there
    */
   record Skip(
       @JsonProperty("operator") long operator,
@@ -41,7 +41,7 @@ record Skips(@JsonProperty("version") int version, @JsonProperty("skipped") List
 
   private static final int VERSION = 1;
 
-  /** Reads the file, which need not exist. The command line may write it at any time. */
+  /** The file need not exist. The command line may write it at any time. */
   static Skips read(Path checkpoint, Configuration conf) {
     Path file = new Path(new Path(checkpoint, "isolation"), "skipped");
     try (InputStream in = file.getFileSystem(conf).open(file)) {
@@ -58,9 +58,8 @@ record Skips(@JsonProperty("version") int version, @JsonProperty("skipped") List
   }
 
   /**
-   * By partition, where ranges of rows begin and end that are left out of the input of a batch.
-   *
-   * @param ids by partition whose input is pending
+   * By partition, the bounds of ranges of rows to leave out of a batch. The pending input has these
+   * ids.
    */
   Map<Integer, long[]> of(long operator, long batch, Map<Integer, String> ids) {
     Map<Integer, long[]> ranges = new HashMap<>();

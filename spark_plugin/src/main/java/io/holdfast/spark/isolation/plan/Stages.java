@@ -12,15 +12,15 @@ import org.apache.spark.sql.streaming.GroupStateTimeout;
 import org.apache.spark.sql.streaming.TimeMode;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Finds the parts of a stage, in plans before and behind the rules that make generated code. */
+/** Finds the parts of a stage, in plans before and after the rules that make generated code. */
 final class Stages {
-  /** Operators that read nothing but the state of keys in their input, if nothing ends by time. */
+  /** Operators that read only the state of keys in their input, if nothing ends by time. */
   private static final String BY_KEY =
       "stateStoreSave|dedupe|flatMapGroupsWithState|applyInPandasWithState|transformWithState.*";
 
   private Stages() {}
 
-  /** The nodes from the root to the first stateful operator; null without one that has state. */
+  /** From the root to the first stateful operator; null without one that has state. */
   static List<SparkPlan> pathToOperator(SparkPlan node) {
     if (node instanceof StateStoreWriter writer) {
       return writer.stateInfo().isDefined() ? new ArrayList<>(List.of(node)) : null;
@@ -35,7 +35,7 @@ final class Stages {
     return null;
   }
 
-  /** The stateful operators of a stage, from its top, or with those of all stages below. */
+  /** The stateful operators of a stage, from its top, with or without all stages below. */
   static int operators(SparkPlan node, boolean below) {
     if (node instanceof Exchange && !below) {
       return 0;

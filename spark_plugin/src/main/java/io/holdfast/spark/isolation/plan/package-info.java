@@ -1,5 +1,5 @@
 /**
- * Partition isolation on the driver: the rule that guards a stage, so that a batch completes although
- * the task of one state partition keeps failing.
+ * The rule that guards a stage, so that a batch completes although a partition's task keeps
+ * failing.
  */
 package io.holdfast.spark.isolation.plan;

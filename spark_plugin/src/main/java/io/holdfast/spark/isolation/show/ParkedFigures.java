@@ -13,13 +13,9 @@ import org.apache.spark.sql.streaming.StateOperatorProgress;
 import org.apache.spark.sql.streaming.StreamingQueryListener;
 import org.apache.spark.sql.streaming.StreamingQueryProgress;
 
-/** Parked rows of all queries, as of the last batch of each, for Spark's metrics system. */
+/** Pending rows of all queries, as of the last batch of each, for Spark's metrics system. */
 public final class ParkedFigures extends SparkListener {
-  /**
-   * The parked rows of a query.
-   *
-   * @param sinceMs when the oldest of them were parked
-   */
+  /** The pending rows of a query, and when the oldest of them became pending. */
   private record Parked(long partitions, long rows, long bytes, long sinceMs) {
     long ageMs() {
       return System.currentTimeMillis() - sinceMs;
@@ -33,7 +29,7 @@ public final class ParkedFigures extends SparkListener {
     this.decisions = decisions;
   }
 
-  /** Registers a gauge for each figure: sums over queries, and the age of the oldest rows. */
+  /** Sums over queries, and the age of the oldest rows. */
   public void register(MetricRegistry registry) {
     registry.register("parkedPartitions", sum(Parked::partitions));
     registry.register("parkedRows", sum(Parked::rows));

@@ -35,13 +35,13 @@ import org.apache.spark.unsafe.types.UTF8String;
 import org.apache.spark.util.SerializableConfiguration;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** The rows that wait in a checkpoint, as data frames of a local session, for the command line. */
+/** The pending rows of a checkpoint, as data frames of a local session, for the command line. */
 public final class ParkedRows {
   private static final int REFERENCE_BYTES = 44;
   private static final List<String> SIDES = List.of("left", "right");
 
   /**
-   * The rows of a partition that were parked in a batch.
+   * The pending rows of a partition from a batch.
    *
    * @param pieces references of its segments
    * @param skipped see {@link PendingRows}
@@ -60,9 +60,7 @@ public final class ParkedRows {
   private final List<Input> inputs = new ArrayList<>();
   private InputForm form;
 
-  /**
-   * @param folder of the segments
-   */
+  /** The folder has the segments. */
   public ParkedRows(SparkSession session, String folder) {
     this.session = session;
     this.folder = folder;
@@ -70,9 +68,9 @@ public final class ParkedRows {
   }
 
   /**
-   * Adds the rows of a partition that were parked in a batch.
+   * Adds the pending rows of a partition from a batch.
    *
-   * @param skipped where ranges of rows begin and end that are left out, with commas
+   * @param skipped the bounds of ranges of rows to leave out, with commas
    */
   public void add(
       String operator, int partition, String store, long batch, byte[] pieces, String skipped)
@@ -96,7 +94,7 @@ public final class ParkedRows {
     inputs.add(input);
   }
 
-  /** The rows, a data frame for each input of the operator: one, or both sides of a join. */
+  /** A data frame for each input of the operator: one, or both sides of a join. */
   public List<Dataset<Row>> frames() {
     return IntStream.range(0, form.schemas().size())
         .mapToObj(
@@ -104,7 +102,6 @@ public final class ParkedRows {
         .toList();
   }
 
-  /** A partition for each input. */
   private RowsRDD rows(int exchange) {
     String from = folder;
     SerializableConfiguration hadoop = conf;
@@ -120,7 +117,7 @@ public final class ParkedRows {
     return new PipelineFiles(conf.value()).openSegments(folder);
   }
 
-  /** The side of a join; null for the one input of another operator. */
+  /** Null for the one input of an operator that is no join. */
   private String side(int exchange) {
     return form.schemas().size() == 1 ? null : SIDES.get(exchange);
   }
@@ -162,7 +159,7 @@ public final class ParkedRows {
     return new SequenceInputStream(all) {
       @Override
       public void close() {
-        // That of the superclass reads the pieces that are left.
+        // The superclass's method reads the remaining pieces.
         Native.closeStored(segments);
       }
     };

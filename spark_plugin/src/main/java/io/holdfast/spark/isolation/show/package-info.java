@@ -1,2 +1,2 @@
-/** Parked rows, for the command line and for metrics. */
+/** Pending rows, for the command line and for metrics. */
 package io.holdfast.spark.isolation.show;

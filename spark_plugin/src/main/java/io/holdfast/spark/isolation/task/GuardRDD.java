@@ -23,7 +23,7 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.reflect.ClassTag$;
 
-/** The rows of a guarded stage, of the batches whose input is pending first. */
+/** The rows of a guarded stage, first those of the batches with pending rows. */
 public final class GuardRDD extends RDD<InternalRow> {
   private static final long serialVersionUID = 1L;
 
@@ -36,7 +36,7 @@ public final class GuardRDD extends RDD<InternalRow> {
   /** A {@link ParkTask} in bytes, which a task of a healthy partition does not read. */
   private final byte[] parking;
 
-  /** Partitions whose tasks ask first. Each stage attempt takes what the driver knows then. */
+  /** Their tasks ask first. Each attempt of the stage takes what the driver knows then. */
   private final Set<Integer> suspects;
 
   private final int count;
@@ -50,16 +50,13 @@ public final class GuardRDD extends RDD<InternalRow> {
    * A partition of a guarded stage.
    *
    * @param inputs by exchange, its partition
-   * @param passes by pass, the partition of its stage; null where nothing is pending
+   * @param passes by pass, the partition of its stage; null without pending rows
    * @param base ids of the stores; null before the first batch
    */
   record Split(int index, Partition stage, Partition[] inputs, Partition[] passes, String[] base)
       implements RowsRDD.OwnPartition {}
 
-  /**
-   * @param inputs by exchange, its rows
-   * @param passes by batch whose input is pending, the rows of its stage
-   */
+  /** {@code passes} are the rows of its stage by batch with pending rows. */
   public GuardRDD(
       RDD<InternalRow> stage,
       List<RDD<InternalRow>> inputs,
@@ -121,7 +118,7 @@ public final class GuardRDD extends RDD<InternalRow> {
   public Iterator<InternalRow> compute(Partition split, TaskContext task) {
     Split own = (Split) split;
     boolean again = task.attemptNumber() > 0 || task.stageAttemptNumber() > 0;
-    // The driver sees by the number of tasks that others do not compute a partition each.
+    // By the number of tasks, the driver sees that other tasks compute several partitions.
     boolean moved = task.partitionId() != own.index() && task.numPartitions() == count;
     if (!again && !moved && !suspects.contains(own.index())) {
       return stage(own, task);
@@ -186,7 +183,7 @@ public final class GuardRDD extends RDD<InternalRow> {
     return new AtEnd(stage.iterator(own.stage(), task), () -> through.add(own.index()));
   }
 
-  /** Rows behind which something is done, before the reader hears that these were all. */
+  /** Does a step after the rows, before the reader learns that these were all. */
   private static final class AtEnd extends AbstractIterator<InternalRow> {
     private final Iterator<InternalRow> rows;
     private final Runnable end;

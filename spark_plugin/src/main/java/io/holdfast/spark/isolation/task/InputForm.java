@@ -12,8 +12,8 @@ import org.apache.spark.sql.types.StructType;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * The form of the rows that exchanges give to a stateful operator. Parked rows are Spark's own
- * bytes, so they can only be read in the form that they were written in.
+ * The form of the rows that exchanges give to a stateful operator. Pending rows are Spark's own
+ * bytes, so they can only be read in the form in which they were written.
  *
  * @param text Spark's version, and for each exchange the types of the columns and how rows are
  *     divided

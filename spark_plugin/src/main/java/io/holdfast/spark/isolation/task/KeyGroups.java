@@ -17,16 +17,12 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * The keys of a partition in groups. A key belongs to them by its hash without the part that chose
- * the partition. Group 1 has all keys, 2 and 3 those whose last bit is 0 and 1, and so on: behind
- * its highest bit the number of a group has the last bits of its keys.
- *
- * @param hash of the key of a row
- * @param columns of a row
+ * The keys of a partition in groups, by their hash without the part that chose the partition. Group
+ * 1 has all keys, 2 and 3 the keys whose last bit is 0 and 1, and so on: after its highest bit, the
+ * number of a group has the last bits of its keys.
  */
 public record KeyGroups(Expression hash, Seq<Attribute> columns, int partitions)
     implements Serializable {
-  /** Tests if the key of a row is in one of these groups. */
   Predicate<InternalRow> in(List<Integer> groups) {
     UnsafeProjection projection =
         UnsafeProjection$.MODULE$.create(

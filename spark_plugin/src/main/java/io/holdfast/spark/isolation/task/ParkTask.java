@@ -34,8 +34,8 @@ import scala.reflect.ClassTag$;
 import scala.reflect.ClassTag;
 
 /**
- * Parks a partition in its task: the input becomes durable beside the state, and the id of both is
- * reported as that of a commit.
+ * Parks a partition in its task: the input becomes durable with the state, and the id of both is
+ * reported like the id of a commit.
  *
  * @param ids receives the ids of the batch, as from the operator itself
  */
@@ -62,15 +62,17 @@ public record ParkTask(
     return serializer.deserialize(ByteBuffer.wrap(bytes), loader, CLASS);
   }
 
-  /** The ids of a partition's stores; null before the first batch. */
+  /** Null before the first batch. */
   public static String[] idsOf(StatefulOperatorStateInfo state, int partition) {
     return state.getStateStoreCkptId(partition).getOrElse(() -> null);
   }
 
   /**
+   * Parks a partition.
+   *
    * @param base ids of the stores; null before the first batch
    * @param rows by exchange
-   * @param settle makes durable that the partition is parked, once its input is
+   * @param settle makes durable that the partition is parked, after its input is durable
    */
   void park(
       int partition,
@@ -83,7 +85,7 @@ public record ParkTask(
     for (String name : stores.names()) {
       String own = base == null ? null : base[parked.size()];
       NativeStore store = stores.open(partition, name, conf);
-      // The first store has the input of all.
+      // The first store has the input of all stores.
       boolean first = name.equals(stores.first());
       try (Parking parking = store.park(version, own)) {
         long count =
@@ -120,7 +122,7 @@ public record ParkTask(
 
   /**
    * Stores the rows of keys that wait. The same keys as before wait, so the commit of the replay
-   * names the pending input as it is.
+   * names the pending input unchanged.
    *
    * @param base id of the first store
    * @param own rows of the batch itself
@@ -142,10 +144,10 @@ public record ParkTask(
   }
 
   /**
-   * Stores the rows of keys that wait on once more, and those of the batch itself. The commit of the
-   * replay names them.
+   * Stores again the rows of keys that still wait, and the rows of the batch itself. The commit of
+   * the replay names them.
    *
-   * @param passes those with input of the partition
+   * @param passes with input of the partition
    * @param pending by pass, its input
    * @param own rows of the batch itself
    * @return the passes that have rows of other keys
@@ -209,11 +211,7 @@ public record ParkTask(
     }
   }
 
-  /**
-   * Writes all rows; returns their number.
-   *
-   * @param failure of the partition's task
-   */
+  /** Writes all rows; returns their number. The failure is of the partition's task. */
   private long write(
       List<Iterator<InternalRow>> rows,
       Parking parking,

@@ -12,9 +12,7 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWri
 import scala.Option;
 
 /**
- * Metrics of an operator that tell of parked partitions.
- *
- * @param keys in all partitions, parked or not
+ * Metrics of an operator about parked partitions. The keys are in all partitions, parked or not.
  */
 public record ParkedMetrics(SQLMetric keys, SQLMetric partitions, SQLMetric rows, SQLMetric bytes)
     implements Serializable {
@@ -34,9 +32,8 @@ public record ParkedMetrics(SQLMetric keys, SQLMetric partitions, SQLMetric rows
   }
 
   /**
-   * Adds the input that waits already. Returns its bytes.
-   *
-   * @param base id of the version that the batch begins with; null for none
+   * Adds the input that waits already; returns its bytes. {@code base} is the version that the
+   * batch begins with, or null.
    */
   long waiting(NativeStore store, String base) {
     long found = 0;
@@ -48,16 +45,11 @@ public record ParkedMetrics(SQLMetric keys, SQLMetric partitions, SQLMetric rows
     return found;
   }
 
-  /**
-   * Adds the keys of a store that is parked.
-   *
-   * @param id of the parked version
-   * @param base id of its content; null for none
-   */
+  /** Adds the keys of a parked store. {@code base} is the id of its content, or null. */
   void reportKeys(String name, NativeStore store, String id, String base) {
     long count = store.knownKeys(base);
     store.noteKeys(id, count);
-    // Spark counts a row of a join once, too.
+    // Spark counts a row of a join only once, too.
     if (!name.endsWith("-keyToNumValues")) {
       keys.add(count);
     }

@@ -10,11 +10,11 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import scala.collection.Iterator;
 
 /**
- * The input of a batch that is pending.
+ * The pending rows of a batch.
  *
  * @param input the form that the query reads
  * @param keys groups them; null if only whole partitions are parked
- * @param ids by partition whose rows of the batch are pending
+ * @param ids by partition that has such rows
  * @param skipped by partition, numbers of rows that are left out, see {@link PendingRows}
  */
 public record PendingBatch(
@@ -25,13 +25,12 @@ public record PendingBatch(
     Map<Integer, String> ids,
     Map<Integer, long[]> skipped)
     implements Serializable {
-  /** The rows that came from an exchange, without those of keys that wait on. */
+  /** The rows of an exchange, without the rows of keys that still wait. */
   public Iterator<InternalRow> delivered(int exchange, int partition, TaskContext task) {
     Iterator<InternalRow> all = rows(exchange, partition, task);
     return keys == null ? all : keys.delivered(all, partition);
   }
 
-  /** The rows that came from an exchange. */
   Iterator<InternalRow> rows(int exchange, int partition, TaskContext task) {
     InputStream bytes =
         stores

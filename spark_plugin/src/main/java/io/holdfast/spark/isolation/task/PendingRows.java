@@ -12,25 +12,21 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.util.TaskCompletionListener;
 import scala.collection.AbstractIterator;
 
-/** The rows of one exchange that were parked in one batch, in the order of their numbers. */
+/** The pending rows of one exchange from one batch, in the order of their numbers. */
 public final class PendingRows extends AbstractIterator<InternalRow> {
   final InputForm form;
   private final DataInputStream in;
   private final int exchange;
   private final int columns;
-
-  /** Where ranges of numbers begin and end, ascending. */
-  private final long[] skipped;
+  private final long[] skipped; // bounds of ranges of numbers, ascending
 
   private int range;
   private long number = -1;
-
-  /** The row with this number, unless it was returned. */
-  private UnsafeRow next;
+  private UnsafeRow next; // {@link #number}'s row, unless it was returned
 
   /**
-   * @param in is closed when the task ends
-   * @param skipped numbers of rows to leave out: where ranges begin and end, ascending
+   * {@code in} is closed when the task ends. {@code skipped} are bounds of ranges of rows to leave
+   * out.
    */
   public PendingRows(InputStream in, int exchange, long[] skipped, TaskContext task) {
     this.in = new DataInputStream(new BufferedInputStream(in));
@@ -83,7 +79,7 @@ public final class PendingRows extends AbstractIterator<InternalRow> {
     return range < skipped.length && skipped[range] <= number;
   }
 
-  /** The number of the row that was returned last, over all exchanges. */
+  /** Of the row that was returned last, over all exchanges. */
   public long number() {
     return number;
   }

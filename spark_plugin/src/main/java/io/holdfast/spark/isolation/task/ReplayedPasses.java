@@ -17,7 +17,7 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class ReplayedPasses {
   private ReplayedPasses() {}
 
-  /** Returns whether rows of earlier batches may be among those of a batch. */
+  /** Returns true if rows of earlier batches may be among the rows of a batch. */
   public static boolean mayHave(Dataset<?> batch) {
     LogicalPlan plan = batch.queryExecution().analyzed();
     if (!(plan instanceof LogicalRDD rows)) {
@@ -44,7 +44,7 @@ public final class ReplayedPasses {
     return found;
   }
 
-  /** A batch with one more column, the number of the pass that a row comes from. */
+  /** A batch with one more column, the number of the pass that has the row. */
   public static org.apache.spark.sql.Dataset<?> numbered(Dataset<?> batch, String column) {
     UDF0<Integer> pass = () -> HoldfastExecutor.running().passOf(TaskContext.get());
     return batch.withColumn(

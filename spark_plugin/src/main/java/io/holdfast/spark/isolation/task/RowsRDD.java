@@ -17,12 +17,10 @@ import scala.reflect.ClassTag$;
 public final class RowsRDD extends RDD<InternalRow> {
   private static final long serialVersionUID = 1L;
 
-  /** Reads the rows of a partition. */
   public interface Rows extends Serializable {
     Iterator<InternalRow> read(int partition, TaskContext task);
   }
 
-  /** A partition of an RDD of this package. */
   interface OwnPartition extends Partition {
     /** Scala's compiler makes this method in each class; javac does not see it. */
     default boolean org$apache$spark$Partition$$super$equals(Object other) {

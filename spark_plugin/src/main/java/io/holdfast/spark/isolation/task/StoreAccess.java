@@ -19,9 +19,6 @@ import scala.jdk.javaapi.CollectionConverters;
 /** A task's way to the stores of an operator. Spark's provider would load the state. */
 public record StoreAccess(String root, UUID run, long operator, List<String> names)
     implements Serializable {
-  /**
-   * @param operator with state
-   */
   public static StoreAccess of(StateStoreWriter operator) {
     StatefulOperatorStateInfo state = operator.stateInfo().get();
     return new StoreAccess(
@@ -35,17 +32,16 @@ public record StoreAccess(String root, UUID run, long operator, List<String> nam
     return new StateStoreId(root, operator, partition, name);
   }
 
-  /** Spark's settings of the query, which travel with its tasks. */
+  /** Spark's settings of the query, which each task receives. */
   static StateStoreConf conf() {
     return new StateStoreConf(SQLConf.get(), scala.collection.immutable.Map$.MODULE$.empty());
   }
 
-  /** The store of a partition that has the pending input. The others have none. */
+  /** Only this store of a partition has the pending input. */
   String first() {
     return names.get(0);
   }
 
-  /** Opens a store of a partition until the task ends. */
   NativeStore open(int partition, String name, Configuration hadoopConf) {
     HoldfastConf conf = new HoldfastConf(CollectionConverters.asJava(conf().sqlConfs()));
     SegmentFolder folder = SegmentFolder.of(root, hadoopConf);
@@ -61,7 +57,7 @@ public record StoreAccess(String root, UUID run, long operator, List<String> nam
                 false,
                 version -> {}));
     store.acquire();
-    // It stays open as long as the task uses it.
+    // The store remains open until the task ends.
     store.close();
     return store;
   }
