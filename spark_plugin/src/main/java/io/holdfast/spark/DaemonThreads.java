@@ -6,7 +6,6 @@ import java.util.concurrent.ThreadFactory;
 public final class DaemonThreads {
   private DaemonThreads() {}
 
-  /** Threads of this name. */
   public static ThreadFactory named(String name) {
     return task -> {
       Thread thread = new Thread(task, name);

@@ -24,9 +24,8 @@ import org.apache.hadoop.fs.PathFilter;
 
 /**
  * The file manager of Spark for a checkpoint. Before the driver publishes {@code commits/N}, it
- * makes every physical file durable that the entry refers to. If that fails, the batch fails, and
- * Spark replays it. It refuses checkpoints that Holdfast cannot continue before anything is
- * written.
+ * makes all physical files of the entry durable. If that fails, the batch fails, and Spark replays
+ * it. It refuses checkpoints that Holdfast cannot continue before anything is written.
  *
  * <p>Holdfast also writes Spark's own files, unless {@code sparkFiles} is off.
  */
@@ -34,7 +33,7 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
   private final Configuration conf;
   private final Path root;
 
-  /** True once the query has begun: its checkpoint belongs to Holdfast, or is new. */
+  /** The query has begun: its checkpoint belongs to Holdfast, or is new. */
   private volatile boolean begun;
 
   public HoldfastCheckpointFileManager(Path path, Configuration hadoopConf) {
@@ -71,7 +70,7 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
     }
   }
 
-  /** The first plan that a query reads belongs to the batch that it goes on with. */
+  /** The first plan that a query reads belongs to the batch that it continues. */
   @Override
   public FSDataInputStream open(Path path) {
     if (!begun && CheckpointGuard.isRestart(conf, path)) {
@@ -112,7 +111,7 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
         return false;
       }
       boolean changed = Adoption.atStart(plan.checkpoint(), conf);
-      // Files that another driver wrote meanwhile are older than the log that is read next.
+      // Files that another driver wrote during this are older than the log that is read next.
       HoldfastDriver.started().ifPresent(driver -> driver.starting(plan.checkpoint(), conf));
       return changed;
     } catch (IOException | RuntimeException e) {

@@ -24,7 +24,7 @@ import org.apache.spark.network.util.JavaUtils;
 import scala.Tuple2;
 
 /**
- * Settings. All have Spark's state store prefix, because Spark ships such settings to executors.
+ * Settings, all with Spark's state store prefix, because Spark ships such settings to executors.
  * {@code settings.json} of the Python package declares them.
  */
 public final class HoldfastConf {
@@ -33,7 +33,6 @@ public final class HoldfastConf {
   public static final String PROVIDER_CLASS = "io.holdfast.spark.HoldfastStateStoreProvider";
   private static final String PLUGIN_CLASS = "io.holdfast.spark.HoldfastPlugin";
 
-  /** Key of the setting by which a query adopts its checkpoint. */
   public static final String ADOPT_KEY = PREFIX + "adopt";
 
   public static final String FORMAT_KEY = "spark.sql.streaming.stateStore.checkpointFormatVersion";
@@ -43,10 +42,10 @@ public final class HoldfastConf {
   /** In a planned batch, the command that planned it to move the checkpoint. No session has it. */
   public static final String MOVE_KEY = PREFIX + "move";
 
-  /** A local property of the threads of a query. */
+  /** A local property of a query's threads. */
   public static final String QUERY_ID_KEY = "sql.streaming.queryId";
 
-  /** Key of the id of a query's run in the Hadoop configuration of its tasks. */
+  /** In the Hadoop configuration of tasks. */
   public static final String RUN_ID_KEY = "sql.streaming.runId";
 
   /** A local property of the tasks of a running query, and of no others. */
@@ -60,50 +59,41 @@ public final class HoldfastConf {
       "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint";
   public static final double EXTRA_SPACE_DEFAULT = 0.3;
 
-  /** Folder below {@code <checkpoint>/state} that holds the merged files. */
+  /** The folder of merged files, in {@code <checkpoint>/state}. */
   public static final String STATE_FOLDER = "holdfast";
 
   private static final String RESOURCE = "/holdfast-settings.json";
 
-  /** The declarations, by the names of the options in Python. */
+  /** By the names of the options in Python. */
   private static final Map<String, JsonNode> DECLARED = declared();
 
   public final long maxFileBytes;
   public final Compression compression;
-
-  /** 0 for no limit. */
-  public final long maxMemoryBytes;
-
-  /** Empty if the executor decides, 0 for none. */
-  public final OptionalLong targetMemoryBytes;
-
-  /** Local disk for remote state that may leave memory. */
-  public final long localCacheBytes;
-
-  /** True if commits record every operation. */
-  final boolean changeJournal;
+  public final long maxMemoryBytes; // 0 for no limit
+  public final OptionalLong targetMemoryBytes; // empty if the executor decides, 0 for none
+  public final long localCacheBytes; // local disk for remote state that may leave memory
+  final boolean changeJournal; // commits record every operation
 
   public final boolean isolateFailures;
   public final double isolationMaxRatio;
 
   /**
-   * Batches whose rows may be parked for one partition. A partition that fails for so long needs a
-   * repair, and each batch costs it a pass when it catches up.
+   * Batches with pending rows of one partition. A partition that fails for so long needs a repair,
+   * and each batch costs it a pass when it catches up.
    */
   public final int isolationMaxBatches = 100;
 
   public final long isolationMaxBytes;
 
-  /** True if a batch that runs again may park a partition whose rows the sink may have. */
+  /** A batch that runs again may park a partition whose rows the sink may have. */
   public final boolean isolationRerunsPark;
 
   /**
-   * Failures of a task in one batch after which its partition is parked. One may be the fault of an
-   * executor. Spark allows four, so one of the other two is left if an executor dies while it parks.
+   * Failures of a task in one batch before its partition is parked. One may be an executor's fault.
+   * Spark allows four: if an executor dies while it parks, one try is left.
    */
   public final int isolationAttempts = 2;
 
-  /** Reads the settings that travelled with a state store. */
   public HoldfastConf(Map<String, String> values) {
     BinaryOperator<String> get = values::getOrDefault;
     DECLARED.keySet().forEach(name -> checked(get, name));
@@ -122,7 +112,6 @@ public final class HoldfastConf {
     compression = Compression.named(found(get, "compression")).orElseThrow();
   }
 
-  /** The settings of an application. */
   public static HoldfastConf of(SparkConf conf) {
     return new HoldfastConf(
         Arrays.stream(conf.getAll()).collect(Collectors.toMap(Tuple2::_1, Tuple2::_2)));
@@ -138,12 +127,12 @@ public final class HoldfastConf {
     return flag(conf::get, "adopt");
   }
 
-  /** Returns whether a query isolates failures, by a function that finds a setting or a default. */
+  /** {@code get} finds a setting or a default. */
   public static boolean isolatesFailures(BinaryOperator<String> get) {
     return flag(get, "isolate_failures");
   }
 
-  /** Returns whether state may move between two batches of a query. */
+  /** Returns true if state may move between two batches of a query. */
   public static boolean rebalances(Configuration conf) {
     return found(conf::get, "rebalance").equals("auto");
   }
@@ -161,7 +150,6 @@ public final class HoldfastConf {
     return side;
   }
 
-  /** The message for a checkpoint of another format than 2. */
   public static String formatTooOld(String found) {
     return String.format(
         "Holdfast needs state store checkpoint format 2, found %s. Set %s=2 (holdfast.configure"
@@ -182,7 +170,6 @@ public final class HoldfastConf {
     }
   }
 
-  /** Refuses a value that is not allowed. */
   private static void checked(BinaryOperator<String> get, String name) {
     JsonNode declared = DECLARED.get(name);
     if (!isAllowed(found(get, name), declared)) {
@@ -217,7 +204,7 @@ public final class HoldfastConf {
     return declared.get("key").asText();
   }
 
-  /** A value or its default, in lower case. The constructor refuses wrong ones at the start. */
+  /** In lower case. The constructor refuses wrong values at the start. */
   private static String found(BinaryOperator<String> get, String name) {
     JsonNode declared = DECLARED.get(name);
     return get.apply(key(declared), declared.get("default").asText())
@@ -233,12 +220,11 @@ public final class HoldfastConf {
     return JavaUtils.byteStringAsBytes(found(get, name));
   }
 
-  /** All keys, for messages. */
   public static String keys() {
     return DECLARED.values().stream().map(HoldfastConf::key).collect(joining(", "));
   }
 
-  /** The keys among {@code keys} that are no settings of Holdfast. */
+  /** The keys that are no settings of Holdfast. */
   public static List<String> unknown(Collection<String> keys) {
     Set<String> known = DECLARED.values().stream().map(HoldfastConf::key).collect(toSet());
     return keys.stream().filter(key -> !known.contains(key)).sorted().toList();

@@ -13,12 +13,12 @@ import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.BoxedUnit;
 
 /**
- * Changes the plans of queries that keep their state in Holdfast: nodes of {@code
- * transformWithState}, and guards that isolate failures.
+ * Changes the plans of queries with state in Holdfast: nodes of {@code transformWithState}, and
+ * guards that isolate failures.
  *
- * <p>Spark finds this class as a service of the plugin's jar, so users need no setting for it, and
- * {@code spark.sql.extensions} stays free. The hook is a columnar rule: no other rule sees the plan
- * of a micro-batch after Spark has given its operators their state.
+ * <p>Spark finds this class as a service of the plugin's jar, so users need no setting, and {@code
+ * spark.sql.extensions} stays free. The hook is a columnar rule: no other rule sees the plan of a
+ * micro-batch after Spark has given its operators their state.
  */
 public final class HoldfastSessionExtensions implements SparkSessionExtensionsProvider {
   @Override

@@ -41,8 +41,8 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Spark's {@code StateStoreProvider} for one partition of one operator. The state is in a native
- * table and in the merged files of the executor's manager.
+ * Spark's {@code StateStoreProvider} for one partition of one operator, with a native table and the
+ * merged files of the executor's manager.
  *
  * <p>The driver makes instances only to list metrics, so the constructor does nothing.
  */
@@ -186,7 +186,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
     return loading(version, () -> open(version, () -> load(version, checkpointId)));
   }
 
-  /** Loads a version. Returns its id if it is a view, whose rows are to be put in. */
+  /** Returns the id of a view, whose rows are to be put in, or null. */
   private String load(long version, Option<String> checkpointId) {
     String found = idOf(version, checkpointId);
     if (found == null && version > 0 && isReader() && context.lacksPartition(version)) {
@@ -201,9 +201,8 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
   }
 
   /**
-   * The id of a version. Spark gives it, except in the state readers of Spark 4.0: for them it
-   * comes from the commit log. A running query without an id has another format or provider, and is
-   * refused.
+   * The id of a version. Spark gives it, but the state readers of Spark 4.0 need the commit log. A
+   * running query without an id has another format or provider, and is refused.
    */
   private String idOf(long version, Option<String> given) {
     if (!isReader() || version == 0) {
@@ -299,7 +298,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
     return new ChangeFeed(context, nativeStore, family, number, startVersion, endVersion);
   }
 
-  /** Turns failures into those of Spark's own providers, with Holdfast's failure as their cause. */
+  /** Throws exceptions of Spark's own providers, with Holdfast's failure as their cause. */
   private <T> T loading(long version, Supplier<T> load) {
     SparkErrors.requireVersion(version);
     try {
@@ -309,7 +308,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
     }
   }
 
-  /** Goes to a version by a function that returns the id of a view whose rows lack, or null. */
+  /** {@code position} returns the id of a view whose rows are missing, or null. */
   private HoldfastReadStore open(long version, Supplier<String> position) {
     nativeStore.acquire();
     try {
@@ -339,8 +338,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
 
   /**
    * The counters that the metrics of a store begin at. Spark 4.0 opens a version for reading and
-   * then again for changes, and asks only the second store for metrics. They include the loads of
-   * the first.
+   * then again for changes. It asks only the second store for metrics, with the loads of the first.
    */
   private TimedStats statsBefore() {
     TaskContext task = TaskContext.get();
@@ -355,7 +353,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
 
   /** Tells Spark's coordinator about a version that is as good as a snapshot. */
   private void report(long version) {
-    // The coordinator takes a store for late if it is five times as far behind.
+    // The coordinator takes a store for late if it is five times as far back.
     boolean due = version >= reportedVersion + context.conf.minDeltasForSnapshot();
     if (due && SparkCalls.wantsSnapshots(context.conf)) {
       reportedVersion = version;
@@ -363,7 +361,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
     }
   }
 
-  /** Called by background maintenance, or at the end of a task if {@code unloadOnCommit} is on. */
+  /** Called by maintenance, or at the end of a task if {@code unloadOnCommit} is on. */
   @Override
   public void doMaintenance() {
     nativeStore.maintain();

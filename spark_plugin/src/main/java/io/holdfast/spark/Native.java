@@ -16,28 +16,20 @@ import java.nio.file.StandardCopyOption;
 import java.util.Locale;
 
 /**
- * The one class with native methods. Handles have a generation, so a call after close throws {@link
- * IllegalStateException}. The native side is rust/jni.
+ * The one class with native methods. The native side is rust/jni. A call after close throws {@link
+ * IllegalStateException}, because handles have a generation.
  *
  * <p>Errors arrive as {@link DamagedStateException}, {@link MissingStateException}, {@link
  * UnsupportedStateException}, {@link NewerFormatException}, {@link FencedException}, {@link
  * IllegalArgumentException} (a wrong call) or {@link HoldfastException} (storage, or a bug).
  */
 public final class Native {
-  /** Family of a store without column families. */
-  public static final int ONLY_FAMILY = 1;
+  public static final int ONLY_FAMILY = 1; // without column families
+  public static final int ORDERED = 1; // serves scans by prefix and range
+  public static final int SEVERAL_VALUES = 2; // a list of values per key
+  public static final int INTERNAL = 4; // Spark's own, whose keys are not counted
 
-  /** The family serves scans by prefix and range. */
-  public static final int ORDERED = 1;
-
-  /** The family has a list of values per key. */
-  public static final int SEVERAL_VALUES = 2;
-
-  /** The family is Spark's own: its keys are not counted. */
-  public static final int INTERNAL = 4;
-
-  // Scans with an entry per key or per value, of keys between two bounds, with a prefix, or of one
-  // key.
+  // Scans with an entry per key or per value: between two bounds, with a prefix, or of one key.
   public static final int SCAN_KEYS = 0;
   public static final int SCAN_VALUES = 1;
   public static final int SCAN_PREFIX = 2;
@@ -56,7 +48,7 @@ public final class Native {
   /**
    * Opens the executor's manager of one checkpoint root.
    *
-   * @param dir path of the folder, or its URI where {@code files} is given
+   * @param dir path of the folder, or its URI if {@code files} is not null
    * @param files how to reach the files; null for a local folder
    * @param term 0 opens it for reading only
    * @param compression a {@link Compression#code}
@@ -64,7 +56,7 @@ public final class Native {
   public static native long openFolder(
       String dir, HadoopFolder files, long term, long maxFileBytes, int compression);
 
-  /** Makes files with these numbers survive a machine crash; seals them on object stores. */
+  /** Makes these files survive a machine crash; seals them on object stores. */
   public static native void syncFiles(long folder, long[] numbers);
 
   /** Closes the open file if it was deleted from outside. */
@@ -77,34 +69,33 @@ public final class Native {
   /** Returns true if commits cannot refer to runs of a merge before their file is closed. */
   public static native boolean hasPendingRuns(long folder);
 
-  /** Closes the files of such runs. A file that a merge writes to is closed after the merge. */
+  /** Closes the files of these runs. A file that a merge writes to is closed after the merge. */
   public static native void sealPendingRuns(long folder);
 
   /**
-   * Limits the native memory of all stores of this process, in bytes; 0 for no limit. Above the
-   * target stores keep only state that they use; 0 for three quarters of the limit.
+   * Limits the memory of all stores of this process, in bytes. Above the target, stores keep only
+   * state that they use. 0 for no limit; for a target of three quarters of it.
    */
   public static native void limitMemory(long limit, long target);
 
   /** Returns true if stores of this process ever took more than the target. */
   public static native boolean wasShortOfMemory();
 
-  /** Keeps pages of remote files in a nameless file of {@code dir}: none if below 256 KiB. */
+  /** Keeps pages of remote files in a nameless file of {@code dir}; none if below 256 KiB. */
   public static native void keepLocally(String dir, long bytes);
 
   /** Bytes in the local cache, its hits, and reads of remote files. */
   public static native long[] localCache();
 
-  /** Why the local cache went off since the last call: its disk is full or fails. Else null. */
+  /** Why the local cache ended since the last call: its disk is full or fails. Else null. */
   public static native String takeCacheFailure();
 
   /** Bytes of all stores of this process. */
   public static native long usedMemory();
 
   /**
-   * @param columns whether the store has column families
-   * @param options {@code ORDERED} and the like, of the one family of a store without column
-   *     families
+   * {@code options} such as {@code ORDERED} describe the only family, without column families.
+   *
    * @param journal whether sessions record every operation, for {@link #changes}
    */
   public static native long openStore(
@@ -122,19 +113,19 @@ public final class Native {
   public static native void retain(long store, int versions);
 
   /**
-   * Positions the store at a version; {@code id} is null for version 0. Returns the damage that the
-   * load went around; null if there was none.
+   * Positions the store at a version; {@code id} is null for version 0. Returns damage that the
+   * load went around, or null.
    */
   public static native String load(long store, long version, String id);
 
-  /** The store's own id among those of all stores of the partition; null without one. */
+  /** The store's own id among the ids of all stores of the partition; null without one. */
   public static native String ownId(long store, long version, String[] ids);
 
   /** Positions the store at a version without content. */
   public static native void openEmpty(long store, long version);
 
   /**
-   * Positions the store at a version: loads an older one and applies the changes of later commits.
+   * Positions the store at an older version, and applies the changes of later commits.
    *
    * @param fromId null for version 0
    * @param ids of the later versions, of all stores of the partition
@@ -143,42 +134,39 @@ public final class Native {
       long store, long fromVersion, String fromId, String toId, String[] ids);
 
   /**
-   * The changes of one commit in one family, each {@code kind u8, key_len u32, value_len u32, key,
-   * value}, with one of the {@code CHANGE_} constants as kind: all operations in their order if the
-   * commit recorded them, else the last change of each key.
+   * The changes of one commit in one family: all operations if the commit recorded them, else the
+   * last change of each key. Each is {@code kind u8, key_len u32, value_len u32, key, value}, with
+   * a {@code CHANGE_} constant as kind.
    *
    * @param ids of the version, of all stores of the partition
    */
   public static native byte[] changes(
       long store, long version, String[] ids, int family, int options);
 
-  /** {@link #hydrate} has work to do. */
-  public static final int WANTS_HYDRATION = 1;
-
-  /** {@link #mergeChangelogs} must not wait for maintenance. */
-  public static final int WANTS_MERGE = 2;
+  public static final int WANTS_HYDRATION = 1; // {@link #hydrate} has work to do
+  public static final int WANTS_MERGE = 2; // {@link #mergeChangelogs} must not wait for maintenance
 
   /** Begins a session; returns the sum of the {@code WANTS_} constants that apply. */
   public static native int begin(long store);
 
-  /** Brings some state from runs into memory, while a task may use the store. */
+  /** Brings some state from runs into memory, also while a task uses the store. */
   public static native int hydrate(long store);
 
-  // Results of hydrate. Later: the store's own task does it at the moment.
+  // Results of hydrate. Later: the store's own task hydrates it now.
   public static final int HYDRATED = 0;
   public static final int MORE_TO_HYDRATE = 1;
   public static final int HYDRATE_LATER = 2;
 
-  /** The damage that a store went around since the last call; null if there was none. */
+  /** Damage that a store went around since the last call, or null. */
   public static native String takeWarning(long store);
 
-  /** Number of a column family; 0 if the store has none of this name. */
+  /** 0 if the store has no column family of this name. */
   public static native int findFamily(long store, String name);
 
-  /** Makes a column family unless it is there; returns its number. */
+  /** Makes a column family unless it exists; returns its number. */
   public static native int openFamily(long store, String name, int options);
 
-  /** Removes a column family with its content; false if there was none. */
+  /** Returns false if there was no such column family. */
   public static native boolean removeFamily(long store, String name);
 
   public static native String[] familyNames(long store);
@@ -196,7 +184,7 @@ public final class Native {
   public static native boolean remove(long store, int family, long key, int keyLen);
 
   /**
-   * First entries of a new scan, each {@code key_len u32, value_len u32, key, value}.
+   * The first entries of a new scan, each {@code key_len u32, value_len u32, key, value}.
    *
    * @param what one of the {@code SCAN_} constants
    * @param fromLen negative for no bound; {@code toLen} as well
@@ -217,7 +205,7 @@ public final class Native {
 
   public static native void closeScan(long store, int scan);
 
-  /** Writes the changes; returns the id of the next version. */
+  /** Returns the id of the next version. */
   public static native String commit(long store);
 
   public static native void abort(long store);
@@ -226,12 +214,12 @@ public final class Native {
   public static native long park(long store, long version, String id);
 
   /**
-   * Begins to store a part of the input of the batch that made a version once more, for the version
-   * {@code commit}. {@link #finishParking} returns an id for {@link #waitingFor}.
+   * Stores a part of a version's input again, for the version {@code commit}. {@link
+   * #finishParking} returns an id for {@link #waitingFor}.
    */
   public static native long keep(long store, long version, long commit);
 
-  /** An id with one of the inputs of a version alone, for {@link #waitingFor}. */
+  /** An id with only one of the inputs of a version, for {@link #waitingFor}. */
   public static native String inputAlone(String id, long version);
 
   /** The id of a commit that waits for these inputs, oldest first. */
@@ -244,10 +232,8 @@ public final class Native {
 
   public static native void closeParking(long parking);
 
-  /** How ids of stores of Holdfast begin. */
   public static native String idPrefix();
 
-  /** How ids of views begin. */
   public static native String viewPrefix();
 
   /** Batch, old and new number of partitions and store of a view, then partitions and ids. */
@@ -256,13 +242,13 @@ public final class Native {
   /** Inverse of {@link #readView}; {@code parents} are partitions and ids in turn. */
   public static native String viewId(long batch, int from, int to, String store, String[] parents);
 
-  /** The versions whose input the version with this id waits for, oldest first; none for a view. */
+  /** Versions whose input this id waits for, oldest first; none for a view. */
   public static native long[] pendingVersions(String id);
 
   /** The reference of the last piece of one of these inputs. */
   public static native byte[] pendingSegment(String id, long version);
 
-  /** Version, rows and bytes of each input that the version with this id waits for, oldest first. */
+  /** Version, rows and bytes of each input that this id waits for, oldest first. */
   public static native long[] pending(long store, String id);
 
   public static native long openPending(long store, String id, long version);
@@ -275,10 +261,10 @@ public final class Native {
   /** Opens the machine that isolates failures in one run of a query. */
   public static native long openRun(String id, String checkpoint);
 
-  /** Adds a marker that is durable; false if it is damaged. */
+  /** False if the marker, which is durable, is damaged. */
   public static native boolean knowMarker(long run, long batch, byte[] marker);
 
-  /** The durable marker of a batch, or null. */
+  /** Null without a durable marker. */
   public static native String markerOf(long run, long batch);
 
   /** Tells a machine what happened in a batch; returns its actions. Both are JSON. */
@@ -305,7 +291,7 @@ public final class Native {
   /** Sets the umask of all files and folders that this process makes on local disks from now on. */
   public static native void setLocalUmask(int umask);
 
-  /** Highest term of a file in {@code dir} that is none of these; 0 without such files. */
+  /** Highest term of a file in {@code dir} that is none of these; 0 without one. */
   public static native long newestForeignTerm(String dir, HadoopFolder files, long[] own);
 
   public static native WriterStats writerStats(long folder);
@@ -313,10 +299,9 @@ public final class Native {
   /** Numbers of the files that could not be made durable; their term is the manager's. */
   public static native long[] lostFiles(long folder);
 
-  /** Warnings about files that failed no call, for the log. Each warning is returned once. */
+  /** Warnings about files that failed no call. Each warning is returned once. */
   public static native String[] takeWarnings(long folder);
 
-  /** The files that the ids of a batch refer to. */
   public static native FileEnd[] referencedEnds(String[] ids);
 
   /** Makes a file of a writer that is gone survive a machine crash, and checks that it is whole. */
@@ -331,7 +316,8 @@ public final class Native {
    * @param ids of the oldest retained entry of the commit log
    * @param liveTerms terms that may still append
    * @param ownTerms terms that this application gave
-   * @param olderTerm older terms than this one and itself are known; a file of any other stops the call
+   * @param olderTerm this and all older terms are known; a file of another unknown term stops the
+   *     call
    */
   public static native Reclaimed reclaim(
       long cache,
@@ -371,10 +357,10 @@ public final class Native {
       long maxFileBytes,
       int compression);
 
-  /** Seals the files of a regional manager and closes it; returns warnings for the log. */
+  /** Seals its files; returns warnings for the log. */
   public static native String[] closeRegional(long manager);
 
-  /** Hands over a message about a checkpoint; returns warnings for the log. */
+  /** Takes a message about a checkpoint; returns warnings for the log. */
   public static native String[] tellRegional(long manager, byte[] message);
 
   /** Opens a folder to read segments one after the other, without a manager. */
@@ -382,7 +368,7 @@ public final class Native {
 
   public static native void closeStored(long stored);
 
-  /** The payload of a segment, after all of it was verified; checkpoints hold its reference. */
+  /** The payload of a segment, after all of it was verified; checkpoints have its reference. */
   public static native byte[] readSegment(
       long stored, byte[] reference, String pipeline, String operator, String region, String store);
 
@@ -394,10 +380,10 @@ public final class Native {
       long stored, byte[] reference, String pipeline, String operator, String region, String store);
 
   /**
-   * Copies a segment with a regional manager; see {@link #readSegment} and {@link #appendSegment}.
+   * Copies a segment; see {@link #readSegment} and {@link #appendSegment}. Returns its new
+   * reference.
    *
    * @param fromPipeline the pipeline of its owner in the original
-   * @return its reference in the copy
    */
   public static native byte[] copySegment(
       long manager,
@@ -425,10 +411,10 @@ public final class Native {
       byte[] payload);
 
   /**
-   * Copies a table of another folder as one segment.
+   * Copies a table of another folder as one segment. Returns the id of the new commit, the number
+   * of keys, and references of its segments in hexadecimal.
    *
    * @param id of its commit
-   * @return id of the new commit, number of keys, references of its segments in hexadecimal
    */
   public static native String[] copyTable(
       long manager,
@@ -445,7 +431,7 @@ public final class Native {
   public static native byte[] readTable(
       long stored, String id, String pipeline, String operator, String region, String store);
 
-  /** Makes all writes of a regional manager for a checkpoint survive a machine crash. */
+  /** Makes all writes for a checkpoint survive a machine crash. */
   public static native void persistSegments(long manager, long checkpoint);
 
   /** Begins the clean-up of a pipeline's folder. The terms of all files in it count as known. */
@@ -457,8 +443,8 @@ public final class Native {
       String pipeline);
 
   /**
-   * Deletes files of managers that are gone; returns the work done, empty if there was none, and the
-   * names of files that waste too much.
+   * Deletes files of managers that are gone. Returns the work done, or an empty text, and the names
+   * of files that waste too much.
    */
   public static native String[] reclaimOrphans(
       long orphans, long[] retained, long[] liveTerms, long newestTerm);
@@ -485,7 +471,7 @@ public final class Native {
         Files.copy(in, file, StandardCopyOption.REPLACE_EXISTING);
         System.load(file.toAbsolutePath().toString());
       } finally {
-        // The mapping stays without the name.
+        // The file needs no name after it is mapped.
         Files.deleteIfExists(file);
       }
     } catch (IOException | UnsatisfiedLinkError e) {

@@ -7,13 +7,12 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.transformwith
 import scala.PartialFunction$;
 
 /**
- * Lets {@code transformWithState} run on Holdfast. Spark's nodes compare the name of the configured
- * provider with that of its RocksDB provider. A plan for Holdfast gets nodes that do not.
+ * Lets {@code transformWithState} run on Holdfast. Spark's nodes refuse every configured provider
+ * but its RocksDB provider. A plan for Holdfast gets nodes that refuse none.
  */
 public final class TransformWithStateNodes {
   private TransformWithStateNodes() {}
 
-  /** The plan of a query on Holdfast, with Holdfast's nodes. */
   public static SparkPlan replaced(SparkPlan plan) {
     return plan.transformUp(
         PartialFunction$.MODULE$.fromFunction(TransformWithStateNodes::replacement));

@@ -1,2 +1,2 @@
-/** Plan nodes that the driver puts in the place of Spark's own; executors run them. */
+/** Plan nodes that take the place of Spark's own on the driver; executors run them. */
 package io.holdfast.spark.plan;

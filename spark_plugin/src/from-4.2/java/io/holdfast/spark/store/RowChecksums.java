@@ -8,8 +8,8 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 import scala.Option;
 
 /**
- * Spark's row checksums ({@code spark.sql.streaming.stateStore.rowChecksum.enabled}). A checksum of
- * key and value stands before every value. Reads verify it at the configured rate.
+ * Spark's row checksums ({@code spark.sql.streaming.stateStore.rowChecksum.enabled}): a checksum of
+ * key and value before every value. Reads verify it at the configured rate.
  */
 final class RowChecksums {
   private final Option<KeyValueIntegrityVerifier> verifier;

@@ -7,15 +7,13 @@ import java.util.Optional;
 public enum Compression {
   NONE(0),
   LZ4(1);
-
-  /** The code in native calls; rust/jni/src/folders.rs reads it. */
-  public final int code;
+  public final int code; // rust/jni/src/folders.rs reads it
 
   Compression(int code) {
     this.code = code;
   }
 
-  /** The compression of a name, in upper or lower case. */
+  /** In upper or lower case. */
   public static Optional<Compression> named(String name) {
     return Arrays.stream(values()).filter(one -> one.name().equalsIgnoreCase(name)).findFirst();
   }

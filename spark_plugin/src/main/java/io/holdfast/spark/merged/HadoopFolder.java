@@ -22,8 +22,8 @@ import org.apache.hadoop.hdfs.client.HdfsDataInputStream;
 import org.apache.hadoop.util.functional.RemoteIterators;
 
 /**
- * A folder of merged files on any of Hadoop's file systems. The native side calls these methods by
- * name (rust/jni/src/hadoop.rs).
+ * A folder of merged files on one of Hadoop's file systems, for the native side
+ * (rust/jni/src/hadoop.rs).
  */
 public final class HadoopFolder {
   private static final EnumSet<CreateFlag> SYNCED =
@@ -31,7 +31,7 @@ public final class HadoopFolder {
 
   /**
    * The client of the user that this object was made for. Threads of the native side call as the
-   * user of the process, and Hadoop would give them another client.
+   * user of the process, and would get another client.
    */
   private final FileSystem fileSystem;
   private final Path folder;
@@ -62,7 +62,6 @@ public final class HadoopFolder {
         : fileSystem.createFile(path).overwrite(false).recursive().build();
   }
 
-  /** Returns true if files are visible before they are finished; else they never change. */
   boolean seenWhileWritten() {
     return seenWhileWritten;
   }
@@ -84,8 +83,8 @@ public final class HadoopFolder {
   }
 
   /**
-   * Opens the first {@code length} bytes of a file. This sends no request to an object store: if
-   * the file is missing or shorter, the first read fails.
+   * Opens the first {@code length} bytes of a file, without a request to an object store: if the
+   * file is missing or shorter, the first read fails.
    */
   HadoopInput openKnown(String name, long length) throws IOException {
     if (seenWhileWritten) {
@@ -134,7 +133,7 @@ public final class HadoopFolder {
     ObjectStores.delete(fileSystem, paths);
   }
 
-  /** The files of the folder, one in a line: length, space, name. */
+  /** One file in a line: length, space, name. */
   String list() throws IOException {
     StringBuilder lines = new StringBuilder();
     try {

@@ -25,7 +25,7 @@ final class HadoopOutput {
     return durableAppend;
   }
 
-  /** Appends native memory, which is valid during the call only. */
+  /** Native memory is valid during the call only. */
   void append(ByteBuffer bytes) throws IOException {
     writers.run(
         () -> {
@@ -53,7 +53,7 @@ final class HadoopOutput {
     writers.run(
         () -> {
           if (durableAppend) {
-            // A close alone leaves the last bytes in the memory of the data nodes.
+            // After a mere close, the last bytes are only in the memory of the data nodes.
             out.hsync();
           }
           out.close();

@@ -5,9 +5,8 @@ package io.holdfast.spark.merged;
  * (rust/jni/src/driver.rs).
  *
  * @param done for the log; empty if the pass changed nothing
- * @param files that are left, those that are written to included
- * @param bytes of these files
- * @param physicalBytes of the closed files that are left
+ * @param files that remain, with files that are written to
+ * @param physicalBytes of the closed files that remain
  * @param pinnedBytes of the closed files that no retained version needs
  * @param wasteful the most wasteful of the closed files
  */

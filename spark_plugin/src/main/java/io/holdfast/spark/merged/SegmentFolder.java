@@ -7,8 +7,8 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 
 /**
- * A folder of merged files: {@code <checkpoint>/state/holdfast} of a query's state stores, or the
- * segments of a regional pipeline.
+ * A folder of merged files: {@code <checkpoint>/state/holdfast} for the state stores of a query, or
+ * the segments of a regional pipeline.
  */
 public final class SegmentFolder {
   /** A local path, or the URI of a folder on another file system. */
@@ -21,12 +21,12 @@ public final class SegmentFolder {
     this.conf = conf;
   }
 
-  /** The folder below Spark's state location, {@code <checkpoint>/state}. */
+  /** The state location is Spark's, {@code <checkpoint>/state}. */
   public static SegmentFolder of(String stateLocation, Configuration conf) {
     return at(new Path(stateLocation, HoldfastConf.STATE_FOLDER).toString(), conf);
   }
 
-  /** The folder at a path or URI. */
+  /** A path or URI. */
   public static SegmentFolder at(String location, Configuration conf) {
     Path path = new Path(location);
     try {
@@ -38,12 +38,11 @@ public final class SegmentFolder {
     }
   }
 
-  /** The folder that another process calls {@code name}. */
   public static SegmentFolder named(String name, Configuration conf) {
     return new SegmentFolder(name, conf);
   }
 
-  /** Returns true if state stores use the folder. The driver deletes files that they need not. */
+  /** The driver deletes files that state stores do not need. */
   public boolean isOfStateStores() {
     return name.endsWith("/state/" + HoldfastConf.STATE_FOLDER);
   }
@@ -52,7 +51,6 @@ public final class SegmentFolder {
     return name.startsWith("/");
   }
 
-  /** The path for Hadoop's clients. */
   public Path path() {
     return isLocal() ? new Path("file", null, name) : new Path(name);
   }

@@ -11,8 +11,8 @@ import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Threads that do the writes: Spark interrupts the threads of tasks, and many tasks share a file. It
- * must not break because one of them was cancelled in the middle of a write.
+ * Threads that do the writes: Spark interrupts the threads of tasks, and many tasks share a file. A
+ * write of it must not break in the middle because one of them was cancelled.
  */
 final class WriterThreads {
   private static final long IDLE_S = 10;
@@ -26,7 +26,7 @@ final class WriterThreads {
           new SynchronousQueue<>(),
           DaemonThreads.named("holdfast-writer"));
 
-  /** Runs a step to its end, even if the task is cancelled meanwhile. */
+  /** Runs a step to its end, even if the task is cancelled during the step. */
   <T> T run(Callable<T> step) throws IOException {
     return get(threads.submit(step), false);
   }

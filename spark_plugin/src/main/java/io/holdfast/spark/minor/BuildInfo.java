@@ -11,7 +11,7 @@ import org.slf4j.LoggerFactory;
 
 /**
  * The Spark that this jar was built for. Spark's state store interface changes with every minor. A
- * mismatch would show as a missing method in the middle of a batch, so the start looks for it.
+ * mismatch would appear as a missing method in the middle of a batch, so the start looks for it.
  */
 public final class BuildInfo {
   private static final Logger LOG = LoggerFactory.getLogger(BuildInfo.class);
@@ -22,10 +22,9 @@ public final class BuildInfo {
   private BuildInfo() {}
 
   /**
-   * Refuses a Spark that this jar does not fit. It only warns of a minor that is newer than this
-   * release, if the minor has all that the jar needs.
+   * Refuses a Spark that this jar does not fit. Only warns of a newer minor than this release, if
+   * it has all that the jar needs.
    *
-   * @param running version of Spark
    * @throws UnsupportedStateException if the jar is not for it
    */
   public static void requireSpark(String running) {

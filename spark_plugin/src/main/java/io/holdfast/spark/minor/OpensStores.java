@@ -7,14 +7,13 @@ import scala.Option;
 
 /**
  * Spark's calls that open stores. Up to 4.0 Spark never turns a store for reading into one for
- * changes. Spark may ask for a snapshot with the commit. That has no effect: maintenance merges
- * changelogs.
+ * changes. Spark may ask for a snapshot with the commit, in vain: maintenance merges changelogs.
  */
 public interface OpensStores extends StateStoreProvider {
   /** Opens a version for changing it, perhaps without its content. */
   StateStore open(long version, Option<String> checkpointId, boolean empty);
 
-  /** Turns a store that reads a version into one that changes it. */
+  /** Turns a store that reads a version into a store that changes it. */
   StateStore upgrade(ReadStateStore readStore, long version, Option<String> checkpointId);
 
   @Override

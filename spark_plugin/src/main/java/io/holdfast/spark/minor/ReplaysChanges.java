@@ -15,11 +15,10 @@ public interface ReplaysChanges extends SupportsFineGrainedReplay {
   StateStore replay(
       long snapshotVersion, long endVersion, Option<String> snapshotId, Option<String> endId);
 
-  /** Does the same as {@link #replay}, for reading. */
   ReadStateStore replayForReading(
       long snapshotVersion, long endVersion, Option<String> snapshotId, Option<String> endId);
 
-  /** Changes of the versions from {@code startVersion} to {@code endVersion}, both included. */
+  /** Both versions are included. */
   NextIterator<Tuple4<Enumeration.Value, UnsafeRow, UnsafeRow, Object>> changes(
       long startVersion, long endVersion, Option<String> columnFamily, Option<String> endId);
 

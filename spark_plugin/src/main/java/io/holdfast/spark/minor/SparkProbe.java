@@ -16,7 +16,7 @@ import java.util.concurrent.Callable;
 import org.apache.xbean.asm9.ClassReader;
 
 /**
- * Compares the classes of this jar with the running Spark. Spark must have every class, field and
+ * Compares the classes of this jar with the running Spark: Spark must have every class, field and
  * method that they use, and they must implement every method that Spark will call.
  */
 public final class SparkProbe {
@@ -30,7 +30,7 @@ public final class SparkProbe {
   private static final int METHOD = 10;
   private static final int INTERFACE_METHOD = 11;
 
-  /** A field or method that is used. Its owner has slashes, and its types are as in the JVM. */
+  /** The owner of a used field or method has slashes, and its types are as in the JVM. */
   private record Member(String owner, String name, String descriptor) {}
 
   private final ClassLoader loader;
@@ -40,7 +40,7 @@ public final class SparkProbe {
     this.loader = loader;
   }
 
-  /** Returns what does not fit, sorted. The loader has Spark's classes and those of this jar. */
+  /** Sorted. The loader has Spark's classes and this jar's. */
   public static List<String> missing(ClassLoader loader) {
     SparkProbe probe = new SparkProbe(loader);
     for (String file : classes()) {
@@ -105,7 +105,7 @@ public final class SparkProbe {
     }
   }
 
-  /** Returns the class of a name with slashes; notes a missing class and returns null. */
+  /** The name has slashes. Notes a missing class and returns null. */
   private Class<?> load(String name) {
     try {
       return Class.forName(name.replace('/', '.'), false, loader);
@@ -128,9 +128,8 @@ public final class SparkProbe {
   }
 
   /**
-   * Returns true if the JVM finds a member. Reflection would list all methods of the class, and
-   * needs the types in all of them. Spark does not ship every such type, so method handles look for
-   * the one member.
+   * Asks the JVM for one member by a method handle. Reflection would list all methods of the class,
+   * and needs all of their types, but Spark does not ship every such type.
    */
   private boolean has(Class<?> owner, Member member) {
     try {
@@ -156,7 +155,7 @@ public final class SparkProbe {
       look.call();
       return true;
     } catch (NoSuchMethodException | NoSuchFieldException | IllegalAccessException e) {
-      // The last means that the member is static and the call is not, or the other way round.
+      // The last one: the member is static and the call is not, or the other way round.
       return false;
     } catch (RuntimeException e) {
       throw e;

@@ -38,7 +38,6 @@ public record SparkVersion(int major, int minor, int patch) {
     return BY_PATCH.compare(this, other) < 0;
   }
 
-  /** The minor, {@code 4.3}. */
   public String name() {
     return major + "." + minor;
   }

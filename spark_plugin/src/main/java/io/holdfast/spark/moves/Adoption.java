@@ -20,8 +20,8 @@ public final class Adoption {
   private Adoption() {}
 
   /**
-   * Adopts the checkpoint of a query, on the thread of the query, before Spark reads its logs. One of
-   * Spark's providers has the state of its newest planned batch, or an adoption did not end.
+   * Adopts the checkpoint of a query, on its thread, before Spark reads its logs. One of Spark's
+   * providers has the state of its newest planned batch, or an adoption did not end.
    *
    * @return false if the thread runs another query, whose code reads this checkpoint
    * @throws io.holdfast.spark.UnsupportedStateException if a batch has to end before

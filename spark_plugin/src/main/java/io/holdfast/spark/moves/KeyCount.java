@@ -16,11 +16,7 @@ final class KeyCount {
     }
   }
 
-  /**
-   * Compares the keys with those that a store of Holdfast counts itself.
-   *
-   * @throws DamagedStateException if they differ
-   */
+  /** Throws {@link DamagedStateException} if a store of Holdfast counts other keys. */
   void require(ReadStateStore store) {
     if (!(store instanceof OpenedVersion opened)) {
       return;

@@ -16,8 +16,8 @@ import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Finds the partition of a key of state, as the shuffle in front of the operator does: by Spark's
- * own hash of the columns that the operator groups by.
+ * Finds the partition of a key like the shuffle before the operator: by Spark's own hash of the
+ * columns that the operator groups by.
  */
 final class KeyHash {
   /** Their keys are the columns that they group by. */
@@ -78,8 +78,8 @@ final class KeyHash {
   }
 
   /**
-   * The columns of a key that the operator groups by; none if they are not known. Nothing is taken
-   * from the form of a key, because columns of a query can have any form and any name.
+   * The columns of a key that the operator groups by; none if they are not known. The form of a key
+   * does not show them, because columns of a query can have any form and any name.
    */
   private static List<Expression> columns(String operator, String name, Operator.Family family) {
     StructType key = family.key();
@@ -87,13 +87,13 @@ final class KeyHash {
       return all(key);
     }
     if (operator.equals(SESSIONS)) {
-      // Behind them is the begin of the session.
+      // The begin of the session follows them.
       return withoutLast(key);
     }
     if (operator.equals(Operator.JOIN)) {
       return switch (name.replaceFirst("^(left|right)-", "")) {
         case "keyToNumValues" -> all(key);
-        // Behind them is the number of a row, or its time.
+        // The number of a row, or its time, follows them.
         case "keyWithIndexToValue", "keyWithTsToValues", "tsWithKey" -> withoutLast(key);
         default -> List.of();
       };
@@ -108,7 +108,7 @@ final class KeyHash {
     boolean isMap = type.equals(Operator.MAP);
     boolean isPlain = type.equals(Operator.VALUE) || type.equals(Operator.LIST);
     if (!name.startsWith("$")) {
-      // A map has the keys of its entries behind them.
+      // In a map, the keys of its entries follow them.
       return isPlain ? all(key) : isMap ? fields(key, 0) : List.of();
     }
     if (name.matches("\\$(proc|event)Timers_keyToTimestamp")) {
@@ -118,7 +118,7 @@ final class KeyHash {
       return fields(key, 1);
     }
     if (name.startsWith("$ttl_")) {
-      // The key of a value, a list or an entry is behind the end of its life.
+      // The key of a value, a list or an entry follows the end of its life.
       return isPlain ? fields(key, 1) : isMap ? fields(key, 1, 0) : List.of();
     }
     return name.matches("\\$(min|count|rowCounter)_.*") && isPlain ? all(key) : List.of();
@@ -155,8 +155,8 @@ final class KeyHash {
   /**
    * Returns the new partition of a key that an old partition has.
    *
-   * @throws UnsupportedStateException if the key does not belong to the old partition, so that Spark
-   *     does not partition the operator by this hash
+   * @throws UnsupportedStateException if the key does not belong to the old partition, so that
+   *     Spark does not partition the operator by this hash
    */
   int of(UnsafeRow key, int partition) {
     UnsafeRow found = partitions.apply(key);

@@ -11,11 +11,11 @@ import org.apache.hadoop.fs.FileUtil;
 import org.apache.hadoop.fs.Path;
 
 /**
- * Gives the first version that one of Spark's providers made in a folder of its own to a store, as
- * a later version. It does not depend on an older one: a provider begins with nothing there.
+ * Moves the first version that one of Spark's providers made, in a folder of its own, to a store as
+ * a later version. It depends on no older version: a provider begins with nothing there.
  */
 record MadeFiles(FileSystem files, Path from, Path to, long version) {
-  /** Moves the files of a partition. Those of a command that was killed are replaced. */
+  /** Moves the files of a partition. Replaces files of a command that was killed. */
   static void move(PartitionCopy.Task task, Configuration conf) {
     for (Operator.Store store : task.operator().stores()) {
       Path from = task.idOf(task.scratch(), store).storeCheckpointLocation();
@@ -29,7 +29,7 @@ record MadeFiles(FileSystem files, Path from, Path to, long version) {
   }
 
   private void move() throws IOException {
-    // Files that the version names come before it.
+    // Files that the version names are moved before it.
     for (String shared : new String[] {"SSTs", "logs"}) {
       for (Path file : listed(new Path(from, shared))) {
         rename(file, new Path(new Path(to, shared), file.getName()));

@@ -24,8 +24,8 @@ import org.apache.spark.util.LongAccumulator;
 import scala.collection.immutable.Map$;
 
 /**
- * A command that publishes a batch without input: it makes the state, plans the batch, and commits
- * it. docs/internals/moves.md has the protocol.
+ * A command that publishes a batch without input: makes the state, plans the batch, and commits it.
+ * docs/internals/moves.md has the protocol.
  */
 public abstract class Move {
   static final ObjectMapper JSON = new ObjectMapper();
@@ -38,9 +38,7 @@ public abstract class Move {
   final LongAccumulator partitions;
 
   final LongAccumulator bytes;
-
-  /** The log of the query's sink; null if it is not known. */
-  private SinkLog sink;
+  private SinkLog sink; // null if it is not known
 
   /** By operator and partition, the ids of the stores with the new state. */
   private Map<Long, List<List<String>>> made;
@@ -57,7 +55,7 @@ public abstract class Move {
     return session.sessionState().newHadoopConf();
   }
 
-  /** Settings of state stores: those of the session, of a batch, and others. */
+  /** Settings of state stores: from the session, from a batch, and others. */
   final StateStoreConf conf(JsonNode settings, Map<String, String> own) {
     SQLConf conf = session.sessionState().conf().clone();
     for (Map.Entry<String, JsonNode> setting : settings.properties()) {
@@ -67,10 +65,9 @@ public abstract class Move {
     return new StateStoreConf(conf, Map$.MODULE$.empty());
   }
 
-  /** Runs a job of Spark as a batch of a query runs it. */
   final <T> T job(Function<JavaSparkContext, T> job) {
     JavaSparkContext spark = JavaSparkContext.fromSparkContext(session.sparkContext());
-    // Holdfast's provider takes a task without it for one of a state reader.
+    // Holdfast's provider takes a task without it for a task of a state reader.
     spark.setLocalProperty(HoldfastConf.BATCH_ID_KEY, Long.toString(plan.number()));
     try {
       return job.apply(spark);
@@ -89,7 +86,7 @@ public abstract class Move {
     return bytes.sum();
   }
 
-  /** Lets the commit add the batch to the log of the query's sink. */
+  /** The commit then adds the batch to the log of the query's sink. */
   public final void sink(SinkLog log) {
     sink = log;
   }
@@ -99,8 +96,8 @@ public abstract class Move {
   }
 
   /**
-   * Plans the batch. Returns false, and has changed nothing that a query sees, if a query has planned
-   * another one.
+   * Plans the batch. Returns false, and changes nothing that a query sees, if a query has planned
+   * another batch.
    */
   public final boolean plan() throws IOException {
     String planned = plan.newest().planned(plan.changes());
@@ -108,7 +105,7 @@ public abstract class Move {
     boolean own =
         create(entry, planned)
             || Batch.plan(checkpoint, plan.number(), hadoopConf()).says(PlanEntry.of(planned));
-    // Spark may have deleted an entry of this number, behind which the query has gone on.
+    // The query may have continued, so that Spark deleted an entry of this number.
     if (own && CommitLog.newestBatch(entry.getParent(), hadoopConf()) == plan.number()) {
       return true;
     }
@@ -116,7 +113,7 @@ public abstract class Move {
     return false;
   }
 
-  /** Commits the batch. Returns false if the same command has committed it elsewhere. */
+  /** Returns false if the same command has committed it elsewhere. */
   public final boolean commit() throws IOException {
     Path entry = Batch.entry(checkpoint, "commits", plan.number());
     boolean first = !entry.getFileSystem(hadoopConf()).exists(entry);
@@ -132,13 +129,12 @@ public abstract class Move {
     return first;
   }
 
-  /** Completes the state of the batch, which is planned. */
   abstract void beforeCommit() throws IOException;
 
   /** Deletes files that are in no checkpoint. */
   abstract void clean() throws IOException;
 
-  /** Creates a file durably. An entry of the commit log takes its state along. */
+  /** Creates a file durably. An entry of the commit log makes its state durable, too. */
   private boolean create(Path file, String text) throws IOException {
     try {
       create(file, text, false);

@@ -30,7 +30,7 @@ public final class OldFiles {
   private long count;
   private long bytes;
 
-  /** The files that the adoption recorded that publishes a batch. */
+  /** Files of the adoption that publishes this batch. */
   public OldFiles(String checkpoint, long batch, Configuration conf) throws IOException {
     this.checkpoint = new Path(checkpoint);
     record = new Path(new Path(this.checkpoint, FOLDER), Long.toString(batch));
@@ -45,7 +45,7 @@ public final class OldFiles {
     return bytes;
   }
 
-  /** Records the files, but not those that describe the state. */
+  /** Leaves out files that describe the state. */
   public void record() throws IOException {
     Path root = files.makeQualified(checkpoint);
     RemoteIterator<LocatedFileStatus> found = files.listFiles(new Path(root, "state"), true);

@@ -46,8 +46,8 @@ record Operator(long id, String name, List<Store> stores, StateSchemaMetadata sc
   /**
    * A column family, or the only one.
    *
-   * @param variable the type of the state variable that it belongs to, as Spark names it; empty if
-   *     Spark describes none
+   * @param variable the type of its state variable, as Spark names it; empty if Spark describes
+   *     none
    * @param internal whether Spark leaves it out of the number of keys
    */
   record Family(
@@ -79,10 +79,10 @@ record Operator(long id, String name, List<Store> stores, StateSchemaMetadata sc
   private static final Pattern INDEXES_OF_JOINS =
       Pattern.compile("(left|right)-(keyToNumValues|tsWithKey)");
 
-  /** Begins the name of a column family that Spark keeps beside that of a state variable. */
+  /** Begins the name of a column family that Spark adds to that of a state variable. */
   private static final Pattern BESIDE = Pattern.compile("^\\$(ttl|min|count|rowCounter)_");
 
-  /** Reads the operators of a checkpoint as they were in a batch. */
+  /** As they were in a batch. */
   static List<Operator> read(Path checkpoint, long batch, Configuration conf) throws IOException {
     Path state = new Path(checkpoint, "state");
     List<Operator> found = new ArrayList<>();
@@ -172,7 +172,7 @@ record Operator(long id, String name, List<Store> stores, StateSchemaMetadata sc
       }
     }
 
-    /** Batches from which on there is another description. */
+    /** Batches with a new description. */
     private LongStream versions() throws IOException {
       return numbers(files, version(0).getParent()).filter(number -> number <= batch);
     }
@@ -187,8 +187,8 @@ record Operator(long id, String name, List<Store> stores, StateSchemaMetadata sc
     }
 
     /**
-     * The types of state variables, by name. A variable that is gone from the query is in an older
-     * description, as its column family is.
+     * The types of state variables, by name. Older descriptions have variables, like column
+     * families, that are gone from the query.
      */
     private Map<String, String> variables() throws IOException {
       Map<String, String> types = new HashMap<>();

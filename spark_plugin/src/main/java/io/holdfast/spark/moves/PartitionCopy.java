@@ -15,7 +15,7 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreProvider;
 import org.apache.spark.util.SerializableConfiguration;
 import scala.Option;
 
-/** Copies one partition of an operator into another provider. It has one row at a time. */
+/** Copies one partition of an operator into another provider, with one row in memory. */
 final class PartitionCopy {
   /**
    * One partition that a task of Spark copies.
@@ -23,7 +23,7 @@ final class PartitionCopy {
    * @param state the folder of the state
    * @param version of the state that is read
    * @param ids of this version, by store; null without ids
-   * @param to settings of the other provider; null to count the rows alone
+   * @param to settings of the other provider; null to only count the rows
    * @param made the version that is written
    * @param scratch a folder where Spark's providers write
    */
@@ -38,13 +38,13 @@ final class PartitionCopy {
       long made,
       String scratch)
       implements Serializable {
-    /** The root is the folder of the state, or the other one. */
+    /** The root is the folder of the state, or the scratch folder. */
     StateStoreId idOf(String root, Operator.Store store) {
       return new StateStoreId(root, operator.id(), partition, store.name());
     }
   }
 
-  /** The result of a task, with the ids of the version that was written, by store. */
+  /** The ids are of the version that was written, by store. */
   record Copied(long operator, List<String> ids, long rows, long bytes, long ms)
       implements Serializable {}
 
@@ -54,7 +54,7 @@ final class PartitionCopy {
   private long rows;
   private long bytes;
 
-  /** The run is an id in the place of that of a query's run. */
+  /** The run takes the place of a query's run. */
   PartitionCopy(Task task, SerializableConfiguration hadoop, UUID run) {
     this.task = task;
     this.hadoop = hadoop;
@@ -75,7 +75,7 @@ final class PartitionCopy {
     return new Copied(task.operator.id(), written, rows, bytes, ms);
   }
 
-  /** Names the state in errors, because those of Spark's providers often name no file. */
+  /** Names the state in errors, because errors of Spark's providers often name no file. */
   private String named(Operator.Store store, String id) {
     try {
       return copy(store, id);
@@ -113,7 +113,7 @@ final class PartitionCopy {
     }
   }
 
-  /** Reads all rows, and writes them unless there is no writer. */
+  /** Reads all rows, and writes them if there is a writer. */
   private void copy(ReadStateStore reading, Operator.Store store, RowWriter writer) {
     try (RowReader read = new RowReader(reading, store, Long.MAX_VALUE)) {
       while (read.next()) {

@@ -9,8 +9,8 @@ import io.holdfast.spark.sparklog.QueryLog;
 import java.util.Map;
 
 /**
- * The batch without input that moves a checkpoint. The methods decide from Spark's logs alone whether
- * a checkpoint may be moved, and refuse it with what to do.
+ * The batch without input that moves a checkpoint. The methods decide only from Spark's logs
+ * whether a checkpoint may be moved, and refuse it with advice.
  *
  * @param newest the batch before it
  * @param base the batch whose state it gets
@@ -24,7 +24,6 @@ public record Plan(
 
   private static final String PACKAGE = "org.apache.spark.sql.execution.streaming.state.";
 
-  /** Spark's own providers. */
   private static final Map<String, String> SPARKS =
       Map.of(
           "rocksdb", PACKAGE + "RocksDBStateStoreProvider",
@@ -39,12 +38,12 @@ public record Plan(
     return newest.number() + 1;
   }
 
-  /** The class that gets the state; empty if it stays where it is. */
+  /** The class that gets the state; empty if the state does not move. */
   public String provider() {
     return changes.getOrDefault(HoldfastConf.PROVIDER_KEY, "");
   }
 
-  /** Lets Holdfast go on with state of Spark. Returns null if it has the state already. */
+  /** Lets Holdfast continue with state of Spark. Returns null if it has the state already. */
   public static Plan adoption(QueryLog log) {
     requireState(log);
     String provider = log.newest().provider();
@@ -60,9 +59,8 @@ public record Plan(
   }
 
   /**
-   * Goes back from an adoption to the state from before it. Returns null if that is done already.
-   *
-   * @param completes whether the command completes what an earlier one did, whatever ran since
+   * Returns from an adoption to the state before it; null if that is done already. {@code
+   * completes} says that an earlier command did it, whatever ran since.
    */
   public static Plan undo(QueryLog log, boolean completes) {
     requireState(log);
@@ -82,7 +80,7 @@ public record Plan(
   }
 
   /**
-   * Lets a provider of Spark go on. Returns null if it has the state already.
+   * Lets a provider of Spark continue; null if it has the state already.
    *
    * @param to one of {@code rocksdb} and {@code hdfs}
    * @param format the checkpoint format
@@ -162,15 +160,14 @@ public record Plan(
   }
 
   /**
-   * Returns true if {@link #adoption} may go on with the state of a batch.
-   *
-   * @param pending the command that planned the batch and has not committed it; empty without one
+   * Returns true if {@link #adoption} may continue with the state of a batch. {@code pending} is
+   * the command that planned the batch and has not committed it, or empty.
    */
   public static boolean isAdoptable(String provider, String pending) {
     return pending.isEmpty() ? SPARKS.containsValue(provider) : pending.equals(ADOPT);
   }
 
-  /** Refuses logs of which one lacks entries that the other has. */
+  /** Refuses logs if one lacks entries that the other has. */
   public static void requireWhole(String checkpoint, long planned, long committed) {
     if (planned == committed || planned == committed + 1) {
       return;
@@ -209,7 +206,7 @@ public record Plan(
     }
   }
 
-  /** The command finishes the move; it is without the checkpoint. */
+  /** The command, without the checkpoint, finishes the move. */
   private static Plan move(
       QueryLog log, String command, Batch base, String provider, String format) {
     Map<String, String> changes =

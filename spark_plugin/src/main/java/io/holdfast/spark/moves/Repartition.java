@@ -35,10 +35,9 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Writes the state of a committed batch with another number of partitions. A job of Spark reads
- * each old partition once, sends its rows through a shuffle, and writes each new partition.
+ * each old partition once, shuffles its rows, and writes each new partition.
  */
 public final class Repartition extends Move {
-  /** Sends a chunk to the new partition with its number. */
   private static final class Places extends Partitioner {
     private static final long serialVersionUID = 1L;
 
@@ -59,16 +58,14 @@ public final class Repartition extends Move {
     }
   }
 
-  /** Keys of a column family, and partitions of an operator, that are looked at before. */
+  /** Keys of a column family, and partitions of an operator, in the check before. */
   private static final int SAMPLED_KEYS = 1_000;
 
   private static final int SAMPLED_PARTITIONS = 4;
 
   private final StateStoreConf conf;
   private final List<SplitRows.Source> sources = new ArrayList<>();
-
-  /** By number, the operators of the new partitions. */
-  private final List<SplitRows.Source> targets = new ArrayList<>();
+  private final List<SplitRows.Source> targets = new ArrayList<>(); // by number
 
   private final LongAccumulator rows;
   private final int to;
@@ -107,12 +104,11 @@ public final class Repartition extends Move {
     }
   }
 
-  /** The first partition of each operator. */
   private List<SplitRows.Source> firsts() {
     return sources.stream().filter(one -> one.partition() == 0).toList();
   }
 
-  /** The operators and their numbers of partitions, as JSON. */
+  /** As JSON, with their numbers of partitions. */
   public String operators() throws IOException {
     List<Map<String, Object>> found = new ArrayList<>();
     for (SplitRows.Source one : firsts()) {
@@ -136,13 +132,13 @@ public final class Repartition extends Move {
     return rows.sum();
   }
 
-  /** Lets the new partitions be views of the old ones. No state is read or written. */
+  /** Makes the new partitions views of the old ones. Neither reads nor writes state. */
   public void views() throws IOException {
     List<List<String>> ids = new ArrayList<>();
     for (SplitRows.Source target : targets) {
       ids.add(views(target, ids.size() - target.place()));
     }
-    // The commit needs a term above those of the query.
+    // The commit needs a term above the query's terms.
     String state = new Path(checkpoint, "state").toString();
     HoldfastConf own = new HoldfastConf(CollectionConverters.asJava(conf.sqlConfs()));
     StoreManagers stores = HoldfastExecutor.running().stores();
@@ -151,7 +147,7 @@ public final class Repartition extends Move {
     madeInPlaces(ids);
   }
 
-  /** Takes the ids of the new partitions, by number. */
+  /** By number. */
   private void madeInPlaces(List<List<String>> ids) {
     Map<Long, List<List<String>>> found = new TreeMap<>();
     for (int place = 0; place < ids.size(); place++) {
@@ -162,7 +158,6 @@ public final class Repartition extends Move {
     made(found);
   }
 
-  /** The views of the stores of a new partition. */
   private List<String> views(SplitRows.Source target, int partition) {
     List<String> ids = new ArrayList<>();
     List<Operator.Store> stores = target.operator().stores();
@@ -186,17 +181,16 @@ public final class Repartition extends Move {
     return ids;
   }
 
-  /** The number of old partitions that each new one may have rows of, for the worst operator. */
+  /** Each new partition may have rows of so many old partitions, for the worst operator. */
   public int parents() {
     return sources.stream().mapToInt(one -> one.from() / one.divisor()).max().orElse(0);
   }
 
-  /** Writes the new state. */
   public void write() {
     SourceStores stores = stores();
     long version = plan.number();
     List<SplitRows.Source> all = targets;
-    // Tasks take no fields of this object along.
+    // Tasks must not take fields of this object along.
     LongAccumulator read = rows;
     LongAccumulator readBytes = bytes;
     LongAccumulator ended = partitions;
@@ -223,11 +217,7 @@ public final class Repartition extends Move {
     madeInPlaces(ids);
   }
 
-  /**
-   * Looks whether some keys of each operator are where their hash says.
-   *
-   * @throws UnsupportedStateException if one is not
-   */
+  /** Throws {@link UnsupportedStateException} if some keys are not where their hash says. */
   public void check() {
     List<SplitRows.Source> some =
         sources.stream().filter(one -> one.partition() < SAMPLED_PARTITIONS).toList();
@@ -252,8 +242,7 @@ public final class Repartition extends Move {
   }
 
   /**
-   * Sets the number of partitions that Spark's description of each operator has. The state reader
-   * goes by it.
+   * Sets the number of partitions in Spark's description of each operator, for the state reader.
    */
   public void describe() throws IOException {
     for (SplitRows.Source one : firsts()) {
@@ -305,7 +294,7 @@ public final class Repartition extends Move {
     }
   }
 
-  /** Writes the stores of one new partition, and returns their ids. */
+  /** Returns their ids. */
   private static List<String> write(
       SourceStores stores,
       long version,

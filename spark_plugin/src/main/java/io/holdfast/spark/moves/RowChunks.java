@@ -17,7 +17,7 @@ final class RowChunks {
     return bytes.size();
   }
 
-  /** Returns the bytes so far, and begins anew. */
+  /** Returns the bytes so far, and begins again. */
   byte[] take() {
     byte[] chunk = bytes.toByteArray();
     bytes.reset();
@@ -39,7 +39,6 @@ final class RowChunks {
     }
   }
 
-  /** Writes the rows of a chunk into stores. */
   static void write(byte[] chunk, Operator operator, RowWriter[] stores) {
     try (DataInputStream in = new DataInputStream(new ByteArrayInputStream(chunk))) {
       while (in.available() > 0) {

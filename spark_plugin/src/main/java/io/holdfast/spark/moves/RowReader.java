@@ -6,7 +6,7 @@ import org.apache.spark.sql.execution.streaming.state.ReadStateStore;
 import org.apache.spark.sql.execution.streaming.state.StateStoreIterator;
 import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair;
 
-/** Reads the rows of a store, one column family after the other. It has one row at a time. */
+/** Reads the rows of a store, one column family after the other, with one row in memory. */
 final class RowReader implements AutoCloseable {
   private final TaskContext task = TaskContext.get();
   private final ReadStateStore store;
@@ -27,7 +27,7 @@ final class RowReader implements AutoCloseable {
     this.limit = limit;
   }
 
-  /** Goes to the next row, which is valid until the call after it. Returns false at the end. */
+  /** The next row is valid until the call after it. Returns false at the end. */
   boolean next() {
     while (pairs == null || left == 0 || !pairs.hasNext()) {
       close();
@@ -56,7 +56,7 @@ final class RowReader implements AutoCloseable {
     return true;
   }
 
-  /** The number of the row's column family. */
+  /** Of the row's column family. */
   int number() {
     return number;
   }
@@ -65,7 +65,7 @@ final class RowReader implements AutoCloseable {
     return form.families().get(number);
   }
 
-  /** Returns true if the row is the first value of its key. Others follow it. */
+  /** Returns true for the first value of a key. Others follow it. */
   boolean isFirst() {
     return first;
   }

@@ -12,7 +12,7 @@ final class RowWriter implements AutoCloseable {
     this.store = store;
   }
 
-  /** Writes a row. The first value of a key comes first, and its others follow. */
+  /** The first value of a key is written first, and its others follow. */
   void write(Operator.Family family, boolean first, UnsafeRow key, UnsafeRow value) {
     if (first) {
       store.put(key, value, family.name());
@@ -22,7 +22,7 @@ final class RowWriter implements AutoCloseable {
     }
   }
 
-  /** Commits the store, which has all keys that were written. Returns its id, or null without one. */
+  /** Returns the id of the store, which has all keys that were written, or null without one. */
   String commit() {
     keys.require(store);
     store.commit();

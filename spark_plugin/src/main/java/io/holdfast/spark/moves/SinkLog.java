@@ -27,9 +27,8 @@ import org.slf4j.LoggerFactory;
 import scala.Option;
 
 /**
- * The log of Spark's file sink, {@code <output>/_spark_metadata}. It needs an entry for every batch
- * of the query. A batch that a command publishes never reaches the sink, so it gets an empty entry
- * here.
+ * The log of Spark's file sink, {@code <output>/_spark_metadata}, needs an entry for every batch of
+ * the query. A command's batch never reaches the sink, so it gets an empty entry here.
  */
 public final class SinkLog {
   private static final Logger LOG = LoggerFactory.getLogger(SinkLog.class);
@@ -40,11 +39,8 @@ public final class SinkLog {
   private final Configuration conf;
   private final Path checkpoint;
   private final Path folder;
+  private final boolean ofQuery; // the session has the query's interval of compactions
 
-  /** True if the session has the interval of compactions that the query has. */
-  private final boolean ofQuery;
-
-  /** The log in the folder that a query writes. */
   public SinkLog(SparkSession session, String checkpoint, String output) {
     this(session, checkpoint, output, false);
   }
@@ -58,9 +54,8 @@ public final class SinkLog {
   }
 
   /**
-   * Refuses an output that is not that of the query.
-   *
-   * @param newest the newest committed batch, behind which there may be that of a killed command
+   * Refuses an output that is not the query's. A killed command's batch may follow {@code newest},
+   * the newest committed batch.
    */
   public void check(long newest) throws IOException {
     List<SparkFile> entries = entries();
@@ -90,12 +85,12 @@ public final class SinkLog {
     }
   }
 
-  /** The number of entries that are missing, up to a batch. */
+  /** Up to a batch. */
   public int lacking(long last) throws IOException {
     return lacking(entries(), last).size();
   }
 
-  /** Writes the entries of moves that are missing, up to a batch. Returns how many there were. */
+  /** Writes missing entries of moves, up to a batch; returns their number. */
   public int complete(long last) throws IOException {
     int written = 0;
     List<SparkFile> entries = entries();
@@ -109,8 +104,8 @@ public final class SinkLog {
   }
 
   /**
-   * Completes the log of the query that runs on this thread, before its first batch. A command that
-   * was not told of the output has left that to the query.
+   * Completes the log of the query on this thread, before its first batch. A command that was not
+   * told of the output leaves that to the query.
    */
   public static void atStart(Path checkpoint, Configuration conf) throws IOException {
     SparkSession session = SparkSession$.MODULE$.getActiveSession().get();
@@ -136,14 +131,14 @@ public final class SinkLog {
     SparkSession own = session.cloneSession();
     boolean known = ofQuery || newest(entries) > batch;
     if (!known && entries.stream().noneMatch(SinkLog::isCompact)) {
-      // The log does not show its interval yet. A first compaction fits to every interval.
+      // The log does not show its interval yet. A first compaction fits every interval.
       own.sessionState().conf().setConfString(INTERVAL_KEY, Long.toString(batch + 1));
     }
     new FileStreamSinkLog(FileStreamSinkLog.VERSION(), own, folder.toString(), Option.empty())
         .add(batch, new SinkFileStatus[0]);
   }
 
-  /** The batches without an entry behind the newest compaction, which stands for all before it. */
+  /** The batches without an entry after the newest compaction, which covers all earlier batches. */
   private static List<Long> lacking(List<SparkFile> entries, long last) {
     Set<Long> there = entries.stream().map(SparkFile::number).collect(Collectors.toSet());
     long begin = newest(entries.stream().filter(SinkLog::isCompact).toList());

@@ -31,7 +31,6 @@ import scala.jdk.javaapi.CollectionConverters;
 record SourceStores(
     String state, StateStoreConf conf, SerializableConfiguration hadoop, UUID run)
     implements Serializable {
-  /** Makes a provider for the store of an operator with this number. */
   StateStoreProvider provider(Operator operator, int number, int partition) {
     Operator.Store store = operator.stores().get(number);
     Operator.Family first = store.families().get(0);
@@ -54,7 +53,7 @@ record SourceStores(
   }
 
   /**
-   * Opens a version. Providers with column families get to know their forms by a store for changes,
+   * Opens a version. Providers with column families learn their forms from a store for changes,
    * which the caller aborts.
    */
   static ReadStateStore open(
@@ -81,7 +80,6 @@ record SourceStores(
     // until-4.1: return provider.getStore(0, Option.empty());
   }
 
-  /** Makes column families. */
   static void create(StateStore store, Operator.Store form) {
     for (Operator.Family family : form.families()) {
       if (form.columns() && !family.name().equals(StateStore.DEFAULT_COL_FAMILY_NAME())) {

@@ -15,16 +15,16 @@ import org.apache.spark.util.TaskCompletionListener;
 import scala.Tuple2;
 
 /**
- * The rows of an old partition of an operator, as chunks for the new partitions. It holds a chunk
- * for each new partition, and one row.
+ * The rows of an old partition of an operator, as chunks for the new partitions. Holds a chunk for
+ * each new partition, and one row.
  */
 final class SplitRows implements Iterator<Tuple2<Integer, byte[]>> {
   /**
    * An old partition of an operator.
    *
-   * @param place number of the first new partition of the operator, among those of all operators
+   * @param place number of the operator's first new partition, among those of all operators
    * @param from the old number of partitions of the operator
-   * @param to the new one
+   * @param to its new number of partitions
    * @param ids of its stores
    */
   record Source(Operator operator, int place, int from, int to, int partition, String[] ids)
@@ -35,7 +35,7 @@ final class SplitRows implements Iterator<Tuple2<Integer, byte[]>> {
     }
   }
 
-  /** Bytes of all chunks that are not full yet. */
+  /** Of all chunks that are not full yet. */
   private static final int CHUNKS_BYTES = 16 << 20;
 
   private static final int CHUNK_BYTES_MAX = 64 << 10;
@@ -57,7 +57,7 @@ final class SplitRows implements Iterator<Tuple2<Integer, byte[]>> {
   private KeyHash[] hashes;
   private boolean over;
 
-  /** Counts the rows that were read and their bytes, up to a limit for each column family. */
+  /** Counts rows and their bytes, up to a limit for each column family. */
   SplitRows(
       Source source,
       SourceStores stores,
@@ -115,7 +115,7 @@ final class SplitRows implements Iterator<Tuple2<Integer, byte[]>> {
     full.add(new Tuple2<>(source.place() + to, chunks[to].take()));
   }
 
-  /** Opens the next store; false if there is none. */
+  /** False if there is none. */
   private boolean openNextStore() {
     close();
     number++;

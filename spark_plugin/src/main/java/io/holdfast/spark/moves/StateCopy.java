@@ -27,18 +27,17 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 import org.apache.spark.util.LongAccumulator;
 import org.apache.spark.util.SerializableConfiguration;
 
-/** Copies the state of a committed batch into another provider. The command line calls it. */
+/** Copies the state of a committed batch into another provider, for the command line. */
 public final class StateCopy extends Move {
   private static final String CHANGELOG_KEY =
       "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled";
 
-  /** Begins names of folders beside those of operators. */
+  /** Begins names of folders next to the operators' folders. */
   private static final String SCRATCH = "moving-";
 
   /** Tenths of a second that a failed command waits for its tasks. */
   private static final int TRIES = 600;
 
-  /** An operator as commands show it. */
   private record Moved(
       long operator, String name, int partitions, long rows, long bytes, long ms) {}
 
@@ -54,7 +53,8 @@ public final class StateCopy extends Move {
     base = plan.base();
     operators = Operator.read(checkpoint, base.number(), hadoopConf());
     ids = base.ids();
-    // A version without changelogs stands alone. A store that only reads would begin one.
+    // A version without changelogs needs no others. A store that only reads would begin a
+    // changelog.
     Map<String, String> own = new HashMap<>();
     own.put(CHANGELOG_KEY, "false");
     own.put(HoldfastConf.FORMAT_KEY, base.format());
@@ -85,7 +85,7 @@ public final class StateCopy extends Move {
     }
   }
 
-  /** Spark's providers read the names of all files, and fail on those of the other format. */
+  /** Spark's providers read the names of all files, and fail on names of the other format. */
   private void refuseMixed(Operator operator) throws IOException {
     Path folder = new Path(checkpoint, "state/" + operator.id() + "/0");
     RemoteIterator<LocatedFileStatus> files =
@@ -117,10 +117,10 @@ public final class StateCopy extends Move {
   }
 
   /**
-   * Compares the number of partitions of an operator with two that do not follow from it: that of
-   * ids in the commit log, and that of partitions with files of the version.
+   * Compares an operator's number of partitions with two independent numbers: of ids in the commit
+   * log, and of partitions with files of the version.
    *
-   * @throws UnsupportedStateException if they differ, so that a copy would leave state behind
+   * @throws UnsupportedStateException if they differ, so that a copy would leave state out
    */
   private void requirePartitions(Operator operator) throws IOException {
     int expected = partitionsOf(operator);
@@ -162,7 +162,7 @@ public final class StateCopy extends Move {
             operator.id(), operator.name(), checkpoint, found, expected, base.number()));
   }
 
-  /** True if a folder has a file of the version that is copied. Older ones may be left over. */
+  /** Older versions may be left over, so looks for a file of the version that is copied. */
   private boolean hasVersion(FileSystem files, Path folder) throws IOException {
     String version = (base.number() + 1) + "[._].*";
     try {
@@ -173,10 +173,7 @@ public final class StateCopy extends Move {
     }
   }
 
-  /**
-   * Copies everything, or only reads one partition of each operator. The result is JSON, by
-   * operator.
-   */
+  /** Copies everything, or only reads one partition of each operator. Returns JSON, by operator. */
   public String run(boolean all) throws IOException {
     List<PartitionCopy.Copied> copied = run(tasks(all));
     List<Moved> found = new ArrayList<>();
@@ -226,7 +223,7 @@ public final class StateCopy extends Move {
 
   private List<PartitionCopy.Copied> run(List<PartitionCopy.Task> tasks) {
     SerializableConfiguration hadoop = new SerializableConfiguration(hadoopConf());
-    // Tasks take no fields of this object along.
+    // Tasks must not take fields of this object along.
     UUID id = run;
     LongAccumulator ended = partitions;
     LongAccumulator readBytes = bytes;
@@ -245,8 +242,8 @@ public final class StateCopy extends Move {
   }
 
   /**
-   * Gives the state its names, if one of Spark's providers made it. Its names follow from the batch,
-   * so the batch has to be planned before. An adoption records the files that are there, for a purge.
+   * Gives state that one of Spark's providers made its names. They follow from the batch, so the
+   * batch has to be planned before. An adoption records the files that exist, for a purge.
    */
   @Override
   void beforeCommit() throws IOException {
@@ -261,9 +258,9 @@ public final class StateCopy extends Move {
         .foreach(task -> MadeFiles.move(task, hadoop.value()));
   }
 
-  /** Deletes what this command has written beside the state, after it failed. */
+  /** Deletes what this command has written next to the state, after it failed. */
   public void discard() throws IOException, InterruptedException {
-    // Tasks beside the one that failed would write more.
+    // Tasks that run next to the failed one would write more.
     for (int tries = 0; tries < TRIES && hasTasks(); tries++) {
       Thread.sleep(100);
     }
@@ -276,7 +273,7 @@ public final class StateCopy extends Move {
     return Arrays.stream(executors).anyMatch(executor -> executor.numRunningTasks() > 0);
   }
 
-  /** Deletes what commands that were killed have left, and this one. */
+  /** Deletes leftovers of this command and of commands that were killed. */
   @Override
   void clean() throws IOException {
     FileSystem files = checkpoint.getFileSystem(hadoopConf());

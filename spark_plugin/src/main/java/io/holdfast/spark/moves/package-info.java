@@ -1,5 +1,2 @@
-/**
- * Moves of a checkpoint between state store providers, for the command line. docs/internals/moves.md
- * has the protocol.
- */
+/** Moves of a checkpoint between providers, for the command line; see docs/internals/moves.md. */
 package io.holdfast.spark.moves;

@@ -17,17 +17,15 @@ import org.apache.hadoop.fs.ChecksumException;
 import org.apache.hadoop.fs.Path;
 
 /**
- * A committed batch. The entries of a batch without input behind it follow from its own.
- *
- * @param offsets its entry of the offset log
- * @param commit its entry of the commit log
+ * A committed batch, with its entries of the offset log and the commit log. The entries of a next
+ * batch without input follow from these.
  */
 public record Batch(long number, String offsets, String commit) {
   public static final String PARTITIONS_KEY = "spark.sql.shuffle.partitions";
 
   static final ObjectMapper JSON = new ObjectMapper();
 
-  /** Reads the entries of a batch; throws {@link DamagedStateException} if one is damaged. */
+  /** Throws {@link DamagedStateException} if an entry is damaged. */
   public static Batch read(Path checkpoint, long number, Configuration conf) throws IOException {
     Path plan = entry(checkpoint, "offsets", number);
     Path commit = entry(checkpoint, "commits", number);
@@ -65,7 +63,7 @@ public record Batch(long number, String offsets, String commit) {
     }
   }
 
-  /** The plan of a batch, committed or not. */
+  /** Committed or not. */
   public static PlanEntry plan(Path checkpoint, long number, Configuration conf)
       throws IOException {
     return PlanEntry.of(text(entry(checkpoint, "offsets", number), conf));
@@ -75,7 +73,7 @@ public record Batch(long number, String offsets, String commit) {
     return PlanEntry.of(offsets).conf();
   }
 
-  /** One of its settings; empty if it has none. */
+  /** Empty if there is no such setting. */
   public String setting(String key) {
     return conf().path(key).asText();
   }
@@ -85,12 +83,12 @@ public record Batch(long number, String offsets, String commit) {
     return setting(HoldfastConf.PROVIDER_KEY);
   }
 
-  /** The checkpoint format: 2 has ids of the state. */
+  /** 2 has ids of the state. */
   public String format() {
     return ids().isObject() ? "2" : "1";
   }
 
-  /** Returns true if rows wait in its state. */
+  /** Returns true if its state has pending rows. */
   public boolean isParked() {
     return CommitLog.needed(stores()).stream()
         .anyMatch(store -> Native.pendingVersions(store.id()).length > 0);
@@ -106,8 +104,8 @@ public record Batch(long number, String offsets, String commit) {
   }
 
   /**
-   * The number of partitions of its state, but for operators that have one always. Spark's
-   * descriptions of operators may have an older number.
+   * The number of partitions, except of operators that always have one. Spark's descriptions of
+   * operators may have an older number.
    */
   public int partitions() {
     int partitions = conf().path(PARTITIONS_KEY).asInt();
@@ -120,7 +118,7 @@ public record Batch(long number, String offsets, String commit) {
     return partitions;
   }
 
-  /** By operator and partition, the ids of its stores; nothing if it has checkpoint format 1. */
+  /** By operator and partition, the ids of its stores; nothing in checkpoint format 1. */
   public JsonNode ids() {
     return content().path(CommitLog.IDS);
   }
@@ -133,16 +131,16 @@ public record Batch(long number, String offsets, String commit) {
     }
   }
 
-  /** Returns the entry of the offset log of the batch behind it, which has other settings. */
+  /** The offset log's entry of the next batch, which has other settings. */
   public String planned(Map<String, String> changes) {
     return PlanEntry.of(offsets).next(changes);
   }
 
   /**
-   * Returns the entry of the commit log of the batch behind it.
+   * The commit log's entry of the next batch.
    *
    * @param format the checkpoint format
-   * @param ids those of its state, by operator and partition
+   * @param ids of its state, by operator and partition
    */
   public String committed(String format, Map<Long, List<List<String>>> ids) throws IOException {
     ObjectNode content = content();

@@ -11,19 +11,16 @@ import org.apache.hadoop.fs.FSOutputSummer;
 import org.apache.hadoop.util.DataChecksum;
 
 /**
- * The checksums that Hadoop's local file system keeps beside a file ({@code ChecksumFs}): a head
- * with the size of a piece in bytes, and the CRC-32 of each piece.
+ * The checksums that Hadoop's local file system keeps for a file ({@code ChecksumFs}): a head with
+ * the size of a piece in bytes, and the CRC-32 of each piece.
  */
 final class Checksums extends FSOutputSummer {
   private static final byte[] HEAD = "crc\0".getBytes(StandardCharsets.US_ASCII);
-
-  /** Readers find it in the head. */
-  private static final int PIECE_BYTES = 512;
+  private static final int PIECE_BYTES = 512; // readers find it in the head
 
   private final OutputStream file;
   private final ByteArrayOutputStream checksums = new ByteArrayOutputStream();
 
-  /** The file receives the content. */
   Checksums(OutputStream file) throws IOException {
     super(DataChecksum.newDataChecksum(DataChecksum.Type.CRC32, PIECE_BYTES));
     this.file = file;
@@ -43,12 +40,11 @@ final class Checksums extends FSOutputSummer {
   @Override
   protected void checkClosed() {}
 
-  /** Passes the last piece on to the file. */
   void finish() throws IOException {
     flushBuffer();
   }
 
-  /** Writes all checksums, durably. */
+  /** Durably. */
   void write(Path path) throws IOException {
     try (FileOutputStream out = new FileOutputStream(path.toFile())) {
       checksums.writeTo(out);

@@ -23,16 +23,16 @@ import org.apache.hadoop.fs.Path;
 public final class CommitLog {
   private static final String PREFIX = Native.idPrefix();
 
-  /** In an entry, a map from operator to partitions to ids of their stores. */
+  /** A map from operator to partitions to ids of their stores. */
   static final String IDS = "stateUniqueIds";
 
   private static final ObjectMapper JSON = new ObjectMapper();
 
   private CommitLog() {}
 
-  /** A store's id, with its operator, and its partition as {@code operator/partition}. */
+  /** The partition is {@code operator/partition}. */
   public record StoreId(String operator, String partition, String id) {
-    /** The ids whose segments it needs: its own, or those of the stores that it is a view of. */
+    /** The ids whose segments it needs: its own, or the ids of the stores that it is a view of. */
     private Stream<StoreId> needed() {
       if (!ViewId.is(id)) {
         return Stream.of(this);
@@ -63,8 +63,8 @@ public final class CommitLog {
   }
 
   /**
-   * Fails if the log has a later batch than this entry, which is about to be created. Spark may have
-   * deleted an entry of the same batch already.
+   * Fails if the log has a later batch than this new entry. Spark may have deleted an entry of the
+   * same batch already.
    */
   public static void requireNext(SparkFile entry, Configuration conf) throws IOException {
     long newest = newestBatch(entry.path().getParent(), conf);
@@ -78,7 +78,7 @@ public final class CommitLog {
     }
   }
 
-  /** The batches with an entry in a log of a checkpoint, plans or commits. */
+  /** In plans or commits. */
   public static LongStream batches(Path log, Configuration conf) throws IOException {
     try {
       return Arrays.stream(log.getFileSystem(conf).listStatus(log))
@@ -90,22 +90,20 @@ public final class CommitLog {
     }
   }
 
-  /** Returns true if an id is one of Holdfast. Spark's own providers have UUIDs. */
+  /** Spark's own providers have UUIDs. */
   public static boolean isHoldfasts(String id) {
     return id.startsWith(PREFIX);
   }
 
-  /** The ids of stores with the segments that these ids need. */
   public static List<StoreId> needed(List<StoreId> ids) {
     return ids.stream().flatMap(StoreId::needed).distinct().toList();
   }
 
-  /** These ids without operators and partitions. */
+  /** Without operators and partitions. */
   public static String[] neededIds(List<StoreId> ids) {
     return needed(ids).stream().map(StoreId::id).toArray(String[]::new);
   }
 
-  /** Holdfast's ids in an entry that a reader asked for. */
   public static List<StoreId> read(Path entry, Configuration conf) {
     try (InputStream in = entry.getFileSystem(conf).open(entry)) {
       return holdfastIds(in.readAllBytes());
@@ -121,7 +119,6 @@ public final class CommitLog {
     }
   }
 
-  /** Holdfast's ids in the bytes of an entry. */
   public static List<StoreId> holdfastIds(byte[] entry) throws IOException {
     return holdfastIds(content(new String(entry, StandardCharsets.UTF_8)).path(IDS));
   }
@@ -142,7 +139,7 @@ public final class CommitLog {
     return ids;
   }
 
-  /** The content of an entry behind its line with a version; empty without any. */
+  /** The content of an entry after its line with a version; empty without any. */
   static ObjectNode content(String entry) throws IOException {
     int json = entry.indexOf('\n');
     if (json < 0 || entry.substring(json).isBlank()) {

@@ -16,9 +16,8 @@ import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 
 /**
- * Writes the files of Spark's checkpoints. On local disks and HDFS a file with its name is durable.
- * On object stores it is written without a rename. Over a network Spark need not ask for files that
- * this process wrote.
+ * Writes the files of Spark's checkpoints: durably on local disks and HDFS, and without a rename on
+ * object stores. Over a network Spark need not ask for files that this process wrote.
  */
 public final class DurableFileManager extends SparkFileManager {
   private final Configuration conf;
@@ -101,7 +100,7 @@ public final class DurableFileManager extends SparkFileManager {
       super.delete(path);
       return;
     }
-    // It is no folder, which saves questions to an object store.
+    // It is no folder: this saves questions to an object store.
     try {
       ObjectStores.delete(fileSystem, List.of(path));
     } catch (IOException e) {
@@ -126,7 +125,7 @@ public final class DurableFileManager extends SparkFileManager {
     return super.createCheckpointDirectory();
   }
 
-  /** Makes a folder with its parents if Spark's own way would not make it durable. */
+  /** Makes a folder with its parents if Spark would not make it durable. */
   private void makeDurable(Path folder) {
     if (local) {
       try {

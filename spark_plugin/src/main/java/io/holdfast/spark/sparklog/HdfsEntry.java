@@ -11,7 +11,7 @@ import org.apache.hadoop.hdfs.DistributedFileSystem;
 
 /**
  * Files of Spark's checkpoint on HDFS. The data nodes have a file on their disks before it gets its
- * name. Spark's own way only closes the file, and costs the name node as much.
+ * name. Spark only closes the file, which costs the name node as much.
  */
 final class HdfsEntry {
   private HdfsEntry() {}
@@ -20,7 +20,7 @@ final class HdfsEntry {
     return fileSystem instanceof DistributedFileSystem;
   }
 
-  /** Makes no folder, like Spark's own way: a part of a deleted checkpoint must not come back. */
+  /** Makes no folder, like Spark: a part of a deleted checkpoint must not appear again. */
   static AtomicStream create(FileSystem fileSystem, Path path, boolean replace) throws IOException {
     DistributedFileSystem hdfs = (DistributedFileSystem) fileSystem;
     Path temporary = NewFile.temporary(path);

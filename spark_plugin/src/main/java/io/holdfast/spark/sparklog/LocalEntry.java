@@ -12,7 +12,7 @@ import org.apache.hadoop.fs.FileAlreadyExistsException;
 
 /**
  * A file of Spark's checkpoint on a local disk, durable before it gets its name. Readers find
- * damage by a file with checksums beside it, as Hadoop makes it.
+ * damage by a file with checksums, as Hadoop makes it.
  */
 final class LocalEntry extends RenamedEntry {
   private final Path target;
@@ -38,7 +38,7 @@ final class LocalEntry extends RenamedEntry {
     this.replace = replace;
   }
 
-  /** Makes no folder, like Spark's own way: a part of a deleted checkpoint must not come back. */
+  /** Makes no folder, like Spark: a part of a deleted checkpoint must not appear again. */
   static LocalEntry create(Path target, LocalModes modes, boolean replace) throws IOException {
     Path temporary = LocalStorage.temporary(target);
     modes.createFile(temporary);
@@ -57,7 +57,7 @@ final class LocalEntry extends RenamedEntry {
       modes.createFile(ofChecksums);
       checksums.write(ofChecksums);
       if (replace) {
-        // For a moment the file has no checksums. It must never have those of another content.
+        // For a moment the file has no checksums. It must never have checksums of another content.
         Files.deleteIfExists(LocalStorage.checksumOf(target));
         Files.move(temporary, target, StandardCopyOption.ATOMIC_MOVE);
       } else {
@@ -73,7 +73,7 @@ final class LocalEntry extends RenamedEntry {
 
   private void takeName() throws IOException {
     if (!Files.exists(target)) {
-      // They belong to a file that somebody deleted by hand.
+      // They belong to a file that a person deleted by hand.
       Files.deleteIfExists(LocalStorage.checksumOf(target));
     }
     try {
@@ -81,7 +81,7 @@ final class LocalEntry extends RenamedEntry {
     } catch (java.nio.file.FileAlreadyExistsException e) {
       throw taken(e);
     } catch (UnsupportedOperationException | FileSystemException noLinks) {
-      // Two writers may both find the name free, as in Spark's own way.
+      // Two writers may both find the name free, as with Spark.
       if (Files.exists(target)) {
         throw taken(noLinks);
       }

@@ -18,17 +18,16 @@ public record PlanEntry(String[] lines) {
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final int FACTS = 1;
 
-  /** An entry as it was written. */
   public static PlanEntry of(String text) {
     return new PlanEntry(text.split("\n", -1));
   }
 
-  /** Settings of the batch; none if a very old Spark noted none, or if the entry is damaged. */
+  /** None if a very old Spark noted no settings, or if the entry is damaged. */
   public JsonNode conf() {
     return facts().path("conf");
   }
 
-  /** A setting of the batch; empty if the entry has none. */
+  /** Empty if the entry has no such setting. */
   public String setting(String key) {
     return conf().path(key).asText();
   }
@@ -38,7 +37,7 @@ public record PlanEntry(String[] lines) {
     return lines.length > FACTS + 1 && (lines[FACTS].isBlank() || !facts().isEmpty());
   }
 
-  /** The entry of the next batch, with the same offsets and other settings. */
+  /** With the same offsets and other settings. */
   String next(Map<String, String> changes) {
     ObjectNode facts = facts();
     ObjectNode conf = (ObjectNode) facts.get("conf");
@@ -48,12 +47,11 @@ public record PlanEntry(String[] lines) {
     return String.join("\n", next);
   }
 
-  /** Returns true if two entries say the same. */
   public boolean says(PlanEntry other) {
     return facts().equals(other.facts()) && others().equals(other.others());
   }
 
-  /** All lines but that of the facts. A machine that crashed may leave an entry empty. */
+  /** All lines but the facts. A machine that crashed may leave an entry empty. */
   private List<String> others() {
     List<String> others = new ArrayList<>(List.of(lines));
     if (others.size() > FACTS) {
@@ -68,7 +66,7 @@ public record PlanEntry(String[] lines) {
         return facts;
       }
     } catch (JsonProcessingException damaged) {
-      // It is as if it said nothing.
+      // The entry counts as empty.
     }
     return JsonNodeFactory.instance.objectNode();
   }

@@ -41,12 +41,11 @@ public record QueryLog(
     return shown(checkpoint);
   }
 
-  /** The newest committed batch; -1 without one. */
+  /** -1 without a committed batch. */
   public long committed() {
     return newest == null ? -1 : newest.number();
   }
 
-  /** Returns true if a checkpoint is that of a query. */
   public static boolean isOf(String query, Path checkpoint, Configuration conf) throws IOException {
     String metadata = Batch.text(new Path(checkpoint, "metadata"), conf);
     return Batch.JSON.readTree(metadata).path("id").asText().equals(query);

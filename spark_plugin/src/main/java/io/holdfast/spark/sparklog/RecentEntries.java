@@ -13,11 +13,11 @@ import org.apache.hadoop.fs.Path;
 
 /**
  * The last entries that this process wrote into one of Spark's logs. Spark asks whether an entry
- * exists before it writes it, and reads back entries that it has just written. On HDFS and object
- * stores these are half of the requests of a batch.
+ * exists before it writes it, and reads new entries back. On HDFS and object stores these are half
+ * of the requests of a batch.
  */
 final class RecentEntries {
-  /** Bound on all entries that are kept. Most have hundreds of bytes. */
+  /** Of all entries that are kept. Most have hundreds of bytes. */
   private static final int MAX_BYTES = 1 << 20;
 
   private final Map<Path, byte[]> kept = new LinkedHashMap<>();
@@ -26,8 +26,8 @@ final class RecentEntries {
   private long newest = -1;
 
   /**
-   * Returns true if an entry comes right behind the newest one of this process. If it exists
-   * nevertheless, another application wrote it.
+   * Returns true for the entry after the newest one of this process. If it exists, another
+   * application wrote it.
    */
   synchronized boolean isNext(Path path) {
     return newest >= 0
@@ -39,13 +39,13 @@ final class RecentEntries {
     return kept.containsKey(path);
   }
 
-  /** Reads an entry; empty if it is not kept. */
+  /** Empty if the entry is not kept. */
   synchronized Optional<FSDataInputStream> open(Path path) {
     return Optional.ofNullable(kept.get(path))
         .map(content -> new FSDataInputStream(new BytesInput(content)));
   }
 
-  /** A stream that keeps the entry when it is closed. */
+  /** Keeps the entry when it is closed. */
   AtomicStream keeping(AtomicStream entry, SparkFile file) {
     Captured copy = new Captured();
     return new AtomicStream(new TeeOutputStream(entry, copy)) {

@@ -12,9 +12,8 @@ abstract class RenamedEntry extends AtomicStream {
   }
 
   /**
-   * Makes the content durable, and gives the file its name.
-   *
-   * @throws org.apache.hadoop.fs.FileAlreadyExistsException if the name is taken
+   * Makes the content durable, and gives the file its name; throws {@link
+   * org.apache.hadoop.fs.FileAlreadyExistsException} if the name is taken.
    */
   abstract void giveName() throws IOException;
 
@@ -36,7 +35,7 @@ abstract class RenamedEntry extends AtomicStream {
     try {
       deleteRest();
     } catch (IOException | RuntimeException ignored) {
-      // Nobody reads a file of this name.
+      // No reader uses a file of this name.
     }
   }
 }

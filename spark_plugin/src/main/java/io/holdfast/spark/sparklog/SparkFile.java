@@ -4,32 +4,26 @@ import java.util.List;
 import org.apache.hadoop.fs.Path;
 
 /**
- * A file of a checkpoint and its kind. The kind follows from its name, and for an entry also from
- * its log. Folders above the log do not count, because a checkpoint may lie anywhere.
+ * A file of a checkpoint and its kind, by its name, and for an entry also by its log. Folders above
+ * the log do not count, because a checkpoint may be anywhere.
  *
  * @param number of an entry, in most logs a batch; -1 for other files
  */
 public record SparkFile(Path path, Kind kind, long number) {
   public enum Kind {
-    /** {@code offsets/N}: a batch is planned. */
-    PLAN,
-    /** {@code commits/N}: a batch is over. */
-    COMMIT,
-    /** An entry of any other log, such as {@code sources/0/N}. */
-    ENTRY,
-    /** A file of a store of Spark's own providers, which decide how durable it is. */
-    OF_STORE,
+    PLAN, // {@code offsets/N}: a batch is planned
+    COMMIT, // {@code commits/N}: a batch is over
+    ENTRY, // of any other log, such as {@code sources/0/N}
+    OF_STORE, // of Spark's own providers, which decide how durable it is
     OTHER
   }
 
-  /** {@code CompactibleFileStreamLog} has entries that repeat those before them. */
+  /** {@code CompactibleFileStreamLog} has entries that repeat all earlier entries. */
   private static final String COMPACT = ".compact";
 
   private static final String CHECKSUM = ".crc";
   private static final List<String> OF_STORES = List.of(".delta", ".snapshot", ".changelog", ".zip");
-
-  /** A long has room for so many digits. */
-  private static final int MAX_DIGITS = 18;
+  private static final int MAX_DIGITS = 18; // as a long has room for
 
   public static SparkFile of(Path path) {
     String name = path.getName();
@@ -56,7 +50,7 @@ public record SparkFile(Path path, Kind kind, long number) {
     return number >= 0;
   }
 
-  /** The checkpoint of a plan or a commit. */
+  /** Of a plan or a commit. */
   public Path checkpoint() {
     return path.getParent().getParent();
   }

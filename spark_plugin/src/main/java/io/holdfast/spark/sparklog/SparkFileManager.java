@@ -28,7 +28,7 @@ public abstract class SparkFileManager implements CheckpointFileManager {
     } catch (RuntimeException e) {
       throw e;
     } catch (Exception e) {
-      // The constructor throws it without a throws clause, hence the detour over Exception.
+      // The constructor throws it without a throws clause, so catch every Exception.
       if (e instanceof UnsupportedFileSystemException) {
         return new FileSystemBasedCheckpointFileManager(path, conf);
       }

@@ -6,9 +6,9 @@ import java.util.TreeMap;
 import java.util.stream.Stream;
 
 /**
- * Id of a version whose rows are still in stores of other partitions: those of an older number of
- * partitions. Its content are the rows of these stores whose keys belong to its partition. The next
- * commit of the store has them itself, so only one entry of the commit log names views.
+ * The id of a version whose rows are still in stores of other partitions, of an older number of
+ * partitions. It has the rows of these stores whose keys belong to its partition. The next commit
+ * of the store has the rows itself, so only one entry of the commit log names views.
  *
  * @param batch the batch whose state the other stores have
  * @param from the number of their partitions
@@ -19,12 +19,11 @@ import java.util.stream.Stream;
 public record ViewId(long batch, int from, int to, String store, Map<Integer, String> parents) {
   private static final String PREFIX = Native.viewPrefix();
 
-  /** Returns true if an id names a view. */
   public static boolean is(String id) {
     return id != null && id.startsWith(PREFIX);
   }
 
-  /** Reads an id; throws {@link io.holdfast.spark.DamagedStateException} if it is damaged. */
+  /** Throws {@link io.holdfast.spark.DamagedStateException} if the id is damaged. */
   public static ViewId parse(String id) {
     String[] parts = Native.readView(id);
     Map<Integer, String> parents = new TreeMap<>();

@@ -12,10 +12,10 @@ public abstract class AtomicStream extends CancellableFSDataOutputStream {
     super(out);
   }
 
-  /** Makes the file appear; on a failure nothing is left to discard. Called once at most. */
+  /** On a failure nothing is left to discard. Called once at most. */
   protected abstract void publish() throws IOException;
 
-  /** Discards the file. Called once at most, and not after {@link #publish}. */
+  /** Called once at most, and not after {@link #publish}. */
   protected abstract void discard();
 
   @Override

@@ -19,23 +19,17 @@ public final class FileErrors {
 
   private FileErrors() {}
 
-  /** A step that may fail. */
   @FunctionalInterface
   public interface Step<T> {
     T run() throws IOException;
   }
 
-  /** A step without a result. */
   @FunctionalInterface
   public interface Action {
     void run() throws IOException;
   }
 
-  /**
-   * Runs a step; its errors say what failed.
-   *
-   * @param what such as "cannot read hdfs://host/file"
-   */
+  /** Runs a step. Its errors begin with {@code what}, such as "cannot read hdfs://host/file". */
   public static <T> T explained(String what, Step<T> step) throws IOException {
     try {
       return step.run();
@@ -46,7 +40,6 @@ public final class FileErrors {
     }
   }
 
-  /** Does the same as {@link #explained(String, Step)}. */
   public static void explained(String what, Action action) throws IOException {
     explained(
         what,

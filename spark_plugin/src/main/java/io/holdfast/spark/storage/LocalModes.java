@@ -11,11 +11,11 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.permission.FsPermission;
 
 /**
- * Modes of files and folders on local disks, by Hadoop's {@code fs.permissions.umask-mode}. If
- * nobody set that, the umask of the process takes rights away as well.
+ * Modes of local files and folders, by Hadoop's {@code fs.permissions.umask-mode}. If that is not
+ * set, the umask of the process applies as well.
  */
 public final class LocalModes {
-  /** The source of settings that nobody set. */
+  /** The source of settings that no user set. */
   private static final String DEFAULTS = "core-default.xml";
 
   private static final String MODE = "unix:mode";
@@ -37,7 +37,7 @@ public final class LocalModes {
     return sources != null && !Arrays.asList(sources).contains(DEFAULTS);
   }
 
-  /** The umask that was set; -1 without one. */
+  /** -1 if no umask was set. */
   public static int umask(Configuration conf) {
     return isSet(conf) ? FsPermission.getUMask(conf).toShort() : -1;
   }
@@ -64,8 +64,8 @@ public final class LocalModes {
   }
 
   /**
-   * Sets a mode in spite of the umask of the process. A folder keeps the bit that passes its group
-   * on to its content.
+   * Sets a mode in spite of the umask of the process. A folder keeps the bit that gives its group
+   * to its content.
    */
   private void grant(Path path, FsPermission rights) throws IOException {
     if (!isSet) {

@@ -13,7 +13,7 @@ import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.FileSystem;
 
 /**
- * Local files. A link takes a name only if it is free. Hadoop has no such call for local files, and
+ * Local files. A link takes a name only if it is free: Hadoop has no such call for local files, and
  * does not make them durable.
  */
 public final class LocalStorage extends Storage {
@@ -28,7 +28,7 @@ public final class LocalStorage extends Storage {
     return new File(path.toUri().getPath()).toPath();
   }
 
-  /** A name beside the file's own, while it is being written. */
+  /** A name next to the file's own, while it is being written. */
   public static Path temporary(Path target) {
     return target.resolveSibling("." + target.getFileName() + "." + UUID.randomUUID() + ".tmp");
   }

@@ -14,15 +14,15 @@ public final class NewFile {
   private static final int BUFFER_BYTES = 64 << 10;
 
   /**
-   * Flags of files that a restart needs. A sync covers only the last block of a file, so each block
-   * is synced when it ends. HDFS does not do that with erasure-coded files.
+   * For files that a restart needs. A sync covers only the last block of a file, so each block is
+   * synced when it ends. HDFS does not do that with erasure-coded files.
    */
   public static final EnumSet<CreateFlag> DURABLE =
       EnumSet.of(CreateFlag.CREATE, CreateFlag.SYNC_BLOCK, CreateFlag.SHOULD_REPLICATE);
 
   private NewFile() {}
 
-  /** A name beside the file's own, while it is being written. */
+  /** A name next to the file's own, while it is being written. */
   public static Path temporary(Path path) {
     return new Path(path.getParent(), "." + path.getName() + "." + UUID.randomUUID() + ".tmp");
   }

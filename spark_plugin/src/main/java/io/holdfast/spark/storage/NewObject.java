@@ -18,21 +18,21 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * A file on an object store. It appears whole when it is closed, and never if it is cancelled.
- * Spark's own way is to rename a temporary file. There that is a copy, and two drivers could both
- * believe that they published.
+ * A file on an object store, which appears whole when it is closed, and never if it is cancelled.
+ * Spark renames a temporary file, but there that is a copy, and two drivers could both believe that
+ * they published.
  */
 public final class NewObject extends AtomicStream {
   /** Option and capability since Hadoop 3.4.2. */
   private static final String CONDITIONAL = "fs.option.create.conditional.overwrite";
 
-  /** Creates without a look at the name. Otherwise S3A looks twice, for a file and for a folder. */
+  /** Otherwise S3A looks twice at the name, for a file and for a folder. */
   private static final String S3A_NO_LOOK = "fs.s3a.create.performance";
 
   /** Metadata of the object: the stream that made it. */
   private static final String WRITER = "holdfast-writer";
 
-  /** S3A's names for metadata of a new object, and of one that it finds. */
+  /** S3A's names for metadata of a new object, and of an object that it finds. */
   private static final String S3A_NEW_METADATA = "fs.s3a.create.header." + WRITER;
 
   private static final String S3A_METADATA = "header." + WRITER;
@@ -59,8 +59,8 @@ public final class NewObject extends AtomicStream {
 
   /**
    * Returns true if the store refuses a taken name when the file is closed, and no earlier.
-   * Hadoop's client asks every store to refuse it, but a store that cannot silently replaces the
-   * object. So one trial tells.
+   * Hadoop's client asks every store for that, but a store that cannot refuse silently replaces the
+   * object. So this tries it once.
    */
   public static boolean looksAtClose(FileSystem fileSystem, Path path) throws IOException {
     if (!fileSystem.hasPathCapability(path, CONDITIONAL)) {
@@ -126,8 +126,7 @@ public final class NewObject extends AtomicStream {
   }
 
   /**
-   * @throws FileAlreadyExistsException if another writer published first; Spark explains it to the
-   *     user
+   * Throws {@link FileAlreadyExistsException}, which Spark explains, if another writer was first.
    */
   @Override
   protected void publish() throws IOException {

@@ -15,16 +15,12 @@ import org.apache.hadoop.fs.Path;
 public final class ObjectStores {
   private ObjectStores() {}
 
-  /** Returns true if files of this store are invisible until closed, and can be given up. */
+  /** Returns true if files of this store are invisible until closed, and can be abandoned. */
   public static boolean serve(FileSystem fileSystem, Path path) throws IOException {
     return fileSystem.hasPathCapability(path, CommonPathCapabilities.ABORTABLE_STREAM);
   }
 
-  /**
-   * Deletes files that exist.
-   *
-   * @throws IOException the first failure; files behind it may not have been tried
-   */
+  /** Deletes files that exist. Throws the first failure; later files may not have been tried. */
   public static void delete(FileSystem fileSystem, Collection<Path> paths) throws IOException {
     List<Path> objects = new ArrayList<>();
     for (Path path : paths) {

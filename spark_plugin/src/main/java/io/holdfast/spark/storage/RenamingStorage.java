@@ -22,7 +22,7 @@ final class RenamingStorage extends Storage {
   private static final EnumSet<CreateFlag> AS_THE_FOLDER_SAYS =
       EnumSet.of(CreateFlag.CREATE, CreateFlag.SYNC_BLOCK);
 
-  /** Its rename takes free names only. Null for a scheme without such a context in Hadoop. */
+  /** Its rename takes free names only. Null for a scheme without a context in Hadoop. */
   private final FileContext context;
 
   RenamingStorage(FileSystem fileSystem, Configuration conf) throws IOException {
@@ -79,8 +79,8 @@ final class RenamingStorage extends Storage {
     FSDataOutputStream out = NewFile.create(fileSystem, path, flags, withParents);
     try {
       content.writeTo(out);
-      // HDFS syncs every block at its end, as the flags of the file say, so a sync would cost one
-      // more request to the name node. Elsewhere a close alone may leave the last block in memory.
+      // HDFS syncs every block at its end, by the file's flags, so a sync would only cost a request
+      // to the name node. Elsewhere, after a mere close, the last block may be only in memory.
       if (!(out instanceof HdfsDataOutputStream) && out.hasCapability(StreamCapabilities.HSYNC)) {
         out.hsync();
       }

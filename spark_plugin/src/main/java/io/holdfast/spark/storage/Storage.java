@@ -8,13 +8,12 @@ import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 
 /**
- * The way that new files get their names on one kind of file system. A file with a name is whole
- * and durable. Readers see nothing of it before.
+ * Gives new files their names on one kind of file system. A file with a name is whole and durable.
+ * Before, readers see nothing of it.
  */
 public abstract class Storage {
   private static final int COPY_BYTES = 1 << 20;
 
-  /** Writes the content of a file. */
   public interface Content {
     void writeTo(OutputStream out) throws IOException;
   }
@@ -46,8 +45,8 @@ public abstract class Storage {
   }
 
   /**
-   * Like {@link #write}, by way of a folder that this method does not make. After the folder is
-   * deleted, writes that began before cannot succeed, whatever their state.
+   * Like {@link #write}, by way of a folder that has to exist. After the folder is deleted, writes
+   * that began before cannot succeed, whatever their state.
    *
    * @throws java.io.FileNotFoundException if the folder is gone
    */
@@ -67,12 +66,10 @@ public abstract class Storage {
     return true;
   }
 
-  /** The content of a local file. */
   public static Content contentOf(java.nio.file.Path local) {
     return out -> java.nio.file.Files.copy(local, out);
   }
 
-  /** Returns true if two files have the same bytes. */
   public final boolean same(Path left, Path right) throws IOException {
     try (InputStream one = fileSystem.open(left);
         InputStream other = fileSystem.open(right)) {

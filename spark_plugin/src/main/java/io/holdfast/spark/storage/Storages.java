@@ -27,7 +27,7 @@ public final class Storages {
   }
 
   /**
-   * The qualified path of a URI. A path without a scheme belongs to the default file system.
+   * Qualifies a path: without a scheme it belongs to the default file system.
    *
    * @throws IllegalArgumentException if the text is no URI of a file
    */
@@ -93,7 +93,7 @@ public final class Storages {
     return known;
   }
 
-  /** The status of a file or folder; null if there is neither. */
+  /** Null if there is neither a file nor a folder. */
   public FileStatus status(Path path) throws IOException {
     try {
       return fileSystem(path).getFileStatus(path);
@@ -102,11 +102,7 @@ public final class Storages {
     }
   }
 
-  /**
-   * Deletes files that exist.
-   *
-   * @throws IOException the first failure; files behind it may not have been tried
-   */
+  /** Deletes files that exist. Throws the first failure; later files may not have been tried. */
   public void delete(Collection<Path> paths) throws IOException {
     Map<FileSystem, List<Path>> byFileSystem = new LinkedHashMap<>();
     for (Path path : paths) {
