@@ -89,8 +89,8 @@ public final class HoldfastConf {
   public final boolean isolationRerunsPark;
 
   /**
-   * Failures of a task in one batch before its partition is parked. One may be an executor's fault.
-   * Spark allows four: if an executor dies while it parks, one try is left.
+   * Failures of a task in one batch after which its partition is parked. One may be an executor's
+   * fault. Spark allows four: if an executor dies while it parks, one try is left.
    */
   public final int isolationAttempts = 2;
 

@@ -73,8 +73,8 @@ public final class Native {
   public static native void sealPendingRuns(long folder);
 
   /**
-   * Limits the memory of all stores of this process, in bytes. Above the target, stores keep only
-   * state that they use. 0 for no limit; for a target of three quarters of it.
+   * Limits the memory of all stores of this process, in bytes; 0 for no limit. Above the target,
+   * stores keep only state that they use; 0 for three quarters of the limit.
    */
   public static native void limitMemory(long limit, long target);
 
@@ -134,17 +134,17 @@ public final class Native {
       long store, long fromVersion, String fromId, String toId, String[] ids);
 
   /**
-   * The changes of one commit in one family: all operations if the commit recorded them, else the
-   * last change of each key. Each is {@code kind u8, key_len u32, value_len u32, key, value}, with
-   * a {@code CHANGE_} constant as kind.
+   * The changes of one commit in one family: all operations in their order if the commit recorded
+   * them, else the last change of each key. Each is {@code kind u8, key_len u32, value_len u32,
+   * key, value}, with a {@code CHANGE_} constant as kind.
    *
    * @param ids of the version, of all stores of the partition
    */
   public static native byte[] changes(
       long store, long version, String[] ids, int family, int options);
 
-  public static final int WANTS_HYDRATION = 1; // {@link #hydrate} has work to do
-  public static final int WANTS_MERGE = 2; // {@link #mergeChangelogs} must not wait for maintenance
+  public static final int WANTS_HYDRATION = 1; // hydrate has work to do
+  public static final int WANTS_MERGE = 2; // mergeChangelogs must not wait for maintenance
 
   /** Begins a session; returns the sum of the {@code WANTS_} constants that apply. */
   public static native int begin(long store);

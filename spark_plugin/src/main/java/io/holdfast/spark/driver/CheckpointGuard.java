@@ -61,8 +61,7 @@ public final class CheckpointGuard {
   }
 
   /**
-   * True if a query that selects Holdfast reads a plan; not for readers, which run on other
-   * threads.
+   * True if a query that selects Holdfast reads a plan. Readers, on other threads, are let through.
    */
   public static boolean isRestart(Configuration conf, Path path) {
     return wantsHoldfast(conf)

@@ -39,7 +39,7 @@ final class Durability {
     /** By file, the executor that could not sync it. A later sync may succeed without the bytes. */
     final Map<FileId, String> lost = new ConcurrentHashMap<>();
 
-    /** By file of the last committed batch. */
+    /** The last committed batch refers to these files. */
     Map<FileId, Long> durableBytes = new HashMap<>();
   }
 
@@ -152,7 +152,7 @@ final class Durability {
       };
     } catch (ExecutionException e) {
       if (e.getCause() instanceof TimeoutException || e.getCause() instanceof HoldfastException) {
-        // The writer may be alive, or its reply unreadable: only the writer knows if its bytes are
+        // It may be alive, or its reply unreadable: only the writer knows whether its bytes are
         // safe.
         throw failed(where, request.files(), writer + " does not answer", e.getCause());
       }
@@ -191,7 +191,7 @@ final class Durability {
         cause);
   }
 
-  /** A replay needs the state of the last batch, which may be deleted. */
+  /** Advice for the user. A replay needs the state of the last batch, which may be deleted. */
   private static String whatToDo(SegmentFolder where) {
     String gone;
     try {

@@ -148,7 +148,7 @@ public final class HoldfastDriver implements DriverPlugin {
     rebalancer.planning(plan.checkpoint(), conf);
   }
 
-  /** Called before an entry of the commit log is published. */
+  /** Makes everything durable that an entry of the commit log needs, before it is published. */
   void publishing(SparkFile entry, List<CommitLog.StoreId> ids, Configuration conf)
       throws IOException {
     sparkRecords.committing(entry.checkpoint(), conf);

@@ -15,7 +15,7 @@ public final class Interruption {
 
   /**
    * Throws if the query of this thread is stopped. A wait for answers that have arrived does not
-   * throw, so the speed of the executors would decide about the batch.
+   * throw: without this, the speed of the executors would decide about the batch.
    */
   static void throwIfStopped() throws InterruptedIOException {
     if (Thread.currentThread().isInterrupted()) {

@@ -9,7 +9,7 @@ import java.util.Map;
 
 /**
  * Figures of regional pipelines since their start, in Spark's metrics system. Sinks report the last
- * figures after a pipeline's end: its gauges remain until it or a hundred others have begun.
+ * figures after a pipeline's end: its gauges remain until it begins again, or a hundred others do.
  */
 public final class RegionalMetrics {
   private static final int MAX_PIPELINES = 100;

@@ -43,7 +43,7 @@ public final class RegionalPipelines {
   private static final long MAX_QUEUED_BYTES = 64L << 20;
 
   /**
-   * Of one {@link #poll}, beyond its first message: larger results take longer per byte to Python.
+   * Bounds a {@link #poll} beyond its first message: larger results take longer per byte to Python.
    */
   private static final int MAX_POLLED_BYTES = 1 << 20;
 
@@ -192,8 +192,7 @@ public final class RegionalPipelines {
   }
 
   /**
-   * If it is open, refuses its workers, drops messages that wait, and has executors seal their
-   * files.
+   * If it is open, refuses its workers, drops waiting messages, and has executors seal their files.
    */
   public void close(String name) {
     Pipeline pipeline = open.remove(name);
@@ -345,8 +344,7 @@ public final class RegionalPipelines {
     Terms.Writer writer = new Terms.Writer(wanted.executorId(), wanted.executor());
     long term = terms.next(folder, writer);
     if (of(wanted.run()) == null) {
-      // The pipeline was closed, perhaps before the term was given. Then this manager heard no
-      // close.
+      // Closed, perhaps before the term was given: then no manager of this term was told to close.
       terms.forget(folder.name, term);
       return refused(wanted.run().pipeline());
     }

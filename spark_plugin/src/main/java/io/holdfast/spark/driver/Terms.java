@@ -10,7 +10,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
 
-/** The driver gives each term once, and above all terms in the folder. */
+/** The terms of managers. The driver gives each term once, and above all terms in the folder. */
 public final class Terms {
   /** The executor of a term, unless it is known to be gone. */
   public record Writer(String executorId, ExecutorLink link) {
@@ -28,8 +28,8 @@ public final class Terms {
 
   /**
    * By folder, the newest term of another application when the first executor of a run asked. A
-   * newer one ends the run. A comparison with this application's newest term would miss another
-   * application below it: a term without a file does not count.
+   * newer one ends the run. The newest term of this application is no measure: while it has no
+   * file, it would hide another application that took over below it.
    */
   private final Map<String, Long> older = new HashMap<>();
 
@@ -68,7 +68,7 @@ public final class Terms {
     return term;
   }
 
-  /** 0 without one. */
+  /** The newest term that this application gave for a folder; 0 without one. */
   public synchronized long newest(String dir) {
     TreeSet<Long> given = own.get(dir);
     return given == null ? 0 : given.last();
@@ -109,17 +109,17 @@ public final class Terms {
     return Map.copyOf(live.getOrDefault(dir, Map.of()));
   }
 
-  /** In order. */
+  /** Terms of the writers of a folder, in order. */
   public synchronized long[] live(String dir) {
     return writers(dir).keySet().stream().mapToLong(Long::longValue).sorted().toArray();
   }
 
-  /** Null if it is gone. */
+  /** The writer of a term; null if it is gone. */
   synchronized Writer writerOf(String dir, long term) {
     return live.getOrDefault(dir, Map.of()).get(term);
   }
 
-  /** The writer appends no more. */
+  /** The writer of a term appends no more. */
   synchronized void forget(String dir, long term) {
     live.getOrDefault(dir, Map.of()).remove(term);
   }

@@ -107,7 +107,7 @@ public final class HoldfastExecutor implements ExecutorPlugin {
     replays.get(task.taskAttemptId()).remove(replay.partition());
   }
 
-  /** Null without one. */
+  /** The replay of a partition that a task works on; null without one. */
   public Replay replayOf(TaskContext task, int partition) {
     return task == null
         ? null

@@ -24,8 +24,6 @@ public record MemoryTarget(long bytes, String origin, boolean isChosen) {
   private static final long LEAST_BYTES = 128L << 20;
 
   /**
-   * Returns the target.
-   *
    * @param limitBytes {@code maxMemoryBytes}, 0 for none
    * @param wanted {@code targetMemoryBytes}: empty for {@code auto}, 0 for none
    */

@@ -20,8 +20,6 @@ public final class Replay {
   private volatile int pass;
 
   /**
-   * Begins before the first pass.
-   *
    * @param conf Hadoop's settings of the query
    * @param waits groups of keys whose rows remain pending
    * @param failure the last known failure of the partition's task

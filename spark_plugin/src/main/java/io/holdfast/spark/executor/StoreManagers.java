@@ -40,9 +40,7 @@ public final class StoreManagers {
   /** Idle managers are sealed and closed after this time. */
   private static final long IDLE_MS = 60_000;
 
-  /**
-   * Maintenance is over after so long without a store: Spark's threads take the next store at once.
-   */
+  /** Ends maintenance: Spark's threads take the next store at once, and do not name the last. */
   private static final long QUIET_MS = 2_000;
 
   public interface OpenStore {
@@ -201,7 +199,7 @@ public final class StoreManagers {
     sweeper.scheduleWithFixedDelay(this::closeIdle, IDLE_MS, IDLE_MS / 2, TimeUnit.MILLISECONDS);
   }
 
-  /** Of all stores and tables; 0 before the first one. */
+  /** Native memory of all stores and tables; 0 before the first one. */
   long memoryBytes() {
     return nativeLoaded ? Native.usedMemory() : 0;
   }
@@ -210,7 +208,7 @@ public final class StoreManagers {
     return nativeLoaded ? cache.totals() : new LocalCache.Totals(0, 0, 0);
   }
 
-  /** Of all writes so far, with maintenance. */
+  /** Counters of all writes so far, with maintenance. */
   synchronized WriterStats written() {
     WriterStats sum = writtenBefore;
     for (Manager manager : managers.values()) {

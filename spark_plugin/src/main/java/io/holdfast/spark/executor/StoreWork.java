@@ -18,7 +18,7 @@ final class StoreWork {
 
   private static final long IDLE_S = 10;
 
-  /** Before the hydrator tries a store again whose task hydrates it by itself. */
+  /** Pause before the hydrator tries a store again whose task hydrates it by itself. */
   private static final long PAUSE_MS = 50;
   private final Set<Object> known = ConcurrentHashMap.newKeySet(); // waiting or at work
 
@@ -59,8 +59,8 @@ final class StoreWork {
   }
 
   /**
-   * Merges a store that cannot wait for Spark's maintenance, once a minute: memory is short, or too
-   * many changelogs have gathered.
+   * Merges a store that cannot wait for Spark's maintenance, which runs once a minute: memory is
+   * short, or too many changelogs have gathered.
    */
   void merge(Object store, Runnable merge) {
     add(

@@ -82,7 +82,7 @@ record Operator(long id, String name, List<Store> stores, StateSchemaMetadata sc
   /** Begins the name of a column family that Spark adds to that of a state variable. */
   private static final Pattern BESIDE = Pattern.compile("^\\$(ttl|min|count|rowCounter)_");
 
-  /** As they were in a batch. */
+  /** Reads the operators of a checkpoint as they were in a batch. */
   static List<Operator> read(Path checkpoint, long batch, Configuration conf) throws IOException {
     Path state = new Path(checkpoint, "state");
     List<Operator> found = new ArrayList<>();

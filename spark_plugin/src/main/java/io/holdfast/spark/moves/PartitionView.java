@@ -17,7 +17,7 @@ import org.apache.spark.util.SerializableConfiguration;
 public final class PartitionView {
   private PartitionView() {}
 
-  /** The store has this id and is empty. */
+  /** Puts the rows of a view into a store with this id, which is empty. */
   public static void copyInto(
       StateStore target,
       StateStoreId id,

@@ -59,8 +59,8 @@ public record Plan(
   }
 
   /**
-   * Returns from an adoption to the state before it; null if that is done already. {@code
-   * completes} says that an earlier command did it, whatever ran since.
+   * Returns from an adoption to the state before it; null if that is done already. With {@code
+   * completes}, the command completes what an earlier one did, whatever ran since.
    */
   public static Plan undo(QueryLog log, boolean completes) {
     requireState(log);

@@ -147,7 +147,7 @@ public final class Repartition extends Move {
     madeInPlaces(ids);
   }
 
-  /** By number. */
+  /** Takes the ids of the new partitions, by number. */
   private void madeInPlaces(List<List<String>> ids) {
     Map<Long, List<List<String>>> found = new TreeMap<>();
     for (int place = 0; place < ids.size(); place++) {
@@ -294,7 +294,7 @@ public final class Repartition extends Move {
     }
   }
 
-  /** Returns their ids. */
+  /** Writes the stores of one new partition, and returns their ids. */
   private static List<String> write(
       SourceStores stores,
       long version,

@@ -56,7 +56,7 @@ final class RowReader implements AutoCloseable {
     return true;
   }
 
-  /** Of the row's column family. */
+  /** The number of the row's column family. */
   int number() {
     return number;
   }

@@ -85,7 +85,7 @@ public final class SinkLog {
     }
   }
 
-  /** Up to a batch. */
+  /** The number of missing entries, up to a batch. */
   public int lacking(long last) throws IOException {
     return lacking(entries(), last).size();
   }

@@ -35,7 +35,7 @@ final class SplitRows implements Iterator<Tuple2<Integer, byte[]>> {
     }
   }
 
-  /** Of all chunks that are not full yet. */
+  /** Bytes of all chunks that are not full yet. */
   private static final int CHUNKS_BYTES = 16 << 20;
 
   private static final int CHUNK_BYTES_MAX = 64 << 10;

@@ -53,8 +53,7 @@ public final class StateCopy extends Move {
     base = plan.base();
     operators = Operator.read(checkpoint, base.number(), hadoopConf());
     ids = base.ids();
-    // A version without changelogs needs no others. A store that only reads would begin a
-    // changelog.
+    // A version without changelogs needs no other. A store that only reads would begin one.
     Map<String, String> own = new HashMap<>();
     own.put(CHANGELOG_KEY, "false");
     own.put(HoldfastConf.FORMAT_KEY, base.format());

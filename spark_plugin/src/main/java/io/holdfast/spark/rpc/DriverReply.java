@@ -20,8 +20,7 @@ public sealed interface DriverReply extends Serializable {
   record Term(long term) implements DriverReply {}
 
   /**
-   * Has Hadoop's settings for the pipeline's folder and output.
-   *
+   * @param conf Hadoop's settings for the pipeline's folder and output
    * @param liveTerms older terms whose managers may still be at work
    * @param wasteful names of files of ended managers, a line each, to be written again
    */
@@ -30,8 +29,6 @@ public sealed interface DriverReply extends Serializable {
       implements DriverReply {}
 
   /**
-   * The answer to {@link DriverRequest.Decide}.
-   *
    * @param parks whether the task parks its partition
    * @param waits groups of keys whose rows it parks otherwise
    * @param still whether they have the keys that waited before the batch

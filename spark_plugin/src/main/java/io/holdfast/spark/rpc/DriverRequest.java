@@ -60,7 +60,7 @@ public sealed interface DriverRequest extends Serializable {
    */
   record Attempt(int stage, int stageAttempt, int task, int number) implements Serializable {}
 
-  /** Messages of an earlier run of a regional pipeline must not be mixed with it. */
+  /** One run of a regional pipeline. Messages of an earlier run must not be mixed with it. */
   record Run(String pipeline, long number) implements Serializable {}
 
   /** A worker of a regional pipeline introduced itself. The answer is a welcome. */

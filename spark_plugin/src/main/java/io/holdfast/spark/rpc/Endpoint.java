@@ -27,9 +27,8 @@ public final class Endpoint<Q, R extends Serializable> implements RpcEndpoint {
   private final RpcEndpointRef ref;
 
   /**
-   * {@code failed} makes the answer after an error.
-   *
-   * @param handler must not wait: threads of Spark's dispatcher call it
+   * @param handler answers requests. It must not wait: threads of Spark's dispatcher call it.
+   * @param failed the answer after an error
    */
   public Endpoint(
       String name,

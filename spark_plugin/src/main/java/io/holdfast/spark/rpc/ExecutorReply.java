@@ -3,10 +3,7 @@ package io.holdfast.spark.rpc;
 import java.io.Serializable;
 import java.util.List;
 
-/**
- * Answers an {@link ExecutorRequest}. Only failures have an error, and only {@code ListStores}
- * stores.
- */
+/** Answers an {@link ExecutorRequest}. Only failures have errors, and only listings stores. */
 public record ExecutorReply(Outcome outcome, String error, List<StoreSize> stores)
     implements Serializable {
   public enum Outcome {

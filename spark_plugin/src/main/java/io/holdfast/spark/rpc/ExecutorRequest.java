@@ -13,8 +13,7 @@ public sealed interface ExecutorRequest extends Serializable {
   /**
    * These files should go: stores write the parts that they need again, elsewhere.
    *
-   * @param pinnedBytes no retained batch needs them; they remain because of other bytes in the same
-   *     file
+   * @param pinnedBytes no retained batch needs them; other bytes in the same file keep them
    */
   record WasteNotice(String dir, long pinnedBytes, FileId[] files) implements ExecutorRequest {}
 

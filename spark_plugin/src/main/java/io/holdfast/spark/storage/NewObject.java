@@ -125,9 +125,7 @@ public final class NewObject extends AtomicStream {
     return new NewObject(fileSystem, path, builder.build(), writer);
   }
 
-  /**
-   * Throws {@link FileAlreadyExistsException}, which Spark explains, if another writer was first.
-   */
+  /** Throws {@link FileAlreadyExistsException} if another writer was first; Spark explains it. */
   @Override
   protected void publish() throws IOException {
     try {

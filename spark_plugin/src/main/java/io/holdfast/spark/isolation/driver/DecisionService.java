@@ -105,7 +105,7 @@ public final class DecisionService {
     return run != null && run.showsMetrics;
   }
 
-  /** At the first partition that was parked in the batch. */
+  /** When the first partition was parked in a batch of a query. */
   public long parkedAtMs(String query, long batch) {
     return planning.get(query).parkedAtMs(batch);
   }
@@ -115,7 +115,7 @@ public final class DecisionService {
     return planned.getOrDefault(checkpoint.toUri().getPath(), -1L) != batch;
   }
 
-  /** Ends the run before. */
+  /** Returns the run of a query for a checkpoint, and ends the run before. */
   public synchronized QueryRun run(UUID id, Path checkpoint, Supplier<Configuration> conf) {
     QueryRun run = runs.get(checkpoint);
     if (run == null || !run.id.equals(id)) {

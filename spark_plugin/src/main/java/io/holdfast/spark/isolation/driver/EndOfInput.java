@@ -77,7 +77,7 @@ public final class EndOfInput extends MultiBatchExecutor {
     }
   }
 
-  /** Empty without any. */
+  /** The parked partitions; empty without any. */
   private String parked() throws IOException {
     Machine machine = new Machine("", checkpoint, conf);
     Path newest = machine.hasMarkers() ? CommitLog.newest(checkpoint, conf) : null;

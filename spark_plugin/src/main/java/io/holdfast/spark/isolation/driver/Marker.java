@@ -10,7 +10,9 @@ import java.util.Map;
  */
 @JsonIgnoreProperties(ignoreUnknown = true)
 record Marker(Map<String, Long> times, Map<Integer, Parked> parked) {
-  /** The error is of the last try. Rows of these groups of keys wait. */
+  /**
+   * A partition parked in this batch, with the last error and the groups of keys whose rows wait.
+   */
   @JsonIgnoreProperties(ignoreUnknown = true)
   record Parked(@JsonProperty("at_ms") long atMs, String error, List<Integer> waits) {}
 }

@@ -19,7 +19,7 @@ import org.apache.spark.util.SerializableConfiguration;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** Does what the core's machine decides in one run of a query, without a lock. */
+/** Does what the core's machine decides in one run of a query, while no thread holds a lock. */
 public final class QueryRun {
   private static final Logger LOG = LoggerFactory.getLogger(QueryRun.class);
 
@@ -80,7 +80,7 @@ public final class QueryRun {
     return machine;
   }
 
-  /** Of a batch with pending rows. */
+  /** The times of a batch with pending rows. */
   public Map<String, Long> timesOf(long batch) {
     Marker marker = machine().marker(batch);
     if (marker == null) {
@@ -93,7 +93,7 @@ public final class QueryRun {
     return marker.times();
   }
 
-  /** At the first partition that was parked in the batch. */
+  /** When the first partition was parked in a batch. */
   long parkedAtMs(long batch) {
     return machine().marker(batch).parked().values().stream()
         .filter(parked -> !parked.waits().isEmpty())

@@ -19,7 +19,7 @@ public final class SparkSide {
   /** Partitions that tasks delivered or parked to the end, if Spark took the tasks' results. */
   private final CollectionAccumulator<Integer> through;
 
-  /** Their tasks ask before they begin. The stage of Spark has a copy. */
+  /** Tasks of these partitions ask before they begin. Spark's stage carries the partitions. */
   private final Set<Integer> suspects = Collections.synchronizedSet(new HashSet<>());
 
   /** Commits of tasks whose result Spark took. */
@@ -47,7 +47,7 @@ public final class SparkSide {
     return through;
   }
 
-  /** The commits and the metric are those that the RDD's operator has. */
+  /** An RDD guards the operator that has these commits and this metric. */
   public synchronized void guards(
       int rdd,
       CollectionAccumulator<StatefulOpStateStoreCheckpointInfo> infos,
@@ -69,16 +69,14 @@ public final class SparkSide {
     }
   }
 
-  /** The parked partitions, and those that tasks asked for, that tasks are through with. */
+  /** Parked partitions, and partitions that tasks asked for, if tasks are through with them. */
   List<Integer> suspectsThrough() {
     return suspects.isEmpty()
         ? List.of()
         : through.value().stream().filter(suspects::contains).distinct().toList();
   }
 
-  /**
-   * Removes the commits of a partition by tasks that stopped early: Spark names the first commit.
-   */
+  /** Removes a partition's commits by tasks that stopped early: Spark names the first commit. */
   void forgetCommits(int partition) {
     for (CollectionAccumulator<StatefulOpStateStoreCheckpointInfo> infos : commits) {
       // The accumulator's own lock, so that no task reports in between.

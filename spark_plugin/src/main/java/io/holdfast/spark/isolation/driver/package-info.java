@@ -1,4 +1,2 @@
-/**
- * Partition isolation on the driver: facts from Spark for the core's machine, and its decisions.
- */
+/** Isolation on the driver: Spark's facts for the core's machine, and the machine's decisions. */
 package io.holdfast.spark.isolation.driver;

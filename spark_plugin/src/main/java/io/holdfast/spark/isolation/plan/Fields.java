@@ -13,9 +13,8 @@ import scala.Option;
 /** Fields of Spark's plan nodes by their names, which are the same on all minors. */
 final class Fields {
   /**
-   * The times of a batch: a replay needs the times of the batch that received its rows. All
-   * operators have the first two, operators with functions the third, and transformWithState has
-   * all.
+   * The times of a batch. A replay needs the times of its rows' batch. All operators have the first
+   * two, operators with functions the third, and transformWithState has all.
    */
   private static final String[] TIMES = {
     "eventTimeWatermarkForLateEvents",
@@ -46,10 +45,7 @@ final class Fields {
     return value instanceof Option<?> option ? option.getOrElse(() -> null) : value;
   }
 
-  /**
-   * The fields that isolation needs of an operator, by its name in checkpoints, and that this Spark
-   * lacks.
-   */
+  /** Fields of an operator, by its name in checkpoints, that isolation needs and Spark lacks. */
   static List<String> missing(SparkPlan operator, String name) {
     int times =
         name.startsWith("transformWithState") ? TIMES.length : name.contains("WithState") ? 3 : 2;

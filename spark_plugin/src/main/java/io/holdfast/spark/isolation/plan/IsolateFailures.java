@@ -68,9 +68,7 @@ public final class IsolateFailures {
     }
   }
 
-  /**
-   * A stage of Spark: the nodes from its top to the operator, and the exchanges below the operator.
-   */
+  /** Spark's stage: nodes from its top to the operator, and the exchanges below the operator. */
   private record Stage(List<SparkPlan> above, List<SparkPlan> exchanges) {
     SparkPlan top() {
       return above.get(0);

@@ -57,10 +57,7 @@ record Skips(@JsonProperty("version") int version, @JsonProperty("skipped") List
     }
   }
 
-  /**
-   * By partition, the bounds of ranges of rows to leave out of a batch. The pending input has these
-   * ids.
-   */
+  /** Per partition with these ids, bounds of ranges of rows to leave out of a batch. */
   Map<Integer, long[]> of(long operator, long batch, Map<Integer, String> ids) {
     Map<Integer, long[]> ranges = new HashMap<>();
     for (Skip skip : skipped) {

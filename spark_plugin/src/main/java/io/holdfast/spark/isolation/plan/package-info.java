@@ -1,5 +1,2 @@
-/**
- * The rule that guards a stage, so that a batch completes although a partition's task keeps
- * failing.
- */
+/** The rule that guards a stage: a batch completes although a partition's task keeps failing. */
 package io.holdfast.spark.isolation.plan;

@@ -118,7 +118,7 @@ public final class GuardRDD extends RDD<InternalRow> {
   public Iterator<InternalRow> compute(Partition split, TaskContext task) {
     Split own = (Split) split;
     boolean again = task.attemptNumber() > 0 || task.stageAttemptNumber() > 0;
-    // By the number of tasks, the driver sees that other tasks compute several partitions.
+    // The driver sees by the number of tasks if they do not compute a partition each.
     boolean moved = task.partitionId() != own.index() && task.numPartitions() == count;
     if (!again && !moved && !suspects.contains(own.index())) {
       return stage(own, task);

@@ -68,8 +68,6 @@ public record ParkTask(
   }
 
   /**
-   * Parks a partition.
-   *
    * @param base ids of the stores; null before the first batch
    * @param rows by exchange
    * @param settle makes durable that the partition is parked, after its input is durable

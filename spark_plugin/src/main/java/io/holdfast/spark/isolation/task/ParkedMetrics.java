@@ -31,10 +31,7 @@ public record ParkedMetrics(SQLMetric keys, SQLMetric partitions, SQLMetric rows
         : SQLMetrics.createMetric(((SparkPlan) operator).sparkContext(), name);
   }
 
-  /**
-   * Adds the input that waits already; returns its bytes. {@code base} is the version that the
-   * batch begins with, or null.
-   */
+  /** Adds the input that waits already at version {@code base}, if any; returns its bytes. */
   long waiting(NativeStore store, String base) {
     long found = 0;
     for (Pending pending : base == null ? List.<Pending>of() : store.pending(base)) {

@@ -22,12 +22,9 @@ public final class PendingRows extends AbstractIterator<InternalRow> {
 
   private int range;
   private long number = -1;
-  private UnsafeRow next; // {@link #number}'s row, unless it was returned
+  private UnsafeRow next; // the row with that number, unless it was returned
 
-  /**
-   * {@code in} is closed when the task ends. {@code skipped} are bounds of ranges of rows to leave
-   * out.
-   */
+  /** {@code in} is closed when the task ends; {@code skipped} are bounds of ranges to leave out. */
   public PendingRows(InputStream in, int exchange, long[] skipped, TaskContext task) {
     this.in = new DataInputStream(new BufferedInputStream(in));
     this.exchange = exchange;
@@ -79,7 +76,7 @@ public final class PendingRows extends AbstractIterator<InternalRow> {
     return range < skipped.length && skipped[range] <= number;
   }
 
-  /** Of the row that was returned last, over all exchanges. */
+  /** The number of the row that was returned last, over all exchanges. */
   public long number() {
     return number;
   }
