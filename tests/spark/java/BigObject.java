@@ -17,17 +17,17 @@ import org.apache.hadoop.fs.statistics.IOStatisticsSupport;
 import org.apache.spark.unsafe.Platform;
 
 /**
- * Writes one object that is much larger than what the process may have of memory, as an executor
- * does: commits of a state store, which overwrite the same rows, go into one open file.
+ * Writes one object that is much larger than the process's memory limit, as an executor does:
+ * commits of a state store, which overwrite the same rows, are in one open file.
  *
- * <p>What happened is printed as lines of a name and a number; names of S3A's counters end with
- * {@code .open} as they were before the end of the object.
+ * <p>Prints lines of a name and a number; names of S3A's counters end with {@code .open} before the
+ * end of the object.
  */
 public final class BigObject {
   private static final int KEYS = 4096;
   private static final int VALUE_BYTES = 1024;
   private static final long COMMIT_BYTES = (long) KEYS * VALUE_BYTES;
-  /** Commits after which everything that is taken once is taken. */
+  /** After these commits, all memory that is taken only once is taken. */
   private static final int WARM = 8;
 
   private static final long WAIT_NANOS = 60_000_000_000L;
@@ -54,7 +54,6 @@ public final class BigObject {
     return Native.openStore(manager, "0", "0", "default", false, 0, false);
   }
 
-  /** The value that a commit gives to a key. */
   private static byte[] value(int commit, int key) {
     byte[] bytes = new byte[VALUE_BYTES];
     byte[] name = (commit + " of " + key).getBytes(StandardCharsets.UTF_8);
@@ -62,7 +61,7 @@ public final class BigObject {
     return bytes;
   }
 
-  /** Gives every key a value; returns the id of the commit. */
+  /** Returns the id of the commit. */
   private static String commit(long store, int number, long memory) {
     Native.begin(store);
     for (int key = 0; key < KEYS; key++) {
@@ -96,7 +95,7 @@ public final class BigObject {
     System.out.println(name + ' ' + number);
   }
 
-  /** Most memory that this process ever had, everything included. */
+  /** The process's largest memory so far, with everything in it. */
   private static long peakBytes() throws IOException {
     for (String line : Files.readAllLines(java.nio.file.Path.of("/proc/self/status"))) {
       if (line.startsWith("VmHWM:")) {
@@ -111,7 +110,7 @@ public final class BigObject {
     return statistics == null ? Map.of() : statistics.counters();
   }
 
-  /** Waits until S3A has uploaded all parts that are full: it does so on threads of its own. */
+  /** S3A uploads full parts on threads of its own. */
   private void awaitParts(long parts) throws InterruptedException {
     long deadline = System.nanoTime() + WAIT_NANOS;
     while (counters().getOrDefault(PARTS, 0L) < parts && System.nanoTime() < deadline) {
@@ -120,7 +119,7 @@ public final class BigObject {
   }
 
   private long pendingUploads() throws ReflectiveOperationException, IOException {
-    // By reflection, since the tests compile without S3A.
+    // By reflection, because the tests compile without S3A.
     Method list = fileSystem.getClass().getMethod("listUploads", String.class);
     RemoteIterator<?> uploads = (RemoteIterator<?>) list.invoke(fileSystem, (Object) null);
     long pending = 0;
@@ -167,7 +166,7 @@ public final class BigObject {
       Native.syncFiles(manager, new long[] {number});
       checkRows(id, commits, memory);
     }
-    // What is not sealed by now is given up.
+    // Files that are not sealed by now are abandoned.
     Native.closeFolder(manager);
     report("");
   }

@@ -9,8 +9,8 @@ import org.apache.hadoop.fs.RawLocalFileSystem;
 import org.apache.spark.TaskContext;
 
 /**
- * The local file system as {@code counted:/path}. Whatever a task opens becomes a line of the file
- * that {@code fs.counted.log} names.
+ * The local file system as {@code counted:/path}. Each file that a task opens becomes a line of the
+ * file that {@code fs.counted.log} names.
  */
 public final class CountedFileSystem extends RawLocalFileSystem {
   private static final URI NAME = URI.create("counted:///");

@@ -15,8 +15,8 @@ import scala.Tuple2;
 import scala.Tuple3;
 
 /**
- * {@code flatMapGroupsWithState} and {@code mapGroupsWithState}: adds up the values of every key, and
- * says when a key timed out.
+ * {@code flatMapGroupsWithState} and {@code mapGroupsWithState}: adds up values by key, and says
+ * when a key timed out.
  */
 public final class GroupStateJob {
   private static final Encoder<Tuple2<Long, Long>> STATE =
@@ -41,7 +41,6 @@ public final class GroupStateJob {
         .toDF("key", "total", "what");
   }
 
-  /** The form with one row per key. */
   public Dataset<Row> map(Dataset<Row> events, String timeout) {
     MapGroupsWithStateFunction<String, Row, Tuple2<Long, Long>, Tuple3<String, Long, String>> add =
         (key, rows, state) -> add(key, rows, state, timeout);
@@ -88,7 +87,7 @@ public final class GroupStateJob {
     if (timeout.equals("EventTimeTimeout")) {
       state.setTimeoutTimestamp(state.getCurrentWatermarkMs() + 240_000);
     } else if (timeout.equals("ProcessingTimeTimeout")) {
-      // Batches start further apart than this: each one times out the keys it has no row for.
+      // Batches are further apart than this, so each times out the keys for which it has no row.
       state.setTimeoutDuration(1);
     }
     return new Tuple3<>(key, total, "rows, " + count);

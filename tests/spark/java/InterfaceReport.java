@@ -34,7 +34,7 @@ public final class InterfaceReport {
     Arrays.stream(own.getMethods())
         .filter(Method::isDefault)
         .filter(method -> method.getDeclaringClass().getName().startsWith("org.apache.spark."))
-        // What Scala compiles default arguments to.
+        // Scala compiles default arguments to these methods.
         .filter(method -> !method.getName().contains("$default$"))
         .map(method -> method.getDeclaringClass().getSimpleName() + "." + method.getName())
         .distinct()

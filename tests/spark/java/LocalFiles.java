@@ -14,9 +14,9 @@ import org.apache.hadoop.fs.RawLocalFileSystem;
 import org.apache.hadoop.fs.permission.FsPermission;
 
 /**
- * Hadoop's local file system, which asks the JVM for what it starts processes for where Hadoop's
- * native library is missing: {@code chmod} for each new file and {@code readlink} for each rename,
- * which is a third of the processor time of small queries. All else is Hadoop's.
+ * Hadoop's local file system, with calls of the JVM instead of processes where Hadoop's native
+ * library is missing: {@code chmod} for each new file and {@code readlink} for each rename, which
+ * take a third of the processor time of small queries. All else is Hadoop's.
  */
 public final class LocalFiles {
   private LocalFiles() {}
@@ -34,7 +34,7 @@ public final class LocalFiles {
     }
   }
 
-  /** Of {@code fs.file.impl}. */
+  /** The class for {@code fs.file.impl}. */
   public static final class OfFileSystem extends LocalFileSystem {
     /** As Hadoop makes it. */
     public OfFileSystem() {
@@ -42,7 +42,7 @@ public final class LocalFiles {
     }
   }
 
-  /** Of {@code fs.AbstractFileSystem.file.impl}, on which Spark writes its logs. */
+  /** The class for {@code fs.AbstractFileSystem.file.impl}, by which Spark writes its logs. */
   public static final class OfFileContext extends ChecksumFs {
     /** As Hadoop makes it. */
     public OfFileContext(URI uri, Configuration conf) throws IOException, URISyntaxException {

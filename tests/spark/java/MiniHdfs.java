@@ -32,11 +32,11 @@ import org.apache.hadoop.metrics2.lib.DefaultMetricsSystem;
  * <ul>
  *   <li>{@code stop FILE} stops a data node with a replica of the file.
  *   <li>{@code operations} tells how many requests of clients the name node has served.
- *   <li>{@code requests} tells the same by kind, a line each: number, kind; then what the name node
- *       noted since the last time: kind, path, other path; then {@code end}.
- *   <li>{@code users} tells who asked for something since the last time: the user, and what
- *       {@code requests} says; then {@code end}.
- *   <li>{@code code FOLDER} makes a folder whose files are erasure-coded; it needs three data nodes.
+ *   <li>{@code requests} tells the same by kind, a line each: number, kind; then the name node's
+ *       notes since the last time: kind, path, other path; then {@code end}.
+ *   <li>{@code users} tells who asked for something since the last time: the user, and the columns
+ *       of {@code requests}; then {@code end}.
+ *   <li>{@code code FOLDER} makes a folder of erasure-coded files; it needs three data nodes.
  *   <li>{@code coded FOLDER} lists the files below a folder that are; then {@code end}.
  *   <li>{@code files FOLDER} lists the files below a folder: length, space, URI; then {@code end}.
  * </ul>
@@ -44,7 +44,7 @@ import org.apache.hadoop.metrics2.lib.DefaultMetricsSystem;
 public final class MiniHdfs {
   private static final String COUNT = "NumOps";
 
-  /** What data nodes ask with or without clients; everything is counted again under two names. */
+  /** Data nodes ask these with or without clients; everything is counted again under two names. */
   private static final Pattern NOT_OF_CLIENTS =
       Pattern.compile(
           "(Overall|Deferred|Block|CommitBlockSynchronization|ErrorReport|RegisterDatanode"
@@ -52,12 +52,12 @@ public final class MiniHdfs {
 
   private static final Queue<String> NOTED = new ConcurrentLinkedQueue<>();
 
-  /** Of the policies that Hadoop knows, the one for the fewest data nodes. */
+  /** The policy of Hadoop for the fewest data nodes. */
   private static final String CODE = "XOR-2-1-1024k";
 
   private MiniHdfs() {}
 
-  /** What clients ask about files and folders, in order; blocks of files are asked about beside it. */
+  /** Client requests for files and folders, in order; block requests are counted elsewhere. */
   public static final class Notes implements AuditLogger {
     @Override
     public void initialize(Configuration conf) {}
@@ -129,7 +129,7 @@ public final class MiniHdfs {
           throw new IllegalArgumentException(line);
       }
     }
-    // What is on its disks goes with the test's folder: no orderly end is needed.
+    // Its disks are deleted with the test's folder: no orderly end is needed.
     Runtime.getRuntime().halt(0);
   }
 
@@ -166,7 +166,7 @@ public final class MiniHdfs {
     return sum;
   }
 
-  /** How often data nodes have synced what they have of a block. */
+  /** Data nodes have synced parts of a block so many times. */
   private static long syncs(MiniDFSCluster cluster) {
     long syncs = 0;
     for (DataNode node : cluster.getDataNodes()) {

@@ -13,8 +13,8 @@ import org.apache.hadoop.yarn.server.nodemanager.NodeManager;
 import org.apache.hadoop.yarn.server.resourcemanager.ResourceManager;
 
 /**
- * A real YARN on loopback for tests: writes what its clients need into a folder of settings, prints
- * {@code up}, and ends when its standard input does.
+ * A real YARN on loopback for tests: writes settings for its clients into a folder, prints {@code
+ * up}, and ends when its standard input does.
  */
 public final class MiniYarn {
   private static final String HOST = "127.0.0.1";
@@ -63,7 +63,7 @@ public final class MiniYarn {
     while (System.in.read() >= 0) {
       continue;
     }
-    // They end their containers, of applications that are still there.
+    // Node managers end the containers of applications that still exist.
     nodes.forEach(NodeManager::stop);
     resources.stop();
   }
@@ -79,7 +79,7 @@ public final class MiniYarn {
     site.set("yarn.nodemanager.collector-service.address", HOST + ":0");
     site.set(YarnConfiguration.NM_PMEM_MB, "6144");
     site.set(YarnConfiguration.RM_SCHEDULER_MINIMUM_ALLOCATION_MB, "128");
-    // What a JVM reserves is no measure of what it takes.
+    // A JVM reserves more than it takes.
     site.set(YarnConfiguration.NM_VMEM_CHECK_ENABLED, "false");
     // The disk of a test's machine may be nearly full.
     site.set("yarn.nodemanager.disk-health-checker.enable", "false");

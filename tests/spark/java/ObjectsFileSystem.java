@@ -134,7 +134,7 @@ public final class ObjectsFileSystem extends RawLocalFileSystem {
           Files.move(upload, target, StandardCopyOption.ATOMIC_MOVE);
           return;
         }
-        // One step, which fails if another writer took the name meanwhile.
+        // One step, which fails if another writer has taken the name.
         Files.createLink(target, upload);
       } catch (FileAlreadyExistsException e) {
         throw new org.apache.hadoop.fs.FileAlreadyExistsException(target + " exists");

@@ -24,7 +24,7 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
 
-/** Parks versions of a store of the provider, as the task of a partition would that keeps failing. */
+/** Parks versions of a provider's store, like the task of a partition that keeps failing. */
 public final class ParkedStores {
   private static final String FAMILY = StateStore.DEFAULT_COL_FAMILY_NAME();
   private static final StructType ROW = new StructType().add("n", DataTypes.LongType);
@@ -92,12 +92,11 @@ public final class ParkedStores {
     }
   }
 
-  /** Versions, rows and bytes of what a version waits for. */
   public String pending(String id) {
     return store.pending(id).toString();
   }
 
-  /** Whether an input is read as it was parked, by arrays and by single bytes. */
+  /** True if an input is read as it was parked, by arrays and by single bytes. */
   public boolean isRead(String id, long version, int bytes) throws IOException {
     try (InputStream whole = store.pendingInput(id, version);
         InputStream begin = store.pendingInput(id, version)) {
@@ -140,7 +139,7 @@ public final class ParkedStores {
     return Arrays.stream(ends).map(end -> end.file().toString()).toArray(String[]::new);
   }
 
-  /** Whether the driver takes an id in an entry of the commit log for one of Holdfast's. */
+  /** True if the driver takes an id in an entry of the commit log for one of Holdfast's. */
   public boolean isInCommitLog(String id) throws IOException {
     String entry = "v2\n{\"stateUniqueIds\":{\"0\":[[\"" + id + "\"]]}}";
     List<CommitLog.StoreId> found =
@@ -148,7 +147,6 @@ public final class ParkedStores {
     return found.equals(List.of(new CommitLog.StoreId("0", "0/0", id)));
   }
 
-  /** What comes of calls that are wrong. */
   public String wrongCalls(String id) {
     Parking closed = store.park(1, id);
     closed.close();

@@ -11,7 +11,7 @@ public final class StorageConformance {
 
   private StorageConformance() {}
 
-  /** A fresh folder for one check of the suite, which calls this. */
+  /** The suite calls this for each check. */
   static HadoopFolder fresh(String parent, int number) throws IOException {
     return new HadoopFolder(new Path(parent, Integer.toString(number)), configuration);
   }

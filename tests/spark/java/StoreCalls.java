@@ -29,7 +29,7 @@ import scala.Option;
 import scala.collection.Iterator;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Calls state store providers as an operator would, and as none should, and says what came of it. */
+/** Calls state store providers as an operator would, or should not, and reports the results. */
 public final class StoreCalls {
   private static final String DEFAULT = StateStore.DEFAULT_COL_FAMILY_NAME();
   private static final StructType KEY =
@@ -48,12 +48,10 @@ public final class StoreCalls {
   private int stores;
   private final List<String> said = new ArrayList<>();
 
-  /** What one case does; it returns what to say. */
   private interface Case {
     Object run() throws Exception;
   }
 
-  /** A provider of a store of its own. */
   private final class World {
     private final StateStoreId id;
     private final boolean columns;
@@ -83,7 +81,6 @@ public final class StoreCalls {
       return made;
     }
 
-    /** Version 0 for changing. */
     StateStore fresh() {
       return store(0, null);
     }
@@ -97,7 +94,7 @@ public final class StoreCalls {
     }
   }
 
-  /** What a call gives on a version, which is given back after it. */
+  /** Returns the result of a call on a version, and releases the version. */
   private static Object on(ReadStateStore store, Function<ReadStateStore, Object> call) {
     try {
       return call.apply(store);
@@ -175,7 +172,7 @@ public final class StoreCalls {
     said.add(group + "\t" + name + "\t" + outcome);
   }
 
-  /** Runs all cases; a line each: group, name, exception or "returned", condition or value, message. */
+  /** A line for each case: group, name, exception or "returned", condition or value, message. */
   public String run(SparkSession spark, String state) {
     begin(spark, state);
     in("versions", this::versions);
@@ -378,7 +375,7 @@ public final class StoreCalls {
     store.put(row(1, 1), row(1), DEFAULT);
     StateStoreIterator<UnsafeRowPair> iterator = store.iterator(DEFAULT);
     store.commit();
-    // As complete mode does, which makes its iterator before it commits.
+    // Complete mode makes its iterator before it commits.
     check("go on with an iterator after commit", () -> pairs(iterator));
   }
 
@@ -500,7 +497,7 @@ public final class StoreCalls {
     check(
         "a family removed in version 2",
         () -> on(world.reader(2, two), store2 -> valueOf(store2.get(key, "numbers"))));
-    // As the operator does, which describes its families before it uses them.
+    // The operator describes its families before it uses them.
     StateStore again = world.store(1, one);
     create(again, "numbers");
     check("a family removed in version 2 at version 1", () -> valueOf(again.get(key, "numbers")));
@@ -572,7 +569,7 @@ public final class StoreCalls {
     }
   }
 
-  /** Values of two keys that are read one after the other, and only then looked at. */
+  /** Reads the values of two keys one after the other before it looks at them. */
   public String twoRows(SparkSession spark, String state) {
     begin(spark, state);
     StateStore store = new World(false, PLAIN).fresh();

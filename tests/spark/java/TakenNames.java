@@ -10,13 +10,12 @@ import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.Path;
 
 /**
- * Two applications that want the same names on an object store, one after the other. What happened is
- * printed as lines of a name and a word.
+ * Two applications that want the same names on an object store, one after the other. Prints lines
+ * of a name and a word.
  */
 public final class TakenNames {
   private TakenNames() {}
 
-  /** A write that may be refused. */
   private interface Write {
     void run() throws IOException;
   }

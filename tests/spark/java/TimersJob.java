@@ -18,9 +18,7 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /** {@code transformWithState} of the JVM with maps and timers, and with lifetimes by the clock. */
 public final class TimersJob {
-  /**
-   * @param clock whether timers go by the clock, and not by the watermark
-   */
+  /** {@code clock} says that timers follow the clock, and not the watermark. */
   public Dataset<Row> apply(Dataset<Row> events, boolean clock) {
     return events
         .groupByKey((MapFunction<Row, String>) row -> row.getAs("key"), Encoders.STRING())

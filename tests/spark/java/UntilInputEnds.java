@@ -2,12 +2,12 @@ import java.io.IOException;
 import java.io.PrintStream;
 import java.util.Arrays;
 
-/** Runs another main class until standard input ends, which it does when the parent dies. */
+/** Runs another main class until standard input ends, also because the parent dies. */
 public final class UntilInputEnds {
   private UntilInputEnds() {}
 
   public static void main(String[] args) throws Exception {
-    // The parent does not read what the other program prints.
+    // The parent does not read the other program's output.
     PrintStream out = System.out;
     System.setOut(System.err);
     // Its main method may return, or not.
@@ -23,7 +23,7 @@ public final class UntilInputEnds {
   private static void awaitEnd() {
     try {
       while (System.in.read() >= 0) {
-        // Nothing is said to it.
+        // No input is expected.
       }
     } catch (IOException e) {
       // The parent is gone.

@@ -2,7 +2,7 @@ package io.holdfast.spark.minor;
 
 import io.holdfast.spark.UnsupportedStateException;
 
-/** Prints what the plugin's driver side says of a version of Spark. */
+/** Prints the answer of the plugin's driver side to a version of Spark. */
 public final class VersionCheck {
   private VersionCheck() {}
 

@@ -112,10 +112,7 @@ public final class Native {
   /** Keeps at most so many of the newest versions in memory. */
   public static native void retain(long store, int versions);
 
-  /**
-   * Positions the store at a version; {@code id} is null for version 0. Returns damage that the
-   * load went around, or null.
-   */
+  /** Loads a version; {@code id} is null for version 0. Returns damage it went around, or null. */
   public static native String load(long store, long version, String id);
 
   /** The store's own id among the ids of all stores of the partition; null without one. */

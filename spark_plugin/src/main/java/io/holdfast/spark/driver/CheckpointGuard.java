@@ -60,9 +60,7 @@ public final class CheckpointGuard {
     }
   }
 
-  /**
-   * True if a query that selects Holdfast reads a plan. Readers, on other threads, are let through.
-   */
+  /** True if a query that selects Holdfast reads a plan. Readers, on other threads, may read it. */
   public static boolean isRestart(Configuration conf, Path path) {
     return wantsHoldfast(conf)
         && SparkFile.of(path).kind() == SparkFile.Kind.PLAN

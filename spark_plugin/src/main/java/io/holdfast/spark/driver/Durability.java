@@ -28,10 +28,7 @@ import org.apache.hadoop.fs.Path;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/**
- * Makes the files of a batch durable before it commits: asks the executors that wrote them, and
- * fails the batch if one cannot.
- */
+/** Makes the files of a batch durable before it commits, by their writers, or fails the batch. */
 final class Durability {
   private static final Logger LOG = LoggerFactory.getLogger(Durability.class);
 
@@ -152,8 +149,7 @@ final class Durability {
       };
     } catch (ExecutionException e) {
       if (e.getCause() instanceof TimeoutException || e.getCause() instanceof HoldfastException) {
-        // It may be alive, or its reply unreadable: only the writer knows whether its bytes are
-        // safe.
+        // It may be alive, or its reply unreadable: only the writer knows if its bytes are safe.
         throw failed(where, request.files(), writer + " does not answer", e.getCause());
       }
       Set<FileId> files = request.files().keySet();

@@ -77,10 +77,7 @@ final class Reclaimer {
     }
   }
 
-  /**
-   * Each pass lists the folder and reads the index of every new file. Spark's own providers
-   * understand these two settings in the same way.
-   */
+  /** A pass lists the folder and reads new indexes. Spark's providers read these settings alike. */
   private static long batchesBetween(Configuration conf) {
     int retained = conf.getInt(HoldfastConf.RETAINED_KEY, HoldfastConf.RETAINED_DEFAULT);
     double extra = conf.getDouble(HoldfastConf.EXTRA_SPACE_KEY, HoldfastConf.EXTRA_SPACE_DEFAULT);

@@ -42,9 +42,7 @@ public final class RegionalPipelines {
 
   private static final long MAX_QUEUED_BYTES = 64L << 20;
 
-  /**
-   * Bounds a {@link #poll} beyond its first message: larger results take longer per byte to Python.
-   */
+  /** For one {@link #poll} beyond its first message: large results take longer per byte. */
   private static final int MAX_POLLED_BYTES = 1 << 20;
 
   private static final class Pipeline {
@@ -191,9 +189,7 @@ public final class RegionalPipelines {
         new UiEvents.PipelineOpened(uiRun(run), name, folder.name, System.currentTimeMillis()));
   }
 
-  /**
-   * If it is open, refuses its workers, drops waiting messages, and has executors seal their files.
-   */
+  /** If it is open: refuses its workers, drops waiting messages, and executors seal their files. */
   public void close(String name) {
     Pipeline pipeline = open.remove(name);
     if (pipeline == null) {
@@ -237,10 +233,7 @@ public final class RegionalPipelines {
     return terms.newest(folder(folder).name);
   }
 
-  /**
-   * Begins a clean-up, for {@link #reclaimOrphans}. The terms of all files in the folder count as
-   * known.
-   */
+  /** Begins a clean-up, for {@link #reclaimOrphans}. All terms in the folder count as known. */
   public long openOrphans(String segmentsFolder, String metadataFolder, String pipeline) {
     SegmentFolder segments = folder(segmentsFolder);
     SegmentFolder metadata = folder(metadataFolder);

@@ -1,4 +1,2 @@
-/**
- * The driver's side: terms, durability and clean-up of files, Spark's commit log, and pipelines.
- */
+/** The driver's side: terms, durable files and their clean-up, the commit log, and pipelines. */
 package io.holdfast.spark.driver;

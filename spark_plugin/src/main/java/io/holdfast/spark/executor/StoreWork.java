@@ -75,10 +75,7 @@ final class StoreWork {
         });
   }
 
-  /**
-   * Does work, unless the store waits for some already. {@code work} returns a pause in
-   * milliseconds before it runs again; 0 at its end.
-   */
+  /** Does work, one per store at a time. It returns a pause in ms before it runs again, or 0. */
   private void add(Object store, LongSupplier work) {
     if (known.add(store)) {
       thread.execute(() -> run(store, work));

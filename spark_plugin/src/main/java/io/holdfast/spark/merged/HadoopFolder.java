@@ -22,7 +22,7 @@ import org.apache.hadoop.hdfs.client.HdfsDataInputStream;
 import org.apache.hadoop.util.functional.RemoteIterators;
 
 /**
- * A folder of merged files on one of Hadoop's file systems, for the native side
+ * A folder of merged files on a Hadoop file system. The native side calls these methods by name
  * (rust/jni/src/hadoop.rs).
  */
 public final class HadoopFolder {

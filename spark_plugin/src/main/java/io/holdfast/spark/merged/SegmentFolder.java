@@ -42,7 +42,7 @@ public final class SegmentFolder {
     return new SegmentFolder(name, conf);
   }
 
-  /** The driver deletes files that state stores do not need. */
+  /** True if state stores use the folder. The driver deletes files that they do not need. */
   public boolean isOfStateStores() {
     return name.endsWith("/state/" + HoldfastConf.STATE_FOLDER);
   }

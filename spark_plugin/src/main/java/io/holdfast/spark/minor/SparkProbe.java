@@ -40,7 +40,7 @@ public final class SparkProbe {
     this.loader = loader;
   }
 
-  /** Sorted. The loader has Spark's classes and this jar's. */
+  /** Returns all that does not fit, sorted. The loader has Spark's classes and this jar's. */
   public static List<String> missing(ClassLoader loader) {
     SparkProbe probe = new SparkProbe(loader);
     for (String file : classes()) {

@@ -95,10 +95,7 @@ public abstract class Move {
     made = ids;
   }
 
-  /**
-   * Plans the batch. Returns false, and changes nothing that a query sees, if a query has planned
-   * another batch.
-   */
+  /** Plans the batch. Returns false, with no visible change, if a query has planned another one. */
   public final boolean plan() throws IOException {
     String planned = plan.newest().planned(plan.changes());
     Path entry = Batch.entry(checkpoint, "offsets", plan.number());

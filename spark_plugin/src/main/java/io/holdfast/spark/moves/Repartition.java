@@ -241,9 +241,7 @@ public final class Repartition extends Move {
         UUID.randomUUID());
   }
 
-  /**
-   * Sets the number of partitions in Spark's description of each operator, for the state reader.
-   */
+  /** Sets the number of partitions in Spark's descriptions of operators, for the state reader. */
   public void describe() throws IOException {
     for (SplitRows.Source one : firsts()) {
       Path file = new Path(descriptions(one), "metadata");

@@ -13,10 +13,7 @@ import scala.PartialFunction;
 import scala.PartialFunction$;
 import scala.runtime.BoxedUnit;
 
-/**
- * Takes requests that may wait. The plugin's own channel only leads to the driver, and serves one
- * request at a time.
- */
+/** Takes requests that may wait. The plugin's own channel, to the driver, serves them singly. */
 public final class Endpoint<Q, R extends Serializable> implements RpcEndpoint {
   public static final String DECISIONS = "HoldfastDecisions"; // on the driver
 

@@ -63,7 +63,7 @@ public record Batch(long number, String offsets, String commit) {
     }
   }
 
-  /** Committed or not. */
+  /** The plan of a batch, committed or not. */
   public static PlanEntry plan(Path checkpoint, long number, Configuration conf)
       throws IOException {
     return PlanEntry.of(text(entry(checkpoint, "offsets", number), conf));
@@ -83,7 +83,7 @@ public record Batch(long number, String offsets, String commit) {
     return setting(HoldfastConf.PROVIDER_KEY);
   }
 
-  /** 2 has ids of the state. */
+  /** The checkpoint format: 2 has ids of the state. */
   public String format() {
     return ids().isObject() ? "2" : "1";
   }

@@ -44,7 +44,7 @@ final class Checksums extends FSOutputSummer {
     flushBuffer();
   }
 
-  /** Durably. */
+  /** Writes all checksums, durably. */
   void write(Path path) throws IOException {
     try (FileOutputStream out = new FileOutputStream(path.toFile())) {
       checksums.writeTo(out);

@@ -23,7 +23,7 @@ import org.apache.hadoop.fs.Path;
 public final class CommitLog {
   private static final String PREFIX = Native.idPrefix();
 
-  /** A map from operator to partitions to ids of their stores. */
+  /** In an entry, a map from operator to partitions to ids of their stores. */
   static final String IDS = "stateUniqueIds";
 
   private static final ObjectMapper JSON = new ObjectMapper();
@@ -62,10 +62,7 @@ public final class CommitLog {
     return batches(log, conf).max().orElse(-1);
   }
 
-  /**
-   * Fails if the log has a later batch than this new entry. Spark may have deleted an entry of the
-   * same batch already.
-   */
+  /** Fails if the log has a later batch than this new entry, whose batch Spark may have deleted. */
   public static void requireNext(SparkFile entry, Configuration conf) throws IOException {
     long newest = newestBatch(entry.path().getParent(), conf);
     if (newest > entry.number()) {
@@ -78,7 +75,7 @@ public final class CommitLog {
     }
   }
 
-  /** In plans or commits. */
+  /** The batches with an entry in a log of a checkpoint, plans or commits. */
   public static LongStream batches(Path log, Configuration conf) throws IOException {
     try {
       return Arrays.stream(log.getFileSystem(conf).listStatus(log))
@@ -99,7 +96,7 @@ public final class CommitLog {
     return ids.stream().flatMap(StoreId::needed).distinct().toList();
   }
 
-  /** Without operators and partitions. */
+  /** These ids without operators and partitions. */
   public static String[] neededIds(List<StoreId> ids) {
     return needed(ids).stream().map(StoreId::id).toArray(String[]::new);
   }

@@ -37,7 +37,7 @@ public record PlanEntry(String[] lines) {
     return lines.length > FACTS + 1 && (lines[FACTS].isBlank() || !facts().isEmpty());
   }
 
-  /** With the same offsets and other settings. */
+  /** The entry of the next batch, with the same offsets and other settings. */
   String next(Map<String, String> changes) {
     ObjectNode facts = facts();
     ObjectNode conf = (ObjectNode) facts.get("conf");

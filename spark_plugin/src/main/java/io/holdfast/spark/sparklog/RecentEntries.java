@@ -17,7 +17,7 @@ import org.apache.hadoop.fs.Path;
  * of the requests of a batch.
  */
 final class RecentEntries {
-  /** Of all entries that are kept. Most have hundreds of bytes. */
+  /** Bound on all entries that are kept. Most have hundreds of bytes. */
   private static final int MAX_BYTES = 1 << 20;
 
   private final Map<Path, byte[]> kept = new LinkedHashMap<>();
@@ -25,10 +25,7 @@ final class RecentEntries {
   private Path folder;
   private long newest = -1;
 
-  /**
-   * Returns true for the entry after the newest one of this process. If it exists, another
-   * application wrote it.
-   */
+  /** True for the entry after this process's newest. If it exists, another application wrote it. */
   synchronized boolean isNext(Path path) {
     return newest >= 0
         && SparkFile.of(path).number() == newest + 1

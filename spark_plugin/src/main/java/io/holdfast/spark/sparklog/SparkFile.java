@@ -11,9 +11,9 @@ import org.apache.hadoop.fs.Path;
  */
 public record SparkFile(Path path, Kind kind, long number) {
   public enum Kind {
-    PLAN, // {@code offsets/N}: a batch is planned
-    COMMIT, // {@code commits/N}: a batch is over
-    ENTRY, // of any other log, such as {@code sources/0/N}
+    PLAN, // offsets/N: a batch is planned
+    COMMIT, // commits/N: a batch is over
+    ENTRY, // of any other log, such as sources/0/N
     OF_STORE, // of Spark's own providers, which decide how durable it is
     OTHER
   }
@@ -50,7 +50,7 @@ public record SparkFile(Path path, Kind kind, long number) {
     return number >= 0;
   }
 
-  /** Of a plan or a commit. */
+  /** The checkpoint of a plan or a commit. */
   public Path checkpoint() {
     return path.getParent().getParent();
   }

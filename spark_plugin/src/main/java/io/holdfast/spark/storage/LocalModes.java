@@ -63,10 +63,7 @@ public final class LocalModes {
     return PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString(rights.toString()));
   }
 
-  /**
-   * Sets a mode in spite of the umask of the process. A folder keeps the bit that gives its group
-   * to its content.
-   */
+  /** Sets a mode despite the process's umask. A folder keeps the bit that passes on its group. */
   private void grant(Path path, FsPermission rights) throws IOException {
     if (!isSet) {
       return;

@@ -12,10 +12,7 @@ import java.util.UUID;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.FileSystem;
 
-/**
- * Local files. A link takes a name only if it is free: Hadoop has no such call for local files, and
- * does not make them durable.
- */
+/** Local files: a link takes only a free name. Hadoop lacks this, and makes nothing durable. */
 public final class LocalStorage extends Storage {
   private final LocalModes modes;
 

@@ -387,10 +387,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
         });
   }
 
-  /**
-   * Stores a part of a version's input again, with the commit of a replay that makes {@code
-   * commit}.
-   */
+  /** Stores a part of a version's input again, with the commit of a replay to {@code commit}. */
   public Parking keep(long version, long commit) {
     return new Parking(Native.keep(store, version, commit), manager::reportFiles);
   }
@@ -405,10 +402,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
     return pending;
   }
 
-  /**
-   * The keys of a version that a task of this executor opened or made lately; else 0. Loads
-   * nothing.
-   */
+  /** The keys of a version that a task here opened or made lately; else 0. Loads nothing. */
   public long knownKeys(String id) {
     return manager.keys.get(toString(), id);
   }
@@ -427,9 +421,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
     Native.markReplayed(store);
   }
 
-  /**
-   * Closes the store when no task uses it. Spark's maintenance closes stores that tasks still use.
-   */
+  /** Closes the store when no task uses it: Spark's maintenance closes stores that tasks use. */
   public synchronized void close() {
     dismissed = true;
     boolean taskUsesIt = user >= 0;

@@ -22,9 +22,7 @@ sealed interface RowForm {
     throw new UnsupportedOperationException("Keys of this column family have no prefix to scan by");
   }
 
-  /**
-   * Returns the row in a range of {@code bytes}, which nothing overwrites. It may be {@code reuse}.
-   */
+  /** Returns a row, perhaps {@code reuse}, on a range of bytes that nothing overwrites. */
   UnsafeRow decode(byte[] bytes, int at, int length, UnsafeRow reuse);
 
   /** For {@link #decode} to reuse; null if it makes its own row. */

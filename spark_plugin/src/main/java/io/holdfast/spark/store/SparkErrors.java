@@ -9,10 +9,7 @@ import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.apache.spark.sql.execution.streaming.state.StateStoreErrors$;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 
-/**
- * The exceptions of Spark's own providers: callers tell errors apart by their conditions. The cause
- * is Holdfast's own exception.
- */
+/** Exceptions of Spark's providers: callers know their conditions. Holdfast's is the cause. */
 public final class SparkErrors {
   private static final String NO_FAMILIES = "multiple column families is disabled in Holdfast";
 

@@ -148,7 +148,7 @@ public final class StoreContext {
         Option.apply(name));
   }
 
-  /** Only the first row that is read, if Spark is configured to. */
+  /** Checks only the first row that is read, if Spark is configured to. */
   void validate(UnsafeRow key, UnsafeRow value) {
     if (!validated && !columns) {
       SparkCalls.validateRow(key, keySchema, value, valueSchema, id, conf);

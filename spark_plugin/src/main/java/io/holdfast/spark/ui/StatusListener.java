@@ -30,9 +30,7 @@ import org.slf4j.LoggerFactory;
 final class StatusListener extends SparkListener {
   private static final Logger LOG = LoggerFactory.getLogger(StatusListener.class);
 
-  /**
-   * How many ended starts remain, and how many batches or attempts of each; with Spark's default.
-   */
+  /** Ended starts that remain, and batches or attempts of each; with Spark's default. */
   static final String RETAINED_STARTS_KEY = "spark.sql.streaming.ui.retainedQueries";
 
   static final String RETAINED_ROWS_KEY = "spark.sql.streaming.ui.retainedProgressUpdates";

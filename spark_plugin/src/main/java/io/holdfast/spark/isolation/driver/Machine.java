@@ -16,10 +16,7 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
 
-/**
- * The core's machine for one run of a query, and the markers that it knows, in {@code
- * <checkpoint>/isolation/<batch>}.
- */
+/** The core's machine for a run of a query, and its markers, {@code <checkpoint>/isolation/N}. */
 final class Machine {
   private static final Cleaner CLEANER = Cleaner.create();
   static final ObjectMapper JSON = new ObjectMapper();

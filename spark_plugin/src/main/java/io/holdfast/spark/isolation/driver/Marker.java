@@ -5,14 +5,10 @@ import com.fasterxml.jackson.annotation.JsonProperty;
 import java.util.List;
 import java.util.Map;
 
-/**
- * The durable decisions about one batch. The times are the operator's, by the names of its fields.
- */
+/** The durable decisions about one batch. The operator's times have the names of its fields. */
 @JsonIgnoreProperties(ignoreUnknown = true)
 record Marker(Map<String, Long> times, Map<Integer, Parked> parked) {
-  /**
-   * A partition parked in this batch, with the last error and the groups of keys whose rows wait.
-   */
+  /** A partition parked in this batch, with the last error and groups of keys with waiting rows. */
   @JsonIgnoreProperties(ignoreUnknown = true)
   record Parked(@JsonProperty("at_ms") long atMs, String error, List<Integer> waits) {}
 }

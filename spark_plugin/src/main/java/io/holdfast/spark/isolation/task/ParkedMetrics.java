@@ -11,9 +11,7 @@ import org.apache.spark.sql.execution.metric.SQLMetrics;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter;
 import scala.Option;
 
-/**
- * Metrics of an operator about parked partitions. The keys are in all partitions, parked or not.
- */
+/** Metrics of an operator about parked partitions. The keys are of all partitions. */
 public record ParkedMetrics(SQLMetric keys, SQLMetric partitions, SQLMetric rows, SQLMetric bytes)
     implements Serializable {
   public static ParkedMetrics of(StateStoreWriter operator) {
