@@ -190,7 +190,7 @@ public final class HoldfastConf {
       return switch (declared.get("type").asText()) {
         case "flag" -> found.equals("true") || found.equals("false");
         case "share" -> Double.parseDouble(found) > 0 && Double.parseDouble(found) <= 1;
-        // The other bounds are those of the options in Python. Tests set smaller sizes.
+        // The other bounds are the bounds of the options in Python. Tests set smaller sizes.
         case "size" ->
             JavaUtils.byteStringAsBytes(found) >= Math.min(1, declared.get("least").asLong());
         default -> false;

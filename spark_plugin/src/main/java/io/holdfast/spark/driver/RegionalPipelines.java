@@ -243,7 +243,7 @@ public final class RegionalPipelines {
 
   /**
    * Deletes files of managers that are gone, if no retained checkpoint needs them. No attempt may
-   * be under way. All exceptions come before any file is deleted.
+   * be under way. The first three exceptions come before any file is deleted.
    *
    * @param retainedIds all retained checkpoints; reads the metadata of each once
    * @param liveTerms see {@link #liveTerms}: their files remain

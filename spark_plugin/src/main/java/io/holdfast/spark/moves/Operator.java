@@ -79,7 +79,7 @@ record Operator(long id, String name, List<Store> stores, StateSchemaMetadata sc
   private static final Pattern INDEXES_OF_JOINS =
       Pattern.compile("(left|right)-(keyToNumValues|tsWithKey)");
 
-  /** Begins the name of a column family that Spark adds to that of a state variable. */
+  /** Begins the name of a column family that Spark adds to a state variable's. */
   private static final Pattern BESIDE = Pattern.compile("^\\$(ttl|min|count|rowCounter)_");
 
   /** Reads the operators of a checkpoint as they were in a batch. */

@@ -63,7 +63,7 @@ public final class LocalModes {
     return PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString(rights.toString()));
   }
 
-  /** Sets a mode despite the process's umask. A folder keeps the bit that passes on its group. */
+  /** Sets a mode despite the process's umask. A folder keeps the bit that hands on its group. */
   private void grant(Path path, FsPermission rights) throws IOException {
     if (!isSet) {
       return;

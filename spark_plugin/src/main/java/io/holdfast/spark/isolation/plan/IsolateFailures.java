@@ -87,7 +87,7 @@ public final class IsolateFailures {
     }
   }
 
-  /** The rows of the batch itself, without those of keys that wait. */
+  /** The rows of the batch itself, without rows of keys that wait. */
   private record OtherKeys(KeyGroups keys) implements GuardExec.Execution {
     @Override
     public RDD<InternalRow> execute(SparkPlan exchange) {

@@ -78,7 +78,7 @@ record Skips(@JsonProperty("version") int version, @JsonProperty("skipped") List
       }
       long[] known = ranges.getOrDefault(skip.partition, new long[0]);
       LongStream more = Arrays.stream(skip.rows).flatMapToLong(Arrays::stream);
-      // No two ranges overlap, so each stays together.
+      // No two ranges overlap, so each remains in one piece.
       long[] all = LongStream.concat(Arrays.stream(known), more).sorted().toArray();
       ranges.put(skip.partition, all);
     }

@@ -23,7 +23,7 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.reflect.ClassTag$;
 
-/** The rows of a guarded stage, first those of the batches with pending rows. */
+/** The rows of a guarded stage of Spark, first from the batches with pending rows. */
 public final class GuardRDD extends RDD<InternalRow> {
   private static final long serialVersionUID = 1L;
 
