@@ -17,8 +17,8 @@ import org.apache.hadoop.fs.statistics.IOStatisticsSupport;
 import org.apache.spark.unsafe.Platform;
 
 /**
- * Writes one object that is much larger than the process's memory limit, as an executor does:
- * commits of a state store, which overwrite the same rows, are in one open file.
+ * Writes one object that is much larger than the process's memory limit, as an executor does.
+ * Commits of a state store overwrite the same rows in one open file.
  *
  * <p>Prints lines of a name and a number; names of S3A's counters end with {@code .open} before the
  * end of the object.

@@ -4,8 +4,8 @@ import java.util.Arrays;
 import java.util.List;
 
 /**
- * Prints how Holdfast's classes fit the Spark on the class path: {@code missing} and what the probe
- * finds, and {@code optional} with a method of Spark's interfaces that they leave at its default.
+ * Prints how Holdfast's classes fit the Spark on the class path. {@code missing} has the findings
+ * of the probe, {@code optional} a method of Spark's interfaces that they leave at its default.
  */
 public final class InterfaceReport {
   private static final List<String> CLASSES =

@@ -15,8 +15,8 @@ import org.apache.hadoop.fs.permission.FsPermission;
 
 /**
  * Hadoop's local file system, with calls of the JVM instead of processes where Hadoop's native
- * library is missing: {@code chmod} for each new file and {@code readlink} for each rename, which
- * take a third of the processor time of small queries. All else is Hadoop's.
+ * library is missing. Hadoop runs {@code chmod} for each new file and {@code readlink} for each
+ * rename, a third of the processor time of small queries. All else is Hadoop's.
  */
 public final class LocalFiles {
   private LocalFiles() {}
@@ -36,7 +36,7 @@ public final class LocalFiles {
 
   /** The class for {@code fs.file.impl}. */
   public static final class OfFileSystem extends LocalFileSystem {
-    /** As Hadoop makes it. */
+    /** Hadoop calls this constructor. */
     public OfFileSystem() {
       super(new Raw());
     }
@@ -44,7 +44,7 @@ public final class LocalFiles {
 
   /** The class for {@code fs.AbstractFileSystem.file.impl}, by which Spark writes its logs. */
   public static final class OfFileContext extends ChecksumFs {
-    /** As Hadoop makes it. */
+    /** Hadoop calls this constructor. */
     public OfFileContext(URI uri, Configuration conf) throws IOException, URISyntaxException {
       super(new RawOfFileContext(conf));
     }

@@ -27,7 +27,7 @@ import org.apache.hadoop.metrics2.lib.DefaultMetricsSystem;
 
 /**
  * A real HDFS on loopback for tests and benchmarks: prints its URI, then obeys commands until its
- * standard input ends, which it also does when the process that started it dies.
+ * standard input ends. The input also ends when the parent process dies.
  *
  * <ul>
  *   <li>{@code stop FILE} stops a data node with a replica of the file.

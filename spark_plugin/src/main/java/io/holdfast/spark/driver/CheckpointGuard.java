@@ -123,7 +123,7 @@ public final class CheckpointGuard {
   }
 
   /**
-   * Refuses to restart a stateful query if one of its logs lacks entries that the other has: Spark
+   * Refuses to restart a stateful query if one of its logs lacks entries that the other has. Spark
    * would ask stores for state without an id, or with the id of another batch.
    */
   public static void refuseTornLogs(Configuration conf, Path checkpoint) {

@@ -282,8 +282,8 @@ public final class RegionalPipelines {
 
   /**
    * Returns messages of workers in their order, or null if none arrived in time or {@link #wake}
-   * was called. It returns all messages that wait: a call from Python with a result between about 6
-   * and 60 KB takes 40 ms, as both ends of its connection wait (Nagle's algorithm, delayed
+   * was called. Returns all messages that wait: a call from Python takes 40 ms if its result has
+   * between about 6 and 60 KB, because both ends of the connection wait (Nagle's algorithm, delayed
    * acknowledgements).
    *
    * @return before each message its length, 4 bytes, little-endian

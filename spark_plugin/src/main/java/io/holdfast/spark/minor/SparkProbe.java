@@ -16,7 +16,7 @@ import java.util.concurrent.Callable;
 import org.apache.xbean.asm9.ClassReader;
 
 /**
- * Compares the classes of this jar with the running Spark: Spark must have every class, field and
+ * Compares the classes of this jar with the running Spark. Spark must have every class, field and
  * method that they use, and they must implement every method that Spark will call.
  */
 public final class SparkProbe {

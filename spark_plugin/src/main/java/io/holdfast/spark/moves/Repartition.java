@@ -108,7 +108,7 @@ public final class Repartition extends Move {
     return sources.stream().filter(one -> one.partition() == 0).toList();
   }
 
-  /** As JSON, with their numbers of partitions. */
+  /** The operators and their numbers of partitions, as JSON. */
   public String operators() throws IOException {
     List<Map<String, Object>> found = new ArrayList<>();
     for (SplitRows.Source one : firsts()) {

@@ -132,7 +132,7 @@ record Upload(Path target, long length, byte[] sha256, byte[] upload, List<byte[
       }
       return parts;
     } finally {
-      // After a failure the caller aborts the upload. That needs the end of all parts.
+      // After a failure the caller aborts the upload, for which all parts have to be over.
       underWay.forEach(part -> part.handle((handle, error) -> null).join());
     }
   }

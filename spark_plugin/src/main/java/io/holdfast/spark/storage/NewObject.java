@@ -140,7 +140,7 @@ public final class NewObject extends AtomicStream {
 
   /**
    * A conditional create failed. Another writer took the name, or nothing was created, or the
-   * object is this stream's own: after a lost answer the client asks again, and finds the name
+   * object is this stream's own. After a lost answer the client asks again, and finds the name
    * taken.
    */
   private void settle(IOException failure) throws IOException {

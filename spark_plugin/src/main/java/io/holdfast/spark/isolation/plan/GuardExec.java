@@ -12,8 +12,8 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * The guard: a node on top of the last stateful operator's stage, where a task runs the stage or
- * parks its partition's input, and on top of its exchange, where rows of keys that wait end.
+ * The guard. On top of the last stateful operator's stage, its tasks run the stage or park the
+ * input of their partition. On top of the operator's exchange, rows of keys that wait end.
  *
  * <p>Public, with a constructor of all its fields: Spark copies nodes by reflection.
  */

@@ -18,8 +18,8 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * The keys of a partition in groups, by their hash without the part that chose the partition. Group
- * 1 has all keys, 2 and 3 the keys whose last bit is 0 and 1, and so on: after its highest bit, the
- * number of a group has the last bits of its keys.
+ * 1 has all keys, 2 and 3 the keys whose last bit is 0 and 1. In general, the number of a group has
+ * the last bits of its keys after its highest bit.
  */
 public record KeyGroups(Expression hash, Seq<Attribute> columns, int partitions)
     implements Serializable {
