@@ -87,7 +87,8 @@ public final class StoreMetrics {
           new StateStoreCustomSumMetric(PARKED_PARTITIONS, "Holdfast: parked partitions"),
           new StateStoreCustomSumMetric(PARKED_ROWS, "Holdfast: pending rows"),
           size(PARKED_BYTES, "Holdfast: bytes of pending rows"),
-          new StateStoreCustomSumMetric(PARKED_SINCE, "Holdfast: batch of the oldest pending rows"));
+          new StateStoreCustomSumMetric(
+              PARKED_SINCE, "Holdfast: batch of the oldest pending rows"));
 
   private StoreMetrics() {}
 
