@@ -62,6 +62,7 @@ impl Marker {
     }
 
     /// Reads a marker.
+    ///
     /// # Errors
     /// [`Corrupt`](crate::ErrorKind::Corrupt) if the bytes are no marker of this version.
     pub fn from_json(bytes: &[u8]) -> Result<Self> {

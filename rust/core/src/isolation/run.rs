@@ -50,6 +50,7 @@ impl Run {
     }
 
     /// Like [`Run::take`], in JSON: a list of `through` and the fact, and a list of actions.
+    ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the text is no fact.
     pub fn take_json(&mut self, number: u64, told: &[u8]) -> Result<Vec<u8>> {

@@ -19,6 +19,7 @@ pub enum ColumnType {
 
 impl ColumnType {
     /// The type with this code: `b1`, `i1` to `i16`, `u1` to `u8`, `f4`, `f8` or `s`.
+    ///
     /// # Errors
     /// `InvalidInput` for another code.
     pub fn parse(code: &str) -> Result<Self> {
@@ -71,6 +72,7 @@ pub(super) type Cell<'a> = Option<&'a [u8]>;
 
 impl<'a> Column<'a> {
     /// `rows` values after `offset` others, with validity bits; only strings have `offsets`.
+    ///
     /// # Errors
     /// `InvalidInput` for a buffer that is too short.
     pub fn new(

@@ -20,6 +20,7 @@ pub const ABSENT: u32 = u32::MAX;
 /// # Ok(())
 /// # }
 /// ```
+///
 /// # Errors
 /// `InvalidInput` for a null in a key, or columns of different lengths.
 pub fn encode_keys(columns: &[Column<'_>]) -> Result<Vec<u8>> {
@@ -35,6 +36,7 @@ pub fn encode_keys(columns: &[Column<'_>]) -> Result<Vec<u8>> {
 }
 
 /// The key of the only row of `columns`, the first ones of a key: a prefix of all such keys.
+///
 /// # Errors
 /// `InvalidInput` for a null, or another number of rows.
 pub fn encode_prefix(columns: &[Column<'_>]) -> Result<Vec<u8>> {
@@ -50,6 +52,7 @@ pub fn encode_prefix(columns: &[Column<'_>]) -> Result<Vec<u8>> {
 }
 
 /// Packs rows as entries of key and value.
+///
 /// # Errors
 /// `InvalidInput` for a null in a key, or columns of different lengths.
 pub fn encode_entries(keys: &[Column<'_>], values: &[Column<'_>]) -> Result<Vec<u8>> {
@@ -71,6 +74,7 @@ pub fn encode_entries(keys: &[Column<'_>], values: &[Column<'_>]) -> Result<Vec<
 }
 
 /// The number of packed entries.
+///
 /// # Errors
 /// `InvalidInput` for a buffer that ends within a row.
 pub fn count_entries(entries: &[u8]) -> Result<usize> {
@@ -83,6 +87,7 @@ pub fn count_entries(entries: &[u8]) -> Result<usize> {
 }
 
 /// The columns of `rows` entries, keys and values.
+///
 /// # Errors
 /// `Corrupt` for entries of other columns.
 pub fn decode_entries(
@@ -103,6 +108,7 @@ pub fn decode_entries(
 }
 
 /// The columns of the keys of `rows` entries.
+///
 /// # Errors
 /// `Corrupt` for entries of other columns.
 pub fn decode_entry_keys(
@@ -120,6 +126,7 @@ pub fn decode_entry_keys(
 }
 
 /// The columns of `rows` found values, all null where there is no key.
+///
 /// # Errors
 /// `Corrupt` for values of other columns.
 pub fn decode_found(values: &[ColumnType], rows: usize, found: &[u8]) -> Result<Vec<BuiltColumn>> {

@@ -291,6 +291,7 @@ impl StoreId {
     pub const VIEW_PREFIX: &'static str = VIEW_PREFIX;
 
     /// The ids whose segments a store of this partition needs: its own, or the ids of a view.
+    ///
     /// # Errors
     /// `Corrupt`, `Newer` and `Unsupported` as for `from_str`.
     pub fn needed(partition: u32, text: &str) -> Result<Vec<(u32, VersionId)>> {

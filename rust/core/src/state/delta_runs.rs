@@ -24,6 +24,7 @@ impl DeltaRuns {
     };
 
     /// Delta runs that were made for these versions, oldest first.
+    ///
     /// # Errors
     /// `Corrupt` for more than 8, or if one is older than the one before.
     pub fn of(created: impl IntoIterator<Item = CheckpointId>) -> Result<Self> {

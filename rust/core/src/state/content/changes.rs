@@ -23,6 +23,7 @@ pub struct FamilyOfInterest {
 
 /// The changes that the commit of `version` wrote for `owner`, or its operations if it recorded
 /// them. `ids` are the ids of all stores of the partition. `None` if the commit changed nothing.
+///
 /// # Errors
 /// `NotFound` or `Corrupt` for segments gone or damaged; `Unsupported` if all content was written.
 pub fn read_changes(
@@ -60,6 +61,7 @@ pub enum Changes {
 
 impl Changes {
     /// Calls `act` for every change of one family: operations in order, else [`for_each_change`].
+    ///
     /// # Errors
     /// `Corrupt` for wrong entries.
     pub fn for_each(
@@ -140,6 +142,7 @@ pub fn find_own(owner: &Owner, version: u64, ids: &[CommitId]) -> Option<CommitI
 /// Calls `act` for every change of one family in a changelog, the last one of each key. A list that
 /// was set begins with [`ChangeKind::Put`]. A list that was begun by appending has only
 /// [`ChangeKind::Append`], after a [`ChangeKind::Remove`] if the commit first removed the key.
+///
 /// # Errors
 /// `Corrupt` if the payload has no entries of this layout.
 pub fn for_each_change(

@@ -87,6 +87,7 @@ impl Families {
     }
 
     /// The family with this number.
+    ///
     /// # Errors
     /// `InvalidInput` when there is none.
     pub fn family(&self, number: u32) -> Result<&Family> {
@@ -100,6 +101,7 @@ impl Families {
     }
 
     /// Number of the family `name`.
+    ///
     /// # Errors
     /// `Corrupt` when the directory cannot be read.
     pub fn find(&self, name: &str) -> Result<Option<u32>> {

@@ -70,6 +70,7 @@ impl Hydration {
     }
 
     /// Reads the next entries: `max_bytes` and up to one more. Needs no lock of the store.
+    ///
     /// # Errors
     /// `Corrupt`, with file, offset and owner, for a damaged run; errors of storage.
     pub fn read(&mut self, max_bytes: usize) -> Result<HydratedEntries> {

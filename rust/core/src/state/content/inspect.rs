@@ -62,6 +62,7 @@ impl SegmentReport {
     }
 
     /// Inverse of [`SegmentReport::to_bytes`].
+    ///
     /// # Errors
     /// `Corrupt` when the bytes are no report.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
@@ -74,6 +75,7 @@ impl SegmentReport {
 }
 
 /// Reads and verifies all of a segment of a state store, and the journal of a changelog.
+///
 /// # Errors
 /// `NotFound` when the file is missing, `Newer` when a newer version wrote it, `Corrupt` for every
 /// other difference. The message names file, offset, owner, expected and found values.

@@ -73,6 +73,7 @@ impl MergeTask {
     /// Memory: read-ahead and one page of each input, at most 1 MiB each and never more than the
     /// input has; 10 MiB for the output (4 MiB of frames with room for 2 MiB after them, a 1 MiB
     /// section of groups, 3 MiB to make a filter); the directory; three times the largest entry.
+    ///
     /// # Errors
     /// `NotFound` or `Corrupt` for an input; `Storage`; `AttemptEnded` if abandoned: no result.
     pub fn run(self, storage: &dyn Storage, writer: &SegmentWriter) -> Result<MergedRun> {

@@ -87,6 +87,7 @@ impl<'a> ChangeReader<'a> {
     }
 
     /// The next entry, `None` at the end.
+    ///
     /// # Errors
     /// `Corrupt` when the bytes are not encoded entries.
     #[allow(clippy::should_implement_trait)] // the error is in the outer layer on purpose

@@ -6,6 +6,7 @@ use crate::rows::{Packed, push_found};
 
 impl StateStore {
     /// Appends each key's value, or its absence, for [`decode_found`](crate::rows::decode_found).
+    ///
     /// # Errors
     /// Errors of [`StateStore::get`]; `InvalidInput` for a buffer that ends within a key.
     pub fn get_batch(&mut self, family: u32, keys: &[u8], out: &mut Vec<u8>) -> Result<()> {
@@ -26,6 +27,7 @@ impl StateStore {
     }
 
     /// Sets keys to the values of entries, the last one of a key. An error leaves some entries set.
+    ///
     /// # Errors
     /// Errors of [`StateStore::put`]; `InvalidInput` for a buffer that ends within an entry.
     pub fn put_batch(&mut self, family: u32, entries: &[u8]) -> Result<()> {
@@ -37,6 +39,7 @@ impl StateStore {
     }
 
     /// Removes keys. Appends a byte each: 1 if it existed, else 0. An error leaves some removed.
+    ///
     /// # Errors
     /// Errors of [`StateStore::remove`]; `InvalidInput` for a buffer that ends within a key.
     pub fn remove_batch(&mut self, family: u32, keys: &[u8], out: &mut Vec<u8>) -> Result<()> {

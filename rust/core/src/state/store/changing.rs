@@ -15,6 +15,7 @@ use crate::state::runs::entries::{ChangeKind, ChangeWriter};
 
 impl StateStore {
     /// Begins a session.
+    ///
     /// # Errors
     /// `InvalidInput` without a version, in a session, or if [`StateStore::mend`] is needed.
     pub fn begin(&mut self) -> Result<()> {
@@ -40,6 +41,7 @@ impl StateStore {
     }
 
     /// Sets a key to one value.
+    ///
     /// # Errors
     /// `InvalidInput` outside a session, without such a family, or for an entry above 4 GiB;
     /// `LimitExceeded` if the memory budget is used up: abort the session; as [`StateStore::get`].
@@ -49,6 +51,7 @@ impl StateStore {
     }
 
     /// Sets a key to a list of values; an empty one removes the key.
+    ///
     /// # Errors
     /// Errors of [`StateStore::put`]; `InvalidInput` for a family with one value per key.
     pub fn put_list(&mut self, family: u32, key: &[u8], values: &[&[u8]]) -> Result<()> {
@@ -63,6 +66,7 @@ impl StateStore {
     }
 
     /// Removes a key with all its values; false if it did not exist.
+    ///
     /// # Errors
     /// `InvalidInput` outside a session or without such a family; as [`StateStore::get`].
     pub fn remove(&mut self, family: u32, key: &[u8]) -> Result<bool> {
@@ -73,6 +77,7 @@ impl StateStore {
     }
 
     /// Number of the column family `name`, which is made if necessary.
+    ///
     /// # Errors
     /// `InvalidInput` outside a session, in a plain store, for a family with another number of
     /// values per key, and for one family too many.
@@ -82,6 +87,7 @@ impl StateStore {
     }
 
     /// Removes a column family and everything in it; false if it did not exist.
+    ///
     /// # Errors
     /// `InvalidInput` outside a session.
     pub fn remove_family(&mut self, name: &str) -> Result<bool> {
@@ -92,6 +98,7 @@ impl StateStore {
     }
 
     /// Ends the session: appends its changes, if any, and returns the id of the next version.
+    ///
     /// # Errors
     /// `InvalidInput` outside a session, and on top of a parked version whose input was not
     /// replayed. `Storage` if the changelog could not be appended: the session is still open then.
@@ -227,6 +234,7 @@ impl StateStore {
     }
 
     /// Notes that the session has replayed all pending input of the opened version.
+    ///
     /// # Errors
     /// `InvalidInput` outside a session.
     pub fn mark_replayed(&mut self) -> Result<()> {

@@ -48,6 +48,7 @@ impl StateStore {
     }
 
     /// Takes over entries, except keys in memory. Does nothing if the store moved to other runs.
+    ///
     /// # Errors
     /// The error of reading. The store is then unchanged, and its keys are read on demand.
     pub fn hydrate(&mut self, hydration: Hydration, read: Result<HydratedEntries>) -> Result<()> {

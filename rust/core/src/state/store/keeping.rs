@@ -52,6 +52,7 @@ impl StateStore {
 
     /// If memory is short and the store was not used since the last call, evicts the keys that runs
     /// have and the older version. Maintenance calls this, so idle stores leave memory to others.
+    ///
     /// # Errors
     /// Errors of loading the store over runs: it has no version then.
     pub fn rest(&mut self, writer: &SegmentWriter) -> Result<()> {

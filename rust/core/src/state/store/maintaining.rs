@@ -18,6 +18,7 @@ const STARVED_BYTES: usize = 64 << 10;
 impl StateStore {
     /// Prepares for [`StateStore::begin`]. Writes a new base image if the opened version has too
     /// many segments or was rebuilt around damage, so that later versions need no damaged segment.
+    ///
     /// # Errors
     /// Errors of storage: nothing must be committed then.
     pub fn mend(&mut self, writer: &SegmentWriter) -> Result<()> {

@@ -35,6 +35,7 @@ pub struct Parking {
 
 impl SharedStore {
     /// Begins to park the version after `version`, which has this id (0 has none), at any position.
+    ///
     /// # Errors
     /// `InvalidInput` if id and version disagree, for the id of another store, if the input of
     /// 1,024 batches is pending already, and in a folder that is only read.
@@ -66,6 +67,7 @@ impl SharedStore {
 
     /// Begins to store again a part of the input that made `version`, with a commit that makes
     /// `commit`. [`Parking::finish`] returns only the input's id, for [`VersionId::waiting_for`].
+    ///
     /// # Errors
     /// `InvalidInput` if the commit is older than the input, and in a folder that is only read.
     pub fn keep(&self, version: u64, commit: u64) -> Result<Parking> {
@@ -85,6 +87,7 @@ impl SharedStore {
     }
 
     /// Opens the input of the batch that made `version`, which the version with this id waits for.
+    ///
     /// # Errors
     /// `InvalidInput` if it does not wait for it; `NotFound` or `Corrupt` for its last piece.
     pub fn pending_input(&self, id: &VersionId, version: u64) -> Result<PendingInput> {
@@ -142,6 +145,7 @@ impl Parking {
     }
 
     /// Adds input, which is written in pieces of 16 MiB.
+    ///
     /// # Errors
     /// `InvalidInput` for more than 4 GiB; errors of `SegmentWriter::append`.
     pub fn append(&mut self, mut input: &[u8]) -> Result<()> {
@@ -163,6 +167,7 @@ impl Parking {
     }
 
     /// Returns the id of the parked version with so many rows. It is as durable as after a commit.
+    ///
     /// # Errors
     /// Errors of [`Parking::append`], and of a sync if the pieces are in several files.
     pub fn finish(mut self, rows: u64) -> Result<VersionId> {
@@ -238,6 +243,7 @@ impl PendingInput {
     }
 
     /// Bytes of the pieces that were not read yet, from their heads.
+    ///
     /// # Errors
     /// `NotFound` or `Corrupt` for a piece that is gone or damaged.
     pub fn bytes(&self) -> Result<u64> {

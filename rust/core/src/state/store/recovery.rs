@@ -30,6 +30,7 @@ impl StateStore {
     /// session it writes a base image, as [`StateStore::mend`] does, and repeats the session's
     /// changes. Then the caller may try again. False without damage, in a session without a writer
     /// or that spilled, and while a scan is open, which would lose entries.
+    ///
     /// # Errors
     /// Errors of [`StateStore::open`] and [`StateStore::mend`]; a session is lost then: abort it.
     pub fn go_around(

@@ -51,6 +51,7 @@ impl StoreFolder {
     }
 
     /// The writer of segments.
+    ///
     /// # Errors
     /// `InvalidInput` in a folder that is only read.
     pub fn writer(&self) -> Result<&SegmentWriter> {
@@ -132,6 +133,7 @@ impl SharedStore {
 
     /// Makes a call, and repeats it after damage that the store can go around: a call that fails
     /// with damage has changed nothing. Then spills, if the session has outgrown memory.
+    ///
     /// # Errors
     /// Errors of the call, of [`StateStore::go_around`] and of [`StateStore::spill`].
     pub fn call<R>(&self, mut call: impl FnMut(&mut StateStore) -> Result<R>) -> Result<R> {
@@ -192,6 +194,7 @@ impl SharedStore {
     /// One round of maintenance: makes a run durable that no commit makes durable, evicts keys of
     /// an idle store, and merges what is due, see [`StateStore::merge_task`]. Does not lock the
     /// store while it reads, merges and writes files. Returns [`StateStore::snapshot_version`].
+    ///
     /// # Errors
     /// Errors of [`StateStore::rest`] and of merging; without a writer `InvalidInput`.
     pub fn maintain(

@@ -43,6 +43,7 @@ impl StateStore {
     }
 
     /// Writes the changes so far as a run, and leaves memory. Open scans keep their content.
+    ///
     /// # Errors
     /// `InvalidInput` outside a session, and for a store whose keys cannot remain in runs; errors
     /// of storage. The session is then unchanged.

@@ -116,6 +116,7 @@ impl StateStore {
 
     /// Positions the store at `version`, whose commit returned `id`; version 0 is empty and has
     /// none. Remains there, undoes the last commit if that leads there, or loads.
+    ///
     /// # Errors
     /// `InvalidInput` if id and version disagree, or in a session; `NotFound` and `Corrupt`, with
     /// file, offset and owner, for a segment that is gone or damaged. If older segments still have
@@ -194,6 +195,7 @@ impl StateStore {
 
     /// Positions the store directly before `version`, with the content of an older `id` or none.
     /// For callers that skip versions: attempts that ended, or changed another owner.
+    ///
     /// # Errors
     /// Errors of [`StateStore::open`]; `InvalidInput` for an `id` that is not older.
     pub fn open_before(
@@ -249,6 +251,7 @@ impl StateStore {
     }
 
     /// Empties the store at `version`. The next commit writes all content, without a lineage.
+    ///
     /// # Errors
     /// `InvalidInput` when a session is open.
     pub fn open_empty(&mut self, version: u64) -> Result<()> {
@@ -282,6 +285,7 @@ impl StateStore {
 
     /// Positions the store at `to`: loads the older `from` and applies all later changes. So it
     /// reads no newer run. `ids` are those after `from`, of all stores of the partition.
+    ///
     /// # Errors
     /// Errors of [`StateStore::open`]; `InvalidInput` if `to` is older than `from`; `Unsupported`
     /// if a commit in between wrote all content instead of its changes.
@@ -320,6 +324,7 @@ impl StateStore {
     }
 
     /// The value of a key, or the first one of its list.
+    ///
     /// # Errors
     /// `InvalidInput` without such a family; errors of reading a key from a run, and
     /// `LimitExceeded` because it comes into memory. The store has no version after damage.
@@ -335,6 +340,7 @@ impl StateStore {
 
     /// Starts a scan and copies its first batch to `out`, see [`StateStore::scan_on`]. It sees the
     /// content of this moment, and ends with its last entry, or when a session begins.
+    ///
     /// # Errors
     /// `InvalidInput` without such a family, for a range without order, for values of a family with
     /// one per key, and for one open scan too many; as [`StateStore::get`].
@@ -371,6 +377,7 @@ impl StateStore {
 
     /// Copies the next entries of a scan to `out` as `key_len u32, value_len u32, key, value`
     /// (little-endian): as many as fit `max_bytes`, at least one.
+    ///
     /// # Errors
     /// `InvalidInput` for a scan that ended; as [`StateStore::get`].
     pub fn scan_on(&mut self, scan: u32, max_bytes: usize, out: &mut Vec<u8>) -> Result<ScanBatch> {

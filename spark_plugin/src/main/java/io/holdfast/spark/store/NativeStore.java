@@ -20,7 +20,7 @@ import org.apache.spark.util.TaskCompletionListener;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** One native state store: rows in, rows out. One task attempt uses it at a time. */
+/** One native state store, for every Spark minor. One task attempt uses it at a time. */
 public final class NativeStore implements StoreManagers.OpenStore {
   private static final Logger LOG = LoggerFactory.getLogger(NativeStore.class);
 
