@@ -57,7 +57,7 @@ __all__ += _of_regions
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs PyArrow only when it is asked for."""
+    """Import names that need PyArrow only when they are used."""
     if name in _of_regions:
         from holdfast import regions
 
@@ -66,10 +66,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return the public names, also of `regions` if it can be imported.
-
-    ``help`` and ``inspect.getmembers`` ask for every name, and fail if one cannot be imported.
-    """
+    """Return public names, those in `regions` only if it can be imported: `help` reads each."""
     from importlib.util import find_spec
 
     known = [name for name in globals() if name.startswith("__") or name in __all__]

@@ -1,4 +1,4 @@
-"""The door for ``python -m holdfast``."""
+"""Entry point of ``python -m holdfast``."""
 
 import sys
 

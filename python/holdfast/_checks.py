@@ -25,8 +25,7 @@ class Allowed:
 
     - `kind`: True or False, a whole number, a timedelta, or a value that other code checks.
     - `unit`: unit of a number, or of the length of a text.
-    - `least`, `most`: bounds; those of a time in seconds.
-    - `above`: True if `least` itself is not allowed.
+    - `least`, `most`: bounds; in seconds for a time. `above`: True if `least` is not allowed.
     - `optional`: True if None is allowed.
     - `note`: further allowed values, in words.
     """
@@ -89,17 +88,14 @@ def require_bool(option: str, value: object) -> bool:
 def require_share(option: str, value: object) -> float:
     """Return a number above 0 and at most 1, or raise ValueError."""
     share = float(value) if isinstance(value, Real) and not isinstance(value, bool) else 0
-    # NaN compares with nothing, so it is refused, too.
+    # NaN compares with nothing, so it is refused.
     if not 0 < share <= 1:
         raise not_allowed(option, value, "a number above 0 and at most 1")
     return share
 
 
 def duration(option: str, value: object) -> timedelta:
-    """Return a time of at least 0, given as a timedelta or as text in Spark's form: ``"1 hour"``.
-
-    Raises a ValueError if it is something else.
-    """
+    """Return a timedelta of at least 0, also of Spark's text ``"1 hour"``, or raise ValueError."""
     if isinstance(value, str) and value.strip() and not _PART.sub("", value).strip():
         parts = [(f"{unit.lower()}s", int(number)) for number, unit in _PART.findall(value)]
         with suppress(OverflowError):

@@ -28,8 +28,8 @@ def plugin_jars(*, spark: str | None = None) -> list[Path]:
     Parameters
     ----------
     spark : str, optional
-        Version of Spark that the jars are for, such as ``"4.0"`` or ``"4.0.3"``. By default that
-        of the installed PySpark, or the newest minor without PySpark.
+        Version of Spark that the jars are for, such as ``"4.0"`` or ``"4.0.3"``. The default is
+        the installed PySpark's version, or the newest minor without PySpark.
 
     Returns
     -------
@@ -45,7 +45,7 @@ def plugin_jars(*, spark: str | None = None) -> list[Path]:
     RuntimeError
         If `spark` is not given, and Holdfast does not run on the installed PySpark.
     FileNotFoundError
-        If the installation has no such jar: it was built or copied without it.
+        If the installation has no such jar.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def _jar(name: str) -> Path:
 
 
 def wanted_minor(spark: str | None) -> str:
-    """Return the minor whose jar serves a version of Spark, by default that of PySpark."""
+    """Return the minor whose jar serves a version of Spark, by default PySpark's."""
     if spark is not None:
         try:
             return minor_for(spark)
@@ -88,8 +88,7 @@ def wanted_minor(spark: str | None) -> str:
 def minor_for(version: str) -> str:
     """Return the minor whose jar serves a version of Spark.
 
-    Raises a ValueError if it is no version, and an UnsupportedSparkError if no jar is for it: it is
-    too old, or of another major.
+    Raises a ValueError if it is no version, and an UnsupportedSparkError if no jar is for it.
     """
     found = _VERSION.fullmatch(version)
     if found is None:

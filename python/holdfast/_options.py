@@ -1,7 +1,4 @@
-"""Options of state stores, as ``settings.json`` declares them for Python and for the plugin.
-
-`spark_conf`, `configure`, the command line and the reference read these declarations.
-"""
+"""Options of state stores, declared in ``settings.json`` for Python and for the plugin."""
 
 from __future__ import annotations
 
@@ -89,8 +86,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
 def written(given: Mapping[str, object]) -> dict[str, str]:
     """Return Spark's settings for all options, with defaults for options that are not given.
 
-    Raises a TypeError if there is no such option, and a ValueError if an option has a value that is
-    not allowed.
+    Raises a TypeError for an unknown option, and a ValueError for a value that is not allowed.
     """
     for name in given:
         if name not in OPTIONS:
@@ -130,7 +126,7 @@ def _entry(name: str, option: Option) -> str:
 
 
 def _bytes(size: object) -> int | None:
-    """Return a size, a number or in Spark's notation, in bytes. None if it is neither."""
+    """Return the bytes of a number or a text in Spark's notation; None for anything else."""
     if (number := whole_number(size)) is not None:
         return number
     found = _SIZE.fullmatch(size.strip().lower()) if isinstance(size, str) else None

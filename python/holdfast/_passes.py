@@ -1,4 +1,4 @@
-"""Passes of a batch that catches up with parked rows."""
+"""Passes of a batch that catches up with pending rows."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def passes(batch: DataFrame) -> Iterator[DataFrame]:
     """Yield the rows of a batch in parts that have at most one row of each key in update mode.
 
     A partition that was parked catches up in a later batch. That batch has the rows of several
-    batches then, and in update mode several rows of one key. A ``MERGE`` takes one row of a key.
-    There is a part for each batch whose rows come, oldest first. Almost every batch has one part,
-    which is the batch itself.
+    batches, and in update mode several rows of one key. A ``MERGE`` takes one row of a key.
+    There is a part for each batch whose rows are in it, oldest first. Almost every batch has one
+    part, which is the batch itself.
 
-    Use each part before the next one. If a batch runs again, its parts come again. The batch is
+    Use each part before the next one. If a batch runs again, its parts are the same. The batch is
     cached while its parts are used.
 
     Parameters
@@ -38,9 +38,9 @@ def passes(batch: DataFrame) -> Iterator[DataFrame]:
     Raises
     ------
     pyspark.errors.IllegalArgumentException
-        If it is another DataFrame.
+        If `batch` is another DataFrame.
     pyspark.errors.UnsupportedOperationException
-        If the query shuffles rows behind its stateful operator, and parked rows come.
+        If the query shuffles rows after its stateful operator, and pending rows are replayed.
     NotImplementedError
         If it is a DataFrame of Spark Connect.
 

@@ -36,7 +36,7 @@ def require_classic_builder(builder: Any) -> None:
 
 
 def _reason_for_connect(builder: Any) -> str | None:
-    """Return why `getOrCreate` will make a session of Spark Connect; None if it will not."""
+    """Return why `getOrCreate` would make a session of Spark Connect, else None."""
     options: dict[str, Any] = builder._options
     if remote := options.get("spark.remote"):
         return f"spark.remote is {remote}"
@@ -80,11 +80,7 @@ def require_classic_session(session: object) -> None:
 
 
 def require_jar(context: Any) -> None:
-    """Refuse a Spark context whose JVM does not have Holdfast's jar.
-
-    Raises a RuntimeError if it does not: py4j would take the names of its classes for those of
-    packages.
-    """
+    """Raise RuntimeError if a JVM lacks Holdfast's jar: py4j would take classes for packages."""
     from py4j.java_gateway import JavaPackage
 
     if isinstance(context._jvm.io.holdfast.spark.HoldfastPlugin, JavaPackage):
@@ -100,8 +96,8 @@ def require_jar(context: Any) -> None:
 def require_plugin_if_running() -> None:
     """Refuse when a Spark that runs already would ignore the settings.
 
-    Three states of the process matter: no JVM yet (all settings count), an active Spark context
-    (plugins are fixed), a JVM without context (its class path is fixed).
+    The settings count without a JVM. An active context has fixed plugins, and a JVM without
+    context has a fixed class path.
     """
     from pyspark import SparkContext
 

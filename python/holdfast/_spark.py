@@ -28,7 +28,7 @@ UI_METRICS: Final = (
 )
 UI_METRICS_KEY: Final = "spark.sql.streaming.ui.enabledCustomMetricList"
 
-# Spark reads these as comma-separated lists, so other people's entries stay.
+# Spark reads these as comma-separated lists, so entries of others are kept.
 LIST_KEYS: Final = ("spark.jars", "spark.plugins", UI_METRICS_KEY)
 
 #: Settings that every query needs. Spark reads them when the query starts.
@@ -94,11 +94,11 @@ def configure(
 ) -> SparkSession.Builder:
     """Set everything Holdfast needs on a session builder.
 
-    Nothing is overwritten silently. Entries that the builder already has in lists, such as
-    ``spark.jars`` and ``spark.plugins``, stay. An option that is not given here leaves its key to
-    the builder, to ``spark-defaults.conf`` and to ``--conf``. Any other value for a key that
-    Holdfast needs is refused. A builder does not know ``spark-defaults.conf`` and ``--conf``:
-    settings of the builder replace theirs.
+    Nothing is overwritten silently. Entries in the builder's lists, such as ``spark.jars`` and
+    ``spark.plugins``, are kept. An option that is not given here leaves its key to the builder, to
+    ``spark-defaults.conf`` and to ``--conf``. Another value for a key that Holdfast needs is
+    refused. A builder does not know ``spark-defaults.conf`` and ``--conf``: its settings replace
+    theirs.
 
     Parameters
     ----------
@@ -115,16 +115,16 @@ def configure(
     Raises
     ------
     ValueError
-        If an option has a value that is not allowed, or if the builder has a setting that Holdfast
-        cannot work with, such as another state store provider. The builder is left as it was.
+        If an option has a value that is not allowed, or the builder a setting that Holdfast
+        cannot work with, such as another state store provider. The builder is left unchanged.
     FileNotFoundError
         If a jar of the plugin is missing from this installation.
     RuntimeError
-        If Holdfast does not run on this version of PySpark; if Spark is running already
-        without the plugin, because it would ignore these settings silently; or if the builder is
-        one of Spark Connect, whose server must be configured instead.
+        If Holdfast does not run on this version of PySpark; if Spark runs already without the
+        plugin, because it would ignore these settings silently; or if the builder is one of
+        Spark Connect, whose server must be configured instead.
     TypeError
-        If it is a session instead of a builder.
+        If `builder` is a session instead of a builder.
 
     See Also
     --------
@@ -138,8 +138,7 @@ def configure(
     given: Any = {name: value for name, value in options.items() if value is not None}
     settings = spark_conf(**given)
     require_classic_builder(builder)
-    # A builder has no public way to ask it for a setting. A setting that was applied looks like a
-    # default afterwards.
+    # A builder has no public way to ask for a setting. An applied setting looks like a default.
     held: dict[str, Any] = builder._options
     require_plugin_if_running()
     # Defaults would replace spark-defaults.conf.
@@ -156,8 +155,8 @@ def configure(
 def check(session: SparkSession) -> None:
     """Check that stateful queries which a session starts keep their state in Holdfast.
 
-    For sessions that others made: a notebook's, a managed service's, or a client's of Spark
-    Connect. It only reads settings and starts nothing.
+    For sessions that others made, such as a notebook's or a client's of Spark Connect. It only
+    reads settings.
 
     Parameters
     ----------
@@ -167,7 +166,7 @@ def check(session: SparkSession) -> None:
     Raises
     ------
     RuntimeError
-        If they do not. The message has each setting that is missing, and where it has to be set.
+        If they do not; the message has each setting that is missing, and where it has to be set.
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""The command line: what its commands print, and for whom."""
+"""The command line."""

@@ -33,10 +33,7 @@ _DAY_MS = 24 * 60 * 60 * 1000
 
 
 def show(arguments: argparse.Namespace) -> None:
-    """Print what a folder is, or with an id the regions of a checkpoint or segments of a batch.
-
-    With ``--details``, print also what became of attempts, and where the bytes are.
-    """
+    """Print a folder's kind; with an id, a checkpoint's regions or a batch's segments."""
     folder = folders.given(arguments.folder)
     has_state = _has_state(folder)
     is_query = is_query_checkpoint(folder) and arguments.id is None
@@ -156,7 +153,7 @@ def _verify_query(folder: AnyPath, *, json: bool) -> None:
     state, batches = StateOfQuery(folder), committed_batches(folder)
     with report.progress("batch") as start:
         found = [state.verify(batch, start(batch)) for batch in batches]
-    # A running query may delete a batch meanwhile.
+    # A running query may have deleted the batch.
     verdicts = [one for one in found if not one.damage or entry_of(folder, one.id).exists()]
     read = documents.of_verdicts(verdicts, number="batch", part="partition")
     if json:

@@ -22,7 +22,7 @@ PUT_PRICE: Final = 0.005
 GET_PRICE: Final = 0.0004
 PRICE_SOURCE: Final = "https://aws.amazon.com/s3/pricing/"
 
-#: Executors, where nothing says how many there are.
+#: Executors if the number is unknown.
 EXECUTORS: Final = 4
 
 SECONDS_OF_MONTH: Final = 30 * 24 * 3600
@@ -34,15 +34,15 @@ LEFT_OUT: Final = (
 
 
 class Requests(NamedTuple):
-    """Requests by what they cost: puts with copies and lists, gets with heads, and deletes."""
+    """Requests by price: puts with copies and lists, gets with heads, and deletes."""
 
     put: float = 0
     get: float = 0
     delete: float = 0
 
 
-#: Requests of Spark for a file of a store: it puts another object first, copies it, deletes it, and
-#: asks before and after: 8 lists and 11 heads. Hadoop's S3A of Spark 4.3 does so.
+#: Requests of Spark for a file of a store, with Hadoop's S3A of Spark 4.3: it puts another object,
+#: copies it and deletes it, with 8 lists and 11 heads.
 #: ``tests/spark/filesystems/test_cost_requests.py`` counts them on a server of the S3 protocol.
 OF_FILE: Final = Requests(put=10, get=11, delete=1)
 OF_SPARK: Final[Mapping[str, Requests]] = {
@@ -65,14 +65,14 @@ class Term(NamedTuple):
 
 
 def as_it_is(found: Batches) -> list[Term]:
-    """Return what a batch consists of, as the query runs now."""
+    """Return the requests of a batch, without Holdfast or as the query runs now."""
     if found.is_holdfast:
         return with_holdfast(found, found.objects[batches.MERGED])
     return [Term(kind, count, OF_SPARK[kind]) for kind, count in found.objects.items() if count]
 
 
 def with_holdfast(found: Batches, executors: float) -> list[Term]:
-    """Return what a batch consists of with Holdfast, of which each executor writes one object."""
+    """Return the requests of a batch with Holdfast, for which each executor writes one object."""
     merged = executors if found.has_state else 0
     counts = {batches.LOG: found.objects[batches.LOG], batches.MERGED: merged, LISTING: 1}
     return [Term(what, count, OF_HOLDFAST) for what, count in counts.items() if count]

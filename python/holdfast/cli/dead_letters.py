@@ -1,7 +1,7 @@
-"""Dead letters: Parquet files with rows that a command moved out of what waits.
+"""Dead letters: Parquet files with rows that a command moved out of the pending rows.
 
-A row is in a file before it is left out anywhere. A file gets its name when it is certain that the
-rows are left out, so a reader of the folder sees no row that is processed as well.
+A row is written to the file before it is left out anywhere. A file gets its name only when it is
+certain that its rows are left out, so a reader sees no row that is processed as well.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-#: Column beside those of the rows.
+#: Column in addition to those of the rows.
 ERROR: Final = "_error"
 
 
@@ -39,10 +39,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def stage(letters: AnyPath, name: str, rows: pa.Table, error: str | None) -> AnyPath:
-    """Write rows durably for a new file of dead letters, whose path is returned.
-
-    No reader sees them before `publish`. The file has no column `ROW`.
-    """
+    """Write rows without column `ROW` durably for a file, and return its path before `publish`."""
     import pyarrow as pa
 
     letters.make_folder(exist_ok=True)
@@ -69,17 +66,17 @@ def publish(path: str) -> None:
 
 
 def take_back(path: str) -> None:
-    """Remove what was staged for a file."""
+    """Remove the staged output for a file."""
     _staged(folders.given(path)).unlink(missing_ok=True)
 
 
 def _staged(file: AnyPath) -> AnyPath:
-    # No reader of the folder looks at names that begin with a dot.
+    # Readers of the folder ignore names that begin with a dot.
     return file.with_name(f".{file.name}")
 
 
 def numbers_by(places: Sequence[int], numbers: Sequence[int]) -> Mapping[int, Sequence[int]]:
-    """Return the numbers of rows by the place that they are in."""
+    """Return the numbers of rows by their place."""
     found: dict[int, list[int]] = {}
     for place, number in zip(places, numbers, strict=True):
         found.setdefault(place, []).append(number)

@@ -29,10 +29,9 @@ _SIZES: Final = (
 def print_pipeline(
     folder: AnyPath, summaries: Sequence[Summary], shown: CheckpointMetadata | None
 ) -> list[str]:
-    """Print attempts, regions and operators of a pipeline, and its files.
+    """Print attempts of a pipeline, regions and operators of the checkpoint `shown`, and files.
 
-    Regions and operators are those of the checkpoint `shown`. Returns damage in the history, a line
-    each.
+    Returns damage in the history, a line each.
     """
     history = read_history(folder / HISTORY_FOLDER, last=timeline.MAX_ATTEMPTS)
     if history.records:
@@ -89,7 +88,7 @@ def _print_files(files: Sequence[PhysicalFile]) -> None:
             file.live_segments,
             bar(file.live_bytes, file.bytes or file.live_bytes),
         ]
-        # Files with the most dead bytes come first, because the reader looks for these.
+        # The reader looks for files with the most dead bytes.
         for file in sorted(files, key=lambda one: (one.bytes is not None, -one.dead_bytes))
     ]
     columns = ["file", "bytes", "live bytes", "dead bytes", "live segments", "live"]
@@ -98,10 +97,9 @@ def _print_files(files: Sequence[PhysicalFile]) -> None:
 
 
 def print_query(folder: AnyPath, id: int | None) -> list[str]:
-    """Read the state of all batches of a query, and print its sizes.
+    """Read the state of all batches of a query, and print its sizes; returns damage, a line each.
 
-    Operators and stores are those of the batch `id`, by default of the newest that can be read.
-    Returns damage, a line each.
+    Operators and stores are those of the batch `id`, by default of the newest readable one.
     """
     logged = committed_batches(folder)
     if id is not None:
@@ -119,7 +117,7 @@ def print_query(folder: AnyPath, id: int | None) -> list[str]:
             except UNREADABLE as error:
                 found = {str(error): None}
             progress(1, 1)
-            # A running query may delete a batch meanwhile.
+            # A running query may have deleted the batch.
             if found and not entry_of(folder, batch).exists():
                 continue
             wrong |= found
@@ -182,7 +180,7 @@ def _sizes(segments: Sequence[StoredSegment]) -> list[Cell]:
             damaged += 1
             continue
         if segment.report.kind == "in_flight":
-            # Pending input, which only the sum of all bytes has.
+            # Pending input, counted only in the sum of all bytes.
             continue
         entries += segment.report.entries
         of_kind = runs if segment.report.kind == "run" else changelogs

@@ -1,4 +1,4 @@
-"""``holdfast doctor``: whether this machine has what Holdfast needs, and what to do where not."""
+"""``holdfast doctor``: checks of this machine, with advice."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from holdfast.files.printable import printable
 #: Another project on PyPI, which installs files into the same folder.
 _STRANGER: Final = "holdfast"
 
-#: So many classes and methods that Spark lacks are named.
+#: Bound on the missing classes and methods of Spark that are named.
 _NAMED_MISSING: Final = 3
 
 
 @dataclass(frozen=True)
 class KnownToFail:
-    """A package with which PySpark of one minor fails from a major on; `what` says how."""
+    """A package whose majors from this one on break PySpark of one minor; `what` says how."""
 
     package: str
     from_major: int
     what: str
 
 
-#: By minor of Spark. docs/compatibility.md says it with the versions that were tested.
+#: By minor of Spark. docs/compatibility.md has the tested versions.
 KNOWN_TO_FAIL: Final[Mapping[str, KnownToFail]] = {
     "4.0": KnownToFail(
         "pyarrow", 26, "applyInPandasWithState fails inside PySpark, on every state store provider"
@@ -60,7 +60,7 @@ class Finding:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print what was found; OSError if something is wrong."""
+    """Print all findings; OSError if something is wrong."""
     findings = dict(examine(arguments.folder))
     if arguments.json:
         checks = [{"check": name, **asdict(finding)} for name, finding in findings.items()]
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def examine(folder: str | None = None) -> Iterator[tuple[str, Finding]]:
-    """Yield the name of each check, and what it found.
+    """Yield the name and the finding of each check.
 
     `folder` is one for checkpoints, a path or a URI. A file is written there and deleted again.
     """
@@ -94,7 +94,7 @@ def examine(folder: str | None = None) -> Iterator[tuple[str, Finding]]:
     }
     has_jvm = True
     for name, check in for_jvm.items():
-        # Java is looked at in any case: the person gets both at once.
+        # Java is always checked, so that the person gets both findings at once.
         finding = check() if has_jvm or check is _java else _SKIPPED
         has_jvm = has_jvm and finding.outcome != "wrong"
         yield name, finding
@@ -110,7 +110,7 @@ def _said_by_java(check: Callable[[], Finding]) -> Finding:
         with java_errors():
             return check()
     except OSError as error:
-        # They come from settings, but for the native library.
+        # All but the native library come from settings.
         remedy = "" if check is _native_library else "put there what `holdfast conf` prints"
         return Finding("wrong", str(error), remedy)
 
@@ -274,7 +274,7 @@ def _folder(given: str, *, has_jvm: bool) -> Finding:
 
 
 def _make(folder: AnyPath) -> list[AnyPath]:
-    """Make a folder; returns those that were not there, the outermost first."""
+    """Make a folder; returns each folder that it made, the outermost first."""
     made: list[AnyPath] = []
     there = folder
     while not there.exists():
@@ -285,7 +285,7 @@ def _make(folder: AnyPath) -> list[AnyPath]:
 
 
 def _try_out(folder: AnyPath) -> None:
-    # Neither Spark nor Holdfast looks at names that begin with a dot.
+    # Spark and Holdfast ignore names that begin with a dot.
     probe = folder / f".doctor-{uuid.uuid4().hex}"
     try:
         for text in ("first", "second"):

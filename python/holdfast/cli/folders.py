@@ -1,4 +1,4 @@
-"""Checkpoint folders as the command line gets them."""
+"""Checkpoint folders of the command line."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 def given(folder: str) -> AnyPath:
     """Return the folder that an argument names: a path, or a URI.
 
-    For another scheme than ``file`` a JVM is begun, with the settings of spark-defaults.conf.
+    For another scheme than ``file`` it starts a JVM with the settings of spark-defaults.conf.
 
-    Raises an OSError or ValueError if there is no file system of this scheme, or it cannot be
-    reached.
+    Raises an OSError or ValueError if no file system has this scheme, or it cannot be reached.
     """
     if not _URI.match(folder):
         return MountedPath(folder)

@@ -25,7 +25,7 @@ _INSTALL: Final = "Install one, for instance with 'apt-get install openjdk-17-jr
 
 
 class MissingJavaError(OSError):
-    """There is no Java, or one that is too old; `what` was found, and `remedy` is the advice."""
+    """There is no Java, or one that is too old; `what` is the finding, `remedy` the advice."""
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(f"{what}. {remedy}")
@@ -34,7 +34,7 @@ class MissingJavaError(OSError):
 
 
 def java_version() -> int:
-    """Return the major version of the Java that Spark starts: of ``JAVA_HOME``, or on ``PATH``.
+    """Return the major version of Spark's Java, of ``JAVA_HOME`` or on ``PATH``.
 
     Raises a MissingJavaError if there is no Java, or one before 17.
     """
@@ -66,12 +66,12 @@ def java_version() -> int:
 
 
 def _remedy(home: str | None) -> str:
-    """Say what to do where there is no Java that can be started."""
+    """Return the advice for a machine without a Java that can be started."""
     if not home:
         return _INSTALL
     correct = "Let JAVA_HOME lead to the folder of a Java, which has bin/java in it"
     for folder in Path(home).parents[:2]:
-        # It leads to bin, or to java itself.
+        # The link leads to bin, or to java itself.
         if os.access(folder / "bin" / "java", os.X_OK):
             return f"{correct}: JAVA_HOME={folder}"
     if other := shutil.which("java"):
@@ -83,10 +83,8 @@ def _remedy(home: str | None) -> str:
 def begin_jvm() -> Any:
     """Return py4j's view of a JVM with the settings of spark-defaults.conf, and no session.
 
-    The log of the JVM is not shown.
-
-    Raises an OSError if it cannot be started, with the last that it said; or if a jar of the plugin
-    is missing from this installation.
+    Raises an OSError if it cannot be started, with the last lines of its log, which is not shown;
+    or if a jar of the plugin is missing from this installation.
     """
     from pyspark.errors import PySparkException
     from pyspark.java_gateway import launch_gateway
@@ -99,12 +97,12 @@ def begin_jvm() -> Any:
         except (OSError, PySparkException) as error:
             log.seek(0)
             lines = log.read().decode(errors="replace").splitlines()
-            # A trace ends with what called Spark, and begins with what is wrong.
+            # The end of a trace is the caller of Spark, its first line the error.
             said = [line for line in lines if not line.startswith("\tat ")][-_LAST_LINES:]
             raise OSError(
                 "\n  ".join([f"the JVM of Spark did not start: {error}", *said])
             ) from error
-    # Not by spark.jars, which would take the place of the user's.
+    # spark.jars would replace the user's.
     for jar in plugin_jars():
         class_loader(jvm).addURL(jvm.java.io.File(str(jar)).toURI().toURL())
     return jvm
@@ -112,10 +110,7 @@ def begin_jvm() -> Any:
 
 @contextmanager
 def quick_start() -> Iterator[None]:
-    """Let a JVM of Spark that is started meanwhile be ready in half of the time.
-
-    It compiles less, so a job that takes longer than a minute would end later.
-    """
+    """Start JVMs of Spark in half of the time: they compile less, so long jobs would be slower."""
     name = "SPARK_SUBMIT_OPTS"
     given = os.environ.get(name)
     os.environ[name] = " ".join(filter(None, ["-XX:TieredStopAtLevel=1", given]))
@@ -130,7 +125,7 @@ def quick_start() -> Iterator[None]:
 
 @contextmanager
 def stderr_to(file: BinaryIO) -> Iterator[None]:
-    """Let processes that are started meanwhile write what they log into a file."""
+    """Redirect the logs of processes that are started in the block to a file."""
     sys.stderr.flush()
     own = os.dup(2)
     try:

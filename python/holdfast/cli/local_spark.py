@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def needed() -> dict[str, str]:
     """Return settings that Holdfast needs. Its options come from spark-defaults.conf."""
     option = f"{STORE}.holdfast."
-    # Commands publish entries of Spark's logs durably, whatever a query does.
+    # Commands publish entries of Spark's logs durably, unlike some queries.
     own = f"{option}sparkFiles"
     conf = spark_conf()
     return {key: conf[key] for key in conf if key == own or not key.startswith(option)}
@@ -30,7 +30,7 @@ def needed() -> dict[str, str]:
 def session(
     what: str, settings: dict[str, str], *, master: str = "local[*]"
 ) -> Iterator[SparkSession]:
-    """Run a session of Spark that says nothing, with the settings of spark-defaults.conf.
+    """Run a session of Spark that logs nothing, with the settings of spark-defaults.conf.
 
     `settings` replace these. `what` is its use, for the error that Spark is not installed.
     """
@@ -59,7 +59,7 @@ def session(
 
 @contextmanager
 def java_errors() -> Iterator[None]:
-    """Raise what Java throws in the block as OSError, with what Holdfast says and its first cause.
+    """Raise Java's exceptions in the block as OSError, with Holdfast's message and the first cause.
 
     PySpark turns some exceptions of Java, such as IllegalArgumentException, into its own.
     """
@@ -73,7 +73,7 @@ def java_errors() -> Iterator[None]:
 
 
 def line(error: Exception) -> str:
-    """Return an error of PySpark in a line; its text may begin with an empty one."""
+    """Return an error of PySpark in one line; its first line may be empty."""
     from pyspark.errors import PySparkException
 
     text = str(error) if isinstance(error, PySparkException) else reason(error)
@@ -83,7 +83,7 @@ def line(error: Exception) -> str:
 def reason(error: Exception) -> str:
     """Return the message of an exception of Java, or of one that PySpark made of it.
 
-    It has the message of the first cause. The first exception of Holdfast says what that is about.
+    It has the message of the first cause, after that of the first exception of Holdfast.
     """
     cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     if cause is None:

@@ -175,7 +175,7 @@ def _add_option(command: argparse.ArgumentParser, flag: str, option: Option) -> 
     said = option.meaning.partition(". ")[0].replace("`", "")
     said = f"{said[0].lower()}{said[1:].removesuffix('.')}".replace("%", "%%")
     if option.type == "flag":
-        # One that is on has a twin that switches it off.
+        # An option that is on by default has a twin that switches it off.
         action = argparse.BooleanOptionalAction if option.default else "store_true"
         command.add_argument(flag, action=action, default=option.default, help=said)
     else:
@@ -190,10 +190,10 @@ def _add_json(command: argparse.ArgumentParser | argparse._MutuallyExclusiveGrou
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command of some arguments, by default of those of this process.
+    """Run the command of some arguments, by default of this process.
 
-    Returns 0, 1 (the command failed) or 2 (an argument is wrong); or what a shell sees of a program
-    that a signal ended: 130 (interrupted) or 141 (the reader of its output went away).
+    Returns 0, 1 (the command failed), 2 (an argument is wrong), or as a shell for a program that a
+    signal ended: 130 (interrupted) or 141 (no process reads its output).
     """
     _make_printable()
     arguments = parser().parse_args(argv)
@@ -216,10 +216,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _make_printable() -> None:
-    """See to it that whatever is printed goes somewhere, as far as the terminal can show it.
+    """Make stdout and stderr usable, whatever the terminal can show.
 
-    In the place of what the caller closed (``>&-``) Python has None, which `print` takes for
-    stdout. Names and causes have signs that the encoding of the terminal may lack.
+    Python has None for a stream that the caller closed (``>&-``), which `print` takes for stdout.
+    Names and causes have characters that the encoding of the terminal may lack.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -230,10 +230,7 @@ def _make_printable() -> None:
 
 
 def _close_stdout() -> None:
-    """Let go of a pipe that nobody reads, such as that to `head`.
-
-    Otherwise the rest of the buffer would be written at the end of the process, and fail again.
-    """
+    """Drop a pipe without reader: Python would write its buffer at the end, and fail again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

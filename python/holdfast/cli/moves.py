@@ -1,4 +1,4 @@
-"""``holdfast adopt``, ``undo``, ``leave``: another provider goes on with the state of a query.
+"""``holdfast adopt``, ``undo``, ``leave``: another provider continues with a query's state.
 
 docs/internals/moves.md has the protocol.
 """
@@ -22,10 +22,10 @@ from holdfast.queries.logs import logged_batches
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Names files from before an adoption.
+#: Folder of the records of files from before an adoption.
 _RECORDS_FOLDER: Final = "moves"
 
-#: To read and to write takes about as long as to read so often.
+#: To read and to write takes about as long as this many reads.
 _READS: Final = 3
 
 
@@ -76,7 +76,7 @@ def add_leave_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def adopt(arguments: argparse.Namespace) -> None:
-    """Let Holdfast go on with a checkpoint of Spark's providers, or say what that would take."""
+    """Let Holdfast continue with a checkpoint of Spark's providers, or print the time that it needs."""
     folder = folders.query(arguments.folder)
     if arguments.purge:
         with local_spark.session(
@@ -89,7 +89,7 @@ def adopt(arguments: argparse.Namespace) -> None:
 
 
 def leave(arguments: argparse.Namespace) -> None:
-    """Let one of Spark's providers go on with a checkpoint of Holdfast."""
+    """Let one of Spark's providers continue with a checkpoint of Holdfast."""
     if arguments.to == "hdfs" and arguments.format == "2":
         raise ValueError("the HDFS-backed provider has checkpoint format 1 alone")
     folder = folders.query(arguments.folder)
@@ -99,7 +99,7 @@ def leave(arguments: argparse.Namespace) -> None:
 
 
 def undo(arguments: argparse.Namespace) -> None:
-    """Go back from an adoption to the state from before it."""
+    """Return to the state before an adoption."""
     folder = folders.query(arguments.folder)
     with _session(arguments) as spark:
         # An earlier command may not have known the output.
@@ -135,7 +135,7 @@ def _session(arguments: argparse.Namespace) -> AbstractContextManager[SparkSessi
 def _say_done(
     spark: Any, folder: AnyPath, to: str, output: AnyPath | None, arguments: argparse.Namespace
 ) -> None:
-    """Say that there is no state to move. An earlier command may not have known the output."""
+    """Print that there is no state to move, and complete the log of an output not given before."""
     newest = publishing.read_logs(spark, folder).newest()
     number, provider = newest.number(), newest.provider()
     if arguments.json:
@@ -172,10 +172,9 @@ def _purge(spark: Any, folder: AnyPath, arguments: argparse.Namespace) -> None:
 
 
 def purgeable(spark: Any, folder: AnyPath) -> list[int]:
-    """Return the batches of adoptions whose old files are still there and of no use.
+    """Return the batches of adoptions whose old files exist and have no use.
 
-    Raises an OSError if the files may be needed to undo an adoption, or by the provider of the
-    query.
+    Raises an OSError if an undo, or the provider of the query, may need the files.
     """
     publishing.plan(spark, folder, "requirePurgeable")
     return logged_batches(folder / _RECORDS_FOLDER)
@@ -200,7 +199,7 @@ def move(
     """Copy the state and publish the batch; without `yes` only read a partition of each operator.
 
     `spark` has Holdfast's settings, and Spark's file sink writes `output`. Returns the document
-    that ``--json`` prints.
+    of ``--json``.
     """
     with local_spark.java_errors():
         copy = publishing.java_moves(spark).StateCopy(spark._jsparkSession, plan)
@@ -223,10 +222,7 @@ def move(
 
 
 def _extrapolate(operators: list[dict[str, Any]]) -> int:
-    """Take the partitions of an operator for as large as the one that was read.
-
-    Returns how long one core would copy all, in milliseconds.
-    """
+    """Scale up the one partition read of each operator; returns ms in which one core copies all."""
     ms = 0
     for one in operators:
         one["rows"] *= one["partitions"]

@@ -1,4 +1,4 @@
-"""``holdfast parked``: what waits in a query with parked partitions, and moving rows out of it."""
+"""``holdfast parked``: pending rows of parked partitions, and moving them out."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from holdfast.queries.parked import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Column beside those of the rows.
+#: Column in addition to those of the rows.
 BATCH: Final = "_batch"
 
 
@@ -54,7 +54,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def show(arguments: argparse.Namespace) -> None:
-    """Print the parked partitions of a query, or with ``--rows`` the rows that wait."""
+    """Print the parked partitions of a query, or with ``--rows`` their pending rows."""
     folder = folders.query(arguments.folder)
     parked = parked_partitions(folder)
     if not parked:
@@ -99,15 +99,13 @@ def _numbers(matching: pa.Table) -> Mapping[int, Sequence[int]]:
 
 
 def move(folder: AnyPath, parked: ParkedPartition, matching: pa.Table, letters: AnyPath) -> AnyPath:
-    """Move rows to a new file of dead letters, whose path is returned.
+    """Move rows with their numbers to a new file of dead letters, whose path is returned.
 
-    The file gets its name only when it is certain that no batch gives the rows to the sink. Until
-    then the query does not go on. `finish` ends a call that was interrupted, or takes it back.
+    The file gets its name only when it is certain that no batch gives the rows to the sink. The
+    query does not continue before. `finish` ends an interrupted call, or takes it back.
 
-    - `matching`: the rows with their numbers.
-
-    Raises an OSError if a batch of the query has begun and not ended, or has processed parked rows
-    meanwhile, or a file cannot be written.
+    Raises an OSError if a batch of the query has begun and not ended or has replayed the rows, or a
+    file cannot be written.
     """
     _refuse_unfinished(folder, parked.partition)
     query = read_query_checkpoint(folder).query
@@ -147,9 +145,9 @@ def _refuse_unfinished(folder: AnyPath, partition: int) -> None:
 
 
 def finish(folder: AnyPath, partition: int) -> None:
-    """End skips of a partition that were interrupted.
+    """End skips of a partition that were interrupted, or take them back.
 
-    Raises an OSError if a batch may give the rows to the sink. The skips are taken back then.
+    Raises an OSError if they are taken back, because a batch may give the rows to the sink.
     """
     skips = read_skips(folder)
     begun = [one for one in skips if one.partition == partition and not one.done]

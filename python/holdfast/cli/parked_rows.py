@@ -1,4 +1,4 @@
-"""Parked rows, which are bytes of Spark: a local session decodes them."""
+"""Pending rows of parked partitions: bytes of Spark, which a local session decodes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 def write(folder: AnyPath, parked: Sequence[ParkedPartition], form: str) -> None:
-    """Write the rows that wait to stdout, in one of `exported_rows.FORMATS`."""
+    """Write the pending rows to stdout, in one of `exported_rows.FORMATS`."""
     exported_rows.require_no_terminal(form)
     with _rows(folder, parked) as rows:
         exported_rows.write_frame(rows.drop(ROW), form)
 
 
 def matching(folder: AnyPath, parked: Sequence[ParkedPartition], where: str) -> pa.Table:
-    """Return the rows that wait and for which an expression is true; see `selected`."""
+    """Return the pending rows for which an expression is true; see `selected`."""
     with _rows(folder, parked) as rows:
         return selected(rows, where)
 
@@ -38,7 +38,7 @@ def selected(rows: DataFrame, where: str) -> pa.Table:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    # PySpark logs what it raises.
+    # PySpark logs the errors that it raises.
     logging.getLogger("SQLQueryContextLogger").disabled = True
     try:
         return exported_rows.to_arrow(rows.where(where))
@@ -50,7 +50,7 @@ def selected(rows: DataFrame, where: str) -> pa.Table:
 
 @contextmanager
 def _rows(folder: AnyPath, parked: Sequence[ParkedPartition]) -> Iterator[DataFrame]:
-    """Read the rows of all inputs, without those that were skipped, until the end of the block."""
+    """Read the rows of all inputs without skipped rows; valid in the block."""
     from pyspark.sql import DataFrame
 
     jars = {"spark.jars": ",".join(map(str, plugin_jars()))}

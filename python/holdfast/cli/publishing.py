@@ -17,7 +17,7 @@ from holdfast.files.printable import printable
 
 T = TypeVar("T")
 
-#: Between lines about the progress.
+#: Time between lines about the progress.
 _TELL_S: Final = 10
 
 
@@ -36,17 +36,17 @@ def read_logs(spark: Any, folder: AnyPath) -> Any:
 
 
 def plan(spark: Any, folder: AnyPath, name: str, *facts: Any) -> Any:
-    """Ask a method of io.holdfast.spark.moves.Plan about a checkpoint.
+    """Return the batch that a command publishes, by a method of io.holdfast.spark.moves.Plan.
 
-    Returns the batch that a command publishes; None if there is nothing to do. Raises an OSError if
-    the checkpoint is refused, with what to do.
+    Returns None if there is nothing to do. Raises an OSError with advice if the checkpoint is
+    refused.
     """
     logs = read_logs(spark, folder)
     try:
         with local_spark.java_errors():
             return getattr(java_moves(spark).Plan, name)(logs, *facts)
     except OSError as error:
-        # It names provider and command as they are in the checkpoint.
+        # The text has names from the checkpoint.
         raise OSError(printable(str(error))) from None
 
 
@@ -56,7 +56,7 @@ def given_output(arguments: argparse.Namespace) -> AnyPath | None:
 
 
 def sink_log(spark: Any, folder: AnyPath, output: AnyPath, newest: int) -> Any:
-    """Return the log of Spark's file sink; OSError if the folder is not the output of the query."""
+    """Return the log of Spark's file sink; OSError if the query does not write to the folder."""
     with local_spark.java_errors():
         log = java_moves(spark).SinkLog(
             spark._jsparkSession, absolute(folder).spark_name, absolute(output).spark_name
@@ -66,9 +66,9 @@ def sink_log(spark: Any, folder: AnyPath, output: AnyPath, newest: int) -> Any:
 
 
 def complete(spark: Any, folder: AnyPath, output: AnyPath, newest: int, *, yes: bool) -> int:
-    """Add the entries that a sink's log lacks because an earlier command did not know the output.
+    """Add entries that a sink's log lacks because an earlier command did not know the output.
 
-    Returns the number of these entries. They are only counted unless `yes`.
+    Returns their number. They are only counted unless `yes`.
     """
     log = sink_log(spark, folder, output, newest)
     with local_spark.java_errors():
@@ -77,9 +77,9 @@ def complete(spark: Any, folder: AnyPath, output: AnyPath, newest: int, *, yes: 
 
 
 def say_unknown(number: int, *, by_query: bool, yes: bool) -> None:
-    """Say what a command without ``--output``, which publishes a batch, does not know.
+    """Print the files that a command without ``--output`` cannot know.
 
-    `by_query`: the query goes on with Holdfast, which then sees its sink.
+    `by_query`: the query continues with Holdfast, which then sees its sink.
     """
     if by_query and yes:
         return
@@ -96,7 +96,7 @@ def say_unknown(number: int, *, by_query: bool, yes: bool) -> None:
 
 
 def publish(move: Any, folder: AnyPath, number: int) -> None:
-    """Publish the batch, whose state is there; OSError if another was planned meanwhile."""
+    """Publish the batch, whose state is written; OSError if another batch was planned."""
     if not move.plan():
         raise OSError(
             f"a query or another command has planned batch {number} of {folder} meanwhile: stop "
@@ -107,7 +107,7 @@ def publish(move: Any, folder: AnyPath, number: int) -> None:
 
 
 def watched(spark: Any, move: Any, make: Callable[[], T]) -> T:
-    """Let Spark make the state of the batch, and show meanwhile how far it is."""
+    """Let Spark make the state of the batch, and show the progress."""
     with ThreadPoolExecutor(1) as pool, _progress(move.partitions()) as show:
         running: Future[T] = pool.submit(make)
         try:
@@ -121,7 +121,7 @@ def watched(spark: Any, move: Any, make: Callable[[], T]) -> T:
 
 @contextmanager
 def _progress(partitions: int) -> Iterator[Callable[[int, int], None]]:
-    """Show on stderr how many partitions and bytes are copied, until the end of the block."""
+    """Show on stderr the partitions and bytes that are copied in the block."""
     begin = told = time.monotonic()
 
     def rate(done_bytes: int) -> str:

@@ -1,4 +1,4 @@
-"""``holdfast quarantine``: regions in quarantine, and moving rows out of what they owe."""
+"""``holdfast quarantine``: regions in quarantine, and moving their pending rows out."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def print_regions(arguments: argparse.Namespace) -> None:
-    """Print the regions in quarantine, with the error of each, and since when it fails."""
+    """Print the regions in quarantine, with error and time of the first failure."""
     found, latest = _latest(arguments)
     document = documents.of_quarantine(latest, skipped_rows(found))
     if not document["quarantined"]:
@@ -63,13 +63,13 @@ def print_regions(arguments: argparse.Namespace) -> None:
 
 
 def show(arguments: argparse.Namespace) -> None:
-    """Write the rows that a region in quarantine owes, oldest first."""
+    """Write the pending rows of a region in quarantine, oldest first."""
     exported_rows.require_no_terminal(arguments.rows)
     exported_rows.write(owed_rows(*_latest(arguments), arguments.region), arguments.rows)
 
 
 def skip(arguments: argparse.Namespace) -> None:
-    """Move rows that a region owes to dead letters; without ``--yes``, only print how many."""
+    """Move pending rows of a region to dead letters; without ``--yes``, only print how many."""
     found, _ = _latest(arguments)
     letters = absolute(folders.given(arguments.dead_letter))
     with lock_folder(found.lock) if arguments.yes else nullcontext():
@@ -103,7 +103,7 @@ def _chosen(owed: pa.Table, arguments: argparse.Namespace) -> pa.Table:
 
 
 def _numbers(text: str, owed: int) -> list[int]:
-    """Return the numbers of a text such as ``3,8-10``, ascending; the region owes so many rows."""
+    """Return the numbers of a text such as ``3,8-10``, ascending; `owed` is how many there are."""
     found: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
@@ -135,12 +135,10 @@ def move(
     matching: pa.Table,
     letters: AnyPath,
 ) -> AnyPath:
-    """Move rows to a new file of dead letters, whose path is returned.
+    """Move rows of `placed_rows` to a new file of dead letters, whose path is returned.
 
     The folder of the checkpoint is locked. If the process is killed, the rows are in the file or
-    still owed, and a start is refused until `finish` has ended the call.
-
-    - `matching`: rows of `placed_rows`.
+    still pending, and a start is refused until `finish` has ended the call.
 
     Raises a ValueError if a row waits between two operators.
     """

@@ -69,7 +69,7 @@ def _run(arguments: argparse.Namespace) -> None:
                 job.views()
             publishing.publish(job, folder, number)
         if arguments.yes:
-            # A command that was killed may have left it.
+            # A command that was killed may have left one.
             job.describe()
         document = {
             "batch": number - is_there,

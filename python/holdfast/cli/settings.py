@@ -1,4 +1,4 @@
-"""Commands that print what Spark needs to know."""
+"""Commands that print settings and jars for Spark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def print_conf(arguments: argparse.Namespace) -> None:
     else:
         width = max(map(len, conf))
         for key, value in conf.items():
-            # Spark reads the file as Java properties, where a backslash escapes.
+            # Spark reads the file as Java properties, which escape with backslashes.
             print(f"{key:<{width}} {value}".replace("\\", "\\\\"))
     print(
         f"holdfast: {', '.join(LIST_KEYS[:-1])} and {LIST_KEYS[-1]} are lists; append these where "

@@ -1,1 +1,1 @@
-"""Paths that are mounted, or that only the JVM of Spark reaches; what is read from their files."""
+"""Paths and files on file systems that are mounted, or that only the JVM of Spark reaches."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextmanager
 def explained(doing: str) -> Iterator[None]:
-    """Name the operation in an OSError; its kind and number stay."""
+    """Name the operation in an OSError; its kind and number are kept."""
     try:
         yield
     except OSError as error:
@@ -26,7 +26,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Make a file durable that others wrote."""
+    """Make a file that others wrote durable."""
     _sync(path, 0)
 
 
@@ -39,16 +39,16 @@ def _sync(path: Path, flags: int) -> None:
 
 
 def sync_path(root: Path, folder: Path) -> None:
-    """Make the names in `folder` durable, and those of all folders from `root` down to it.
+    """Make the names in `folder` durable, and in all folders from `root` down to it.
 
-    Another task may have created the folders just now, so they may exist without being durable.
-    This process syncs each name once, because every sync waits for the device.
+    Another task may have just created the folders, without a sync. Each name is synced once per
+    process, because every sync waits for the device.
     """
     sync_folder(folder)
     while folder != root:
         _sync_name(folder)
         folder = folder.parent
-    # A parent that this process may not read was not created here, and needs no sync.
+    # This process did not create a parent that it may not read.
     with suppress(PermissionError):
         _sync_name(root)
 
@@ -58,7 +58,7 @@ def _sync_name(folder: Path) -> None:
     _sync_name_once(folder, found.st_dev, found.st_ino)
 
 
-# For the folders of a few sinks and of their latest attempts.
+# Enough for a few sinks and their latest attempts.
 @lru_cache(maxsize=256)
 def _sync_name_once(folder: Path, _device: int, _inode: int) -> None:
     """Make the name of a folder durable, once while it is the same folder."""

@@ -1,8 +1,7 @@
 """Publish staged files on a mounted file system, each by one atomic step.
 
-A file is linked under its final name, the folder is made durable, and only then the staged name is
-removed: whenever the machine stops, one of the names leads to the whole file. A link never
-replaces a file.
+A file is linked under its final name and the folder is synced before the staged name is removed.
+Whenever the machine stops, one of the names leads to the whole file. A link never replaces a file.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def publish(root: Path, files: Sequence[tuple[Path, Path, int]]) -> None:
     with explained(f"cannot make the published files in {root} durable"):
         for folder in sorted({target.parent for _, target, _ in files}):
             sync_folder(folder)
-    # The sweep that follows removes the names that stay, or says why it cannot.
+    # The next sweep removes the remaining names, or says why it cannot.
     for source, _, _ in files:
         with suppress(OSError):
             source.unlink(missing_ok=True)
@@ -83,7 +82,7 @@ def _require_same(source: Path, target: Path, size: int) -> None:
     try:
         same = _same_content(source, target)
     except FileNotFoundError:
-        # Another driver, which is about to be fenced, publishes the same.
+        # Another driver, soon fenced, may have published it.
         _require_published(source, target, size)
     else:
         if not same:

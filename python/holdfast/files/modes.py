@@ -12,15 +12,12 @@ from holdfast._core import set_local_umask
 _ALL_OF_FILE = 0o666
 _ALL_OF_FOLDER = 0o777
 
-#: One per process, as the umask that it stands for.
+#: One per process, like the umask that it replaces.
 _umask: int | None = None
 
 
 def follow(umask: int | None) -> None:
-    """Use a umask for all files that this process makes on local disks from now on.
-
-    It has the rights that nobody gets, such as ``0o077``; None: the umask of the process.
-    """
+    """Use a umask, such as ``0o077``, for new files on local disks; None: that of the process."""
     global _umask
     _umask = umask
     set_local_umask(umask)
@@ -39,7 +36,7 @@ def make_folder(path: Path, *, exist_ok: bool = False) -> None:
         make_folder(path.parent, exist_ok=True)
         make_folder(path, exist_ok=exist_ok)
     except OSError:
-        # `Path.mkdir` asks the same way: some systems refuse to make a folder that is there.
+        # `Path.mkdir` does the same: some systems refuse to make an existing folder.
         if not exist_ok or not path.is_dir():
             raise
     else:
@@ -65,6 +62,6 @@ def _grant(made: Path | int, rights: int) -> None:
     found = stat.S_IMODE(os.stat(made).st_mode)
     wanted = found & ~0o777 | _granted(rights)
     if found != wanted:
-        # It was there, and belongs to another user.
+        # It existed, and may belong to another user.
         with suppress(PermissionError):
             os.chmod(made, wanted)

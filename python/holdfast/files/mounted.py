@@ -18,8 +18,8 @@ from holdfast.files.reached import Status
 class MountedPath(PosixPath):
     """A file or folder that this process reaches by itself.
 
-    Beside the methods of `pathlib.Path` it has those of `HadoopPath`, which documents them.
-    Names are durable once their folder was synced, unless a method says otherwise.
+    In addition to the methods of `pathlib.Path` it has those of `HadoopPath`, which documents
+    them. Names are durable once their folder was synced, unless a method says otherwise.
     """
 
     __slots__ = ()
@@ -34,7 +34,7 @@ class MountedPath(PosixPath):
 
     @property
     def spark_name(self) -> str:
-        """The path for Spark, which takes one without a scheme for its default file system's."""
+        """The path for Spark, whose default file system has paths without a scheme."""
         return f"file:{self}"
 
     def lies_in(self, other: object) -> bool:
@@ -42,14 +42,14 @@ class MountedPath(PosixPath):
         return isinstance(other, PosixPath) and self.is_relative_to(other)
 
     def status(self) -> Status:
-        """Return the status of the name itself: no link is followed."""
+        """Return the status without following links."""
         found = self.lstat()
         is_folder = stat.S_ISDIR(found.st_mode)
         is_other = not (is_folder or stat.S_ISREG(found.st_mode))
         return Status(is_folder, found.st_size, found.st_mtime_ns // 1_000_000, is_other)
 
     def entries(self) -> list[tuple[MountedPath, Status]]:
-        """Return the content of the folder, by name, without files that are deleted meanwhile."""
+        """Return the content of the folder, by name, without files deleted during the call."""
         found = []
         for path in sorted(self.iterdir()):
             with suppress(FileNotFoundError):
@@ -64,7 +64,7 @@ class MountedPath(PosixPath):
             os.fsync(file.fileno())
 
     def replace_text(self, text: str, *, durable: bool = True) -> None:
-        """Replace a small file at once for every reader; with its name, durable on return."""
+        """Replace a small file at once for every reader; by default durable, with its name."""
         staged = self.with_suffix(".new")
         with open(staged, "w", opener=create) as file:
             file.write(text)
@@ -84,12 +84,12 @@ class MountedPath(PosixPath):
         sync_folder(self)
 
     def remove_files(self, names: Sequence[str]) -> None:
-        """Delete files in this folder, as far as they are there."""
+        """Delete files in this folder that exist."""
         for name in names:
             (self / name).unlink(missing_ok=True)
 
     def remove_tree(self) -> None:
-        """Delete a folder with its content, as far as the file system lets it."""
+        """Delete a folder with its content, as far as permitted."""
         shutil.rmtree(self, ignore_errors=True)
 
     def appear_as(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Folders as users give them: of checkpoints, of a source's files, of a sink's output."""
+"""Folders that users give: for checkpoints, a source's files or a sink's output."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any, Final
 from holdfast.files.mounted import MountedPath
 from holdfast.files.reached import HadoopPath, Status, has_session, qualified
 
-#: A file or folder on a file system that is mounted, or on one that only the JVM reaches. Both have
-#: the same operations, so code outside of `regions.files` need not ask which it is.
+#: A path on a file system that is mounted, or that only the JVM reaches, with the same operations.
 AnyPath = MountedPath | HadoopPath
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
@@ -55,13 +54,13 @@ def absolute(path: AnyPath) -> AnyPath:
 
 
 def owned_folder(location: str | os.PathLike[str]) -> AnyPath:
-    """Return the folder that a sink calls its own: an absolute path is mounted."""
+    """Return the folder that a sink wrote down: an absolute path is mounted."""
     text = os.fspath(location)
     return any_folder(Path(text) if text.startswith("/") else location)
 
 
 def recorded_folder(location: str) -> AnyPath:
-    """Return a folder by the text of its path, as `str` makes it."""
+    """Return a folder by `str` of its path."""
     return MountedPath(location) if location.startswith("/") else HadoopPath(location)
 
 

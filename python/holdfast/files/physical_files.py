@@ -1,4 +1,4 @@
-"""The physical files of a folder, and the parts that retained checkpoints or batches need."""
+"""The physical files of a folder, and their parts that checkpoints or batches need."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _SUFFIX = ".hf"
 
 @dataclass(frozen=True)
 class PhysicalFile:
-    """A file of segments, with number and size of those that are needed.
+    """A file of segments, with the number and bytes of needed ones.
 
-    `bytes` is its own size; None if it is not there, although segments in it are needed.
+    `bytes` is its own size; None if it is missing, although segments in it are needed.
     """
 
     name: str
@@ -25,7 +25,7 @@ class PhysicalFile:
 
     @property
     def dead_bytes(self) -> int:
-        """Size in bytes of the rest: segments that nothing needs any more, header and footer."""
+        """Size in bytes of all other segments, header and footer."""
         return max(0, (self.bytes or 0) - self.live_bytes)
 
 
@@ -39,10 +39,7 @@ def file_sizes(folder: AnyPath) -> dict[str, int]:
 
 
 def physical_files(folder: AnyPath, needed: Iterable[SegmentRef]) -> list[PhysicalFile]:
-    """Return the physical files of a folder by name, also those that are needed but missing.
-
-    `needed` are the segments that checkpoints need, with repetitions.
-    """
+    """Return the physical files by name, with missing ones that `needed` segments are in."""
     live: dict[str, dict[int, int]] = {}
     for ref in needed:
         live.setdefault(ref.file, {})[ref.offset] = ref.length

@@ -1,8 +1,8 @@
-"""Text from data, from exceptions and from files, on its way to a terminal."""
+"""Text from data, exceptions and files for a terminal."""
 
 from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """One line without control characters: names come from data, and causes from anywhere."""
+    """One line without control characters."""
     return "".join(character if character.isprintable() else " " for character in text)

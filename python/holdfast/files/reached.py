@@ -1,9 +1,9 @@
 """Paths on file systems that only the JVM reaches: ``hdfs:``, ``s3a:`` and all others of Hadoop.
 
-`HadoopPath` has those methods of `pathlib.Path` that the driver of a pipeline uses, with the same
-exceptions. Each goes through ``io.holdfast.spark.PipelineFiles`` in the driver's JVM, with the
-credentials and schemes of the user's Spark. Changes are durable when a method returns without an
-error, and a file appears whole.
+`HadoopPath` has the methods of `pathlib.Path` that a pipeline's driver uses, with the same
+exceptions. Each calls ``io.holdfast.spark.PipelineFiles`` in the driver's JVM, with the credentials
+and schemes of the user's Spark. A change is durable when a method returns without an error, and a
+file appears whole.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Status:
     Attributes
     ----------
     is_folder : bool
-        True for a folder; on object stores, True if objects lie below it.
+        On object stores, True if there are objects below it.
     is_other : bool, default False
         True if it is neither a folder nor a file, such as a symbolic link.
     """
@@ -162,19 +162,15 @@ class HadoopPath:
         return self.read_bytes().decode(errors=errors)
 
     def create(self, content: bytes) -> None:
-        """Write a new file; its folder is made if it is not there.
-
-        Raises a FileExistsError if the name is taken. Nothing is overwritten, even by two processes
-        at once.
-        """
+        """Write a new file, and its folder; FileExistsError if the name exists, also in a race."""
         call_jvm("creating", self, lambda files: files.create(self.uri, content))
 
     def write_through(self, target: HadoopPath, content: bytes, *, replace: bool) -> None:
-        """Write another file, as `create` or `write_bytes`, as long as this folder is there.
+        """Write another file, as `create` or `write_bytes`, only while this folder exists.
 
-        Once the folder is deleted, no such write that is under way can end. Not on object stores,
-        see `writes_through`. Raises a FileNotFoundError if the folder is gone, and a
-        FileExistsError if the name is taken, unless `replace`.
+        Once the folder is deleted, no write under way can end. Not on object stores, see
+        `writes_through`. Raises a FileNotFoundError if the folder is gone, and a FileExistsError
+        if the name exists, unless `replace`.
         """
         told = (self.uri, str(target), content, replace)
         call_jvm("writing", target, lambda files: files.writeThrough(*told))
@@ -195,7 +191,7 @@ class HadoopPath:
     # --- changes --------------------------------------------------------------------------------
 
     def make_folder(self, *, exist_ok: bool = False) -> None:
-        """Make a folder, with those above it; one may be there with `exist_ok`."""
+        """Make a folder, with those above it; it may exist with `exist_ok`."""
         if not exist_ok and self.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.uri)
         call_jvm("making", self, lambda files: files.makeFolder(self.uri))
@@ -204,7 +200,7 @@ class HadoopPath:
         """Do nothing: names in a folder are durable."""
 
     def touch(self) -> None:
-        """Set the time of a file or folder that is there to now; object stores cannot."""
+        """Set the time of a file or folder that exists to now; object stores cannot."""
         call_jvm("changing the time of", self, lambda files: files.touch(self.uri))
 
     def unlink(self, *, missing_ok: bool = False) -> None:
@@ -215,10 +211,7 @@ class HadoopPath:
             self._delete()
 
     def remove_files(self, names: Sequence[str]) -> None:
-        """Delete files in this folder, as far as they are there; on object stores in one request.
-
-        Raises an OSError if one is not deleted. Others may be.
-        """
+        """Delete existing files here, on object stores in one request; OSError if one is left."""
         files = [str(self / name) for name in names]
         call_jvm("deleting files in", self, lambda jvm: jvm.removeAll(files))
 
@@ -251,9 +244,9 @@ class HadoopPath:
     def publish(self, files: Sequence[tuple[str, str, int]]) -> None:
         """Give staged files below this folder their final names, several at once.
 
-        May be repeated after a crash at any moment. `files` have the staged name, the final name
-        and the size in bytes. Raises a FileNotFoundError if a file has neither name, and a
-        FileExistsError if another file has the final name.
+        May be repeated after a crash at any moment. `files` have staged name, final name and
+        bytes. Raises a FileNotFoundError if a file has neither name, and a FileExistsError if
+        another file has the final name.
         """
         staged = [str(self / one) for one, _, _ in files]
         targets = [str(self / one) for _, one, _ in files]
@@ -268,24 +261,18 @@ class HadoopPath:
 
 def has_session() -> bool:
     """Return whether there is a Spark session in this process."""
-    # A session needs the module, so an import is not needed to find out.
+    # A session has imported the module.
     pyspark = sys.modules.get("pyspark")
     return pyspark is not None and pyspark.SparkContext._active_spark_context is not None
 
 
 def qualified(uri: str) -> HadoopPath:
-    """Return the path of a URI as its file system writes it, so that one folder has one name.
-
-    A URI without a scheme is a path of Spark's default file system.
-    """
+    """Return a URI's path, by default on ``fs.defaultFS``, so that one folder has one name."""
     return HadoopPath(call_jvm("resolving", HadoopPath(uri), lambda files: str(files.qualify(uri))))
 
 
 def call_jvm(doing: str, path: HadoopPath, call: Callable[[Any], T]) -> T:
-    """Make a call that concerns a path into the driver's JVM, with errors of Python.
-
-    `doing` names the operation in errors. `call` takes the ``PipelineFiles``.
-    """
+    """Call ``PipelineFiles`` in the driver's JVM, with Python's errors; they name `doing`."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -338,15 +325,14 @@ def _of_context(context: Any) -> Any:
     return context._jvm.io.holdfast.spark.PipelineFiles(context._jsc.hadoopConfiguration())
 
 
-#: ``PipelineFiles`` of JVMs that run for file systems alone, see `use_jvm`.
+#: ``PipelineFiles`` of JVMs that run only for file systems, see `use_jvm`.
 _OWN_JVM: Final[list[Any]] = []
 
 
 def use_jvm(jvm: Any, configuration: Any) -> None:
     """Reach file systems through a JVM without a Spark session.
 
-    `jvm` is py4j's view of it, with Holdfast's jar in its class path, and `configuration` its
-    Hadoop ``Configuration``.
+    `jvm` is py4j's view of one with Holdfast's jar, and `configuration` Hadoop's.
     """
     _OWN_JVM.append(jvm.io.holdfast.spark.PipelineFiles(configuration))
 

@@ -58,8 +58,8 @@ class MountedSegments:
 class ReachedSegments:
     """The same as `MountedSegments`, read by the JVM. A payload leaves the JVM only on request.
 
-    Files stay open after a read, and small segments are read together with those around them: in
-    the order of their places, all of a checkpoint takes few requests.
+    Files stay open, and small segments are read together: a checkpoint takes few requests in the
+    order of its places.
     """
 
     def __init__(self, folder: str, reached: HadoopPath) -> None:
@@ -97,8 +97,7 @@ StoredSegments = MountedSegments | ReachedSegments
 def stored_segments(folder: AnyPath, *, into: AnyPath | None = None) -> Iterator[StoredSegments]:
     """Read the segments of a folder, which need not exist before the first read.
 
-    `into` is the folder of the image that they are copied into. If only the JVM reaches that, the
-    JVM reads them.
+    The JVM reads them if only it reaches `into`, the folder of the image that they are copied to.
     """
     if isinstance(folder, HadoopPath):
         into = folder
@@ -150,7 +149,7 @@ class ReachedImage:
         kind: str,
         entries: int,
     ) -> SegmentRef:
-        """Copy a segment, whose payload stays in the JVM."""
+        """Copy a segment inside the JVM."""
         original = (source.handle, ref.to_bytes(), before.pipeline)
         whose = (*_parts(after), checkpoint, _KINDS[kind], entries)
         return SegmentRef.from_bytes(bytes(self._call("copySegment", *original, *whose)))
@@ -212,11 +211,11 @@ def copy_table(
 ) -> tuple[str, tuple[SegmentRef, ...], int]:
     """Write a table of another folder into an image, as one segment.
 
-    Returns the id of its commit there, its segments, and the number of keys. Raises a
-    FileNotFoundError or CorruptSegmentError if it cannot be read.
+    Returns the id of its commit, its segments, and the number of keys. Raises a FileNotFoundError
+    or CorruptSegmentError if it cannot be read.
     """
     whose = (before, commit, after, checkpoint)
-    # `stored_segments` and `new_image` choose the same side.
+    # `stored_segments` and `new_image` choose both mounted or both reached.
     if isinstance(image, ReachedImage):
         return image.copy_table(cast("ReachedSegments", source), *whose)
     return image.copy_table(cast("MountedSegments", source).folder, *whose)
@@ -226,10 +225,7 @@ def copy_table(
 def mounted_tables(
     source: StoredSegments, tables: Sequence[tuple[Owner, str]], checkpoint: int
 ) -> Iterator[tuple[Path, Sequence[tuple[Owner, str]]]]:
-    """Yield the folder of tables, and their owners and commits; if the JVM reads them, of copies.
-
-    The copies are in a temporary folder.
-    """
+    """Yield the folder of tables, with owners and commits; copies if the JVM reads them."""
     if isinstance(source, MountedSegments):
         yield source.folder, tables
         return
@@ -253,7 +249,7 @@ def divide_tables(
 ) -> tuple[str, tuple[SegmentRef, ...], int]:
     """Write rows of `mounted_tables` into an image, as one table.
 
-    If the JVM writes the image, it takes the table from a temporary folder. See `copy_table`, and
+    An image of the JVM takes it from a temporary folder. See `copy_table`, and
     `holdfast.SnapshotManager.divide_tables` for the parameters.
     """
     if isinstance(image, SnapshotManager):
@@ -269,10 +265,9 @@ def divide_tables(
 
 @contextmanager
 def new_image(folder: AnyPath, *, source: AnyPath, max_file_bytes: int) -> Iterator[Image]:
-    """Write segments into a folder that has none; it is created if it is not there.
+    """Write segments into a new folder; the JVM does if only it reaches one of both folders.
 
-    `source` is the folder that they are copied from. If only the JVM reaches one of both, the JVM
-    writes them.
+    `source` is the folder that they are copied from.
     """
     reached = folder if isinstance(folder, HadoopPath) else source
     if isinstance(reached, HadoopPath):

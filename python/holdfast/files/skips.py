@@ -12,10 +12,10 @@ from holdfast.files.paths import AnyPath
 
 _VERSION: Final = 1
 
-#: Column with the number of a row among all that wait.
+#: Column with the number of a row among the pending rows.
 ROW: Final = "_row"
 
-#: The first number of consecutive rows, and the one behind the last.
+#: The first number of consecutive rows, and the one after the last.
 Range = tuple[int, int]
 
 
@@ -23,7 +23,7 @@ S = TypeVar("S")
 
 
 def read_records(file: AnyPath, kind: Callable[..., S]) -> list[S]:
-    """Return what a file records, with ``rows`` as `Range` each; nothing without the file.
+    """Return a file's records, with ``rows`` as `Range` each; nothing without the file.
 
     Raises
     ------
@@ -47,6 +47,6 @@ def read_records(file: AnyPath, kind: Callable[..., S]) -> list[S]:
 
 
 def write_records(file: AnyPath, skips: Iterable[Any]) -> None:
-    """Replace what a file records, durably."""
+    """Replace a file's records, durably."""
     records = [asdict(skip) for skip in skips]
     file.replace_text(json.dumps({"version": _VERSION, "skipped": records}))

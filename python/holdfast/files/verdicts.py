@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Errors of a file that is damaged, or that Holdfast did not write. `NewerFormatError` is not here:
-#: nothing is judged, given up or deleted that a newer Holdfast wrote.
+#: Errors of a file that is damaged, or not Holdfast's. `NewerFormatError` is left out: nothing of a
+#: newer Holdfast is judged, abandoned or deleted.
 UNREADABLE = (OSError, NotImplementedError)
 
 
@@ -16,8 +16,8 @@ class Damage:
     Attributes
     ----------
     part : str or None
-        The region, or the partition of an operator, whose state it belongs to. None for the
-        metadata of a checkpoint, or a batch's entry in the commit log.
+        The region, or the partition of an operator, that needs it. None for the metadata of a
+        checkpoint, or a batch's entry in the commit log.
     message : str
         The problem, with file, offset and owner.
     """

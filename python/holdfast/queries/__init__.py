@@ -1,1 +1,1 @@
-"""Checkpoints of ordinary queries: Spark's logs, state, and what waits in parked partitions."""
+"""Checkpoints of ordinary queries: Spark's logs, state, and pending rows of parked partitions."""

@@ -30,7 +30,7 @@ DELTA, SNAPSHOT, ZIP, CHANGELOG, CRC = FILES = ("delta", "snapshot", "zip", "cha
 SST: Final = "sst"
 MERGED: Final = "merged file"
 
-#: Newest batches that are looked at.
+#: Bound on the newest batches that are read.
 BATCHES_MAX: Final = 20
 
 _VERSIONED: Final = re.compile(r"(\d+)(?:_[\w-]+)?\.(delta|snapshot|zip|changelog)(\.crc)?")
@@ -133,7 +133,7 @@ def _files(folder: AnyPath, versions: set[int]) -> tuple[dict[str, float], float
             ssts += 1
             sst_bytes += file_bytes
     objects = {kind: count / len(versions) for kind, count in counts.items()}
-    # Images share them, and their names say nothing of a version.
+    # Images share them, and their names have no version.
     share = len(images & versions) / len(versions) / max(1, len(images))
     if ssts:
         objects[SST] = ssts * share
@@ -174,7 +174,7 @@ def of_progress(path: Path) -> list[Batches]:
         if event.get("Event") == "SparkListenerExecutorAdded":
             executors.add(event.get("Executor ID"))
         progress = event.get("progress", event)
-        # Progress without a batch has no such time.
+        # Progress without a batch lacks this time.
         if "addBatch" in progress.get("durationMs", {}) and progress.get("stateOperators"):
             newest = events.setdefault(progress["id"], deque(maxlen=BATCHES_MAX))
             newest.append(progress)
@@ -191,7 +191,7 @@ def _events(files: Iterable[Path]) -> Iterator[dict[str, Any]]:
     for file in files:
         try:
             with file.open() as lines:
-                # An event log has many others, which are large.
+                # An event log has many other events, which are large.
                 for line in lines:
                     if '"durationMs"' in line or "ExecutorAdded" in line:
                         event = json.loads(line)
@@ -234,7 +234,7 @@ def _by_metrics(
 ) -> tuple[str, dict[str, float], float | None]:
     """Return provider, objects and bytes of a batch, by sums over `count` batches."""
     if any(name.startswith("holdfast") for name in metrics):
-        # On an object store each executor makes one object of all that its stores write.
+        # On an object store each executor makes one object of all changelogs of its stores.
         writes = metrics["holdfastChangelogs"] / count
         size = metrics["holdfastStoredBytes"] / count
         return PROVIDER.rpartition(".")[2], {MERGED: min(writes, float(executors or 1))}, size

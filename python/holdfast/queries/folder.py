@@ -1,7 +1,4 @@
-"""Facts that the checkpoint of an ordinary streaming query records about itself.
-
-Spark's offset log, its commit log and its ``metadata`` file are read, nothing is changed.
-"""
+"""Facts in the checkpoint of an ordinary streaming query, read from Spark's logs and metadata."""
 
 from __future__ import annotations
 
@@ -40,8 +37,8 @@ class QueryCheckpoint:
     planned, committed : int or None
         Newest batch in Spark's offset log, and in its commit log; None without any.
     provider : str or None
-        Class of the state store provider; None if no batch was planned, or a very old Spark noted
-        none. The number of `partitions` is known if the provider is.
+        Class of the state store provider; None if no batch was planned, or a very old Spark did
+        not write it. The number of `partitions` is known if the provider is.
     files, file_bytes : int
         Number of Holdfast's files with state, and their size in bytes.
     """

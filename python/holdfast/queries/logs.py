@@ -1,6 +1,6 @@
 """Spark's logs of a streaming query: ``offsets/N`` plans batch N, and ``commits/N`` ends it.
 
-Spark's classes are ``OffsetSeqLog`` and ``CommitLog``. Java reads them in
+Spark's classes are ``OffsetSeqLog`` and ``CommitLog``. Java reads the logs in
 ``io.holdfast.spark.sparklog``.
 """
 
@@ -31,11 +31,11 @@ class Plan:
     Attributes
     ----------
     conf : Mapping of str to str
-        Settings of the batch; empty if a very old Spark noted none.
+        Settings of the batch; empty if a very old Spark wrote none.
     planned_ms : int or None
         When the batch was planned, in milliseconds since 1970; None if the entry does not say.
     sources : Mapping of str to str
-        Where the batch ends in each source, by the name of the folder of the source.
+        The end of the batch in each source, by the name of the source's folder.
     """
 
     conf: Mapping[str, str]
@@ -44,7 +44,7 @@ class Plan:
 
     @property
     def provider(self) -> str | None:
-        """The class that has the state; None if a very old Spark noted none."""
+        """Class of the state's provider; None if a very old Spark wrote none."""
         return self.conf.get(PROVIDER_KEY)
 
 
@@ -52,7 +52,7 @@ def logged_batches(log: AnyPath) -> list[int]:
     """Return the batches of a log of Spark, ascending."""
     if not log.is_dir():
         return []
-    # Other names belong to files that are being written.
+    # Other names are files under way.
     return sorted(int(file.name) for file in log.iterdir() if file.name.isdecimal())
 
 
@@ -78,7 +78,7 @@ def read_plan(folder: AnyPath, batch: int) -> Plan:
 def read_commit(folder: AnyPath, batch: int) -> list[tuple[int, int, str]]:
     """Return operator, partition and id of each store in the entry of a batch in the commit log.
 
-    An entry of checkpoint format 1 has no ids. Errors are those of `read_plan`.
+    An entry of checkpoint format 1 has no ids. Errors as of `read_plan`.
     """
     return _read(entry_of(folder, batch), _commit)
 

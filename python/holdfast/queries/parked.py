@@ -1,4 +1,4 @@
-"""Parked partitions of an ordinary query: the input that waits, why, and since when.
+"""Parked partitions of an ordinary query: pending input, the reason, and the time.
 
 A query with ``isolate_failures`` keeps it in its checkpoint: in ids of the commit log, in segments,
 and in the markers of ``isolation``. Only `write_skips` changes a file.
@@ -25,14 +25,14 @@ _SKIPPED: Final = "skipped"
 
 @dataclass(frozen=True)
 class Input:
-    """The rows of one batch that a partition waits for.
+    """The pending rows of one batch in a partition.
 
     Attributes
     ----------
     pieces : tuple of SegmentRef
         Its segments, which have one owner. The last one identifies it.
     rows, bytes : int
-        Number of rows that were parked, and their size with that of their description.
+        Number of pending rows, and their size with their description.
     skipped : tuple of Range
         Rows that were moved to dead letters, by their numbers.
     """
@@ -70,7 +70,7 @@ class ParkedPartition:
     tries : int or None
         Batches in which its task failed.
     keys : float
-        Share of its keys whose rows wait; 1 if it is parked whole.
+        Share of its keys that have pending rows; 1 if it is parked whole.
     error : str or None
         The error of the last try.
     """
@@ -86,21 +86,21 @@ class ParkedPartition:
 
     @property
     def rows(self) -> int:
-        """Number of rows that wait."""
+        """Number of pending rows."""
         return sum(one.rows - one.skipped_rows for one in self.inputs)
 
     @property
     def bytes(self) -> int:
-        """Size of the input that is stored."""
+        """Size of the pending input."""
         return sum(one.bytes for one in self.inputs)
 
 
 @dataclass(frozen=True)
 class Skip:
-    """Rows of one input that are left out of the replay; their format is in FORMAT.md.
+    """Rows of one input that are left out of the replay; FORMAT.md has their format.
 
-    `segment` identifies the input. The file `dead_letters` has the rows. It may not be there before
-    they are `done`, and the query does not go on before.
+    `segment` identifies the input. The file `dead_letters` has the rows. It may be missing until
+    they are `done`, and the query does not continue before.
     """
 
     operator: int
@@ -113,7 +113,7 @@ class Skip:
 
 
 def read_skips(folder: AnyPath) -> list[Skip]:
-    """Return what was skipped in a checkpoint, also of inputs that do not wait any more."""
+    """Return what was skipped in a checkpoint, also of inputs that are no longer pending."""
     return read_records(folder / ISOLATION_FOLDER / _SKIPPED, Skip)
 
 
@@ -125,8 +125,8 @@ def write_skips(folder: AnyPath, skips: Iterable[Skip]) -> None:
 def parked_partitions(folder: AnyPath) -> list[ParkedPartition]:
     """Return the partitions that are parked after the newest batch in the commit log.
 
-    Raises an OSError, NewerFormatError or NotImplementedError if input that waits is gone or
-    damaged, or a newer Holdfast wrote it.
+    Raises an OSError, NewerFormatError or NotImplementedError if pending input is gone or damaged,
+    or a newer Holdfast wrote it.
     """
     committed = committed_batches(folder)
     if not committed:
@@ -170,7 +170,7 @@ def parked_partitions(folder: AnyPath) -> list[ParkedPartition]:
 
 
 def _share(parked: Mapping[str, Any]) -> float:
-    """Return the share of the keys that wait. Each bit of a group behind its first halves it."""
+    """Return the share of pending keys. Each bit of a group after its first halves it."""
     groups: Iterable[int] = parked.get("waits", (1,))
     return sum(2.0 ** (1 - group.bit_length()) for group in groups)
 
@@ -188,10 +188,9 @@ def _marker(folder: AnyPath, batch: int) -> Mapping[str, Any]:
 
 
 def unfinished_batch(folder: AnyPath, partition: int) -> int | None:
-    """Return the batch that may be giving parked rows of a partition to the sink, if there is one.
+    """Return the batch that may be giving pending rows of a partition to the sink, else None.
 
-    That is a batch that was planned and is not in the commit log, unless it parks the partition
-    whole.
+    That is a planned batch that is not in the commit log and does not park the whole partition.
     """
     planned = max(logged_batches(folder / OFFSETS_FOLDER), default=-1)
     committed = max(committed_batches(folder), default=-1)

@@ -1,7 +1,6 @@
 """The state of an ordinary query: the segments of its batches, and whether they can be read.
 
-Nothing here takes a term or changes a file, so a checkpoint folder can be looked at while its query
-runs.
+Nothing here takes a term or changes a file, so the query may run.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from holdfast.queries.logs import entry_of, read_commit, read_plan
 
 @dataclass(frozen=True)
 class StoredSegment:
-    """A segment that a batch needs; `report` is its content, or why it cannot be read."""
+    """A segment that a batch needs; `report` is its content, or the error of reading it."""
 
     operator: int
     partition: int
@@ -28,7 +27,7 @@ class StoredSegment:
 
     @property
     def message(self) -> str | None:
-        """Why it cannot be read, and whose it is; None if it can be read."""
+        """Its error with its owner; None if it can be read."""
         if not isinstance(self.report, str):
             return None
         return f"{_named(self.operator, self.partition)}: {self.report}"

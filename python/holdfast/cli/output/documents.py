@@ -1,7 +1,6 @@
 """The documents that the command line prints with ``--json``, for programs.
 
-Sizes are in bytes, times in milliseconds since 1970. A value that is unknown or does not exist is
-null.
+Sizes are in bytes, times in milliseconds since 1970. Null is a value that is unknown or absent.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ def of_regions(metadata: CheckpointMetadata) -> dict[str, Any]:
 
 
 def events_of(metadata: CheckpointMetadata) -> list[dict[str, Any]]:
-    """Return the events of coordinators that wait for a region, since it fell back."""
+    """Return the events of coordinators that wait for a region that fell back."""
     return [
         {"operator": operator, "region": region, "attempt": attempt, "bytes": len(event)}
         for operator, events in decode_all(metadata.coordinators).items()
@@ -156,8 +155,8 @@ def of_move(
 ) -> dict[str, Any]:
     """Return the state that a batch gets from another provider, by operator.
 
-    - `ms`: how long it took, or how long it would take.
-    - `moved`: False if nothing was changed. Rows and bytes are estimates then.
+    - `ms`: how long it took, or would take.
+    - `moved`: False if nothing was changed; rows and bytes are estimates then.
     """
     shown = ("operator", "name", "partitions", "rows", "bytes")
     return {
@@ -171,7 +170,7 @@ def of_move(
 
 
 def of_parked(parked: Sequence[ParkedPartition]) -> dict[str, Any]:
-    """Return the parked partitions of a query, with the input that they wait for."""
+    """Return the parked partitions of a query with their pending input."""
     return {"parked": [_parked(one) for one in parked]}
 
 
@@ -227,7 +226,7 @@ def _segment(segment: StoredSegment) -> dict[str, Any]:
         "store": found.owner.store,
         "kind": "pending_input" if found.kind == "in_flight" else found.kind,
         "version": found.created,
-        # The last piece of an input has the number of all rows.
+        # The last piece of an input counts all rows.
         "entries": found.entries or None if found.kind == "in_flight" else found.entries,
         "bytes": found.payload_bytes,
         "index": {name: getattr(found, name) for name in _INDEX} if found.kind == "run" else None,

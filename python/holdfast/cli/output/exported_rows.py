@@ -1,7 +1,7 @@
 """Rows that a command writes for other programs: no format changes a value.
 
-JSON has times as text in UTC, bytes as base64, and what it does not have as text or as a list.
-Parquet has as JSON what it does not have itself.
+JSON has times as text in UTC, bytes as base64, and other types that it lacks as text or as a list.
+Parquet has types that it lacks as JSON.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
 def require_no_terminal(form: str) -> None:
-    """Raise ValueError if stdout is a terminal, and rows in this format are not for one."""
+    """Raise ValueError for a terminal as stdout and a format that is not for one."""
     if form != "json" and sys.stdout.isatty():
         raise ValueError(f"--rows {form} writes bytes: send them to a file with '>'")
 
@@ -92,7 +92,7 @@ def _quoted(name: str) -> str:
 
 
 def _plain(value: Column, kind: DataType) -> Column:
-    """Return a value of Spark whose JSON has all of it: keys of JSON are strings."""
+    """Return a value of Spark with all its content as JSON, whose keys are strings."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
@@ -112,9 +112,9 @@ def _plain(value: Column, kind: DataType) -> Column:
 
 
 def _with_text(kind: DataType) -> DataType:
-    """Return a type of Spark with text in the place of intervals that Arrow does not have.
+    """Return a type with text for intervals that Arrow does not have.
 
-    All fields may be null: PySpark takes no fields without nulls of a struct that is null.
+    All fields may be null: in a struct that is null, PySpark refuses fields without nulls.
     """
     from pyspark.sql import types as T
 
@@ -135,7 +135,7 @@ def _json(value: Any) -> str:
 
 
 def _values(column: Any) -> list[Any]:
-    """Return a column of Arrow as values of JSON; most columns need no look at each value."""
+    """Return a column of Arrow as values of JSON, most of them without a look at each value."""
     import pyarrow.types as pat
 
     kind = column.type
@@ -172,7 +172,7 @@ def _value(scalar: Any) -> Any:
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, float) and not math.isfinite(value):
-        # JSON has no such numbers; the texts are those of Spark.
+        # JSON lacks these numbers; the texts are Spark's.
         return "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
     if pat.is_interval(kind):
         return dict(zip(("months", "days", "nanoseconds"), value, strict=True))
@@ -180,7 +180,7 @@ def _value(scalar: Any) -> Any:
 
 
 def _time(scalar: Any) -> str:
-    """Return a time, date or duration as ISO 8601 has it, with all digits of its unit."""
+    """Return a time, date or duration in ISO 8601, with all digits of its unit."""
     import pyarrow as pa
     import pyarrow.types as pat
 
@@ -191,5 +191,5 @@ def _time(scalar: Any) -> str:
     if pat.is_timestamp(kind) and kind.tz:
         scalar = scalar.cast(pa.timestamp(kind.unit, "UTC"))
     text = str(scalar.cast(pa.string())).replace(" ", "T")
-    # Arrow does not write every year. The number is since 1970, in the unit of the type.
+    # Arrow cannot write every year. The number counts units of the type since 1970.
     return text if not text.startswith("<") else f"{scalar.value} {kind}"

@@ -23,10 +23,10 @@ from holdfast.regions.files.folders import (
     RESTORED_FROM_PROPERTY,
 )
 
-#: Takes how much is done, and of how much.
+#: Takes the part that is done, and the whole.
 Progress = Callable[[int, int], None]
 
-#: Lines of a section: nobody reads more of them in a terminal.
+#: Bound on the lines of a section, for readers in a terminal.
 MAX_LINES: Final = 50
 
 #: Colours of words that are whole cells, and of signs.
@@ -49,7 +49,7 @@ def print_either(
 
 
 def print_beginning(metadata: CheckpointMetadata) -> None:
-    """Say on stderr with which checkpoint a pipeline began, if any, and whether it needs that."""
+    """Print on stderr the checkpoint that a pipeline began with, and whether it is needed."""
     path = metadata.properties.get(RESTORED_FROM_PROPERTY)
     if path is None:
         return
@@ -64,17 +64,14 @@ def print_beginning(metadata: CheckpointMetadata) -> None:
 
 
 def refuse(wrong: Sequence[str], said: str) -> None:
-    """Raise OSError if something is wrong: with the number of findings, `said`, and a line each."""
+    """Raise OSError for any findings, with their number, `said` and a line for each."""
     if wrong:
         raise OSError("\n  ".join([f"{len(wrong)} {said}", *wrong]))
 
 
 @contextmanager
 def progress(of: str) -> Iterator[Callable[[int], Progress]]:
-    """Show on stderr how far a verification of checkpoints or batches is, until the block ends.
-
-    The yielded function begins with one of them.
-    """
+    """Show a verification on stderr; the yielded function begins a checkpoint or batch."""
 
     def plain(id: int) -> Progress:
         print(f"holdfast: verifying {of} {id}", file=sys.stderr)
@@ -124,7 +121,7 @@ def _print_rich(table: Table, rows: Sequence[Sequence[str]]) -> None:
     for cells in lines:
         text = Text()
         for column, cell in zip(table.columns, cells, strict=True):
-            # Names from data are no markup.
+            # Names from data must not be read as markup.
             for part in cell if column in table.signs else [cell]:
                 text.append(part, style=_COLOURS.get(part.strip(), ""))
             text.append(GAP)

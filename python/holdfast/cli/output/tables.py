@@ -30,8 +30,7 @@ class Table:
     """Lines of cells.
 
     - `rows`: a cell for each column. Text of the data is printable, but not escaped.
-    - `words`: columns of words; the others have figures.
-    - `signs`: columns of words that consist of bars or signs, which have colours.
+    - `words`: columns of words; the others have figures. `signs`: those of bars or signs.
     """
 
     columns: Sequence[str]
@@ -85,7 +84,7 @@ def _table(
     rows: list[list[Cell]] = []
     for item in items:
         values = [item.get(one) if isinstance(one, str) else one(item) for one in sources]
-        # Names come from data, causes from anywhere.
+        # Names come from data, causes have any text.
         rows.append([(printable(one) or None) if isinstance(one, str) else one for one in values])
     return Table(names, rows, frozenset(words))
 

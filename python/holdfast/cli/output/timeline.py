@@ -10,7 +10,7 @@ from holdfast.cli.output.tables import Table, time_text
 from holdfast.files.printable import printable
 from holdfast.regions.coordinator import HistoryRecord
 
-#: A narrow terminal has room for as many.
+#: The width of a narrow terminal.
 MAX_ATTEMPTS: Final = 60
 
 #: Regions with a line of their own, those that failed most.
@@ -25,12 +25,11 @@ _LEVELS: Final = "▁▂▃▄▅▆▇█"
 def of_attempts(records: Sequence[HistoryRecord]) -> Table:
     """Return lines with the outcomes, times and rows in flight, and one per region that failed.
 
-    - `records`: at least one attempt, oldest first. Only the failed regions that they name are
-      known.
+    `records` is at least one attempt, oldest first; only failed regions that they name are known.
     """
 
     def line(sign: Callable[[int], str]) -> str:
-        """Join a sign for each attempt, by its place, and bars where the pipeline was started."""
+        """Join the sign of each attempt, with bars where the pipeline started."""
         return "".join(
             ("|" if place and records[place - 1].run != record.run else "") + sign(place)
             for place, record in enumerate(records)
@@ -59,14 +58,14 @@ def of_attempts(records: Sequence[HistoryRecord]) -> Table:
 
 
 def _heights(values: Sequence[int], most: int) -> Callable[[int], str]:
-    """Return how high each value is, as a sign; digits where the terminal has letters alone."""
+    """Return the height of each value as a sign, or as a digit where the terminal is ASCII only."""
     is_unicode = (sys.stdout.encoding or "").lower().startswith("utf")
     levels = _LEVELS if is_unicode else "12345678"
     return lambda place: levels[round((len(levels) - 1) * values[place] / most)]
 
 
 def _failed(records: Sequence[HistoryRecord]) -> list[tuple[str, Mapping[int, str]]]:
-    """Return the regions that failed, the most often first, with causes by attempt's place."""
+    """Return the regions that failed, the most often first, with causes by place of the attempt."""
     found: dict[str, dict[int, str]] = {}
     for place, record in enumerate(records):
         for one in record.failed:
