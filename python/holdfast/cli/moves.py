@@ -76,7 +76,7 @@ def add_leave_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def adopt(arguments: argparse.Namespace) -> None:
-    """Let Holdfast continue with a checkpoint of Spark's providers, or print the time that it needs."""
+    """Let Holdfast continue with a checkpoint of Spark's providers, or estimate the time."""
     folder = folders.query(arguments.folder)
     if arguments.purge:
         with local_spark.session(

@@ -54,7 +54,7 @@ def absolute(path: AnyPath) -> AnyPath:
 
 
 def owned_folder(location: str | os.PathLike[str]) -> AnyPath:
-    """Return the folder that a sink wrote down: an absolute path is mounted."""
+    """Return the folder that a sink names as its own: an absolute path is mounted."""
     text = os.fspath(location)
     return any_folder(Path(text) if text.startswith("/") else location)
 

@@ -44,7 +44,7 @@ def require_committed(folder: AnyPath, batch: int, logged: Sequence[int]) -> Non
 
 @dataclass
 class StateOfQuery:
-    """Reads the state of the batches of a query. A segment of several batches is read once."""
+    """Reads the state of a query's batches. A segment of several batches is read once."""
 
     folder: AnyPath
     _reports: dict[SegmentRef, SegmentReport | str] = field(default_factory=dict)
@@ -52,17 +52,15 @@ class StateOfQuery:
     def segments(self, batch: int) -> Iterator[StoredSegment]:
         """Read the segments of a batch, by operator, partition and age, the oldest first.
 
-        Input that a parked partition waits for comes after the content of its store. Raises an
-        OSError, NewerFormatError or NotImplementedError if the entry of the commit log cannot be
-        read, or names no state of Holdfast.
+        Pending input follows the content of its store. Raises an OSError, NewerFormatError or
+        NotImplementedError if the commit log's entry cannot be read, or names no state of Holdfast.
         """
         return self._segments(self.ids(batch))
 
     def pending(self, batch: int) -> Iterator[tuple[int, int, int, list[StoredSegment]]]:
-        """Read the input that parked partitions wait for after a batch.
+        """Yield operator, partition, batch and segments of each pending input after a batch.
 
-        Yields operator, partition, the batch whose input it is, and its segments. One store of a
-        partition has rows.
+        One store of a partition has rows.
         """
         with stored_segments(self.folder / STATE_FILES_FOLDER) as stored:
             for operator, partition, id in self.ids(batch):
@@ -104,7 +102,7 @@ class StateOfQuery:
         newest: int,
         ref: SegmentRef,
     ) -> Iterator[StoredSegment]:
-        # A later version may have stored the rest of the input once more.
+        # A later version may have stored the rest of the input again.
         last = self._inspect(stored, ref)
         pieces = [] if isinstance(last, str) else last.lineage
         expected = ("in_flight", str(operator), str(partition))
@@ -149,7 +147,7 @@ class StateOfQuery:
     def ids(self, batch: int) -> Iterator[tuple[int, int, CommitId]]:
         """Yield operator, partition and id of every store after a batch; see `segments` for errors.
 
-        A view of the stores of other partitions stands for these.
+        A view represents the stores of other partitions.
         """
         ids = read_commit(self.folder, batch)
         if self._is_foreign(batch, [id for _, _, id in ids]):
@@ -168,7 +166,7 @@ class StateOfQuery:
                 raise type(error)(f"{where}: {error}") from None
 
     def _is_foreign(self, batch: int, ids: Sequence[str]) -> bool:
-        """Say whether another provider had the state, before the query was moved, or after it."""
+        """Say whether another provider had the state, before or after a move."""
         if any(map(CommitId.is_holdfasts, ids)):
             return False
         try:

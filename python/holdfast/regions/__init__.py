@@ -3,13 +3,13 @@
 ``regional(df, region_by=...)`` begins a pipeline of operators over Arrow batches. Every region of
 the stream (a Kafka partition, a device shard: whatever `region_by` identifies) has operator
 instances and state of its own. If some regions fail to snapshot, the checkpoint completes with
-their last good state, and their rows are stored and come again.
+their last good state, and their stored rows are replayed.
 
 Modules that need PyArrow and NumPy are imported on first use: the command line reads checkpoints
 without them.
 """
 
-# ruff: noqa: F403, F405  (the names are those of the star, for type checkers)
+# ruff: noqa: F403, F405  (type checkers take the names from the star)
 
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +63,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the public names when the first of them is asked for."""
+    """Import all public names at the first use of one."""
     if name in __all__:
         from holdfast.regions import api
 
@@ -72,5 +72,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return the public names, also those that nobody has asked for yet."""
+    """Return the public names, with those not imported yet."""
     return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -1,6 +1,6 @@
 """The documents that the command line prints with ``--json``, for programs.
 
-Sizes are in bytes, times in milliseconds since 1970. Null is a value that is unknown or absent.
+Sizes are in bytes, times in milliseconds since 1970. A value that is unknown or absent is null.
 """
 
 from __future__ import annotations

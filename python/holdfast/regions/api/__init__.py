@@ -1,6 +1,6 @@
 """The public API of regional pipelines. ``holdfast.regions`` lists the names."""
 
-# ruff: noqa: I001  (a name that is imported as itself is one for others, too)
+# ruff: noqa: I001  (a name imported as itself is exported)
 
 from holdfast.regions.api.begin import regional as regional
 from holdfast.regions.api.options import PipelineOptions as PipelineOptions

@@ -25,8 +25,8 @@ def regional(
     Parameters
     ----------
     source : pyspark.sql.DataFrame or FileSplits, optional
-        A streaming DataFrame, or files that are handed to regions. None for a pipeline that gets
-        its rows without Spark, see ``RegionalWriter.open_local``.
+        A streaming DataFrame, or files that are handed to regions. None for a pipeline without
+        Spark, see ``RegionalWriter.open_local``.
     region_by : str or sequence of str
         Column(s) whose values identify the region of a row: strings, integers, decimals, booleans,
         dates or timestamps. All rows of a region must arrive in one task of a batch. None for
@@ -35,8 +35,8 @@ def regional(
     Raises
     ------
     ValueError
-        If no column is named, or one is named twice, or the DataFrame does not have such a column
-        once or is not streaming, or columns are named for `FileSplits`.
+        If no column is named, one is named twice, is not in the DataFrame exactly once, or the
+        DataFrame is not streaming, or columns are named for `FileSplits`.
     TypeError
         If a column has a type that cannot identify a region.
     NotImplementedError

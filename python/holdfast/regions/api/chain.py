@@ -1,4 +1,4 @@
-"""The source of a pipeline and its operators, as its user put them together."""
+"""The source of a pipeline and its operators, before the start."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ChosenOutput:
-    """An output as its user named it; `name` of the side output, empty for the main one."""
+    """An output that the user chose; `name` of the side output, empty for the main one."""
 
     name: str
     schema: pa.Schema
@@ -34,12 +34,11 @@ class ChosenOutput:
 
 @dataclass(frozen=True)
 class Chain:
-    """The source of a pipeline, the operators behind it, first to last, and its side outputs.
+    """The source of a pipeline, its operators, first to last, and its side outputs.
 
     The source is None for a pipeline that is given rows. `region_by` are the columns that identify
     a row's region. Operators are encoded when the pipeline starts. `bad_rows` is the side output
-    that takes rejected rows, if there is one. `coordinators` are those of operators, by their
-    names.
+    for rejected rows, if there is one. `coordinators` are by name of their operator.
     """
 
     source: DataFrame | FileSplits | None
@@ -64,7 +63,7 @@ class Chain:
             bad_rows=self.bad_rows,
             options=options,
             splits=splits,
-            # Rows of a split are not kept, and events would come again between other rows.
+            # Rows of a split are not kept, and a replay would repeat events between other rows.
             finds_bad_rows=bool(
                 independent and self.bad_rows and splits is None and not self.coordinators
             ),

@@ -1,4 +1,4 @@
-"""The ways to write rows of a pipeline: those of its last operator, or of a side output."""
+"""The ways to write rows of a pipeline's last operator, or of a side output."""
 
 from __future__ import annotations
 
@@ -26,14 +26,11 @@ T = TypeVar("T")
 
 
 class Written(ABC, Generic[T]):
-    """Rows that are to be written somewhere.
-
-    `RegionalPipeline` returns a `RegionalWriter` from these methods, and `SideOutput` the pipeline.
-    """
+    """Rows to write; methods return a `RegionalWriter` for the main output, else the pipeline."""
 
     @abstractmethod
     def _written_to(self, destination: Destination) -> T:
-        """Return the pipeline with this destination of the rows."""
+        """Return the pipeline with this destination."""
 
     def write_parquet(
         self,
@@ -56,8 +53,8 @@ class Written(ABC, Generic[T]):
             Each region writes a file of its own in each checkpoint. By default, the regions of a
             task write into one file. A region with more than 32 MiB of rows always has its own.
         target_file_bytes : int, default 128 MiB
-            A task begins another file when one has this many bytes of rows, as Arrow has them in
-            memory. Compressed files are smaller.
+            Bytes of rows, in Arrow's memory, after which a task begins another file. Compressed
+            files are smaller.
 
         Notes
         -----
@@ -83,15 +80,15 @@ class Written(ABC, Generic[T]):
         """Append the rows to a Delta table, each row exactly once.
 
         Workers write the files. The driver adds the files of a checkpoint in one entry of the
-        table's log, together with the id of the checkpoint. The first rows create the table. Runs
-        on every Spark, because it does not use Delta's connector. Needs deltalake on the driver
-        (the extra ``delta``).
+        table's log, with the id of the checkpoint. The first rows create the table. It runs on
+        every Spark without Delta's connector, and needs deltalake on the driver (the extra
+        ``delta``).
 
         Parameters
         ----------
         path : str or Path
             Folder of the table, on a file system that is mounted on driver and executors. One
-            pipeline at a time appends to it with this; others may write to it by other means.
+            pipeline at a time appends to it with this; others may write by other means.
         compression : str, default "zstd"
             Codec, as in ``pyarrow.parquet.write_table``.
         per_region : bool, default False
@@ -121,9 +118,8 @@ class Written(ABC, Generic[T]):
         Parameters
         ----------
         sink : TwoPhaseSink
-            Stages rows on workers and commits them on the driver, checkpoint by checkpoint.
-            `holdfast.TwoPhaseSink` says how each row reaches it exactly once. The sink travels to
-            the workers by pickling.
+            Stages rows on workers and commits them on the driver, checkpoint by checkpoint, each
+            row exactly once: see `holdfast.TwoPhaseSink`. It is pickled for the workers.
 
         Raises
         ------
@@ -154,9 +150,9 @@ class Written(ABC, Generic[T]):
         """Write the rows to a topic of Kafka, each row exactly once.
 
         The driver writes the rows of a checkpoint in one transaction, so a consumer with
-        ``isolation.level=read_committed`` sees all of them or none, and each once. The transaction
-        has a marker, too: an offset of the consumer group ``holdfast-<transactional_id>``, which a
-        start reads after a crash. Needs confluent-kafka on the driver (the extra ``kafka``).
+        ``isolation.level=read_committed`` sees all of them or none, and each once. A marker in the
+        transaction, an offset of the consumer group ``holdfast-<transactional_id>``, is read by a
+        start after a crash. Needs confluent-kafka on the driver (the extra ``kafka``).
 
         Parameters
         ----------
@@ -166,8 +162,7 @@ class Written(ABC, Generic[T]):
             Brokers to ask first: ``host:port``, separated by commas.
         transactional_id : str
             Identity of this pipeline for the brokers, the same after every restart. A second
-            pipeline with it is refused; of two starts of this pipeline, the later fences the
-            earlier.
+            pipeline with it is refused; a later start of this pipeline fences an earlier one.
         value : str, default "value"
             Column of the values: binary or string. A null is a tombstone.
         key : str, optional
@@ -179,12 +174,12 @@ class Written(ABC, Generic[T]):
             Column of the partitions: int. A null lets the key decide.
         options : mapping of str to Any, optional
             Settings of librdkafka for security, compression, sizes and timeouts, such as
-            ``{"security.protocol": "SASL_SSL", "compression.type": "zstd"}``. They stay in the
-            driver's process: no checkpoint, log or task has them. ``transaction.timeout.ms`` is 5
-            minutes unless it is given: the transaction of a checkpoint has to end within it.
+            ``{"security.protocol": "SASL_SSL", "compression.type": "zstd"}``. Only the driver's
+            process has them: no checkpoint, log or task. ``transaction.timeout.ms``, the limit for
+            the transaction of a checkpoint, is 5 minutes by default.
         unsettled : {"fail", "again", "skip"}, default "fail"
-            How a start treats a checkpoint if nothing says whether it was committed: the
-            transactional id is another one than before, or its marker has expired.
+            How a start treats a checkpoint whose commit is unknown, because the transactional id
+            has changed or its marker has expired.
 
         Raises
         ------
@@ -206,10 +201,10 @@ class Written(ABC, Generic[T]):
         Parameters
         ----------
         function : callable
-            Takes the rows that a completed checkpoint publishes, as a DataFrame (as a
-            ``pyarrow.Table`` without Spark), and the checkpoint's id, an ``int`` that also has
-            ``batch_id`` and ``pipeline_id``, see `CheckpointId`. The DataFrame can be read until
-            the function returns. It returns None.
+            Takes the rows that a completed checkpoint publishes, as a DataFrame (without Spark as a
+            ``pyarrow.Table``), and the checkpoint's id, an ``int`` with ``batch_id`` and
+            ``pipeline_id``, see `CheckpointId`. The DataFrame can be read until the function
+            returns. It returns None.
 
         Raises
         ------
@@ -218,19 +213,19 @@ class Written(ABC, Generic[T]):
 
         Notes
         -----
-        The function is called at least once for every completed checkpoint with rows, one call at
-        a time, in the order of ids. It is called again with the same id and the same rows if the
-        process ends before it noted the function's return. An exception of the function ends the
-        query; the next start calls it again. So every row has its effect once if the function
-        ignores calls with ``(pipeline_id, checkpoint)`` that it has seen before.
+        The function is called at least once for every completed checkpoint with rows, one call at a
+        time, in the order of ids. It is called again with the same id and rows if the process ends
+        before it noted the return. An exception of the function ends the query; the next start
+        calls it again. Every row has its effect once if the function ignores calls with a
+        ``(pipeline_id, checkpoint)`` that it has seen.
 
         After ``start(checkpoint_id=...)`` or ``start(restore=...)`` the rows since that checkpoint
-        come again, under new ids; a warning names checkpoints whose rows the function has had.
+        have new ids; a warning names checkpoints whose rows the function has had.
         """
         require_function(function, f"foreach_batch: {getattr(function, '__qualname__', function)}")
         return self._written_to(FunctionDestination(function))
 
 
 def _of_python(value: Any) -> Any:
-    """Return a number of NumPy as one of Python, as clients in C demand."""
+    """Return a number of NumPy as Python's, which clients in C demand."""
     return value.item() if type(value).__module__ == "numpy" else value

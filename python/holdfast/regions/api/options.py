@@ -1,4 +1,4 @@
-"""Options of a regional pipeline, as users give them."""
+"""Options of a regional pipeline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.regions.protocol.orders import DEFAULT_THREADS, TaskOptions
 
 _MAX_NAME_BYTES = 1024
 
-#: By option. Values are checked against it, and the reference of settings shows it.
+#: By option. The checks of values and the reference of settings use it.
 ALLOWED: Final[Mapping[str, Allowed]] = {
     "name": Allowed("other", unit="bytes", least=1, most=_MAX_NAME_BYTES),
     "max_failure_ratio": Allowed("other", unit="share", above=True, most=1),
@@ -50,13 +50,13 @@ class PipelineOptions:
         Name of the pipeline in messages, and of its state; the same after a restart.
     max_failure_ratio : float, default 0.3
         Share of the regions with rows in a batch that may fail in its checkpoint; one always may,
-        all never. Regions that are lost with one task count as one failure.
+        all never. Regions lost with one task count as one failure.
     max_consecutive_failures : int, default 2
         Regional checkpoints in a row after which one must be global. With 0 every checkpoint needs
         every region. Above 0 all operators have to declare ``region_safe``.
     max_region_staleness : tuple of (int, timedelta), default (10, 10 minutes)
-        Fallbacks of one region in a row, and time since the first, after which it is restarted
-        and, if that does not help, ends the pipeline.
+        Fallbacks of one region in a row, and time since the first, after which it is restarted. If
+        that does not help, it ends the pipeline.
     region_timeout : timedelta, default 10 minutes
         Time after which a region without an answer counts as failed.
     aligned_timeout : timedelta, optional
@@ -66,7 +66,7 @@ class PipelineOptions:
         Fallbacks of one region in a row after which it is in quarantine: its rows are stored, and
         the pipeline runs without it. By default a region that keeps failing ends the pipeline.
     max_quarantined_bytes : int, default 1 GiB
-        Rows that all regions in quarantine owe together. More end the pipeline.
+        Bound on the pending rows of all regions in quarantine together. More end the pipeline.
     num_retained : int, default 3
         Completed checkpoints that are kept. On an object store up to three more, because they are
         deleted four at a time.
@@ -85,20 +85,19 @@ class PipelineOptions:
         region as finished. Not for ``open_local``, which has ``LocalQuery.end_of_data``.
     verify_state : bool, default True
         Read all files that the restored checkpoint needs at the start, so that damage is found
-        before the first batch. False only checks that the files are there; a damaged region fails
-        when it runs.
+        before the first batch. False only checks that the files exist; a damaged region fails when
+        it runs.
     drop_undeclared_state : bool, default False
-        Drop state of the checkpoint that no operator declares any more. Otherwise the start refuses
-        it.
+        Drop state of the checkpoint that no operator declares. Otherwise the start refuses it.
     on_rows_after_finish : {"fail", "restart"}, default "fail"
-        Rows that come for a region whose data has ended end the query with an error, or begin the
-        region anew, without state.
+        Rows for a region whose data has ended end the query with an error, or begin the region
+        again, without state.
     retire_idle : timedelta, optional
-        Time without rows after which a region is dropped with its state, in a global checkpoint. It
-        begins without state if rows come again. `Operator.on_retire` returns its last rows. Needs
-        operators that all declare ``region_safe``.
+        Time without rows after which a region is dropped with its state, in a global checkpoint.
+        Later rows begin it without state. `Operator.on_retire` returns its last rows. All operators
+        must declare ``region_safe``.
     region_threads : int, default 4
-        Regions of one task that make progress at the same time, at most. A task uses one thread
+        Bound on the regions of one task that make progress at the same time. A task uses one thread
         unless that takes long: Python computes in one thread at a time.
 
     Raises
@@ -159,12 +158,8 @@ class PipelineOptions:
     def given(cls, options: Mapping[str, Any]) -> Self:
         """Return the options that a user has given by name.
 
-        Raises
-        ------
-        TypeError
-            If there is no such option; the message names the one that may be meant.
-        ValueError
-            If a value is not allowed.
+        Raises a TypeError that names a similar option for an unknown one, and a ValueError if a
+        value is not allowed.
         """
         known = [field.name for field in fields(cls)]
         for name in options:
@@ -175,7 +170,7 @@ class PipelineOptions:
         return cls(**options)
 
     def coordinator(self, *, dropped_together: int = 1) -> CoordinatorOptions:
-        """Return the coordinator's settings; so many older checkpoints go at once."""
+        """Return the coordinator's settings; `dropped_together` checkpoints are deleted at once."""
         fallbacks, age = self.max_region_staleness
         return CoordinatorOptions(
             max_failure_ratio=self.max_failure_ratio,
@@ -192,7 +187,7 @@ class PipelineOptions:
         )
 
     def tasks(self, *, gpu: bool, gather_ms: int = 0) -> TaskOptions:
-        """Return the settings of region tasks; they gather answers for so many milliseconds."""
+        """Return the settings of region tasks; they gather answers for `gather_ms`."""
         return TaskOptions(
             aligned_timeout_ms=None if self.aligned_timeout is None else _ms(self.aligned_timeout),
             region_timeout_ms=_ms(self.region_timeout),

@@ -53,18 +53,17 @@ class RegionalPipeline(Written[RegionalWriter]):
         route_by: str | Sequence[str] = (),
         coordinator: OperatorCoordinator | None = None,
     ) -> RegionalPipeline:
-        """Add an operator behind the others.
+        """Add an operator after the others.
 
         Parameters
         ----------
         operator : Operator
-            A template: every region gets instances of its own, made by copying it before it is
-            opened.
+            A template: every region gets copies of its own, made before they are opened.
         schema : pyarrow.Schema, pyspark.sql.types.StructType or str
             Schema of the rows that ``process`` puts out; a str is in Spark's DDL form (``"carrier
-            string, mean double"``). Rows are cast to it if no value changes by that: timestamps of
-            another time zone, smaller integers, columns that cannot be null. Views and
-            run-end-encoded columns of it become plain ones.
+            string, mean double"``). Rows are cast to it if no value changes: timestamps of another
+            time zone, smaller integers, columns that cannot be null. Its views and run-end-encoded
+            columns become plain ones.
         name : str, optional
             Name its state is kept under, unique in the pipeline and the same after every restart.
             By default the name of the class.
@@ -72,21 +71,20 @@ class RegionalPipeline(Written[RegionalWriter]):
             Instances in each region, which share its rows by `route_by`.
         route_by : str or sequence of str
             Columns of the incoming rows; equal values go to the same instance. Required for more
-            than one instance. Each instance sees its rows in the order in which they arrive. Behind
-            an operator with several instances, the rows of each of them keep that order.
+            than one instance. Each instance sees its rows in the order of their arrival. After an
+            operator with several instances, the rows of each of them keep that order.
         coordinator : OperatorCoordinator, optional
-            Runs on the driver beside the operator, with state of its own and events in both
+            Runs on the driver next to the operator, with state of its own and events in both
             directions. It serves one running pipeline at a time.
 
         Raises
         ------
         TypeError
             If `operator` is no `Operator`, or `coordinator` no `OperatorCoordinator`, or one of
-            their methods is ``async``, or yields and does not put out rows, or rows cannot go by a
-            column because of its type.
+            their methods is ``async``, or yields and does not put out rows, or the type of a column
+            cannot route rows.
         ValueError
-            If the name is taken or not allowed, or the parallelism has no columns to go by, or they
-            are not there.
+            If the name is used or not allowed, or the columns of the parallelism are missing.
         """
         if not isinstance(operator, Operator):
             raise TypeError(
@@ -147,15 +145,15 @@ class RegionalPipeline(Written[RegionalWriter]):
     def side(self, name: str, *, schema: Any) -> SideOutput:
         """Declare a side output, which takes the rows that operators give to `ctx.emit`.
 
-        Its rows are published with the same checkpoint as those of the main output, and each
-        exactly once, as `OutputTag` does in Flink.
+        Its rows are published with the same checkpoint as the main output, each exactly once, as
+        with Flink's `OutputTag`.
 
         Parameters
         ----------
         name : str
             Unique in the pipeline, at most 64 letters, digits, ``_`` and ``-``, a letter first.
         schema : pyarrow.Schema, pyspark.sql.types.StructType or str
-            Schema of its rows, in the forms that `apply` takes.
+            Schema of its rows, as in `apply`.
 
         Returns
         -------
@@ -165,7 +163,7 @@ class RegionalPipeline(Written[RegionalWriter]):
         Raises
         ------
         ValueError
-            If the name is taken or not allowed.
+            If the name is used or not allowed.
 
         Examples
         --------
@@ -185,18 +183,18 @@ class RegionalPipeline(Written[RegionalWriter]):
     def on_bad_row(self, side: str) -> RegionalPipeline:
         """Let a side output take the rows that operators give to `ctx.reject`.
 
-        Without it, an operator that rejects rows fails, and its region falls back.
+        Without a side output, an operator that rejects rows fails, and its region falls back.
 
         Parameters
         ----------
         side : str
-            Name of a side output that was declared before. Its schema is that of the rejected rows
-            with one more column, ``reason``, of strings.
+            Name of a declared side output, with the schema of the rejected rows and one more
+            column, ``reason``, of strings.
 
         Raises
         ------
         ValueError
-            If there is no such side output, or it has no such column.
+            If no side output has this name, or it lacks that column.
         """
         found = self._side(side, of="on_bad_row")
         if "reason" not in found.schema.names or not pat.is_string(
@@ -217,34 +215,34 @@ class RegionalPipeline(Written[RegionalWriter]):
         watermark_idle: timedelta | str | None = None,
         schema: Any = None,
     ) -> RegionalPipeline:
-        """Give each region a watermark, and hold back rows that come too late for it.
+        """Give each region a watermark, and hold back rows that are too late for it.
 
         The watermark of a region is the newest event time of its rows so far, minus `delay`. It is
-        state of the region and needs no other region. Rows behind it are late. Spark's
-        ``withWatermark``, whose watermark is the same one for all partitions.
+        state of the region and needs no other region. Rows older than it are late. Spark's
+        ``withWatermark`` has one watermark for all partitions instead.
 
         Parameters
         ----------
         column : str
             Event times of the rows: a timestamp. Rows without one are never late.
         delay : datetime.timedelta or str
-            A text is a number and a unit, from ``microseconds`` to ``weeks``, or several of them.
+            A text is a number and a unit, from ``microseconds`` to ``weeks``, or several.
         late : str, optional
-            Side output for late rows, declared before, with the columns of the rows. By default
-            late rows are dropped. The metric ``late_rows`` counts them in both cases.
+            Declared side output for late rows, with the columns of the rows. By default late rows
+            are dropped. The metric ``late_rows`` counts them in both cases.
         watermark_idle : datetime.timedelta or str, optional
-            Regions without rows for so long run without rows, and their watermark goes on by the
-            time that has passed. Time counts as for ``retire_idle``, by the driver's clock from
-            one checkpoint to the next. By default the watermark waits for rows.
+            Regions without rows for this time run without rows, and their watermark moves by the
+            time that has passed. Time counts as for ``retire_idle``, by the driver's clock from one
+            checkpoint to the next. By default the watermark waits for rows.
         schema : pyarrow.Schema, pyspark.sql.types.StructType or str, optional
-            Schema of the rows, in the forms that `apply` takes. Needed only for a pipeline that is
-            given rows, in front of its first operator.
+            Schema of the rows, as in `apply`. Needed only before the first operator of a pipeline
+            that is given rows.
 
         Raises
         ------
         ValueError
-            If there is no such column or side output, or the pipeline has a watermark already, or
-            nothing tells the schema of the rows, or `delay` is no such time.
+            If the column, the side output or the schema of the rows is missing, the pipeline has a
+            watermark already, or `delay` is no time.
         TypeError
             If the column is no timestamp.
 
@@ -307,13 +305,7 @@ class RegionalPipeline(Written[RegionalWriter]):
         return found
 
     def start(self, *_: object, **__: object) -> NoReturn:
-        """Raise an error: the pipeline has no sink yet, and `RegionalWriter.start` starts it.
-
-        Raises
-        ------
-        ValueError
-            Always.
-        """
+        """Raise a ValueError: the pipeline has no sink, so `RegionalWriter.start` is missing."""
         raise ValueError(
             "the pipeline has no sink: call write_parquet(...), write_delta(...), write_to(...), "
             "write_kafka(...) or foreach_batch(...) first, and start() or open_local() on what "
@@ -326,7 +318,7 @@ class RegionalPipeline(Written[RegionalWriter]):
         return RegionalWriter(self._chain, destination)
 
     def _require_route(self, operator: str, columns: Sequence[str], *, routed: bool) -> None:
-        """Check that the next operator's rows can go by these columns, if the rows are known."""
+        """Check that these columns can route the next operator's rows, if these are known."""
         of = f"route_by of operator {operator!r}"
         source, before = self._chain.source, self._chain.operators
         if before:
@@ -349,10 +341,7 @@ class RegionalPipeline(Written[RegionalWriter]):
 
 
 class SideOutput(Written[RegionalPipeline]):
-    """A side output of a pipeline, whose destination is still to be named.
-
-    Made by `RegionalPipeline.side`. Every method returns the pipeline.
-    """
+    """A side output, made by `RegionalPipeline.side`; its methods return the pipeline."""
 
     def __init__(self, chain: Chain, name: str, schema: pa.Schema) -> None:
         self._chain = chain
@@ -365,7 +354,7 @@ class SideOutput(Written[RegionalPipeline]):
 
 
 def _may_be_named(name: object, parallelism: int) -> bool:
-    """Return whether an operator may have a name: no other owner or channel may have it."""
+    """Return whether an operator may have a namethat no other owner or channel has."""
     if not isinstance(name, str) or name in ("", IN_FLIGHT_OPERATOR) or "#" in name:
         return False
     try:

@@ -61,11 +61,7 @@ Runner = TypeVar("Runner", bound=TaskRunner)
 
 
 class RegionalWriter:
-    """A pipeline with a sink, ready to start.
-
-    Made by ``RegionalPipeline.write_parquet``, ``write_delta``, ``write_to``, ``write_kafka`` and
-    ``foreach_batch``.
-    """
+    """A pipeline with a sink, ready to start, made by its ``write_...`` and ``foreach_batch``."""
 
     def __init__(self, chain: Chain, output: Destination) -> None:
         self._chain = chain
@@ -92,16 +88,15 @@ class RegionalWriter:
             Begin a new checkpoint folder from a savepoint or another folder, see
             `holdfast.restore`.
         checkpoint_id : int, optional
-            Go back to this retained checkpoint of the folder. Newer checkpoints are deleted, the
-            output they published is withdrawn, and the batches since then have to be given
-            again. Leave it out of the starts that follow.
+            Go back to this retained checkpoint of the folder. Newer checkpoints are deleted and
+            their output is withdrawn; the later batches have to be given again. Leave it out of
+            later starts.
         tasks : int, default 2
             Partitions that run at the same time.
         gpu : bool, default False
             Arrays are CuPy's instead of NumPy's. The device keeps room for a tenth of each array
-            above 1 MiB beside it, and a copy of one of which more changed while a snapshot of it
-            is written; see `holdfast.regions.state.arrays.device_arrays` for what happens without
-            the room.
+            above 1 MiB, and for a copy of one of which more changed while its snapshot is written;
+            see `holdfast.regions.state.arrays.device_arrays` for a device without the room.
         **options
             See `holdfast.regions.api.options.PipelineOptions`.
 
@@ -112,7 +107,7 @@ class RegionalWriter:
         LayoutChangedError, ValueError
             In the same cases as `start`.
         RuntimeError
-            If there is no CuPy, or it finds no CUDA device, with `gpu`.
+            With `gpu`, if there is no CuPy, or it finds no CUDA device.
         """
         settings = PipelineOptions.given(options)
         gpu, tasks = require_bool("gpu", gpu), require_int("tasks", tasks, at_least=1)
@@ -177,9 +172,9 @@ class RegionalWriter:
             Begin a new checkpoint folder from a savepoint or another folder, see
             `holdfast.restore`.
         checkpoint_id : int, optional
-            Go back to this retained checkpoint of the folder. Newer checkpoints are deleted, the
-            output they published is withdrawn, and the source reads the rows since then
-            again. Leave it out of the starts that follow.
+            Go back to this retained checkpoint of the folder. Newer checkpoints are deleted and
+            their output is withdrawn; the source reads the later rows again. Leave it out of later
+            starts.
         trigger : mapping, optional
             Keyword arguments of ``DataStreamWriter.trigger``, such as ``{"availableNow": True}``
             or ``{"processingTime": "10 seconds"}``.
@@ -191,27 +186,25 @@ class RegionalWriter:
         Raises
         ------
         DamagedCheckpointError
-            If the checkpoint to go on from, or something that it needs, is damaged; it says which
-            older one is intact.
+            If the checkpoint, or a file that it needs, is damaged; it names an intact older one.
         FileNotFoundError, FileExistsError
             If there is no such checkpoint, or a folder that must be new is in use, or the output
             folder belongs to another pipeline.
         FolderInUseError
             If a pipeline runs in one of the folders.
         LayoutChangedError
-            If the checkpoint is that of a pipeline with another layout, or with other state than
-            the operators declare.
+            If the checkpoint belongs to a pipeline with another layout or other declared state.
         ValueError
-            If the checkpoint is that of a pipeline with another name, or an option has a value that
-            is not allowed, or the pipeline was made without a DataFrame.
+            If the checkpoint belongs to a pipeline with another name, an option has a value that is
+            not allowed, or the pipeline was made without a DataFrame.
         TypeError
             If there is no such option.
         NotImplementedError
             If the session is one of Spark Connect.
         RuntimeError
             If the application does not run the Holdfast plugin, see `holdfast.configure`; if Python
-            workers cannot import what they need; or if a query of this name runs; or with `gpu`, if
-            a Python worker has no CuPy or finds no CUDA device.
+            workers cannot import what they need, which with `gpu` is CuPy with a CUDA device; or if
+            a query of this name runs.
         """
         settings = PipelineOptions.given(options)
         gpu = require_bool("gpu", gpu)
@@ -379,7 +372,7 @@ class RegionalWriter:
             ) from e
         require_classic_session(session)
         require_source_of_splits()
-        # It imports parts of PySpark that not every version has.
+        # Not every version of PySpark has all its imports.
         from holdfast.regions.runners.spark.split_stream import SplitStream
 
         stream = SplitStream(enumerator)
@@ -387,7 +380,7 @@ class RegionalWriter:
         return stream.rows(session, source.region_names)
 
     def _warn_of_rows_again(self, checkpoint: int, given_up: Sequence[int]) -> None:
-        """Warn if output of checkpoints that are given up cannot be taken back."""
+        """Warn if output of abandoned checkpoints cannot be withdrawn."""
         stays = " and ".join(filter(None, (chosen.destination.stays for chosen in self._outputs)))
         if given_up and stays:
             warnings.warn(
@@ -469,7 +462,7 @@ def _require_own_folder(folders: CheckpointFolders) -> None:
 
 
 def _require_end(trigger: Mapping[str, Any] | None) -> None:
-    """Check that the query ends by itself, and not before it has read everything."""
+    """Check that the query ends by itself after it has read everything."""
     if not (trigger or {}).get("availableNow"):
         found = f"trigger={dict(trigger)!r}" if trigger else "no trigger"
         raise ValueError(

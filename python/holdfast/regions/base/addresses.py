@@ -6,10 +6,9 @@ import resource
 
 
 def address_bytes_max() -> int | None:
-    """Return how many bytes of addresses this process may have; None without a bound.
+    """Return the bound on bytes of this process's addresses, if any.
 
-    ``spark.executor.pyspark.memory`` is such a bound. It counts addresses instead of memory: the
-    stack of a thread counts in full.
+    ``spark.executor.pyspark.memory`` is one. A thread's stack counts in full.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if limit == resource.RLIM_INFINITY else limit

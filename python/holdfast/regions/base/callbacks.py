@@ -1,4 +1,4 @@
-"""Methods and functions of users: a call runs them, and what they return is used."""
+"""Methods and functions of users: checks of them and of their results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def methods_of(kind: type) -> list[str]:
 def require_methods(given: object, kind: type, *, yields: Collection[str] = ()) -> None:
     """Check the methods of an object that its base class has; those in `yields` may be generators.
 
-    Raises a TypeError if a call of one would only make a generator or a coroutine.
+    Raises a TypeError if a call would only make a generator or a coroutine.
     """
     for name in methods_of(kind):
         require_function(
@@ -24,10 +24,7 @@ def require_methods(given: object, kind: type, *, yields: Collection[str] = ()) 
 
 
 def require_function(function: Any, name: str, *, may_yield: bool = False) -> None:
-    """Check that a call runs the function; `name` is its name in the error.
-
-    Raises a TypeError if a call would only make a generator or a coroutine.
-    """
+    """Raise TypeError if a call of `function` would only make a generator or a coroutine."""
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError(f"{name}() is async, and nothing awaits it: define it with 'def' alone")
     if inspect.isgeneratorfunction(function) and not may_yield:
@@ -37,10 +34,7 @@ def require_function(function: Any, name: str, *, may_yield: bool = False) -> No
 
 
 def called(function: Callable[..., object], *arguments: Any) -> None:
-    """Call a function that has nothing to return.
-
-    Raises a TypeError if it returns something: nothing takes it, so it would be lost.
-    """
+    """Call a function; TypeError if it returns a value, because that would be lost."""
     if (found := function(*arguments)) is not None:
         name = getattr(function, "__qualname__", type(function).__qualname__)
         raise TypeError(

@@ -12,30 +12,27 @@ def now_ms() -> int:
 
 
 def elapsed_ms() -> int:
-    """Milliseconds since some moment; to measure with, on one machine.
-
-    The time of day may jump: when it is set, or when a laptop resumes.
-    """
+    """Milliseconds since some moment, on one machine; not the time of day, which may jump."""
     return time.monotonic_ns() // 1_000_000
 
 
 class Clock:
-    """Time as the driver of a pipeline has it, and pauses that another thread can end."""
+    """Time of a pipeline's driver, and pauses that another thread can end."""
 
     def __init__(self) -> None:
         self._interrupted = threading.Event()
         self.adjust()
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch, which go by like those of a clock that nobody sets."""
+        """Milliseconds since the epochby a clock that never jumps."""
         return elapsed_ms() + self._ahead_ms
 
     def adjust(self) -> None:
-        """Follow the time of day after a jump. Callers must not measure time across this call."""
+        """Follow the time of day after a jump. Do not measure time across this call."""
         self._ahead_ms = now_ms() - elapsed_ms()
 
     def pause(self, ms: int) -> bool:
-        """Wait; returns False at once if `interrupt` was called before or is called meanwhile."""
+        """Wait; returns False at once if `interrupt` was called before or during the pause."""
         return not self._interrupted.wait(ms / 1000)
 
     def interrupt(self) -> None:

@@ -8,7 +8,7 @@ from typing import Final, Literal, ParamSpec, TypeVar
 
 from holdfast.regions.base.problem import in_words
 
-#: Regions that a message names.
+#: Bound on the regions that a message names.
 _SHOWN_REGIONS: Final = 5
 
 #: The driver's calls of a sink.
@@ -19,9 +19,9 @@ T = TypeVar("T")
 
 
 class RegionalQueryError(RuntimeError):
-    """A regional pipeline ended because it could not go on.
+    """A regional pipeline ended by an error.
 
-    Completed checkpoints are intact. The next start goes on from the latest one.
+    Completed checkpoints are intact. The next start continues from the latest one.
     """
 
 
@@ -29,14 +29,13 @@ class OperatorFailedError(RegionalQueryError):
     """An operator, a source or a sink raised an exception in a region, and the pipeline ended.
 
     The message begins and ends with operator, region, checkpoint, place and the exception. The
-    cause, ``e.__cause__``, says the same. It has the class and the ``args`` of that exception,
-    those of its attributes that are numbers, strings or lists of these, and the trace in a note. It
-    is a RuntimeError if the driver has not imported the class, or cannot make an instance from
-    these.
+    cause, ``e.__cause__``, has the class and ``args`` of that exception, its attributes that are
+    numbers, strings or lists of these, and the trace in a note. It is a RuntimeError if the driver
+    has not imported the class, or cannot make an instance of it.
     """
 
     def __repr__(self) -> str:
-        # Not as a literal, which would escape the quotes of code and messages.
+        # A literal would escape quotes.
         return f"<{type(self).__name__}: {self}>"
 
 
@@ -67,7 +66,7 @@ class SinkFailedError(RegionalQueryError):
         super().__init__(f"sink {sink} could not {what}: {in_words(cause)}. {then}")
 
     def of_regions(self, regions: Sequence[str]) -> SinkFailedError:
-        """Return the same error with the regions that it concerns."""
+        """Return the same error with these regions."""
         return SinkFailedError(*self._made_of, regions)
 
 
@@ -109,7 +108,7 @@ class LayoutChangedError(ValueError):
 
 
 class SavepointError(RegionalQueryError):
-    """No savepoint could be taken, because some region keeps failing. The pipeline goes on."""
+    """No savepoint could be taken, because some region keeps failing. The pipeline continues."""
 
     def __init__(self, path: object, attempts: int, cause: str) -> None:
         super().__init__(
@@ -160,7 +159,7 @@ class FolderInUseError(RegionalQueryError):
 
 
 class FolderLostError(RegionalQueryError):
-    """Another process has taken the folder over, because this one seemed to be dead."""
+    """Another process took the folder over, because this one seemed dead."""
 
     def __init__(self, folder: object, holder: str) -> None:
         super().__init__(
@@ -170,10 +169,7 @@ class FolderLostError(RegionalQueryError):
 
 
 def traced_from_the_call(function: Callable[P, T]) -> Callable[P, T]:
-    """Let the trace of a RegionalQueryError end where a user has called Holdfast.
-
-    Its message and its cause are enough; callers have no use for the driver's own frames.
-    """
+    """End the trace of a RegionalQueryError at the user's call: the driver's frames do not help."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:

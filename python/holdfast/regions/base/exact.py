@@ -10,19 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-#: Arrow takes values of these classes as they are, or refuses them.
+#: Arrow keeps or refuses values of these classes.
 _EXACT: Final = frozenset({type(None), bool, int, str, bytes})
 
 
 def exact_array(values: Any, kind: Any) -> pa.Array:
     """Return values, an array of Arrow or any sequence, as an array of a type.
 
-    Integers stand for times as the numbers that Arrow stores. A time without a zone is in UTC.
-
-    Raises
-    ------
-    pyarrow.ArrowException, TypeError, ValueError, OverflowError
-        If a value is not the same value in this type.
+    Integers are times in Arrow's numbers. A time without a zone is in UTC. Raises a
+    pyarrow.ArrowException, TypeError, ValueError or OverflowError if a value would change.
     """
     if any(hasattr(values, name) for name in ("__array__", "__arrow_array__", "__arrow_c_array__")):
         values = values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values)
@@ -41,7 +37,7 @@ def exact_array(values: Any, kind: Any) -> pa.Array:
 
 def _exact_cast(array: Any, kind: Any) -> pa.Array:
     if pat.is_dictionary(array.type):
-        # Chunks may have too many values together for the type of their indices.
+        # Joined chunks may have too many values for their type of indices.
         array = array.cast(array.type.value_type)
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
@@ -72,9 +68,9 @@ def _first_difference(array: Any, other: Any) -> int | None:
 
 
 def _is_same(value: Any, kept: Any) -> bool:
-    """Say whether a scalar of Arrow that was made of a value is that value."""
+    """Say whether a scalar of Arrow equals its source."""
     if isinstance(value, (pa.Scalar, np.datetime64, np.timedelta64)):
-        # Arrow takes them in their own type, or refuses them.
+        # Arrow keeps or refuses them.
         return True
     found = kept.as_py()
     if isinstance(value, datetime) and isinstance(found, date):

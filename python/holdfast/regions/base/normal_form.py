@@ -1,11 +1,11 @@
 """The form in which rows are divided, joined and stored.
 
-Arrow has several layouts for the same values, and its functions do not take all of them: `take`
-fails on views and run-end-encoded arrays, and IPC cannot send a dictionary of dictionaries. So
-rows are brought into one form where they enter a pipeline and where an operator puts them out:
-strings and binary values with offsets, one value for each row, lists without views, and
-dictionaries of plain values that are not null, with indices of at least 32 bits. An extension type
-stays if its storage has this form; otherwise it becomes its storage.
+Arrow has several layouts for the same values, and not all of its functions take all of them: `take`
+fails on views and run-end-encoded arrays, and IPC cannot send a dictionary of dictionaries. So rows
+are brought into one form where they enter a pipeline and where an operator puts them out: strings
+and binary values with offsets, one value for each row, lists without views, and dictionaries of
+plain values that are not null, with indices of at least 32 bits. An extension type is kept if its
+storage has this form; otherwise it becomes its storage.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def normal_schema(schema: pa.Schema) -> pa.Schema:
 def normal_form(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the same values in normal form; the batch itself if it has that form.
 
-    A column stays as it is where Arrow has no cast for it, such as a map of run-end-encoded
-    values, or where its offsets would not fit.
+    A column is unchanged if Arrow has no cast for it, such as a map of run-end-encoded values, or
+    its offsets would not fit.
     """
     found = batch.schema.types
     wanted = [normal_type(kind) for kind in found]
@@ -68,7 +68,7 @@ def normal_type(kind: Any) -> pa.DataType:
         values = normal_type(kind.value_type)
         if values.num_fields or pat.is_dictionary(values):
             return values
-        # The dictionaries of many batches are joined, so small indices would overflow.
+        # Small indices would overflow where dictionaries of many batches are joined.
         index = pa.int32() if kind.index_type.bit_width < 32 else kind.index_type
         return pa.dictionary(index, values, ordered=kind.ordered)
     if pat.is_map(kind):
@@ -87,7 +87,7 @@ def take_rows(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> pa.RecordBa
     try:
         return batch.take(pa.array(rows))
     except pa.ArrowException:
-        # Every layout has slices. They come second, since there may be one for each row.
+        # Every layout has slices. They are the second choice: there may be one for each row.
         ends = np.flatnonzero(np.diff(rows) != 1) + 1
         runs = np.split(rows, ends)
         return pa.concat_batches([batch.slice(int(run[0]), len(run)) for run in runs])
@@ -116,7 +116,7 @@ def _cast(array: Any, wanted: Any) -> pa.Array:
             fields = [of.with_type(part.type) for of, part in zip(kind, parts, strict=True)]
             return pa.StructArray.from_arrays(parts, fields=fields, mask=array.is_null())
         if pat.is_list(kind) or pat.is_large_list(kind):
-            # The offsets of a slice cannot be given together with a mask.
+            # The offsets of a slice cannot be combined with a mask.
             return _lists(array, array.offsets.to_numpy(), _cast(array.values, wanted.value_type))
         if pat.is_list_view(kind) or pat.is_large_list_view(kind):
             sizes = np.where(array.is_valid().to_numpy(zero_copy_only=False), array.sizes, 0)

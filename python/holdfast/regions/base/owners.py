@@ -28,7 +28,6 @@ class RegionOwners:
     def in_flight(self, created: int) -> Owner:
         """Owner of the in-flight data that attempt `created` stored.
 
-        Each attempt is an owner of its own: a region that keeps failing has state of one old
-        checkpoint and in-flight data of several later ones.
+        Each attempt is an owner: a region may need in-flight data of several checkpoints.
         """
         return Owner(self.pipeline, IN_FLIGHT_OPERATOR, self.region, str(created))

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, cast
 
-# Longer texts do not help in a message, and the connection to the driver has a bound.
+# Longer messages do not help, and the connection to the driver has a bound.
 TEXT_MAX: Final = 2_000
 TRACE_MAX: Final = 20_000
 INTEGER_BITS_MAX: Final = 1_024
@@ -54,13 +54,13 @@ class Problem:
     text : str
         Class and message.
     place : str
-        File, line and function of the user's code that was at work; empty if none was.
+        File, line and function of the user's code that ran; empty if none did.
     trace : str
         Trace from the user's code on, without its first line.
     attributes : mapping of str to JSON
-        Attributes of the exception, as far as JSON has them and they are short.
+        Attributes of the exception that are short and that JSON has.
     rows : str
-        Rows of the source that were under way, as far as it knows them.
+        Known rows of the source that were under way.
     """
 
     operator: str
@@ -81,7 +81,7 @@ class Problem:
         frames = list(_frames(raised))
         working = _working(frames)
         own = [frame for frame in frames if _is_users(frame)]
-        # The trace of a group ends where its members met, so take the trace of a member.
+        # The trace of a group ends where its members met: use a member's.
         first = next(_members(error))
         there = _frames(_as_python_keeps(first, "__traceback__"))
         origin = [frame for frame in there if _is_users(frame)] or own
@@ -119,9 +119,9 @@ class Problem:
     def error(self, headline: str = "") -> BaseException:
         """Make an exception of the same class, with the trace of the one that was raised.
 
-        It is a RuntimeError if this process does not know the class, or cannot make an instance
-        from these arguments. A headline replaces the message that the class makes of its arguments,
-        because many classes need for it what only their ``__init__`` sets.
+        It is a RuntimeError if this process does not know the class, or cannot make an instance of
+        it. A headline replaces the message, which many classes cannot make without attributes that
+        only their ``__init__`` sets.
         """
         kind = _class(self.module, self.name)
         note = "In the task of the region:\n" + self.trace.rstrip()
@@ -147,12 +147,12 @@ class Problem:
         return error
 
     def to_bytes(self) -> bytes:
-        """Encode it for its way; `from_bytes` reads that."""
+        """Encode it for `from_bytes`."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Problem:
-        """Decode what `to_bytes` made."""
+        """Decode the result of `to_bytes`."""
         fields: dict[str, Any] = json.loads(data)
         return cls(**{**fields, "arguments": tuple(fields["arguments"])})
 
@@ -172,11 +172,10 @@ class Cause:
 
 
 def message_of(error: BaseException) -> str:
-    """Return the message of an exception in valid UTF-8, also if its class fails to make one.
+    """Return the message of an exception in valid UTF-8, even if its class fails to make one.
 
-    A KeyError with an integer of thousands of digits fails, and so does a ``__str__`` with a
-    mistake. The region has to answer all the same. The message of a group ends with those of its
-    members.
+    A KeyError with an integer of thousands of digits fails, and so does a faulty ``__str__``. The
+    region has to answer in any case. A group's message ends with messages of its members.
     """
     try:
         message = str(error)
@@ -191,7 +190,7 @@ def message_of(error: BaseException) -> str:
 
 
 def presentable(error: BaseException) -> BaseException:
-    """Return the exception; a stand-in if it, or one in its chain, cannot be shown."""
+    """Return the exception, or another one if its chain cannot be shown."""
     seen: list[BaseException] = []
     found: BaseException | None = error
     try:
@@ -290,7 +289,7 @@ def _working(frames: list[TracebackType]) -> AtWork | None:
     """Find the innermost operator or sink that a frame belongs to."""
     for trace in reversed(frames):
         instance = trace.tb_frame.f_locals.get("self")
-        # isinstance would ask a proxy for the class that it stands for, which may fail.
+        # isinstance would ask a proxy for the class of its target, which may fail.
         if issubclass(type(instance), AtWork):
             return cast("AtWork", instance)
     return None
@@ -305,7 +304,7 @@ def _class(module: str, name: str) -> type[BaseException] | None:
 
 
 def _is_plain(value: object) -> bool:
-    """Return whether JSON has the value; Python writes no integer of thousands of digits."""
+    """Return whether JSON has the value: Python writes no integer of thousands of digits."""
     if issubclass(type(value), int):
         return cast("int", value).bit_length() <= INTEGER_BITS_MAX
     return issubclass(type(value), _Plain)

@@ -13,10 +13,7 @@ def in_quarantine(entry: RegionEntry) -> bool:
 
 
 def quarantined(entry: RegionEntry, in_flight: Sequence[InFlight] | None = None) -> RegionEntry:
-    """Return the entry of a region that fell back as that of one in quarantine.
-
-    `in_flight` are all rows that it owes, if they are others than before.
-    """
+    """Return a fallen region's entry as quarantined, with these pending rows if they changed."""
     return RegionEntry(
         entry.region,
         origin=entry.origin,

@@ -25,15 +25,15 @@ def route_by(
 ) -> Callable[[pa.RecordBatch, int], list[pa.RecordBatch | None]]:
     """Route rows with equal values in `columns` to one instance, in every run and process.
 
-    Takes a batch and the number of instances; returns a batch, or None, for each instance. An
-    instance gets its rows in the order of the batch, so the cut into batches does not matter.
+    Takes a batch and the number of instances; returns a batch, or None, for each instance. The rows
+    of an instance keep their order, so the cut into batches does not matter.
     """
 
     def route(batch: pa.RecordBatch, instances: int) -> list[pa.RecordBatch | None]:
         owners = instances_of(batch, columns, instances, of=of)
         if len(owners) and (owners == owners[0]).all():
             return [batch if number == owners[0] else None for number in range(instances)]
-        # Ascending, so that rows stay in their order whatever their keys are (R59).
+        # Ascending, so that rows keep their order for any keys (R59).
         rows_of = [np.flatnonzero(owners == number) for number in range(instances)]
         return [take_rows(batch, rows) if len(rows) else None for rows in rows_of]
 

@@ -1,4 +1,4 @@
-"""States in the form of checkpoints: between an operator's handles and the segments."""
+"""The form of states between an operator's handles and segments."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ Append = Callable[["Buffer"], SegmentRef]
 """Writes one segment for the attempt at hand."""
 
 Lease = Callable[[Sequence[SegmentRef]], Sequence[bool]]
-"""Asks which older segments the attempt at hand may refer to, see `SnapshotManager.lease`."""
+"""Returns older segments that this attempt may refer to, see `SnapshotManager.lease`."""
 
 
 LeaseOf = Callable[[str, Sequence[SegmentRef]], Sequence[bool]]
-"""Asks the same for the state of this name."""
+"""Returns the same for the state of this name."""
 
 
 class StateError(ValueError):
-    """A state was declared, or used, in a way that cannot be kept."""
+    """A state was declared, or used, in a way that is not allowed."""
 
 
 class StateChangedError(StateError):
-    """A state is declared in another form than the checkpoint has it in, and not converted."""
+    """A state is declared in another form than in the checkpoint, without conversion."""
 
 
 @dataclass(frozen=True)
@@ -42,21 +42,21 @@ class StoredPiece:
 
 @dataclass(frozen=True)
 class SavedState:
-    """A state as a checkpoint has it.
+    """A state in a checkpoint.
 
     Parameters
     ----------
     dtype : str
         NumPy's array-interface string of an array's items (``"<f8"``). Other states have ``"|u1"``
-        for a JSON text in UTF-8, ``"|V1"`` for bytes as they are, ``"|S1"`` for a map, or nothing
-        for a table.
+        for a JSON text in UTF-8, ``"|V1"`` for raw bytes, ``"|S1"`` for a map, or nothing for a
+        table.
     shape : tuple of int
         Shape of an array; the number of bytes of any other state.
     data : memoryview
         Content; arrays in C order, and of a table its description. If it is writable, it belongs to
         the instance that restores it.
     stored : tuple of StoredPiece
-        Places of the content in segments, in order; empty if it is in none, or not yet.
+        Places of the content in segments, in order; empty if it is in none yet.
     """
 
     name: str

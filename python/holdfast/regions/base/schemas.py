@@ -1,4 +1,4 @@
-"""Schemas as users give them."""
+"""Schemas in the forms that users give."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ def arrow_schema(schema: Any) -> pa.Schema:
     Parameters
     ----------
     schema : pyarrow.Schema, pyspark.sql.types.StructType or str
-        A str is in Spark's DDL form, such as ``"carrier string, mean double"``. A schema of Spark's
-        becomes the one in which Spark exchanges such rows with Python.
+        A str is in Spark's DDL form, such as ``"carrier string, mean double"``. Spark's schemas
+        become those in which Spark exchanges such rows with Python.
 
     Raises
     ------
     TypeError
-        If it is something else, or Arrow does not have the type of a column.
+        If it has another type, or Arrow does not have the type of a column.
     ValueError
         If it is in DDL form and there is no SparkSession to parse it, or two columns have one name.
     """
     import pyarrow as pa
 
     found = schema if isinstance(schema, pa.Schema) else _of_spark(schema)
-    # Such rows could be written, but no reader could tell one column from the other.
+    # No reader could tell the columns of written rows apart.
     if twice := [name for name in dict.fromkeys(found.names) if found.names.count(name) > 1]:
         raise ValueError(
             f"a schema has each column once, and this one has {twice[0]!r} several times"
@@ -41,8 +41,7 @@ def arrow_schema(schema: Any) -> pa.Schema:
 def schema_of_columns(frame: DataFrame, names: Collection[str], *, of: str) -> pa.Schema:
     """Return the columns of a DataFrame that have one of these names, in Arrow's form.
 
-    Raises a TypeError if Arrow does not have the type of a column; the message names the option
-    `of`.
+    Raises a TypeError, with option `of`, if Arrow does not have the type of a column.
     """
     return _of_fields([field for field in frame.schema.fields if field.name in names], of)
 

@@ -1,4 +1,4 @@
-"""Warnings that may come with every batch, and end no query."""
+"""Warnings that may repeat with every batch, and end no query."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ PAUSE_S: Final = 60.0
 
 
 class SparingLog:
-    """Writes a warning of each kind at most once a minute, and how many it left out."""
+    """Writes a warning of each kind at most once a minute, with the number that it left out."""
 
     def __init__(
         self, log: logging.Logger, *, seconds: Callable[[], float] = time.monotonic
     ) -> None:
         self._log = log
         self._seconds = seconds
-        #: By kind: the time of the last warning, and how many were left out since.
+        #: By kind: the time of the last warning, and the number left out since.
         self._warned: dict[str, tuple[float, int]] = {}
 
     def warn(self, kind: str, text: str) -> None:

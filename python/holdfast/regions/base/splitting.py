@@ -1,8 +1,8 @@
 """Split the rows of a batch by the region that they belong to, and name the regions.
 
-The name of a region depends on the values of the region columns alone: not on the batch, not on
-the width of a type, not on the time zone of a session. Equal names mean equal values, so state is
-stored under the name.
+The name of a region depends only on the values of the region columns: not on the batch, the width
+of a type or the time zone of a session. Equal names mean equal values, so state is stored under the
+name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pyarrow.types as pat
 from holdfast.regions.base.normal_form import normal_array, take_rows
 from holdfast.regions.base.owners import MAX_NAME_BYTES
 
-#: Characters that are left of a name that is too long.
+#: Characters of a name that is too long.
 _SHOWN: Final = 64
 
 _UNITS_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -41,7 +41,7 @@ _HAVE_TEXTS: Final = (
     pat.is_timestamp,
 )
 
-#: A byte that is not UTF-8 is read as one of these: those that end in 80 to ff.
+#: A byte that is not UTF-8 is read as one of these that end in 80 to ff.
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -53,20 +53,18 @@ def split_by_region(
     The name of a region is the value itself if there is one column and it holds strings. Otherwise
     it is JSON text: of the value for one column, of the list of values for several. In that text
     numbers have no trailing zeros, dates and timestamps are ISO 8601 strings (with ``Z`` if the
-    column has a time zone, whichever that is), and a missing value is ``null``. Strings that would
-    be ambiguous as names are written as JSON text too: ``null``, every string that begins with a
-    quotation mark, the empty string, and strings that are not valid UTF-8, with ``\xff`` for such a
-    byte.
+    column has any time zone), and a missing value is ``null``. Strings that would be ambiguous are
+    JSON text too: ``null``, every string that begins with a quotation mark, the empty string, and
+    strings that are not valid UTF-8, with ``\xff`` for such a byte.
 
-    A name that would be longer than 1 KiB in UTF-8 is a quotation mark, the first 64 characters of
-    that name, and its SHA-256. No other name has this form: JSON text that begins with a quotation
-    mark ends with one.
+    A name of more than 1 KiB in UTF-8 becomes a quotation mark, its first 64 characters, and its
+    SHA-256. No other name has this form: JSON text that begins with a quotation mark ends with one.
 
     Parameters
     ----------
     region_by : str or sequence of str
         Column(s) whose values identify the region of a row. Their types: strings, integers,
-        decimals, booleans, dates, timestamps, and dictionaries and extension types of those.
+        decimals, booleans, dates, timestamps, and dictionaries and extension types of these.
 
     Returns
     -------
@@ -78,10 +76,9 @@ def split_by_region(
     Raises
     ------
     ValueError
-        If no column is named, one is named twice, is not there, or is there twice.
+        If no column is named, one is named twice, is missing, or is there twice.
     TypeError
-        If a column has a type that cannot identify a region. Floating-point numbers cannot:
-        they have no stable equality.
+        If a column's type cannot identify a region. Floating-point numbers have no stable equality.
 
     Examples
     --------
@@ -103,7 +100,7 @@ def split_by_region(
     rows = np.bincount(codes, minlength=regions)
     starts = np.cumsum(rows) - rows
     found = map(_bounded, _names(keys, order[starts]))
-    # Nothing is copied if the rows of each region arrive together, as they usually do.
+    # Nothing is copied if the rows of each region arrive together, which is usual.
     is_sorted = bool(np.all(codes[1:] >= codes[:-1]))
     ordered = batch if is_sorted else take_rows(batch, order)
     return [
@@ -115,22 +112,22 @@ def split_by_region(
 def route_codes(
     batch: pa.RecordBatch, *, route_by: str | Sequence[str], of: str = "route_by"
 ) -> tuple[npt.NDArray[Any], list[str]]:
-    """Return which key each row has, see `split_by_region` for types and errors.
+    """Return the key of each row, see `split_by_region` for types and errors.
 
     `route_by` has the columns of the key, and `of` names the option in messages.
 
     Returns
     -------
     tuple of (numpy.ndarray of shape (rows,), list of str)
-        Number of each row's key, and the names of the keys by number. Numbers rise in the order in
-        which the keys first appear. Names are as those of regions, but of any length.
+        Number of each row's key, in the order in which keys first appear, and the keys' names by
+        number. Names are those of regions, but of any length.
     """
     keys = _keys(batch, route_by, of=of)
     if batch.num_rows == 0:
         return np.empty(0, np.int64), []
     codes, count = _codes(keys)
     first = np.empty(count, np.int64)
-    # The last assignment of a key stays, so rows are written last to first.
+    # The last assignment of a key counts, so rows are written last to first.
     first[codes[::-1]] = np.arange(batch.num_rows - 1, -1, -1)
     return codes, _names(keys, first)
 
@@ -203,7 +200,7 @@ def _plain(column: Any) -> pa.Array:
 
 
 def _codes(keys: Sequence[pa.Array]) -> tuple[npt.NDArray[Any], int]:
-    """Return the number of each row's region, shape (rows,), and how many regions there are.
+    """Return the number of each row's region, shape (rows,), and the number of regions.
 
     Numbers begin with 0, in the order in which the regions first appear.
     """
@@ -247,10 +244,7 @@ def name_of_text(text: str | None) -> str:
 
 
 def json_text(value: str | int | bool | None) -> str:
-    r"""Return a value as JSON, and in it any byte that is not UTF-8 as ``\xff``.
-
-    JSON itself has no such escape, so no other value has this text.
-    """
+    r"""Return a value as JSON, with bytes that are not UTF-8 as ``\xff``, unlike any JSON."""
     return _SURROGATES.sub(_escaped, json.dumps(value, ensure_ascii=False))
 
 

@@ -13,8 +13,7 @@ def aligned(
 ) -> list[str]:
     """Return the lines of a table, the head first, without trailing spaces.
 
-    Cells have no line breaks. The columns of `words` are aligned to the left. All others hold
-    figures and go to the right.
+    Cells have no line breaks. Columns in `words` are aligned to the left, figures to the right.
     """
     return [GAP.join(cells).rstrip() for cells in padded(columns, rows, words=words)]
 

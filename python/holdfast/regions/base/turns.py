@@ -11,10 +11,7 @@ from holdfast.regions.base.errors import RegionalQueryError
 
 
 class _AtWork(threading.local):
-    """Runs of pipelines whose code is at work on a thread: a call would wait for itself.
-
-    Context variables would not do, since operators have contexts of their own.
-    """
+    """Runs of pipelines that a thread works for; context variables differ between operators."""
 
     runs: frozenset[str] = frozenset()
 
@@ -65,7 +62,7 @@ class Turns:
         """Wait until no other call is under way, and make the checks of `require`."""
         self.require(call)
         with self._lock:
-            self.require(call)  # it may have been closed meanwhile
+            self.require(call)  # it may have been closed during the wait
             with self.at_work():
                 yield
 
@@ -80,11 +77,10 @@ class Turns:
             _AT_WORK.runs = before
 
     def close(self, opened: ExitStack, *, hurry: Callable[[], None]) -> None:
-        """Refuse later calls, wait for the one under way, and close what was opened.
+        """Refuse later calls, wait for the one under way, and close `opened`.
 
         May be repeated. A forked child closes nothing: everything belongs to its parent. `hurry`
-        asks the call that is under way to end early. Raises a RegionalQueryError if code of the
-        pipeline calls it.
+        asks the call under way to end early. Raises a RegionalQueryError in code of the pipeline.
         """
         if not self._is_own_process():
             return

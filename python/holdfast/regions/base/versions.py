@@ -13,8 +13,7 @@ _VERSION_MAX: Final = 1_000
 def require_known(what: str, version: int, newest: int) -> None:
     """Raise a NewerFormatError for content of a version after the newest that this build reads.
 
-    `what` names the content, with the place where it is. If the version is so large that damaged
-    bytes must have been taken for it, the error is a ValueError.
+    `what` names content and place. A huge version is a ValueError: it must be damage.
     """
     if version > _VERSION_MAX:
         raise ValueError(f"{what}: {version} is no version")

@@ -1,6 +1,6 @@
 """The checkpoint coordinator: pure decisions about attempts, and the gate for events to tasks."""
 
-# ruff: noqa: I001  (a name that is imported as itself is one for others, too)
+# ruff: noqa: I001  (a name imported as itself is exported)
 from holdfast.regions.coordinator.actions import (
     Action as Action,
     AskFallback as AskFallback,

@@ -1,8 +1,7 @@
 """The actions that a `CheckpointCoordinator` asks for.
 
-The driver carries out every action, in the order it gets them. If an action fails that is not
-best effort, the driver must not carry out those behind it: the query fails, and a restart finds
-what is published.
+The driver carries out actions in their order. If one fails that is not best effort, it must not
+carry out later ones: the query fails, and a restart finds what is published.
 """
 
 from __future__ import annotations
@@ -22,13 +21,11 @@ Outcome = Literal["global", "regional", "aborted"]
 class CheckpointInfo:
     """Regions that took part in a completed checkpoint, and those that fell back.
 
-    Other regions had nothing to do, and the checkpoint covers them, too. The counterpart in Flink
-    is ``RegionalCheckpointInfo`` (FLIP-600).
+    Other regions had nothing to do, and the checkpoint covers them, too. Flink's counterpart is
+    ``RegionalCheckpointInfo`` (FLIP-600).
 
     Attributes
     ----------
-    checkpoint : int
-        Id of the checkpoint.
     took_part : frozenset of str
         Regions whose new state the checkpoint has.
     fallbacks : mapping of str to int
@@ -59,9 +56,9 @@ class CoordinatorEvents:
     """Events of a coordinator that are in no other part of a checkpoint.
 
     - `waiting`: events that the state of a region does not reflect, each with the attempt for which
-      it was sent: it comes in front of the rows of that attempt's batch.
-    - `received`: events of regions whose state is in the checkpoint. The coordinator's snapshot was
-      taken before they were sent.
+      it was sent: it precedes the rows of that attempt's batch.
+    - `received`: events of regions whose state is in the checkpoint, sent after the coordinator's
+      snapshot.
     """
 
     waiting: Mapping[str, tuple[tuple[int, bytes], ...]] = field(default_factory=dict)
@@ -72,9 +69,8 @@ class CoordinatorEvents:
 class ResetCoordinator:
     """Call ``reset`` of an operator's coordinator: all regions go back to the checkpoint (R33).
 
-    At a start, and if an attempt is aborted after its tasks began: their events are lost.
-
-    - `regions`: regions of the checkpoint whose data has not ended.
+    At a start, and if an attempt is aborted after its tasks began: their events are lost. `regions`
+    are those of the checkpoint whose data has not ended.
     """
 
     operator: str
@@ -85,10 +81,9 @@ class ResetCoordinator:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SettleEvents:
-    """Call ``handle_event`` with the events that a checkpoint has received, once it completed.
+    """Call ``handle_event`` with the events of a completed checkpoint.
 
-    Events that wait in the checkpoint come with the next order. `regions` are as in
-    `ResetCoordinator`.
+    Events that wait in the checkpoint are in the next order; `regions` as in `ResetCoordinator`.
     """
 
     operator: str
@@ -99,7 +94,7 @@ class SettleEvents:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResetRegion:
-    """Call ``region_reset`` before the next snapshot: the region goes on from its origin (R33)."""
+    """Call ``region_reset`` before the next snapshot: the region restarts at its origin (R33)."""
 
     operator: str
     region: str
@@ -122,16 +117,16 @@ class RunAttempt:
     - `restart`: regions past their staleness bound: give them a fresh instance at their origin
       (R22).
     - `owed`: regions that must run and answer even without new rows, with their entries: those with
-      in-flight data, those that failed, those that finished and have not heard of their commit
-      (R62), and for a final checkpoint every region that has not finished (R61).
+      in-flight data, that failed, that finished and have not learnt of their commit (R62), and for
+      a final checkpoint every region that has not finished (R61).
     - `quarantined`: regions that store their rows, and run no operator (R27).
     - `excused`: regions whose failure aborts no attempt, so they store their rows also if it has to
       be global.
-    - `new_rows`: False if the latest checkpoint covers the batch: only owed rows are processed.
-    - `end_of_data`: no row will ever follow: after their owed rows, the regions flush (R61).
+    - `new_rows`: False if the latest checkpoint covers the batch: only pending rows are processed.
+    - `end_of_data`: no row will follow: after their pending rows, the regions flush (R61).
     - `retiring`: regions to retire, with their entries, unless they have rows in this batch (R66).
-    - `woken`: those of `owed` that have no rows unless this batch has some, and milliseconds that
-      their watermark goes on then (R69).
+    - `woken`: those of `owed` that have no rows unless this batch has some, and milliseconds by
+      which their watermark moves then (R69).
     - `finished`: regions that have finished, and in which checkpoint. Rows for one of them are an
       error of the query: their operators never run again (R60).
     """
@@ -170,10 +165,10 @@ class Publish:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DropMetadata:
-    """Delete the metadata of these checkpoints, as far as it is there.
+    """Delete the metadata of these checkpoints, if it exists.
 
     - `required`: a restart must not find them. If False, they are only too old: answer with
-      `MetadataDropped`, which says what is gone.
+      `MetadataDropped`, which names the deleted ones.
     """
 
     ids: tuple[int, ...]
@@ -185,15 +180,14 @@ class NotifyManagers:
     """Tell every manager of segments. Best effort: each message is absolute (R43).
 
     - `message`: the method of `holdfast.SnapshotManager`. A global checkpoint also completes
-      partially if idle regions keep the state of an earlier one. Managers derive what is subsumed
+      partially if idle regions keep the state of an earlier one. Managers derive subsumed segments
       from the view, per owner (R44).
     - `fallbacks`: origins that differ from ``checkpoint``; empty unless it completed partially.
     - `retained`: the same for every retained checkpoint.
     - `decided`: the last attempt that is decided.
     - `released`: segments that refused answers wrote for ``checkpoint``, which does not hold them
-      (R3). By their owners and ids, they would live as long as it. A manager gives them up before
-      it takes in the rest. It leaves alone segments that it does not know, or knows from an earlier
-      attempt.
+      (R3). By their owners and ids, they would live as long as it, so a manager releases them
+      before it takes in the rest. It ignores segments that are unknown or of an earlier attempt.
     """
 
     message: Literal["completed", "partially_completed", "aborted"]
@@ -232,9 +226,8 @@ class CommitSinks:
 class Ended:
     """The attempt is over; the driver stops tasks of it that still run.
 
-    Regions hear of it with the next order, see `protocol.orders.EndedAttempt` (R40 to R42).
-
-    - `retired`: regions that are dropped with the checkpoint (R66).
+    Regions learn it from the next order, see `protocol.orders.EndedAttempt` (R40 to R42). `retired`
+    are regions that are dropped with the checkpoint (R66).
     """
 
     attempt: int
@@ -255,7 +248,7 @@ class Retry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GiveUp:
-    """Go on without an optional checkpoint, which did not come about in time."""
+    """Continue without an optional checkpoint that did not complete in time."""
 
     attempts: int
 
@@ -264,9 +257,8 @@ class GiveUp:
 class FailQuery:
     """Stop the query with this error; the coordinator takes no further trigger.
 
-    - `headline`: sentence that says what failed where, if that is known. It begins and ends
-      `error`, too.
-    - `problem`: the exception of a region, if that is to blame.
+    - `headline`: failure and place, if known. It begins and ends `error`, too.
+    - `problem`: the exception of the region to blame, if any.
     """
 
     error: str

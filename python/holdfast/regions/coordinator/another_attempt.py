@@ -24,7 +24,7 @@ def choose(
     """Choose between another attempt and the end of the query (R21, R22, R24).
 
     `base` has the regions of the latest completed checkpoint; `origin` returns the origin of the
-    state that a region goes on from.
+    state from which a region continues.
     """
     failed = attempt.failed()
     if rejection.reason is Reason.NOT_DRAINED:
@@ -45,7 +45,7 @@ def choose(
         if rejection.reason is Reason.DECLINED and not attempt.fail_fast:  # R10
             limits.forced_attempt_declined()
         if not attempt.forced and not limits.must_be_repeated(attempt.now_ms):
-            # Where rows of different regions met in a batch, none of them can be left out.
+            # No region can be left out if its rows met others in a batch.
             may_quarantine = options.quarantines and kind != "checkpoint"
             if attempt.last_try or not (may_quarantine and rejection.reason is Reason.DECLINED):
                 return _give_up(attempt, last, limits, options)

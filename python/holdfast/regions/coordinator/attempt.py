@@ -30,7 +30,7 @@ class RegionAnswer:
 
     - `cause`: why it declined, or that it was silent when the answers were frozen.
     - `in_flight`: where the region's rows of this batch are stored.
-    - `unsaved`: some decline left rows behind that it did not store, or may have.
+    - `unsaved`: some decline left rows that it did not store, or may have.
     - `task`: the lost task that is to blame.
     - `events`: events to coordinators from before the acknowledged state, by operator.
     - `without_rows`: it ran because time passed, and had no rows.
@@ -56,13 +56,12 @@ class PendingAttempt:
     - `fail_fast`: the first decline aborts (R8).
     - `end_of_data`: the sources are exhausted, so every region flushes (R61).
     - `idle`: how long regions are idle, if such regions are retired (R66).
-    - `watermark_idle`: the same, if the watermarks of such regions go on (R69).
+    - `watermark_idle`: the same, if the watermarks of idle regions move (R69).
     - `retiring`: regions to retire if they have no rows.
-    - `woken`: regions to run if they have no rows, and milliseconds that their watermark goes on.
+    - `woken`: regions to run if they have no rows, and milliseconds by which their watermark moves.
     - `owed`: regions that must answer.
     - `quarantined`: regions that only store their rows (R27).
-    - `excused`: these, and regions that come out of quarantine: where they fail, they are in it
-      again.
+    - `excused`: these, and regions that leave quarantine: if they fail, they are in it again.
     - `last_try`: it is mandatory, but regions have failed for too long: those that fail go into
       quarantine.
     - `snapshots`: by operator; a corrected snapshot replaces the one of the trigger (R32).
@@ -110,7 +109,7 @@ class PendingAttempt:
         return {region: answer.cause for region, answer in answers if answer.cause is not None}
 
     def retire_none(self) -> None:
-        """Let regions that were to be retired stay as they are, as if they had not answered."""
+        """Leave regions that were to be retired unchanged, without an answer."""
         for region in self.retired():
             del self.regions[region]
 
@@ -141,15 +140,12 @@ class PendingAttempt:
         return {region: cause for region, cause in failed if region not in self.excused}
 
     def failures(self) -> int:
-        """Count the failures so far: regions, or the lost tasks that they were in (R12)."""
+        """Count the failures so far: regions, or their lost tasks (R12)."""
         tasks = [self.regions[region].task for region in self.counted()]
         return tasks.count(None) + len({task for task in tasks if task is not None})
 
     def events(self, operator: str) -> CoordinatorEvents:
-        """Return the events of a coordinator that no state of the checkpoint reflects (R31, R36).
-
-        A region whose data has ended never runs again, so nothing waits for it.
-        """
+        """Return events that no state of the checkpoint has, for running regions (R31, R36)."""
         failed = self.failed()
         healthy = self.regions.keys() - failed.keys()
         done = self.composed.finished.keys()
@@ -174,9 +170,9 @@ class PendingAttempt:
         self.regions.setdefault(region, RegionAnswer())
 
     def acked_together(self, event: AckedTogether) -> None:
-        """Store acknowledgements, unless there is an answer of one of their regions already.
+        """Store acknowledgements, unless one of their regions has answered in another task.
 
-        Then another task runs these regions, and answers for the others, too.
+        Then that task runs these regions, and answers for the others, too.
         """
         answers = [self.regions.get(ack.region, RegionAnswer()) for ack in event.acks]
         fresh = all(answer.acked is None and answer.cause is None for answer in answers)
