@@ -1,1 +1,1 @@
-"""Builds Holdfast: the wheel, the jars in it, and the files that go with a release."""
+"""Builds Holdfast: the wheel, the jars in it, and the other files of a release."""

@@ -1,10 +1,8 @@
 """PEP 517 build backend of Holdfast.
 
 A wheel of Holdfast holds the Python extension, the Spark plugin as one jar of classes per Spark
-minor, and the JNI library in a jar of its own. This backend builds the jars into
-``python/holdfast/_native/`` and then hands over to maturin, which builds the extension and packs
-everything into one wheel.
-
+minor, and a jar with the JNI library. This backend builds the jars into
+``python/holdfast/_native/``. Then maturin builds the extension and packs everything into one wheel.
 The building machine needs ``cargo``, a JDK (17 or newer) and, once, Maven. The machine that
 installs the wheel needs none of them.
 """

@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast_build.tools import ROOT, find_cargo, run
 
-#: Platforms with wheels. A crate that only other platforms need is in none of them.
+#: Platforms with wheels. Crates that only other platforms need are left out.
 TARGETS = ("x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu")
 
 
@@ -48,10 +48,10 @@ class Crate:
 
 
 def linked(package: str, *, targets: Sequence[str] = TARGETS) -> tuple[Crate, ...]:
-    """Return the crates that are compiled into a library, its own among them, by name and version.
+    """Return the crates that are compiled into a library, with its own, by name and version.
 
-    Build scripts and procedural macros are not among them: they ran when the library was built.
-    `package` is that of the library, and `targets` are platforms, as Rust names them.
+    Build scripts and procedural macros are left out: they ran when the library was built. `package`
+    is the library's, and `targets` are platforms, as Rust names them.
     """
     edges = _tree(package, targets)
     described = {
@@ -85,7 +85,7 @@ def _crate(
 
 
 def _tree(package: str, targets: Iterable[str]) -> dict[tuple[str, str], set[tuple[str, str]]]:
-    """Return every linked crate with those it needs, as ``cargo tree`` draws them."""
+    """Return every linked crate with the crates it needs, from ``cargo tree``."""
     lines = _cargo(
         *("tree", "--package", package, "--edges", "normal,no-proc-macro", "--no-dedupe"),
         *("--prefix", "depth", "--format", " {p}", "--locked"),
@@ -94,7 +94,7 @@ def _tree(package: str, targets: Iterable[str]) -> dict[tuple[str, str], set[tup
     edges: dict[tuple[str, str], set[tuple[str, str]]] = {}
     path: list[tuple[str, str]] = []
     for line in filter(None, lines.splitlines()):
-        # "2 libc v0.2.190", and behind the crates of this repository their folder.
+        # "2 libc v0.2.190", and for crates of this repository their folder at the end.
         depth, name, version, *_ = line.split()
         key = (name, version.removeprefix("v"))
         del path[int(depth) :]

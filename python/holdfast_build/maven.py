@@ -1,7 +1,7 @@
 """Jars that a pom names, fetched once by Maven and checked.
 
-A folder with a ``pom.xml`` has a file ``sha256`` beside it, with a line per jar as ``sha256sum``
-writes them. These files pin versions and checksums. Maven's settings name the place to fetch from.
+A folder with a ``pom.xml`` has a file ``sha256``, with a line per jar as ``sha256sum`` writes them.
+These files pin versions and checksums. Maven's settings name the place to fetch from.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast_build.tools import BuildError, say
 
 
 class MissingJarsError(BuildError):
-    """Jars are not there, and Maven cannot fetch them."""
+    """Jars are missing, and Maven cannot fetch them."""
 
 
 _GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
@@ -25,10 +25,10 @@ _TIMEOUT_S = 600
 
 
 def jars(pom: Path, into: Path) -> list[Path]:
-    """Return the jars of a pom in the order of ``sha256``, fetched where they are not there yet.
+    """Return the jars of a pom in the order of ``sha256``, fetched if they are missing.
 
-    `pom` is the folder with ``pom.xml`` and ``sha256``, and `into` the folder for the jars, all of
-    which are checked, new or not.
+    `pom` is the folder with ``pom.xml`` and ``sha256``, and `into` the folder for the jars, which
+    are all checked.
     """
     lines = (pom / "sha256").read_text().splitlines()
     wanted = {name: digest for digest, name in (line.split() for line in lines)}

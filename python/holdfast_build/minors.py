@@ -1,6 +1,6 @@
 """The minors of Spark that the plugin is built for: sources by range, and jars to compile against.
 
-Sources that depend on the minor lie in folders that name a range: ``from-4.2`` is for 4.2 and every
+Sources that depend on the minor are in folders that name a range: ``from-4.2`` is for 4.2 and every
 later minor, ``until-4.1`` for 4.1 and every earlier one, ``only-4.2`` for that one. A minor
 compiles ``main`` and the folders whose range holds it.
 
@@ -24,7 +24,7 @@ from holdfast_build.tools import ROOT, BuildError
 MINORS = ("4.0", "4.1", "4.2", "4.3")
 NEWEST = MINORS[-1]
 
-#: The first release that Holdfast runs on: the state store interface of 4.0.0 is another one.
+#: The first release that Holdfast runs on: 4.0.0 has another state store interface.
 OLDEST_RELEASE = "4.0.1"
 
 SOURCES = ROOT / "spark_plugin" / "src"
@@ -71,7 +71,7 @@ def source_folders(minor: str) -> list[Path]:
 
 
 def holds(name: str, minor: str) -> bool:
-    """Tell whether a range, as a folder names it, holds a minor."""
+    """Tell whether the range in a folder's name holds a minor."""
     found = _RANGE.fullmatch(name)
     if found is None:
         raise BuildError(
@@ -97,7 +97,7 @@ def _numbers(minor: str) -> tuple[int, ...]:
 
 
 def class_path(minor: str) -> str:
-    """Return what the plugin for a minor is compiled against, in the notation of ``javac``."""
+    """Return the jars that a minor's plugin is compiled against, in ``javac``'s notation."""
     installed = pyspark_jars()
     if minor == NEWEST:
         return f"{installed}/*"

@@ -1,7 +1,7 @@
 """The notices of the crates that a wheel of Holdfast contains.
 
 They are part of the repository, so a build needs nothing else to pack them. ``make notices`` writes
-them again after a change of ``Cargo.lock``, and a test compares.
+them after a change of ``Cargo.lock``, and a test compares.
 """
 
 from __future__ import annotations

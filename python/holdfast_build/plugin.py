@@ -27,9 +27,8 @@ JAVA_RELEASE = 17
 ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 # -path: jars of Spark name jars in their manifests that Spark does not ship.
-# -proc:none: no annotation processor that happens to be on Spark's class path runs in our build.
-# -Xprefer:source, -implicit:none: javac reads sources of the source path, but compiles none of
-# them.
+# -proc:none: no annotation processor on Spark's class path runs in our build. -Xprefer:source,
+# -implicit:none: javac reads the source path, but compiles none of its sources.
 JAVAC_FLAGS = (
     *("--release", str(JAVA_RELEASE), "-Xlint:all,-path", "-Werror", "-proc:none"),
     *("-encoding", "UTF-8", "-Xprefer:source", "-implicit:none"),
@@ -37,10 +36,7 @@ JAVAC_FLAGS = (
 
 
 def native_platform(target: str) -> str:
-    """Return the folder of a platform's JNI library in the jar, such as ``linux-x86_64``.
-
-    The plugin derives the same name from ``os.name`` and ``os.arch``.
-    """
+    """Return the folder of a JNI library, such as ``linux-x86_64``; the plugin derives it, too."""
     machine, _, system, *_ = target.split("-")
     return f"{'macos' if system == 'darwin' else system}-{machine}"
 
@@ -48,13 +44,13 @@ def native_platform(target: str) -> str:
 def build_jni_library(target: str | None = None) -> Path:
     """Compile ``rust/jni`` with optimisations and return the path of the library.
 
-    `target` is a platform as cargo-zigbuild names it, with the glibc that it needs, such as
+    `target` is a platform of cargo-zigbuild with its glibc, such as
     ``aarch64-unknown-linux-gnu.2.17``; by default this machine.
     """
     cargo = find_cargo()
     build = ["build"] if target is None else ["zigbuild", "--target", target]
     say(f"cargo {' '.join(build)} --release -p holdfast-jni")
-    # Cargo says where it put the library, whatever CARGO_TARGET_DIR and config files say.
+    # Cargo names the library's path, which CARGO_TARGET_DIR and config files change.
     output = run(
         "cargo build of holdfast-jni",
         *(cargo, *build, "--release", "--locked", "-p", "holdfast-jni", "--lib"),
@@ -119,8 +115,8 @@ def javac(
 ) -> None:
     """Compile Java sources, at least one, as strictly as the plugin's own.
 
-    `class_path` is in the notation of ``javac``. The compiled classes go into the folder `classes`.
-    `stubs` are folders with classes of Spark as javac accepts them; none of these is compiled.
+    `class_path` is in the notation of ``javac``. The classes are written to the folder `classes`.
+    `stubs` are folders with classes of Spark for javac, which are not compiled.
     """
     command = find_javac()
     with tempfile.NamedTemporaryFile("w", suffix=".args", encoding="utf-8") as args:
@@ -144,10 +140,7 @@ def files_below(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def write_jar(jar: Path, entries: dict[str, bytes]) -> None:
-    """Write a jar whose bytes depend on nothing but `entries`, contents by their names.
-
-    The manifest is added in front. The jar appears whole or not at all.
-    """
+    """Write a jar, whole or not at all, whose bytes depend only on `entries` and the manifest."""
     manifest = f"Manifest-Version: 1.0\r\nImplementation-Version: {version()}\r\n\r\n"
     ordered = {"META-INF/MANIFEST.MF": manifest.encode(), **dict(sorted(entries.items()))}
     partial = jar.with_suffix(".jar.partial")
@@ -168,7 +161,7 @@ def class_entries(minor: str) -> dict[str, bytes]:
     names = [name for name in entries if name.endswith(".class")]
     for sources in source_folders(minor):
         entries.update(files_below(sources / "resources"))
-    # A loader of classes cannot list what it has.
+    # A loader of classes cannot list its classes.
     entries["holdfast-classes.txt"] = "".join(f"{name}\n" for name in names).encode()
     entries["holdfast-build.properties"] = (
         f"version={version()}\n"
@@ -184,8 +177,8 @@ def class_entries(minor: str) -> dict[str, bytes]:
 def native_entries(target: str | None = None) -> dict[str, bytes]:
     """Return the JNI library with its description, its licence and its bill of materials.
 
-    The bill of materials is written to `sbom.FILE` as well, for maturin. See `build_jni_library`
-    for `target`.
+    The bill of materials is written to `sbom.FILE` as well, for maturin. `target` is as in
+    `build_jni_library`.
     """
     library = build_jni_library(target)
     rust_target = host() if target is None else target.partition(".")[0]
@@ -207,8 +200,8 @@ def build_plugin_jars(target: str | None = None) -> list[Path]:
     """Build the jars of the plugin into the Python package.
 
     ``holdfast-spark-<minor>_<scala>-<version>.jar`` has the classes for one minor, and
-    ``holdfast-native-<version>.jar`` the JNI library, which all of them share. All other jars in
-    that folder are removed. See `build_jni_library` for `target`.
+    ``holdfast-native-<version>.jar`` the shared JNI library. All other jars in that folder are
+    removed. See `build_jni_library` for `target`.
     """
     contents = {f"holdfast-native-{version()}.jar": native_entries(target)}
     for minor in MINORS:

@@ -1,7 +1,7 @@
 """Software bill of materials of the JNI library, in CycloneDX's JSON.
 
-maturin writes the one of the Python extension into the wheel. The same sources give the same bytes:
-it holds no time and no random number.
+maturin writes the one of the Python extension into the wheel. Equal sources give equal bytes: it
+has no time and no random number.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from holdfast_build.tools import ROOT
 
 PACKAGE = "holdfast-jni"
 
-#: A build writes it there for `tool.maturin.sbom` of pyproject.toml.
+#: Place of a build for `tool.maturin.sbom` of pyproject.toml.
 FILE = ROOT / "build" / f"{PACKAGE}.cyclonedx.json"
 
 

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class BuildError(RuntimeError):
-    """The build cannot go on; the message says what is missing and how to get it."""
+    """The build cannot continue; the message says what is missing and how to get it."""
 
 
 def say(message: str) -> None:
@@ -21,10 +21,10 @@ def say(message: str) -> None:
 
 
 def run(what: str, *command: str, shown: bool = False, cwd: Path | None = ROOT) -> str:
-    """Run a program with its arguments, or raise a BuildError, in which its name is `what`.
+    """Run a program, or raise a BuildError, in which its name is `what`.
 
     If it is `shown`, its output goes to stderr, for the person who builds. Otherwise it is
-    returned. `cwd` is its working directory, None for that of this process.
+    returned. `cwd` is its working directory, None for this process's.
     """
     stdout = sys.stderr if shown else subprocess.PIPE
     done = subprocess.run(command, cwd=cwd, stdout=stdout, check=False, text=True)

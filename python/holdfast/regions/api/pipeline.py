@@ -354,7 +354,7 @@ class SideOutput(Written[RegionalPipeline]):
 
 
 def _may_be_named(name: object, parallelism: int) -> bool:
-    """Return whether an operator may have a namethat no other owner or channel has."""
+    """Return whether an operator may have a name that no other owner or channel has."""
     if not isinstance(name, str) or name in ("", IN_FLIGHT_OPERATOR) or "#" in name:
         return False
     try:

@@ -38,7 +38,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Rejection:
-    """Why an attempt is aborted: names, counts and causes, and the regions that are to blame."""
+    """Why an attempt is aborted: names, counts and causes, and the regions to blame."""
 
     reason: Reason
     detail: str
@@ -64,9 +64,9 @@ def reject(
 ) -> Rejection | None:
     """Evaluate frozen answers in the order of the semantics; None if the attempt may complete.
 
-    - `base`: regions of the latest completed checkpoint; None if there is none. A region that it
-      does not know has the empty state in it (R26).
-    - `must_ack`: finished regions that have not heard of their last commit (R62).
+    - `base`: regions of the latest completed checkpoint, if any. An unknown region has the empty
+      state in it (R26).
+    - `must_ack`: finished regions that have not learnt of their last commit (R62).
     """
     answers = attempt.regions
     unsaved = {
@@ -135,8 +135,8 @@ def compose(
     """Return the regions of the checkpoint: acknowledged, fallen back, or idle (R16).
 
     A failed region falls back as a whole to its entry in the latest checkpoint, with the origin
-    there: no region ever mixes two origins. A region that is stuck goes into quarantine (R27). One
-    that is retired is in the checkpoint only with the rows that it put out (R66).
+    there: no region ever mixes two origins. A stuck region goes into quarantine (R27). A retired
+    one is in the checkpoint only with the rows that it put out (R66).
     """
     answers, failed = attempt.regions, attempt.failed()
     composed = base.copy()
@@ -165,7 +165,7 @@ def _is_stuck(fallen: RegionEntry, attempt: PendingAttempt, options: Coordinator
 
 
 def overfull(attempt: PendingAttempt, options: CoordinatorOptions) -> Rejection | None:
-    """Evaluate the rows that regions in quarantine owe together (R28)."""
+    """Evaluate the pending rows of all regions in quarantine together (R28)."""
     if not options.quarantines:
         return None
     composed = attempt.composed
@@ -188,7 +188,7 @@ def overfull(attempt: PendingAttempt, options: CoordinatorOptions) -> Rejection 
 
 
 def incomplete(attempt: PendingAttempt, base: Regions) -> Rejection | None:
-    """Evaluate the composed regions: some things cannot wait for a later checkpoint (R25, R63)."""
+    """Evaluate the composed regions: not everything can wait for a later checkpoint (R25, R63)."""
     composed = attempt.composed
     if attempt.trigger.kind != "checkpoint":
         left = frozenset(
@@ -198,7 +198,7 @@ def incomplete(attempt: PendingAttempt, base: Regions) -> Rejection | None:
         )
         if left:
             return Rejection(reason=Reason.NOT_DRAINED, detail=names(left), regions=left)
-    # A checkpoint of which this is true already has no union state.
+    # A checkpoint that is partly finished already has no union state.
     new = composed.changed if base.partly_finished else composed
     if composed.partly_finished and (union := _with_union_state(new)):
         return Rejection(
@@ -237,7 +237,7 @@ def metadata_of(
     limits: Limits,
     topology: Topology,
 ) -> CheckpointMetadata:
-    """Return the metadata of the checkpoint that an attempt has composed, behind the latest one."""
+    """Return the metadata of the checkpoint that an attempt has composed, after the latest one."""
     entries = attempt.composed
     regional = any(entries[region].failed for region in attempt.failed())
     consecutive, force_global = limits.after(regional=regional)

@@ -16,16 +16,14 @@ class Deliver:
 class EventGate:
     """Keeps events to regions on the right side of a checkpoint.
 
-    The moment at which a coordinator's ``checkpoint`` returns divides its events. Earlier ones
-    belong to the checkpoint, so its regions must have them before they take their snapshots. Later
-    ones do not, so they are held back until the region has taken its own snapshot. The idea is that
-    of Flink's gateways of subtasks (FLINK-21996, FLINK-28606).
+    The return of a coordinator's ``checkpoint`` divides its events. Earlier ones belong to the
+    checkpoint, so its regions must have them before they take their snapshots. Later ones are held
+    back until the region has taken its own snapshot. The idea is that of Flink's gateways of
+    subtasks (FLINK-21996, FLINK-28606).
 
     Events that pass the gate travel with the order of an attempt, which is the barrier, too. So no
-    event is on its way while a snapshot is taken, none is lost or repeated alone, and none needs a
-    number or a confirmation.
-
-    One gate serves one coordinator. It is pure: it does no I/O and waits for nothing.
+    event is on its way while a snapshot is taken, and none is lost, repeated alone, or needs a
+    number or a confirmation. One gate serves one coordinator.
 
     Examples
     --------
@@ -46,7 +44,7 @@ class EventGate:
 
     @property
     def held(self) -> list[Deliver]:
-        """The events that are held back."""
+        """The held events."""
         return [deliver for events in self._held.values() for deliver in events]
 
     def send(self, region: str, event: bytes) -> list[Deliver]:
@@ -58,10 +56,7 @@ class EventGate:
         return [deliver]
 
     def close(self, attempt: int) -> None:
-        """Close the gate of every region: the coordinator's snapshot for ``attempt`` is taken.
-
-        Raises a RuntimeError if another attempt has not ended (R1).
-        """
+        """Close all gates after the snapshot; RuntimeError during another attempt (R1)."""
         if self._attempt is not None:
             raise RuntimeError(
                 f"expected the gate to be open for attempt {attempt}, "
@@ -86,10 +81,7 @@ class EventGate:
         return [deliver for events in held.values() for deliver in events]
 
     def reset(self, region: str) -> None:
-        """Drop the held events of a region that starts again.
-
-        Its coordinator sends again what belongs to the region after its origin (R33).
-        """
+        """Drop held events of a region; its coordinator sends them again after its origin (R33)."""
         self._held.pop(region, None)
 
     def reset_all(self) -> None:

@@ -1,4 +1,4 @@
-"""The events of a coordinator in the metadata of a checkpoint, beside its snapshot."""
+"""The events of a coordinator in the metadata of a checkpoint, next to its snapshot."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from holdfast.regions.base.versions import require_known
 from holdfast.regions.coordinator.actions import CoordinatorEvents
 
-#: Behind the operator's name: no operator may have a name with "#" in it.
+#: Follows the operator's name: no operator may have a name with "#" in it.
 SUFFIX: Final = "#events"
 
 VERSION: Final = 1

@@ -17,8 +17,8 @@ INITIAL_BATCH = -1
 class Start:
     """The driver is up.
 
-    Without a restored checkpoint, one of empty states is published (R26). With one, the actions
-    that followed its publication are repeated (R74).
+    Without a restored checkpoint, one of empty states is published (R26). Otherwise the actions
+    after its publication are repeated (R74).
     """
 
     now_ms: int
@@ -31,12 +31,12 @@ class Trigger:
     - `batch_id`: Spark's number of the batch. A final checkpoint or savepoint may repeat that of
       the latest checkpoint: no row is new then.
     - `kind`: ``final`` when all sources are exhausted or the query stops.
-    - `properties`: properties of the metadata.
+    - `properties`: for the metadata.
     - `end_of_data`: for a final checkpoint: the sources are exhausted, so every region flushes
-      (R61). False if the pipeline only stops: regions that owe nothing keep their state as it is.
+      (R61). False if the pipeline only stops: regions without pending rows keep their state
+      unchanged.
     - `global_only`: no region may fail, because in this batch rows of different regions met.
-    - `optional`: for a final checkpoint: the query goes on without it if it does not come about in
-      time.
+    - `optional`: for a final checkpoint: the query continues if it does not complete in time.
     """
 
     batch_id: int
@@ -52,8 +52,8 @@ class Trigger:
 class CoordinatorSnapshot:
     """An operator coordinator answered `SnapshotCoordinators`.
 
-    - `waiting`: events from before the snapshot, by region, as in `CoordinatorEvents`. The order of
-      the attempt has them.
+    - `waiting`: events from before the snapshot, by region, as in `CoordinatorEvents`, for the
+      order of the attempt.
     - `takes_back`: the coordinator takes back the events of a region that falls back.
     """
 
@@ -109,9 +109,8 @@ class Declined:
     """A region failed (R4), or a rescue stored the rows of a region that is silent.
 
     - `in_flight`: where *all* rows are stored that the region's source gave it in this batch. The
-      first decline that brings some counts; a second one can only be a copy of the same rows.
-    - `had_rows`: True if there were such rows. If none of them is stored, the attempt cannot
-      complete.
+      first decline that has some counts; later ones are copies of the same rows.
+    - `had_rows`: there were such rows. The attempt cannot complete if none of them is stored.
     - `task`: the lost task, if that is the reason. All its regions are one failure (R12).
     - `problem`: the exception, if that is the reason.
     """
@@ -129,8 +128,8 @@ class Declined:
 class TasksEnded:
     """No task of the attempt runs any more; a region that started and has not answered is lost.
 
-    Every region that got rows has started or answered by now. The coordinator cannot know of
-    others, and takes them for idle. If the driver is not certain of that, it sends `TasksFailed`.
+    Every region with rows has started or answered. The coordinator takes others for idle, so a
+    driver that is not certain sends `TasksFailed`.
     """
 
     attempt: int
@@ -139,7 +138,7 @@ class TasksEnded:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TasksFailed:
-    """Tasks were lost, and it is not known which regions had rows in them: the attempt is aborted.
+    """Tasks were lost with unknown regions: the attempt is aborted.
 
     Otherwise rows of regions that are not known would count as processed.
     """
@@ -151,7 +150,7 @@ class TasksFailed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FallbackSnapshot:
-    """An operator coordinator answered `AskFallback`; None: its snapshot stands as it is."""
+    """An operator coordinator answered `AskFallback`; None: its snapshot is unchanged."""
 
     attempt: int
     operator: str
@@ -177,7 +176,7 @@ class Published:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishFailed:
-    """The metadata could not be written, or it is not known whether it was."""
+    """The metadata could not be written, or perhaps not."""
 
     attempt: int
     cause: str
@@ -188,8 +187,8 @@ class PublishFailed:
 class MetadataDropped:
     """The answer to a `DropMetadata` that is not required.
 
-    - `ids`: the checkpoints whose metadata is gone. The others stay retained with their segments,
-      since a restart finds them. The next checkpoint asks for them again.
+    `ids` are the checkpoints whose metadata is deleted. A restart finds the others, so they and
+    their segments are retained, and the next checkpoint asks for them again.
     """
 
     ids: tuple[int, ...]

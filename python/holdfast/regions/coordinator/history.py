@@ -14,10 +14,7 @@ from holdfast.regions.coordinator.attempt import PendingAttempt
 class FailedRegion:
     """A region that failed in an attempt.
 
-    Attributes
-    ----------
-    origin : int or None
-        Id of the checkpoint whose state of the region holds instead; None after an abort.
+    `origin` is the checkpoint whose state of the region holds instead; None after an abort.
     """
 
     region: str
@@ -34,13 +31,13 @@ class HistoryRecord:
     failed : tuple of FailedRegion
         By name; only the first ones if there are very many.
     unnamed : int
-        How many further regions failed.
+        Number of further failed regions.
     in_flight_rows : int
         Rows that the checkpoint stores as in-flight data, over all regions; 0 after an abort.
     cause : str
-        Why it was aborted; empty otherwise.
+        Why it was aborted; else empty.
     started_ms, ended_ms : int
-        Milliseconds since the epoch by the driver's clock, as far as events said the time.
+        Milliseconds since the epoch by the driver's clock, from events.
     run : str
         Start of the pipeline that made the attempt; empty inside the coordinator.
     """
@@ -81,7 +78,7 @@ class HistoryRecord:
             ),
             in_flight_rows=sum(
                 stored.rows
-                for region in attempt.regions.keys() | attempt.quarantined  # others owe nothing
+                for region in attempt.regions.keys() | attempt.quarantined  # others: no rows
                 if (entry := completed.get(region)) is not None and entry.in_flight_bytes
                 for stored in entry.in_flight
             ),

@@ -16,7 +16,7 @@ WATERMARK_PROPERTY: Final = "watermark_idle"
 #: Version of the record.
 VERSION: Final = 1
 
-#: So many checkpoints without rows of a region come before it is retired, however late they are.
+#: Checkpoints without rows that a region needs at least before it is retired.
 LEAST_CHECKPOINTS: Final = 8
 
 #: Regions that are retired with one checkpoint, so that no batch takes long for that.
@@ -28,7 +28,7 @@ class IdleTime:
     """Time that counts for idle regions, and when some earlier checkpoints were made in it.
 
     A region that took no part since some checkpoint has been idle since then at least. So a few
-    checkpoints are remembered, and nothing of any region.
+    checkpoints are remembered instead of regions.
 
     - `ms`: milliseconds that count, up to an attempt.
     - `marks`: checkpoints with their time, both rising.
@@ -48,11 +48,11 @@ class IdleTime:
         retire_ms: int,
         of: str = IDLE_PROPERTY,
     ) -> IdleTime:
-        """Let time go on to an attempt.
+        """Advance time to an attempt.
 
-        A checkpoint that comes late may follow a stop of the pipeline or an outage of its source,
-        and rows may wait for all regions. So no step counts for more than a share of the time. A
-        clock that was set back counts for nothing.
+        A late checkpoint may follow a stop of the pipeline or an outage of its source, with rows
+        waiting for all regions. So a step counts for at most a share of the time. A clock that was
+        set back counts for nothing.
         """
         known = None if latest is None else latest.properties.get(of)
         if latest is None or known is None:
@@ -72,7 +72,7 @@ class IdleTime:
 
     @property
     def idle_since(self) -> int:
-        """The newest checkpoint since which a region is idle for long enough; 0: there is none."""
+        """The newest checkpoint since which a region is idle for long enough, else 0."""
         return max((id for id, ms in self.marks if self.ms - ms >= self.retire_ms), default=0)
 
     def last_rows(self, region: str, entry: RegionEntry) -> int:
@@ -80,11 +80,11 @@ class IdleTime:
         return self.rested.get(region, entry.origin)
 
     def idle_ms(self, origin: int) -> int:
-        """Return how long a region is idle at least that took no part since a checkpoint."""
+        """Return the least idle time of a region that took no part since a checkpoint."""
         return self.ms - next((ms for id, ms in self.marks if id >= origin), self.ms)
 
     def record(self, checkpoint: int, of: str = IDLE_PROPERTY) -> dict[str, str]:
-        """Return the property for a checkpoint that is made now."""
+        """Return the property for a checkpoint made now."""
         marks = [(id, ms) for id, ms in self.marks if id >= self.idle_since]
         if not marks or self.ms - marks[-1][1] >= self.longest_step_ms:
             marks.append((checkpoint, self.ms))

@@ -1,4 +1,4 @@
-"""How long a job may go on without some of its regions, and without a checkpoint (R20 to R24)."""
+"""Bounds on a job without some of its regions, and without a checkpoint (R20 to R24)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ class Limits:
     """Counters of the job.
 
     Fallbacks are counted in the metadata, so a restart changes nothing (R23). Attempts that end
-    without a checkpoint leave nothing to read again: a restart forgets them, and state drifts no
-    further meanwhile.
+    without a checkpoint are forgotten by a restart: they do not make state older.
 
     - `consecutive_regional`: regional checkpoints in a row.
     - `force_global`: the next attempt must be global (R21).
@@ -30,8 +29,7 @@ class Limits:
     - `repeated`: aborted attempts since the last checkpoint that had to succeed. They are repeated
       for some time and are no `aborts` (R25).
     - `repeated_since_ms`: when the first of them ended.
-    - `last_try`: they have been repeated for too long, and regions that fail go into quarantine
-      (R27).
+    - `last_try`: repeated for too long: regions that fail go into quarantine (R27).
     """
 
     options: CoordinatorOptions
@@ -61,7 +59,7 @@ class Limits:
             self.aborts_since_global = 0
 
     def forced_attempt_declined(self) -> None:
-        """Allow regional mode again; the staleness of regions stays (R10, R21, R22)."""
+        """Allow regional mode again; regions remain as stale (R10, R21, R22)."""
         self.consecutive_regional = 0
         self.force_global = False
 
@@ -79,7 +77,7 @@ class Limits:
         pause_ms = min(FIRST_PAUSE_MS << doublings, LONGEST_PAUSE_MS)
         if not self.repeated:
             return pause_ms
-        # The last attempt begins when time is up, and not much later.
+        # The last attempt begins when the time is over.
         left_ms = self.repeated_since_ms + self.options.global_timeout_ms - now_ms
         return max(FIRST_PAUSE_MS, min(pause_ms, left_ms))
 
@@ -89,7 +87,7 @@ class Limits:
         return self.aborts > self.options.tolerable_failed_checkpoints
 
     def past_bound(self, regions: Mapping[str, RegionEntry], now_ms: int) -> frozenset[str]:
-        """Return those of these regions whose state or rows wait for too long (R22, R58)."""
+        """Return the given regions that are past their bound (R22, R58)."""
         bound = self.options.max_region_staleness
         return frozenset(
             region

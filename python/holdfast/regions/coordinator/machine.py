@@ -70,17 +70,16 @@ class CheckpointCoordinator:
     FLIP-27 (operator coordinators), FLIP-147 (finished sources) and FLIP-600 (regional
     checkpoints); rule numbers are those of the project's checkpoint semantics.
 
-    - `restored`: the checkpoint to go on from; None at the first start.
-    - `retained`: every checkpoint whose metadata was found. Checkpoints newer than ``restored``
-      were given up when the user went back, and are dropped at `Start`.
-    - `last_id`: the largest id that was ever used, also by attempts that left no metadata (R2).
+    - `restored`: the checkpoint to continue from; None at the first start.
+    - `retained`: every checkpoint whose metadata was found. Those newer than ``restored`` were
+      abandoned when the user went back, and are dropped at `Start`.
+    - `last_id`: the largest id ever used, also by attempts without metadata (R2).
     - `changed`: regions whose state is declared in another form than in the restored checkpoint.
       They run in the next checkpoint, which must be global (R78).
     - `due_of`: returns when the first timer of a region is due, if operators may have timers.
-    - `latest`: the newest completed checkpoint.
-    - `entries`: its regions.
+    - `latest`: the newest completed checkpoint. `entries`: its regions.
     - `history`: the newest ended attempts, oldest first.
-    - `undelivered`: regions that finished and have not heard of their last commit (R62).
+    - `undelivered`: regions that finished and have not learnt of their last commit (R62).
 
     Raises a ValueError if checkpoints are retained, but none of them is restored.
     """
@@ -112,7 +111,7 @@ class CheckpointCoordinator:
             self._retention.restore(restored.id, known)
         self.latest = restored
         self.entries = Regions(restored)
-        # The regions as the next checkpoint has them if nothing happens until then.
+        # The regions of the next checkpoint if nothing happens before it.
         self._base: Regions | None = None
         if restored is not None:
             self._base = self.entries.following(restored, self.entries)
@@ -126,18 +125,18 @@ class CheckpointCoordinator:
             self._new_layout = frozenset(changed)
         notable = self._known.notable
         self._quarantine = Quarantine.at_start(notable) if options.quarantines else Quarantine()
-        # A restart does not know which notices arrived, so it asks the regions again (R62).
+        # A restart does not know which notices arrived, so it repeats them (R62).
         self.undelivered = {name for name, e in notable.items() if e.finished and not e.fallbacks}
         self._wakes = Wakes(due_of, self._known.items(), at_once=options.bounds.woken_at_once)
-        # Failed regions of the latest checkpoint whose operators' coordinators have not heard yet.
+        # Failed regions of the latest checkpoint, not yet told to operators' coordinators.
         self._restarting: tuple[str, ...] = ()
-        # The attempt that is under way, the notices of the latest checkpoint while the driver drops
+        # The attempt under way, the notices of the latest checkpoint while the driver drops
         # metadata, or the end of the query.
         self._at: PendingAttempt | Unsettled | FailQuery | None = None
 
     @property
     def pending(self) -> int | None:
-        """The id of the attempt that is under way."""
+        """The id of the attempt under way."""
         return self._at.id if isinstance(self._at, PendingAttempt) else None
 
     @property
@@ -164,13 +163,10 @@ class CheckpointCoordinator:
         self._quarantine = self._quarantine.with_replay(region)
 
     def handle(self, event: Event) -> list[Action]:
-        """Take in an event, and return the actions that follow, in their order.
-
-        An answer that is not waited for is no error.
+        """Return the actions that follow from an event, in their order; late answers are no error.
 
         Raises a RuntimeError at a `Start` or `Trigger` while an attempt is under way, or after the
-        query failed, and a ValueError at a `Trigger` of a batch that is older than the latest
-        checkpoint.
+        query failed, and a ValueError at a `Trigger` of a batch older than the latest checkpoint.
         """
         match event:
             case Start():
@@ -210,13 +206,13 @@ class CheckpointCoordinator:
         if self.latest is None:
             initial = Trigger(batch_id=INITIAL_BATCH, kind="checkpoint", now_ms=event.now_ms)
             return actions + self._begin(initial)
-        # With the last rows of regions that were retired.
+        # Includes the last rows of retired regions.
         committed = frozenset(
             region
             for region, entry in self.entries.changed.items()
             if entry.origin == self.latest.id and not entry.failed
         )
-        # Attempts that were open when the last driver died are decided: they left no metadata.
+        # Attempts open when the last driver died are decided: they left no metadata.
         decided = self._last_id
         unsettled = Unsettled(self.latest.id, decided, released={}, ended=None)
         return actions + self._after_publication(unsettled, committed)
@@ -342,7 +338,7 @@ class CheckpointCoordinator:
 
     def _notice_delivered(self, event: NoticeDelivered) -> list[Action]:
         entry = self._known.get(event.region)
-        # A notice of an older checkpoint is not that of the finish.
+        # A notice of an older checkpoint does not concern the finish.
         if entry is not None and entry.finished and event.checkpoint >= entry.origin:
             self.undelivered.discard(event.region)
         return []
@@ -410,7 +406,7 @@ class CheckpointCoordinator:
         ]
 
     def _too_many_events(self, attempt: PendingAttempt) -> Rejection | None:
-        """Check that the metadata has room for what regions sent to coordinators (R36)."""
+        """Check that the metadata has room for events to coordinators (R36)."""
         for operator in self._topology.coordinators:
             size = sum(len(event) for _, event in attempt.events(operator).received)
             if size > MAX_EVENTS_BYTES:
@@ -436,7 +432,7 @@ class CheckpointCoordinator:
         attempt.now_ms = event.now_ms
         if isinstance(event, PublishFailed):
             rejection = Rejection(reason=Reason.PUBLICATION, detail=event.cause)
-            # It may have been written all the same, but a restart must not find it.
+            # It may have been written, but a restart must not find it.
             return [DropMetadata(ids=(attempt.id,)), *self._abort(attempt, rejection)]
         return self._completed(attempt, metadata)
 

@@ -12,12 +12,12 @@ from holdfast.regions.coordinator.actions import CheckpointInfo
 #: The largest event, in either direction.
 MAX_EVENT_BYTES: Final = 1 << 20
 
-#: Bytes of events in one direction that one checkpoint holds for a coordinator at most.
+#: Bound on the bytes of events of a coordinator in one direction in one checkpoint.
 MAX_EVENTS_BYTES: Final = 16 << 20
 
 
 def require_event(event: object, what: str) -> None:
-    """Raise TypeError or ValueError unless an event is bytes and not too large; `what` names it."""
+    """Raise TypeError or ValueError unless the event `what` is bytes and not too large."""
     if not isinstance(event, bytes):
         raise TypeError(
             f"{what} is of the type {type(event).__name__}: expected bytes, for example those of "
@@ -33,8 +33,8 @@ def require_event(event: object, what: str) -> None:
 class EventGateway:
     """Sends a coordinator's events to regions. The driver makes it.
 
-    Any thread may send. A coordinator with threads of its own changes its state and sends the
-    events that follow from it in one step, so that a snapshot has both or neither:
+    Any thread may send. A coordinator with its own threads changes its state and sends the events
+    that follow from it in one step, so that a snapshot has both or neither:
 
     >>> with gateway.in_one_step():
     ...     self.version = version
@@ -46,7 +46,7 @@ class EventGateway:
     step: a thread could come between the coordinator's return and the moment at which its events
     are held back.
 
-    The counterpart in Flink is ``OperatorCoordinator.Context`` with its ``SubtaskGateway``.
+    Flink's counterpart is ``OperatorCoordinator.Context`` with its ``SubtaskGateway``.
     """
 
     def __init__(
@@ -61,18 +61,15 @@ class EventGateway:
 
     @property
     def regions(self) -> frozenset[str]:
-        """The regions of the latest checkpoint whose data has not ended.
-
-        A region is one of them when the first checkpoint with its rows has completed.
-        """
+        """Regions of the latest checkpoint whose data has not ended, so none before its first."""
         return self._regions()
 
     def send(self, region: str, event: bytes) -> None:
-        """Send an event to a region. Every instance of the operator in it gets the event.
+        """Send an event to a region, for every instance of the operator in it.
 
-        The event travels with the next batch, and the operator's ``on_event`` gets it in front of
-        the rows of that batch. The region runs for it even if it has no rows. Events of one
-        coordinator to one region arrive in the order in which they were sent.
+        The event travels with the next batch, and ``on_event`` gets it before the rows of that
+        batch. The region runs for it even without rows. Events of one coordinator to one region
+        arrive in the order in which they were sent.
 
         Parameters
         ----------
@@ -93,9 +90,9 @@ class EventGateway:
         self._deliver(region, event)
 
     def in_one_step(self) -> AbstractContextManager[object]:
-        """Begin a step that no snapshot and no reset interrupts; may be nested in one thread.
+        """Begin a step that no snapshot or reset interrupts; may be nested in one thread.
 
-        A coordinator takes locks of its own inside of the step.
+        A coordinator takes locks of its own inside the step.
         """
         return self._step
 
@@ -105,21 +102,20 @@ class OperatorCoordinator(ABC):
 
     Give one to `RegionalPipeline.apply`. `FileSplits` has one that hands out splits. The contract
     is that of Flink's ``OperatorCoordinator`` (FLIP-27), with its additions for regions that fall
-    back (FLIP-600). It departs from Flink where events could be lost or come twice:
+    back (FLIP-600). It differs from Flink where events could be lost or repeated:
 
     - **To a region.** Events that were sent before `checkpoint` returned belong to that checkpoint.
-      The operator gets each once, in front of the rows of the batch. If the region falls back, the
-      checkpoint stores the events, and they come again between the same rows.
+      The operator gets each once, before the rows of the batch. If the region falls back, the
+      checkpoint stores the events, and they are repeated between the same rows.
     - **From a region.** An event that an operator sends (`OperatorContext.send_event`) belongs to
       the checkpoint that has the state from which it was sent. `handle_event` gets it when that
       checkpoint has completed. Events of regions that fell back, and of aborted attempts, never
-      arrive: their rows come again, and so do their events.
+      arrive: their rows are replayed, and so are their events.
 
     The driver calls all methods from one thread. An exception in `handle_event`, `begin_batch`,
-    `checkpoint` or `checkpoint_fallback` aborts the attempt at a checkpoint. Before the next
-    attempt the coordinator goes back to the latest checkpoint. One in `start`, `reset` or
-    `region_reset` ends the query. Notices that raise are only logged. ``region_timeout`` bounds
-    every call.
+    `checkpoint` or `checkpoint_fallback` aborts the attempt. Before the next attempt the
+    coordinator goes back to the latest checkpoint. One in `start`, `reset` or `region_reset` ends
+    the query. Notices that raise are only logged. ``region_timeout`` bounds every call.
 
     All methods but `checkpoint` and `reset` are optional. Those that return no snapshot return
     None. None of them is a generator or ``async``.
@@ -139,25 +135,25 @@ class OperatorCoordinator(ABC):
     ...         self.total = int(snapshot or 0)
     """
 
-    #: True if a checkpoint may combine this state with the older state of regions that failed: it
+    #: True if a checkpoint may combine this state with older state of regions that failed: it
     #: depends on regions only by their events, or `checkpoint_fallback` corrects it. Otherwise
     #: every checkpoint needs all regions. Flink's ``supportsRegionCheckpoint``.
     supports_fallback: ClassVar[bool] = False
 
     #: True if the coordinator takes back events of a region that falls back, to give them to
-    #: others: they do not come again by themselves. `checkpoint_fallback` and `region_reset` have
-    #: to take back those that were sent for attempts after the region's origin.
+    #: others: they are not repeated by themselves. `checkpoint_fallback` and `region_reset` have to
+    #: take back events for attempts after the region's origin.
     takes_back_events: ClassVar[bool] = False
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to travel to workers in an operator."""
+        """Refuse to be pickled with an operator."""
         raise TypeError(
             f"{type(self).__name__} is a coordinator and stays on the driver: an operator reaches "
             "it by ctx.send_event(...), and does not hold it"
         )
 
     def start(self, gateway: EventGateway) -> None:  # noqa: B027
-        """Begin, before anything else is called. `reset` follows, and events may be sent from then.
+        """Begin, before `reset` and all other calls. Events may be sent from `reset` on.
 
         Parameters
         ----------
@@ -166,9 +162,9 @@ class OperatorCoordinator(ABC):
         """
 
     def begin_batch(self, checkpoint: int) -> None:  # noqa: B027
-        """Look for work outside, and send events that belong in front of the batch's rows.
+        """Look for work outside, and send events that precede the batch's rows.
 
-        Called before `checkpoint`. Not called for an attempt that only replays owed rows.
+        Called before `checkpoint`. Not called for an attempt that only replays pending rows.
 
         Parameters
         ----------
@@ -179,8 +175,8 @@ class OperatorCoordinator(ABC):
     def handle_event(self, region: str, event: bytes) -> None:
         """Take an event of a region, once for the checkpoint that has the region's state.
 
-        Events of one instance come in the order in which it sent them. If the process ends before
-        the next checkpoint, the next start calls `reset`, and then this with the same events again.
+        Events of one instance arrive in the order in which it sent them. If the process ends before
+        the next checkpoint, the next start calls `reset`, and then this with the same events.
 
         Parameters
         ----------
@@ -198,9 +194,9 @@ class OperatorCoordinator(ABC):
     def checkpoint(self, checkpoint: int) -> bytes:
         """Take a snapshot for an attempt; the barrier goes to the regions after that.
 
-        The snapshot point of the coordinator is the moment at which this returns: events sent to
-        regions before belong to the checkpoint. Later events are held back until their region has
-        taken its snapshot too, or the attempt has ended. Flink's ``checkpointCoordinator``.
+        Events that were sent to regions before this returns belong to the checkpoint. Later events
+        are held back until their region has taken its snapshot, or the attempt has ended. Flink's
+        ``checkpointCoordinator``.
 
         Parameters
         ----------
@@ -218,11 +214,11 @@ class OperatorCoordinator(ABC):
 
         It replaces the result of `checkpoint` for the attempt: failed regions are at their origins,
         all others at ``checkpoint``, whatever they were sent since. Work on a copy: the live state
-        must not change, as the attempt may still be aborted and the regions may still run. *In
-        the snapshot*, take back the work that a failed region got after its origin, so that another
+        must not change, as the attempt may still be aborted and the regions may still run. *In the
+        snapshot*, take back the work that a failed region got after its origin, so that another
         region may get it. All work is in exactly one place of the checkpoint.
 
-        Called if regions failed, and `supports_fallback` is true. The counterpart in Flink is
+        Called if regions failed, and `supports_fallback` is true. Flink's counterpart is
         ``checkpointCoordinatorForRegionFallback`` (FLIP-600).
 
         Parameters
@@ -230,14 +226,14 @@ class OperatorCoordinator(ABC):
         checkpoint : int
             Id of the attempt.
         origins : mapping of str to int
-            Per failed region the id whose barrier produced the state it falls back to; after
-            several fallbacks in a row that is still the first one.
+            Per failed region the id whose barrier produced its state; the first one after several
+            fallbacks in a row.
 
         Returns
         -------
         bytes or None
-            The same form as `checkpoint` returns. None: what `checkpoint` returned stands, because
-            nothing in it depends on failed regions.
+            The same form as `checkpoint` returns. None keeps its snapshot, because nothing in it
+            depends on failed regions.
         """
         return None
 
@@ -245,9 +241,9 @@ class OperatorCoordinator(ABC):
     def reset(self, snapshot: bytes | None) -> None:
         """Go back to a checkpoint with all regions.
 
-        Called at a start, and after an aborted attempt, whose regions all go back. It is not called
-        if single regions fall back. What was taken from outside since that checkpoint is to be
-        taken again. Flink's ``resetToCheckpoint``.
+        Called at a start, and after an aborted attempt, whose regions all go back; not if single
+        regions fall back. Everything taken from outside since that checkpoint has to be taken
+        again. Flink's ``resetToCheckpoint``.
 
         Parameters
         ----------
@@ -256,10 +252,11 @@ class OperatorCoordinator(ABC):
         """
 
     def region_reset(self, region: str, origin: int) -> None:  # noqa: B027
-        """Note that one region goes on from its origin, while the others go on.
+        """Note that one region restarts from its origin, while the others continue.
 
         It failed in the latest checkpoint. Called before the next snapshot. Unless the coordinator
-        takes back events, there is nothing to do: the events come again. Flink's ``subtaskReset``.
+        takes back events, there is nothing to do: the events are repeated. Flink's
+        ``subtaskReset``.
 
         Parameters
         ----------
@@ -267,23 +264,22 @@ class OperatorCoordinator(ABC):
             Name of the region.
         origin : int
             The id whose barrier produced the state that the region restarts from. It is never a
-            newer checkpoint with the same state: the work of the region since ``origin`` would be
+            newer checkpoint with the same state, since work of the region after ``origin`` would be
             lost.
         """
 
     def checkpoint_complete(self, info: CheckpointInfo) -> None:  # noqa: B027
-        """Note that a checkpoint is complete and durable, behind the events that belong to it.
+        """Note that a checkpoint is complete and durable, after the events that belong to it.
 
         Best effort, and may be repeated. Commit and trim per region, up to the id that
-        ``info.effective(region)`` returns. Work that belongs to no single region goes by
-        ``info.oldest``. Flink's ``notifyCheckpointComplete``.
+        ``info.effective(region)`` returns. Work of no single region is bounded by ``info.oldest``.
+        Flink's ``notifyCheckpointComplete``.
         """
 
     def checkpoint_aborted(self, checkpoint: int) -> None:  # noqa: B027
         """Note that an attempt ended without a checkpoint. Best effort, may be repeated.
 
-        Prepared work stays owed: the next checkpoint covers it. Flink's
-        ``notifyCheckpointAborted``.
+        The next checkpoint covers prepared work. Flink's ``notifyCheckpointAborted``.
         """
 
     def close(self) -> None:  # noqa: B027

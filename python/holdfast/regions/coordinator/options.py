@@ -12,17 +12,15 @@ from typing import Final
 from holdfast._checks import not_allowed, require_int
 from holdfast.regions.base.owners import IN_FLIGHT_OPERATOR
 
-#: In-flight data of one region: enough for minutes of a region that is slow or fails, and little
-#: enough to read again at a restart.
+#: Of one region: enough for minutes of a slow or failing region, and little to read at a restart.
 MAX_IN_FLIGHT_BYTES: Final = 256 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Staleness:
-    """How far a region's state may lag behind (R22). The bound that is reached first counts.
+    """Bounds on a region's older state (R22). The bound that is reached first counts.
 
-    - `checkpoints`: fallbacks in a row, at least 1: no checkpoint ever holds a region with more of
-      them.
+    - `checkpoints`: fallbacks in a row, at least 1: no checkpoint has a region with more of them.
     - `age_ms`: milliseconds since its first fallback in a row, at least 1.
     """
 
@@ -38,15 +36,12 @@ class Staleness:
 class Bounds:
     """Sizes from which on the coordinator saves work. No user sets them.
 
-    - `woken_at_once`: regions that run without rows in one attempt, so that no batch takes long for
-      that.
-    - `resting_told`: managers hear of every checkpoint if no more regions have an older state. A
-      message names all of these, so if there are more, it waits until enough was written to be
-      worth it (R43).
+    - `woken_at_once`: bound on regions that run without rows in one attempt, for short batches.
+    - `resting_told`: managers are told of every checkpoint unless more regions have an older state.
+      A message names all of these, so then it waits until enough was written to be worth it (R43).
     - `resting_for_an_answer`: each answer since the last message makes up for so many of these
       regions.
-    - `bytes_for_a_resting`: so does each piece of so many bytes that an answer refers to, for one
-      region.
+    - `bytes_for_a_resting`: so does each piece of so many bytes in an answer, for one region.
     """
 
     woken_at_once: int = 1_000
@@ -59,27 +54,23 @@ class Bounds:
 class CoordinatorOptions:
     """Settings of the `CheckpointCoordinator`; the defaults are those of the semantics (J).
 
-    `PipelineOptions` says more of the settings that users give.
+    `PipelineOptions` explains the settings that users give.
 
     - `max_failure_ratio`: above 0 and at most 1. Regions of one lost task count once (R12).
     - `max_consecutive_failures`: regional checkpoints in a row after which one must be global
       (R21). 0: never regional, and the first decline aborts (R8).
-    - `max_in_flight_bytes`: in-flight data beyond which a region that keeps failing counts as stale
-      (R58).
+    - `max_in_flight_bytes`: in-flight data above which a failing region counts as stale (R58).
     - `quarantine_after`: fallbacks of a region in a row, at least 1, after which it is in
       quarantine (R27). None: a region that is stuck ends the query.
-    - `max_quarantined_bytes`: bytes of the rows that all regions in quarantine owe together, beyond
-      which the query ends (R28).
+    - `max_quarantined_bytes`: pending bytes of all regions in quarantine, above which the query
+      ends (R28).
     - `num_retained`: newest checkpoints that stay, at least 1; savepoints are not counted (R70).
-    - `dropped_together`: older checkpoints that go at once, at least 1; fewer stay until there are
-      as many (R70).
+    - `dropped_together`: older checkpoints that are deleted at once, at least 1 (R70).
     - `tolerable_failed_checkpoints`: aborted attempts in a row that do not fail the query (R24).
-    - `global_timeout_ms`: milliseconds for which attempts that must succeed are repeated (R24,
-      R25).
-    - `restart_finished`: rows of a region whose data has ended begin it anew (R64).
-    - `retire_idle_ms`: milliseconds without rows after which a region is retired (R66); None:
-      never.
-    - `history_length`: ended attempts that `CheckpointCoordinator.history` remembers, at least 1.
+    - `global_timeout_ms`: time for which attempts that must succeed are repeated (R24, R25).
+    - `restart_finished`: rows of a region whose data has ended begin it again (R64).
+    - `retire_idle_ms`: time without rows after which a region is retired (R66); None: never.
+    - `history_length`: ended attempts in `CheckpointCoordinator.history`, at least 1.
     """
 
     max_failure_ratio: float = 0.3
@@ -99,7 +90,7 @@ class CoordinatorOptions:
 
     def __post_init__(self) -> None:
         ratio = self.max_failure_ratio
-        # NaN compares with nothing, so it is refused, too.
+        # NaN compares with nothing, so it is refused.
         if isinstance(ratio, bool) or not isinstance(ratio, Real) or not 0 < ratio <= 1:
             raise not_allowed(
                 "max_failure_ratio",
@@ -129,7 +120,7 @@ class CoordinatorOptions:
 
     def failures_allowed(self, regions: int) -> int:
         """Return how many of the active ``regions`` may fail in one checkpoint (R12)."""
-        # The ratio as it was typed: 0.29 of 100 regions are 29, which floats make 28.
+        # The typed ratio: 0.29 of 100 regions are 29, but 28 as floats.
         return max(1, math.floor(Fraction(str(self.max_failure_ratio)) * regions))
 
 
@@ -139,13 +130,13 @@ class Topology:
 
     - `pipeline`: its name, the first part of every owner.
     - `operators`: names of its operators, in order.
-    - `coordinators`: operators that have an `OperatorCoordinator`, and whether it supports fallback
+    - `coordinators`: operators with an `OperatorCoordinator`, and whether it supports fallback
       (R15).
-    - `fingerprint`: differs from that of a restored checkpoint when the layout changed (R14):
-      operators, their order, the region function. Regions come from the data, so their number is no
+    - `fingerprint`: of operators, their order, and the region function. It differs from a restored
+      checkpoint's when the layout changed (R14). Regions come from the data, so their number is no
       layout.
-    - `watermark_idle_ms`: milliseconds without rows after which the watermark of a region goes on
-      (R69); None: never.
+    - `watermark_idle_ms`: time without rows after which a region's watermark moves (R69); None:
+      never.
 
     Raises a ValueError if names repeat, are reserved, or name no operator.
     """

@@ -1,4 +1,4 @@
-"""How an attempt begins: who must answer, who starts again, and what a decline does."""
+"""The plan of an attempt: regions that must answer or restart, and the effect of a decline."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def open_attempt(
     """Plan an attempt.
 
     - `base`: regions of the latest completed checkpoint.
-    - `must_run`: finished regions that have not heard of their last commit (R62), and those whose
+    - `must_run`: finished regions that have not learnt of their last commit (R62), and those whose
       state is declared in another form (R78).
-    - `layout_changed`: no checkpoint has completed in the pipeline's layout yet (R14), or with the
+    - `layout_changed`: no checkpoint has completed in the pipeline's layout (R14), or with the
       state that its operators declare (R78).
     - `due`: regions with timers that are due.
     """
@@ -54,7 +54,7 @@ def open_attempt(
         if idle is not None
         and idle.last_rows(region, entry) <= since
         and not (entry.fallbacks or entry.in_flight_bytes or region in must_run)
-        # A region that ended stays, since its later rows are an error, unless they are none (R64).
+        # A region that ended is kept, since later rows are an error unless it may restart (R64).
         and (options.restart_finished or not entry.finished)
     )
     retiring = dict(islice(candidates, RETIRED_AT_ONCE)) if since else {}
@@ -107,7 +107,7 @@ def _woken(
     *,
     without: AbstractSet[str],
 ) -> Mapping[str, int]:
-    """Return regions that time alone lets run, and how far their watermark goes on."""
+    """Return regions that run only because of time, and how far their watermark moves."""
     woken = {
         region: 0 for region in due if region not in without and not base[region].in_flight_bytes
     }
@@ -146,8 +146,7 @@ def run(
         excused=attempt.excused,
         new_rows=latest is None or batch_id > latest.batch_id,
         end_of_data=attempt.end_of_data,
-        # Unless it begins anew (R64), a finished region never runs again, so its origin is where it
-        # finished.
+        # Unless it restarts (R64), a finished region never runs again, so its origin is its finish.
         finished={
             region: entry.origin for region, entry in base.finished.items() if not restart_finished
         },

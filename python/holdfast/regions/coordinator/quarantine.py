@@ -11,22 +11,14 @@ from holdfast.regions.base.quarantine import in_quarantine
 
 @dataclass(frozen=True)
 class Quarantine:
-    """The regions in quarantine.
-
-    Attributes
-    ----------
-    regions : frozenset of str
-        All of them (R27).
-    replay : frozenset of str
-        Those that the next attempt runs (R29).
-    """
+    """Regions in quarantine (R27), and those to `replay`, which the next attempt runs (R29)."""
 
     regions: frozenset[str] = frozenset()
     replay: frozenset[str] = frozenset()
 
     @classmethod
     def at_start(cls, entries: Mapping[str, RegionEntry]) -> Quarantine:
-        """Return those of a checkpoint. Each start runs them once: the program may be repaired."""
+        """Return those in a checkpoint. Each start runs them once: the program may be repaired."""
         held = _held(entries, entries)
         return cls(held, held)
 
@@ -46,7 +38,7 @@ class Quarantine:
         return replace(self, replay=self.replay - frozenset(regions))
 
     def following(self, asked: Collection[str], entries: Mapping[str, RegionEntry]) -> Quarantine:
-        """Return those after a checkpoint, of which an attempt asked some regions."""
+        """Return those after a checkpoint whose attempt asked some regions."""
         return Quarantine(self.regions - frozenset(asked) | _held(asked, entries))
 
 

@@ -1,4 +1,4 @@
-"""The regions of a checkpoint, and the way from one to the next."""
+"""The regions of a checkpoint, and those of the next one."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from holdfast.regions.coordinator.idle import is_retired
 class Regions(MutableMapping[str, RegionEntry]):
     """Entries of regions that know how they differ from those of the checkpoint before.
 
-    Decisions ask for few regions, so idle ones cost nothing until somebody lists them.
+    Decisions ask for few regions, so idle ones cost nothing until a caller lists them.
 
     - `latest`: the checkpoint that has these regions; None: there are none.
     - `changed`: entries that differ from the checkpoint before; all if there is none.
     - `gone`: regions that only the checkpoint before has.
-    - `notable`: regions that fell back, have finished, or owe rows.
+    - `notable`: regions that fell back, have finished, or have pending rows.
     """
 
     def __init__(self, latest: CheckpointMetadata | None = None) -> None:
         self._latest = latest
-        # All entries, once somebody listed them. Until then, those of `latest` and `changed`.
+        # All entries, once they were listed. Until then, those of `latest` and `changed`.
         self._listed: dict[str, RegionEntry] | None = {} if latest is None else None
         self._len = 0 if latest is None else latest.region_count
         self.changed: dict[str, RegionEntry] = {} if latest is None else latest.fresh
@@ -38,10 +38,10 @@ class Regions(MutableMapping[str, RegionEntry]):
         return copy
 
     def following(self, latest: CheckpointMetadata, retiring: Container[str]) -> Regions:
-        """Return the regions of the next checkpoint if nothing happens until then.
+        """Return the regions of the next checkpoint if nothing happens before it.
 
-        `latest` has these regions, and its output is committed then. A region that put out rows
-        when it was retired is in this checkpoint with these rows alone.
+        `latest` has these regions, and its output is committed. A region that put out rows when it
+        was retired is in this checkpoint only with these rows.
         """
         following = self.copy()
         following._latest, following.changed, following.gone = latest, {}, set()

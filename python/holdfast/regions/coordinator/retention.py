@@ -1,4 +1,4 @@
-"""The checkpoints that stay, and the view of them for managers of segments (R44, R70)."""
+"""The retained checkpoints, and the view of them for managers of segments (R44, R70)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ from holdfast.regions.coordinator.regions import Regions
 class Retention:
     """The retained checkpoints, oldest first, and the view of them that managers get.
 
-    - `given_up`: checkpoints newer than the restored one, until they are dropped: the user went
-      back.
-    - `untold`: the weight of checkpoints of which the managers were not told, because a message is
-      large.
+    - `given_up`: checkpoints newer than the restored one, until they are dropped.
+    - `untold`: the weight of checkpoints of which the managers were not told.
     """
 
     pipeline: str
@@ -41,16 +39,16 @@ class Retention:
         self._kept[metadata.id] = metadata
 
     def subsumed(self) -> tuple[int, ...]:
-        """Return the ids of checkpoints that are to go now, oldest first. They stay until `let_go`.
+        """Return the ids of checkpoints to delete now, oldest first, which stay until `let_go`.
 
-        Savepoints stay for ever. The latest checkpoint stays because at least one does.
+        Savepoints stay for ever, and the latest checkpoint because at least one does.
         """
         ordinary = [id for id, metadata in self._kept.items() if metadata.kind != "savepoint"]
         too_old = tuple(ordinary[: -self.options.num_retained])
         return too_old if len(too_old) >= self.options.dropped_together else ()
 
     def let_go(self, ids: Iterable[int]) -> None:
-        """Let go of checkpoints whose metadata is gone: no restart finds them any more."""
+        """Drop checkpoints whose metadata is deleted: no restart finds them."""
         for id in ids:
             self._kept.pop(id, None)
             self._moved.pop(id, None)
@@ -61,7 +59,7 @@ class Retention:
         return tuple(self._kept.values())
 
     def must_tell(self, latest: int, entries: Regions) -> bool:
-        """Count what the latest checkpoint wrote; True if managers are to hear of it (R43)."""
+        """Count the writes of the latest checkpoint; True if managers are to be told (R43)."""
         bounds = self.options.bounds
         fresh = [entry for entry in entries.changed.values() if entry.origin == latest]
         resting = len(entries) - len(fresh)
@@ -84,8 +82,8 @@ class Retention:
 def _usual_stores(metadata: CheckpointMetadata) -> list[tuple[str, str]]:
     """Return the operators and state names of one region that took its snapshot.
 
-    A failed region may have written state under these names, too, which its base does not know.
-    That state is dead at once only if the managers get to know its owners.
+    A failed region may have written state with these names that its base does not know. That state
+    is dead at once only if managers learn its owners.
     """
     fresh = next(iter(metadata.fresh.values()), None)
     refs = () if fresh is None else fresh.refs()

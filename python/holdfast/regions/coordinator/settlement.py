@@ -20,8 +20,8 @@ from holdfast.regions.coordinator.retention import Retention
 class Unsettled:
     """A publication whose notices wait until the metadata of subsumed checkpoints was dropped.
 
-    `decided` and `released` are those of `NotifyManagers`. After a restart no attempt has ended,
-    and there are no events to settle: the coordinators are reset.
+    `decided` and `released` are those of `NotifyManagers`. After a restart no attempt has ended and
+    no events are to settle: the coordinators are reset.
     """
 
     checkpoint: int
@@ -41,9 +41,8 @@ def after_drop(
 ) -> Iterator[Action]:
     """Yield the notices of a publication, once the metadata of subsumed checkpoints was dropped.
 
-    They wait because a restart must not find metadata without segments: checkpoints that could not
-    be dropped are in the view of the managers (R76). All of it may be repeated after a restart
-    (R74).
+    A restart must not find metadata without segments, so checkpoints that could not be dropped are
+    in the managers' view (R76). All of it may be repeated after a restart (R74).
     """
     checkpoint = unsettled.checkpoint
     if tell_managers:
@@ -81,7 +80,7 @@ def after_drop(
 
 
 def after_abort(attempt: int, retention: Retention, operators: Collection[str]) -> Iterator[Action]:
-    """Yield the notices of an aborted attempt; segments of earlier checkpoints stay (R42, R43)."""
+    """Yield the notices of an aborted attempt; earlier segments are kept (R42, R43)."""
     yield NotifyManagers(
         message="aborted",
         checkpoint=attempt,

@@ -27,14 +27,14 @@ class Wakes:
         self._due_of = due_of
         self._at_once = at_once
         self._due_us: dict[str, int] = {}
-        # A heap of these, and of times that were replaced.
+        # A heap of these, with times that were replaced.
         self._first: list[tuple[int, str]] = []
         if due_of is not None:
             for region, entry in entries:
                 self._note(due_of, region, entry)
 
     def at(self, now_ms: int, *, without: Collection[str]) -> frozenset[str]:
-        """Return regions to run at a time, those first that are due first; some may not run."""
+        """Return regions to run at a time, the first due first, without some."""
         due: dict[str, int] = {}
         most = self._at_once + len(without)
         while self._first and self._first[0][0] <= now_ms * 1000 and len(due) < most:
@@ -46,7 +46,7 @@ class Wakes:
         return frozenset(islice((region for region in due if region not in without), self._at_once))
 
     def completed(self, answered: Iterable[str], entries: Mapping[str, RegionEntry]) -> None:
-        """Take over regions that answered, as they are in a new checkpoint."""
+        """Take over answered regions from a new checkpoint."""
         if self._due_of is not None:
             for region in answered:
                 self._note(self._due_of, region, entries.get(region))

@@ -1,1 +1,1 @@
-"""The driver's side: carries out the decisions of the checkpoint coordinator."""
+"""The driver's side of checkpoints."""

@@ -1,4 +1,4 @@
-"""Runs the tasks of an attempt, and runs lost work once more."""
+"""Runs the tasks of an attempt, and runs lost work again."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def run_tasks(
 ) -> Generator[Event, None, None]:
     """Run the tasks of an attempt; yields events, and last that the tasks ended or failed.
 
-    Closing it ends the tasks. `source` has the rows of the batch, in the runner's form; None
-    without rows. `on_retire`: operators may put out rows when their region is retired.
+    Closing it ends the tasks. `source` has the rows of the batch, if any, in the runner's form.
+    `on_retire`: operators may put out rows when their region is retired.
     """
     for region in order.events:
-        # Without an answer, the events that the region was sent would be nowhere.
+        # Without an answer, the events for the region would be lost.
         yield RegionStarted(attempt=order.attempt, region=region)
     try:
         if source is not None and action.new_rows:
@@ -49,7 +49,7 @@ def run_tasks(
         # Events may wait for regions that the batch has no rows for.
         owing = dict.fromkeys((*action.owed, *order.events))
         owed = [region for region in owing if region not in watch.partitions]
-        # By now it is known which regions have rows (R66).
+        # The regions with rows are known now (R66).
         idle = {
             region: entry
             for region, entry in action.retiring.items()
@@ -84,9 +84,9 @@ def _run_rows(
 ) -> Generator[Event, None, None]:
     """Run all partitions of the batch to answers for all of their regions.
 
-    If a task is lost, the partitions are read once more. The lost partition only stores the rows of
-    its regions, so that the attempt can go on without them and learns which regions those are.
-    Other partitions that ended along with it run their regions after all.
+    If a task is lost, the partitions are read again. The lost partition only stores the rows of its
+    regions, so that the attempt can continue without them and learns which regions those are. Other
+    partitions that ended with it run their regions.
     """
     lost: frozenset[int] | None = frozenset()
     current = order
@@ -110,7 +110,7 @@ def _run_rows(
 def _run_owed(
     runner: TaskRunner, order: AttemptOrder, owed: Sequence[str], watch: AttemptWatch
 ) -> Generator[Event, None, None]:
-    """Run regions that have rows to replay and none in this batch."""
+    """Run regions with pending rows and none in this batch."""
     try:
         yield from watch.events(runner.run(order, None, owed), order, owed=True)
     except TasksLostError as e:

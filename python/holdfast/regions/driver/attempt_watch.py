@@ -48,8 +48,8 @@ class AttemptWatch:
         """Turn answers to an order into events.
 
         A region that is in two partitions or has finished is an error, unless it only replays
-        `owed` rows. So is a region whose state the pipeline declares in another form: no checkpoint
-        may have some regions in the one form and some in the other (R78).
+        `owed` rows. So is a region whose state is declared in another form: no checkpoint may mix
+        both forms (R78).
         """
         together: list[Answer] = []
         with closing(given):

@@ -60,8 +60,8 @@ LOG: Final = logging.getLogger(__name__)
 class Attempts:
     """Makes attempts, one after the other, from one thread at a time.
 
-    `machine` decides, and was not started yet. `properties` are for the metadata of every
-    checkpoint. With `on_retire`, operators may put out rows when their region is retired.
+    `machine` is not started yet. `properties` are for the metadata of every checkpoint. With
+    `on_retire`, operators may put out rows when their region is retired.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Attempts:
         self._log = log
         self._properties = properties
         self._on_retire = on_retire
-        # Ends of attempts that operators have not heard of; the next order tells them.
+        # Ends of attempts that operators learn from the next order.
         self._ended: list[EndedAttempt] = []
         self._clean_up = CleanUp(folders)
         self._failed = False
@@ -133,10 +133,10 @@ class Attempts:
         end_of_data: bool = False,
         optional: bool = False,
     ) -> GiveUp | None:
-        """Make attempts, with pauses between them, until one completes or they are given up."""
+        """Make attempts, with pauses between them, until one completes or they are abandoned."""
         latest = self.machine.latest
         if latest is None or latest.is_global:
-            # The clock measures nothing now, since no region grows stale.
+            # No time is measured now, since no region grows stale.
             self._clock.adjust()
         while True:
             self.require_intact()
@@ -160,26 +160,23 @@ class Attempts:
     def _perform(
         self, actions: Iterable[Action], source: object | None, at_ms: int
     ) -> Retry | GiveUp | None:
-        """Carry out actions in their order; after one that failed, nothing may follow.
-
-        Returns the next step if no checkpoint completed.
-        """
+        """Carry out actions until one fails; returns the next step without a checkpoint."""
         self._failed, self._again = True, None
         if (attempt := self.machine.pending) is not None:
-            # Coordinators and managers hear of this id, so no later attempt may have it (R2).
+            # Coordinators and managers learn this id, so no later attempt may have it (R2).
             self._folders.note_attempt(attempt)
         todo = deque(actions)
         try:
             while todo:
                 todo.extend(self._execute(todo.popleft(), source, at_ms))
         finally:
-            # Also attempts that have ended if an action after their end failed.
+            # Also ended attempts with a failed action after their end.
             self._log.note(self.machine, skipped_splits=self._host.skipped_splits())
         self._failed = False
         return self._again
 
     def _execute(self, action: Action, source: object | None, at_ms: int) -> Iterable[Action]:
-        """Carry out one action; returns the actions that follow from the coordinator's answer."""
+        """Carry out one action; returns the actions after the coordinator's answer."""
         events: Iterable[Event] = ()
         match action:
             case RunAttempt():
@@ -236,27 +233,24 @@ class Attempts:
 
     def _note_end(self, action: Ended) -> None:
         self._host.ended(action.attempt)
-        # Only a published attempt is sure to have a latest checkpoint.
+        # Without a published attempt there may be no latest checkpoint.
         fallbacks = dict(self.latest.failed) if action.outcome == "regional" else {}
         self._ended.append(EndedAttempt(action.attempt, action.outcome, fallbacks))
         if action.outcome != "aborted":
             failed = self.machine.history[-1].failed
             self._log.completed(action, failed, self.machine.entries)
-            # Its output is committed. Its operators hear of it with the next batch (R64).
+            # Its output is committed. Its operators learn it with the next batch (R64).
             self.note_delivered(since=action.attempt)
 
     def close_operators(self) -> None:
-        """Close the operators of finished regions, once they heard of the checkpoint (R61, R62)."""
+        """Close the operators of finished regions, once they know of the checkpoint (R61, R62)."""
         order = ClosingOrder(self._run, self.latest, tuple(self._ended))
         self._ended.clear()
         self._runner.close_operators(order)
         self.note_delivered()
 
     def note_delivered(self, since: int = 0) -> None:
-        """Note that regions that have finished heard of the latest checkpoint (R62).
-
-        `since`: only those that finished in this checkpoint or later.
-        """
+        """Note that regions finished since a checkpoint know of the latest one (R62)."""
         for region in tuple(self.machine.undelivered):
             if self.machine.entries[region].origin >= since:
                 self.machine.handle(NoticeDelivered(checkpoint=self.latest.id, region=region))
@@ -307,6 +301,6 @@ class Attempts:
 
 
 def finished_regions(metadata: CheckpointMetadata) -> list[str]:
-    """Return the regions whose data has ended in a checkpoint, and that owe no rows since (R64)."""
+    """Return the regions of a checkpoint that ended and have no pending rows (R64)."""
     entries = metadata.notable.items()
     return [region for region, entry in entries if entry.finished and not entry.fallbacks]

@@ -1,4 +1,4 @@
-"""Deletes metadata that is only too old; the next checkpoint tries refused files again."""
+"""Deletes metadata that is too old; the next checkpoint tries refused files again."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from holdfast.regions.files.folders import CheckpointFolders
 
 LOG: Final = logging.getLogger(__name__)
 
-#: Refusals after which the rest waits for the next checkpoint: if a file system refuses everything,
-#: each refusal costs the batch a request that may take long.
+#: Refusals after which the rest waits for the next checkpoint: each may be a long request.
 MAX_REFUSED: Final = 3
 
 
@@ -42,7 +41,7 @@ class CleanUp:
         return gone
 
     def drop(self, ids: Sequence[int]) -> tuple[int, ...]:
-        """Delete the metadata of checkpoints as far as storage lets it; returns the deleted ids."""
+        """Delete the metadata of checkpoints as far as possible; returns the deleted ids."""
         if self._together:
             # An error does not say which files were refused, so then delete them one by one.
             with suppress(OSError):
@@ -50,7 +49,7 @@ class CleanUp:
                 return tuple(sorted(ids))
         gone: list[int] = []
         refused = 0
-        # The oldest were refused before, and must not keep the rest from being deleted.
+        # The oldest were refused before, and must not delay the rest.
         for id in sorted(ids, reverse=True):
             try:
                 self._folders.drop(id)
@@ -66,7 +65,7 @@ class CleanUp:
             else:
                 gone.append(id)
         if self._together:
-            # The request for all may have deleted some that were not tried again.
+            # The request for all may have deleted files that were not tried again.
             with suppress(OSError):
                 there = set(self._folders.ids())
                 gone = [id for id in ids if id not in there]

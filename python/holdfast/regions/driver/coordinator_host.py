@@ -44,13 +44,13 @@ class CoordinatorHost:
 
     An event travels with the order of an attempt, which is the barrier, too. A region that gets the
     order has every event from before the snapshot. A region that does not get it falls back or
-    makes the attempt abort (R31). So no event is ever on its way while a snapshot is taken.
+    makes the attempt abort (R31). So no event is on its way while a snapshot is taken.
 
     - `coordinators`: by the name of their operator, or of the source. All are started; if one
       raises, those before it are closed.
     - `timeout_s`: seconds after which a coordinator that does not return counts as failed (R35).
-    - `operators`: classes of those operators: they take events if they define ``on_event``. A
-      coordinator that has none here is that of a source, which may name new regions.
+    - `operators`: classes of those operators: they take events if they define ``on_event``. Without
+      a class, it is the coordinator of a source, which may name new regions.
     """
 
     def __init__(
@@ -92,10 +92,7 @@ class CoordinatorHost:
         return sum(c.skipped_splits for c in coordinators if isinstance(c, SplitEnumerator))
 
     def take_events(self) -> dict[str, tuple[RegionEvent, ...]]:
-        """Return the events for the order of an attempt, by region, in the order of attempts.
-
-        Events of one attempt are in the order of the operators.
-        """
+        """Return an order's events by region, in the order of attempts and operators."""
         events: dict[str, list[RegionEvent]] = {}
         for name, hosted in self._hosted.items():
             for region, waiting in hosted.outbox.waiting().items():
@@ -157,16 +154,15 @@ class HostedCoordinator:
         self._operator = operator
         self._thread = _CallingThread(f"holdfast-{name}", timeout_s)
         self.outbox = Outbox(knows_regions=operator is not None)
-        # Held while the coordinator's state and its events have to agree. Threads of the
-        # coordinator take it, too.
+        # Keeps the coordinator's state and events in agreement, also against its own threads.
         self._step = threading.RLock()
-        # The latest checkpoint. A coordinator that raised goes back to it.
+        # The latest checkpoint. After an exception the coordinator goes back to it.
         self._latest: ResetCoordinator | SettleEvents = ResetCoordinator(
             operator=name, snapshot=None
         )
         self._completed: NotifyCoordinator | None = None
         self._failed = False
-        # The coordinator keeps the gateway, which must not lead back to it.
+        # The coordinator keeps the gateway, so no reference must lead back.
         hosted = weakref.ref(self)
 
         def send(region: str, event: bytes) -> None:
@@ -187,10 +183,10 @@ class HostedCoordinator:
     # --- an attempt -----------------------------------------------------------------------------
 
     def snapshot(self, attempt: int, *, new_rows: bool) -> Event:
-        """Return what the coordinator answers to the snapshot of an attempt, a failure too."""
+        """Return the coordinator's snapshot for an attempt, or its failure."""
         try:
             if self._failed:
-                # It raises if the coordinator fails at its events again.
+                # Raises if the coordinator fails at its events again.
                 self._failed = False
                 self._go_back(self._let_handle)
             if new_rows:
@@ -220,8 +216,8 @@ class HostedCoordinator:
     def _checkpoint(self, attempt: int) -> tuple[bytes, Waiting]:
         """Take the snapshot and close the gate, as one step of the coordinator (R31).
 
-        The coordinator's thread does both. If the driver's thread closed the gate, other threads of
-        the coordinator could send events in between that the snapshot does not have.
+        The coordinator's thread does both: between two threads, other threads of the coordinator
+        could send events that the snapshot does not have.
         """
         with self._step:
             data = self._in_bytes(self.coordinator.checkpoint(attempt), "checkpoint")
@@ -261,13 +257,13 @@ class HostedCoordinator:
             self.notify(self._completed)
 
     def _reset(self) -> None:
-        """Drop events that did not arrive and go back, as one step: events sent in it are new."""
+        """Go back without undelivered events, in one step: events sent in it are new."""
         with self._step:
             self.outbox.reset(self._latest.events, self._latest.regions)
             called(self.coordinator.reset, self._latest.snapshot)
 
     def settle(self, action: SettleEvents) -> None:
-        """Hand over the events that a completed checkpoint has of its regions (R36)."""
+        """Hand over the events of regions in a completed checkpoint (R36)."""
         self._latest = action
         self.outbox.settle(action.events, action.regions)
         self._hand_over(action.events.received)
@@ -296,7 +292,7 @@ class HostedCoordinator:
                 called(self.coordinator.handle_event, region, event)
 
     def reset_region(self, action: ResetRegion) -> None:
-        """Let one region go on from its origin (R33)."""
+        """Restart one region from its origin (R33)."""
         self._thread.call(self._reset_region, action, named=self.coordinator.region_reset)
 
     def _reset_region(self, action: ResetRegion) -> None:
@@ -381,8 +377,8 @@ class _CallingThread:
             except Exception as e:
                 answer.put((None, e))
             except BaseException as e:
-                # A coordinator that calls sys.exit() has failed. It does not end the driver's
-                # thread, which would leave Spark without an answer.
+                # sys.exit() in a coordinator is its failure. It must not end the driver's thread,
+                # since Spark would get no answer.
                 error = RuntimeError(f"{(named or function).__qualname__} raised {in_words(e)}")
                 error.__cause__ = e
                 answer.put((None, error))
@@ -401,7 +397,7 @@ class _CallingThread:
         return value
 
     def end(self) -> None:
-        """End the thread, once it has returned from its calls; waits if it answered them all."""
+        """End the thread after its calls; waits if all were answered."""
         self._calls.put(None)
         if not self._silent and self._thread is not threading.current_thread():
             self._thread.join()

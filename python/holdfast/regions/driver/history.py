@@ -32,11 +32,7 @@ _TEXT_LENGTH: Final = 40
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HistoryRow(HistoryRecord):
-    """An attempt that has ended, with the size of its checkpoint.
-
-    `files` hold the segments of the checkpoint, and `bytes` is the size of these segments; both are
-    None if that is not known.
-    """
+    """An ended attempt; `files` hold the checkpoint's segments, of `bytes` together, if known."""
 
     files: int | None = 0
     bytes: int | None = 0
@@ -45,9 +41,8 @@ class HistoryRow(HistoryRecord):
 def history_rows(records: Iterable[HistoryRecord], *, checkpoint: AnyPath) -> list[HistoryRow]:
     """Turn records of attempts into rows of the table.
 
-    Files and bytes are read from the metadata in the checkpoint folder, so they are known of the
-    retained checkpoints only. An aborted attempt has none. Raises an OSError or NewerFormatError if
-    the metadata of a retained checkpoint cannot be read.
+    Files and bytes are known only for retained checkpoints, from their metadata. Raises an OSError
+    or NewerFormatError if that cannot be read.
     """
     folders = CheckpointFolders(checkpoint)
     retained = frozenset(folders.ids())
@@ -108,7 +103,7 @@ def history_table(rows: Sequence[HistoryRow], *, max_failed: int = 1) -> str:
 
 
 def print_history(rows: Sequence[HistoryRow], *, file: TextIO | None = None) -> None:
-    """Print the history: with colours by `rich` if it is installed, else as plain text."""
+    """Print the history: with `rich` and colours if installed."""
     out = sys.stdout if file is None else file
     text = history_table(rows)
     if importlib.util.find_spec("rich") is None:
@@ -132,7 +127,7 @@ def _figure(value: int | None) -> str:
 
 
 def failed_text(row: HistoryRecord, *, max_failed: int) -> str:
-    """Return in one line why an attempt was aborted, and which regions failed."""
+    """Return in one line why an attempt was aborted, and the failed regions."""
     parts = [_short(row.cause)] if row.cause else []
     parts += [_region(failed) for failed in row.failed[:max_failed]]
     text = "; ".join(parts)

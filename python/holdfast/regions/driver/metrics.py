@@ -18,10 +18,10 @@ from holdfast.regions.protocol.figures import OperatorFigures, decode
 
 LOG: Final = logging.getLogger(__name__)
 
-#: Metrics of one operator's own, over all regions.
+#: Bound on the metrics of one operator's own, over all regions.
 MAX_NAMES: Final = 64
 
-#: Regions with figures of their own.
+#: Bound on the regions with figures of their own.
 MAX_REGIONS: Final = 10_000
 
 #: Characters that no level of a name in Spark's metrics system has.
@@ -47,10 +47,8 @@ class OperatorMetrics:
         Rows that they took in and put out.
     busy_ms : float
         Milliseconds in their code, summed over instances that work at the same time.
-    counters : mapping of str to int
-        Their own counters, see ``ctx.metrics``.
-    gauges : mapping of str to GaugeMetrics
-        Their own gauges.
+    counters, gauges : mapping of str to int or GaugeMetrics
+        Their own figures, see ``ctx.metrics``.
     """
 
     rows_in: int = 0
@@ -73,7 +71,7 @@ class RegionMetrics:
     state_bytes : mapping of str to int
         Bytes of its state in the latest completed checkpoint, by the name of the operator.
     in_flight_rows : int
-        Rows that this checkpoint stores for it and that its state does not reflect.
+        Its pending rows in this checkpoint.
     """
 
     operators: Mapping[str, OperatorMetrics]
@@ -86,8 +84,8 @@ class RegionMetrics:
 class PipelineMetrics:
     """Figures of a pipeline since this start of it; a restart begins at 0.
 
-    They count all work, also in attempts that were aborted and regions that failed: rows that come
-    again count again. Counts of a worker that was lost before it answered are not in them.
+    They count all work, also in aborted attempts and failed regions: replayed rows count again.
+    Counts of a worker that was lost before it answered are missing.
 
     Attributes
     ----------
@@ -103,19 +101,19 @@ class PipelineMetrics:
     last_attempt : int or None
         The attempt that ended last; None before the first.
     last_operators : mapping of str to OperatorMetrics
-        Figures of that attempt alone.
+        Figures of only that attempt.
     regions : mapping of str to RegionMetrics
         At most 10,000 regions: those that answered first, then others of the latest checkpoint.
     unnamed : int
-        How many further regions that checkpoint has: they are in the sums alone.
+        Number of further regions in that checkpoint, counted only in the sums.
     state_bytes : mapping of str to int
         Bytes of state in the latest completed checkpoint, by operator, over all regions.
     in_flight_rows : int
-        Rows that this checkpoint stores and that no state reflects yet.
+        All pending rows in this checkpoint.
     quarantined_regions, quarantined_bytes : int
-        Regions in quarantine in this checkpoint, and bytes of the rows that they owe.
+        Regions in quarantine in this checkpoint, and their pending bytes.
     skipped_splits : int
-        Splits that ``FileSplits(on_bad_split="skip")`` skips at the moment.
+        Splits that ``FileSplits(on_bad_split="skip")`` skips now.
     """
 
     checkpoint: int
@@ -141,8 +139,8 @@ class MetricsLog:
         self._levels = _levels(self._operators)
         self._lock = threading.Lock()
         self._warnings = SparingLog(LOG)
-        # By operator: names of its counters and of its gauges, and its figures in all attempts that
-        # have ended, in the one under way, and in the last one.
+        # By operator: names of its counters and gauges, and its figures in all ended attempts, in
+        # the one under way, and in the last one.
         self._names: list[tuple[set[str], set[str]]] = [(set(), set()) for _ in self._operators]
         self._total = self._nothing()
         self._under_way = self._nothing()
@@ -254,13 +252,13 @@ class MetricsLog:
     # --- under the lock ---------------------------------------------------------------------------
 
     def _know(self, region: str) -> bool:
-        """Return whether a region has figures of its own; it gets some if there is room."""
+        """Return whether a region has its own figures; it gets some if there is room."""
         if region not in self._of_regions and len(self._of_regions) < MAX_REGIONS:
             self._of_regions[region] = self._nothing()
         return region in self._of_regions
 
     def _leave_out_names(self, found: Sequence[OperatorFigures]) -> None:
-        """Drop counters and gauges of new names if an operator has as many as it may."""
+        """Drop counters and gauges of new names if an operator has the most allowed."""
         for (counters, gauges), one in zip(self._names, found, strict=True):
             for known, metrics in ((counters, one.counters), (gauges, one.gauges)):
                 for name in sorted(metrics.keys() - known) if metrics else ():

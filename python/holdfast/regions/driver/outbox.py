@@ -1,4 +1,4 @@
-"""Events of an operator's coordinator to regions: those that wait, and those held back."""
+"""Events of an operator's coordinator to regions, pending or held back."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ Waiting = dict[str, tuple[tuple[int, bytes], ...]]
 class Outbox:
     """The events that a coordinator sends. Several threads may call it.
 
-    `regions` are those of the latest checkpoint whose data has not ended. With `knows_regions`,
-    events may be sent to no others.
+    `regions` are running ones of the latest checkpoint. With `knows_regions`, only they get events.
     """
 
     def __init__(self, *, knows_regions: bool) -> None:
         self._knows_regions = knows_regions
         self._gate = EventGate()
-        # Events that passed the gate since the last snapshot; and those before that no region's
+        # Events that passed the gate since the last snapshot; and earlier ones that no region's
         # contributed state reflects.
         self._fresh: list[Deliver] = []
         self._waiting: Waiting = {}
@@ -37,8 +36,8 @@ class Outbox:
     def send(self, region: str, event: bytes, to: str) -> None:
         """Send an event; `to` names it in errors.
 
-        Raises a RuntimeError if the pipeline has ended, or too many bytes wait, and a ValueError if
-        there is no such region.
+        Raises a RuntimeError if the pipeline has ended, or too many bytes wait, and a ValueError
+        for an unknown region.
         """
         with self._lock:
             if self._closed:
@@ -60,7 +59,7 @@ class Outbox:
     def snapshot(self, attempt: int) -> Waiting:
         """Close the gate for an attempt, and return the events from before (R31)."""
         with self._lock:
-            # An attempt that timed out has ended, and would never open the gate again.
+            # A timed-out attempt has ended, and would never open the gate again.
             if attempt > self._given_up:
                 self._gate.close(attempt)
             for sent in self._fresh:
@@ -74,7 +73,7 @@ class Outbox:
             return dict(self._waiting)
 
     def give_up(self, attempt: int) -> None:
-        """Let the gate be for an attempt whose snapshot failed, and may end later."""
+        """Leave the gate open for an attempt whose snapshot failed, and may end later."""
         with self._lock:
             self._given_up = attempt
 
@@ -101,12 +100,12 @@ class Outbox:
             self._take_over(events, regions)
 
     def settle(self, events: CoordinatorEvents, regions: frozenset[str]) -> None:
-        """Go on from a checkpoint that completed."""
+        """Continue from a completed checkpoint."""
         with self._lock:
             self._take_over(events, regions)
 
     def take_back(self, region: str) -> None:
-        """Drop the events to a region that falls back and that it has not got."""
+        """Drop undelivered events to a region that falls back."""
         with self._lock:
             self._fresh = [one for one in self._fresh if one.region != region]
             self._gate.reset(region)

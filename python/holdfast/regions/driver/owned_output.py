@@ -1,4 +1,4 @@
-"""Publishes the output of checkpoints, as long as it belongs to the pipeline."""
+"""Publishes the output of checkpoints while it belongs to the pipeline."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ LOG: Final = logging.getLogger(__name__)
 
 
 class OwnedOutput:
-    """The output of a pipeline.
-
-    `may_publish` raises an exception if output may not be published or thrown away any more.
-    """
+    """The output of a pipeline; `may_publish` raises once output must not be changed."""
 
     def __init__(self, publisher: Publishes, may_publish: Callable[[], None] | None) -> None:
         self._publisher = publisher
@@ -35,7 +32,7 @@ class OwnedOutput:
         *,
         recovering: bool,
     ) -> None:
-        """Publish staged output of regions; at a start, the part that is left."""
+        """Publish staged output of regions; at a start, the rest of it."""
         regions = [region for region in sorted(concerned) if region in entries]
         staged = [one for region in regions for one in entries[region].staged]
         self._require_owned()

@@ -75,10 +75,10 @@ class PipelineDriver:
         }
         #: Whether a savepoint ended the pipeline.
         self.saved = False
-        #: Whether a batch was given up between two attempts, because the pipeline stops.
+        #: Whether a batch was abandoned between two attempts, because the pipeline stops.
         self.stopped = False
         self.turns = Turns(plan.run)
-        # Numbers of batches that were left out between those that this start has run.
+        # Numbers of batches left out between those of this start.
         self._left_out: deque[range] = deque(maxlen=1000)
 
     def start(
@@ -92,9 +92,9 @@ class PipelineDriver:
 
         It raises the errors of `RegionalWriter.start` that concern the checkpoint.
 
-        - `checkpoint_id`: go back to this retained checkpoint: newer ones and their output are
-          given up.
-        - `verify`: read everything that the checkpoint needs before anything else (R75).
+        - `checkpoint_id`: go back to this retained checkpoint; newer ones and their output are
+          dropped.
+        - `verify`: first read everything that the checkpoint needs (R75).
         - `compare`: opens operators, to compare their state with that of the checkpoint (R78).
         """
         retained, changed = open_folder(
@@ -144,16 +144,16 @@ class PipelineDriver:
         return self._log.metrics.snapshot(self.latest, skipped_splits=self._host.skipped_splits())
 
     def run_batch(self, batch_id: int | None, source: object, *, global_only: bool = False) -> None:
-        """Run one batch to a completed checkpoint, in as many attempts as it takes.
+        """Run one batch to a completed checkpoint, in as many attempts as necessary.
 
-        A batch that is done already runs no operator (R74): the process may have ended between the
-        checkpoint and the source's own log. Without a number it is the next batch. `source` has its
-        rows, in the runner's form. With `global_only` no region may fail, because rows of different
-        regions met.
+        A completed batch runs no operator (R74): the process may have ended between the checkpoint
+        and the source's own log. Without a number it is the next batch. `source` has its rows, in
+        the runner's form. With `global_only` no region may fail, because rows of different regions
+        met.
 
         Raises a StoppedError if `interrupt` was called before an attempt completed, a ValueError if
         a later batch overtook this one, which no checkpoint would have, and a RegionalQueryError if
-        the coordinator gave up. Completed checkpoints stay.
+        the coordinator ended the query. Completed checkpoints are kept.
         """
         with self.turn("run_batch()"):
             latest = self.latest.batch_id
@@ -172,7 +172,7 @@ class PipelineDriver:
                 self._left_out.append(range(latest + 1, number))
 
     def finish(self) -> None:
-        """Replay owed rows until a global checkpoint holds everything (R25)."""
+        """Replay pending rows until a global checkpoint holds everything (R25)."""
         with self.turns.turn("finish()"):
             # An interrupted batch is run again after a restart.
             self._clock.resume()
@@ -180,7 +180,7 @@ class PipelineDriver:
                 self._attempts.until_done(self.latest.batch_id, "final", None)
 
     def interrupt(self) -> None:
-        """End a pause between attempts, and the attempts, but not one that is under way."""
+        """End a pause between attempts, and further attempts, but not the one under way."""
         self._clock.interrupt()
 
     def close(self, opened: ExitStack) -> None:
@@ -188,9 +188,9 @@ class PipelineDriver:
         self.turns.close(opened, hurry=self.interrupt)
 
     def end_of_data(self) -> None:
-        """Let every region flush, and hold all as finished in a global checkpoint (R25, R61).
+        """Flush every region, and hold all as finished in a global checkpoint (R25, R61).
 
-        Raises a RegionalQueryError if some region keeps failing. Then no region is finished.
+        Raises a RegionalQueryError if a region keeps failing. Then no region is finished.
         """
         with self.turn("end_of_data()"):
             self._attempts.require_intact()
@@ -209,7 +209,7 @@ class PipelineDriver:
         with self.turns.turn("stop_with_savepoint()"):
             self._attempts.require_intact()
             # A final checkpoint drains, too. One of the kind "savepoint" would stay in the
-            # pipeline's own folder for ever.
+            # pipeline's folder for ever.
             attempts, batch = self._attempts, self.latest.batch_id
             if self._owes and (
                 given_up := attempts.until_done(batch, "final", None, optional=True)
@@ -233,7 +233,7 @@ class PipelineDriver:
 
     @property
     def _owes(self) -> bool:
-        """True if some rows of the stream are in no state yet, apart from those in quarantine."""
+        """True if there are pending rows outside of quarantine."""
         machine, resting = self._attempts.machine, self._attempts.machine.resting
         return any(
             entry.fallbacks or entry.in_flight_bytes
@@ -250,7 +250,7 @@ class PipelineDriver:
     @contextmanager
     def turn(self, call: str) -> Iterator[None]:
         """Wait until no other call is under way; none may follow a savepoint."""
-        self._require_unsaved()  # a better reason than that the pipeline is closed
+        self._require_unsaved()  # a better error than that of a closed pipeline
         with self.turns.turn(call):
             self._require_unsaved()
             yield

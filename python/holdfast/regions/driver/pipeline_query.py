@@ -1,4 +1,4 @@
-"""A pipeline as its user sees it, in a program or in a notebook."""
+"""The user's view of a pipeline, in a program or in a notebook."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from holdfast.regions.driver.metrics import PipelineMetrics
 from holdfast.regions.driver.pipeline_driver import PipelineDriver
 from holdfast.regions.driver.quarantine import Quarantine
 
-#: Attempts that are shown, the newest.
+#: Bound on the newest attempts that are shown.
 SHOWN_ATTEMPTS: Final = 10
 
-#: Failed regions that are named.
+#: Bound on the failed regions that are named.
 _NAMED_REGIONS: Final = 3
 
 _COLUMNS: Final = ("id", "batch", "outcome", "failed regions", "in-flight rows", "time ms")
@@ -47,21 +47,21 @@ class PipelineQuery(ABC):
     def history(self, *, last: int | None = None) -> Sequence[HistoryRecord]:
         """Return the attempts that ended in the last seven days, oldest first.
 
-        Attempts of earlier runs of the pipeline in this checkpoint folder are among them; ``run``
-        tells the runs apart. Times are those of the driver's clock. An attempt that a crash ended
-        is missing. If only the JVM reaches the folder, attempts of the 30 seconds before are, too.
+        Attempts of earlier runs in this checkpoint folder are included, and ``run`` identifies the
+        run. Times are those of the driver's clock. An attempt that a crash ended is missing. If
+        only the JVM reaches the folder, attempts of the 30 seconds before are, too.
 
         Parameters
         ----------
         last : int, optional
-            Return only the newest ones, at most this number, and read no other files.
+            Return at most this number of the newest ones, and read no other files.
         """
         return self._driver.history(last=last)
 
     def quarantine(self) -> Quarantine:
-        """Return the regions in quarantine: why and since when, their rows, and their release.
+        """Return the regions in quarantine: reason, time, pending rows, and their release.
 
-        Regions go there with the option ``quarantine_after``.
+        The option ``quarantine_after`` sends regions there.
         """
         return Quarantine(self._driver)
 
@@ -69,13 +69,13 @@ class PipelineQuery(ABC):
         """Return the figures of operators since this start of the pipeline, also by region.
 
         Rows, time, bytes of state, rows in flight, failures, and the operators' own figures from
-        ``ctx.metrics``. On Spark, sums over regions are in its metrics system as well. Its progress
-        (``stream.lastProgress``) has no place for them: operators run in jobs of ``foreachBatch``.
+        ``ctx.metrics``. Spark's metrics system has the sums over regions. Its progress
+        (``stream.lastProgress``) cannot: operators run in jobs of ``foreachBatch``.
 
         Returns
         -------
         PipelineMetrics
-            The figures of the last answer of a region; ``dataclasses.asdict`` makes JSON of them.
+            From the last answers of regions; ``dataclasses.asdict`` makes JSON of them.
         """
         return self._driver.metrics()
 

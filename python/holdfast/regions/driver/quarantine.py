@@ -17,15 +17,12 @@ if TYPE_CHECKING:
 
     from holdfast.regions.driver.pipeline_driver import PipelineDriver
 
-#: Regions that the text of a quarantine names.
+#: Bound on the regions that the text of a quarantine names.
 SHOWN: Final = 10
 
 
 class Quarantine:
-    """The regions in quarantine: their rows are stored, and their operators do not run.
-
-    Made by ``RegionalQuery.quarantine`` and ``LocalQuery.quarantine``.
-    """
+    """Regions in quarantine, made by ``quarantine`` of `RegionalQuery` and `LocalQuery`."""
 
     def __init__(self, driver: PipelineDriver) -> None:
         self._driver = driver
@@ -36,7 +33,7 @@ class Quarantine:
         return quarantined_regions(self._driver.latest, self._driver.plan.skipped)
 
     def rows(self, region: str) -> pa.Table:
-        """Return the rows that a region owes, oldest first.
+        """Return the pending rows of a region, oldest first.
 
         Waits until no batch is under way.
 
@@ -48,7 +45,7 @@ class Quarantine:
         Returns
         -------
         pyarrow.Table
-            With columns ``_row``, the number of a row among all of them, and ``_checkpoint``, which
+            With columns ``_row``, a row's number among all of them, and ``_checkpoint``, which
             stored it.
 
         Raises
@@ -62,8 +59,8 @@ class Quarantine:
     def release(self, region: str) -> None:
         """Let a region run again with the next batch.
 
-        It begins with the rows that it owes. If it fails, it is in quarantine again at once. Waits
-        until no batch is under way.
+        It begins with its pending rows. If it fails, it is in quarantine again at once. Waits until
+        no batch is under way.
 
         Parameters
         ----------

@@ -14,7 +14,7 @@ from holdfast.regions.protocol.orders import AttemptOrder, ClosingOrder
 class TasksLostError(RuntimeError):
     """Tasks of an attempt ended, or were ended, without an answer for all of their regions.
 
-    `partition` is that of the task to blame, if known. Others may have been ended along with it.
+    `partition` has the task to blame, if known. Others may have been ended with it.
     """
 
     def __init__(self, cause: str, *, partition: int | None = None) -> None:
@@ -30,9 +30,9 @@ class TaskRunner(Protocol):
     ) -> Generator[answers.Answer, None, None]:
         """Run the tasks of an attempt; yields answers while they run. Closing it ends the tasks.
 
-        `source` has the rows of the batch, in the runner's own form; None: there are none. Regions
-        of `owed` run without rows of this batch. If some task comes to no end of its own, a
-        TasksLostError follows the last answer.
+        `source` has the rows of the batch, if any, in the runner's form. Regions in `owed` run
+        without rows of this batch. If a task does not end by itself, a TasksLostError follows the
+        last answer.
         """
 
     def close_operators(self, order: ClosingOrder) -> None:
@@ -45,16 +45,13 @@ class TaskRunner(Protocol):
         """Begin with these checkpoints, and delete files that none of them needs."""
 
     def reclaim(self, retained: Sequence[CheckpointMetadata]) -> None:
-        """Delete files of managers that are gone, if no checkpoint needs them; best effort.
-
-        Called with all retained checkpoints while no attempt is under way.
-        """
+        """Delete unneeded files of lost managers; best effort, outside of attempts."""
 
     def show_metrics(self, sums: Mapping[str, float]) -> None:
-        """Show figures since the start to monitoring, dots between levels of names; best effort."""
+        """Show figures since the start to monitoring, with dots in names; best effort."""
 
     def show_attempt(self, record: HistoryRecord) -> None:
-        """Show the end of an attempt to those who watch the pipeline; best effort."""
+        """Show the end of an attempt; best effort."""
 
     def close(self) -> None:
         """Release resources of the runner."""

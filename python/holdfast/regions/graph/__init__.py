@@ -1,8 +1,8 @@
 """The graph of operators of one region: channels, barriers, alignment, in-flight data.
 
-Everything here is pure and deterministic: no threads, no clock (time comes in as ``now_ms``), no
-I/O. The task feeds a graph, steps it, and asks it for outputs and snapshots. The rules are
-R50 to R58 and R61 of the checkpoint semantics.
+Everything here is pure and deterministic: no threads, no clock (time is ``now_ms``), no I/O. The
+task feeds a graph, steps it, and asks it for outputs and snapshots. The rules are R50 to R58 and
+R61 of the checkpoint semantics.
 
 - `RegionGraph`: the graph; `StageSpec` and `StageOperator` are its parts.
 - `Output`, `RegionSnapshot`, `ChannelData`, `Progress`: its results.

@@ -20,8 +20,7 @@ class Instance:
     """One instance of an operator with the channels it reads from and writes to.
 
     The last stage has no `outlet`. `snapshotted` is the newest attempt for which it took its
-    snapshot, complete or not. Once it is `finished`, it has flushed, and its end stands in the
-    channels it writes to.
+    snapshot. Once it is `finished`, it has flushed, and the channels it writes to have its end.
     """
 
     key: InstanceKey
@@ -36,8 +35,8 @@ class Instance:
 class Attempt:
     """A checkpoint attempt, with the parts that were collected so far.
 
-    Its barrier may overtake at `due_ms`; None for never. Once it is `overtaking`, the snapshots
-    that are missing are owed at once. `captured` are the batches that it overtook, by channel.
+    Its barrier may overtake at `due_ms`; None for never. Once it is `overtaking`, the next steps
+    take the missing snapshots. `captured` are the batches that it overtook, by channel.
     """
 
     checkpoint: int

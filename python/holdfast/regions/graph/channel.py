@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, slots=True)
 class Channel:
-    """FIFO queue of batches with at most one barrier between them and at most one end behind them.
+    """FIFO queue of batches with at most one barrier between them and one end after them.
 
-    One attempt is open at a time, so there is never a second barrier. The place of the barrier is a
-    number, not an item of the queue, so overtaking moves no data.
+    One attempt is open at a time, so there is never a second barrier. Its place is a number, not an
+    item of the queue, so overtaking moves no data.
 
     Attributes
     ----------
@@ -27,12 +27,10 @@ class Channel:
         Count bytes. That takes longer than everything else with a batch, so channels count 0 in a
         graph whose barriers never overtake.
     barrier
-        A barrier stands in the queue. When no batch is in front of it, the channel is blocked until
-        the consumer takes the barrier.
+        A barrier is in the queue. Without a batch before it, the channel is blocked until the
+        consumer takes the barrier.
     ending, ended
-        The producer has ended, and the end stands behind everything; the consumer has taken it.
-    nbytes
-        Bytes of all queued batches.
+        The producer has ended, and the end follows everything; the consumer has taken it.
     """
 
     name: str
@@ -48,12 +46,12 @@ class Channel:
 
     @property
     def room(self) -> int:
-        """Batches until the channel is full; 0 also if it holds more than its capacity."""
+        """Batches until the channel is full; 0 also above its capacity."""
         return max(0, self.capacity - len(self._queue))
 
     @property
     def holds_rows(self) -> bool:
-        """A batch is queued, whatever stands in front of it."""
+        """A batch is queued."""
         return bool(self._queue)
 
     @property
@@ -68,7 +66,7 @@ class Channel:
 
     @property
     def aligned(self) -> bool:
-        """No batch stands in front of the barrier, or of the end, which counts as one (R54)."""
+        """No batch is before the barrier, or the end, which counts as one (R54)."""
         if self.barrier:
             return self._ahead == 0
         return self.ending and not self._queue
@@ -79,7 +77,7 @@ class Channel:
         return self._ahead_bytes if self.barrier else self.nbytes
 
     def push(self, batch: pa.RecordBatch) -> None:
-        """Queue a batch, even if the channel is full: its sender asks for room before."""
+        """Queue a batch, even into a full channel: its sender checks the room."""
         nbytes = batch.nbytes if self.measured else 0
         self._queue.append((batch, nbytes))
         self.nbytes += nbytes
@@ -94,17 +92,14 @@ class Channel:
         return batch
 
     def put_barrier(self) -> None:
-        """Put a barrier behind everything; where the end stands already, it is the barrier."""
+        """Put a barrier after everything; the end is one, if it is queued already."""
         if not self.ending:
             self.barrier = True
             self._ahead = len(self._queue)
             self._ahead_bytes = self.nbytes
 
     def overtake(self) -> tuple[pa.RecordBatch, ...]:
-        """Put the barrier in front of everything and return the batches that it overtook.
-
-        Batches that stood behind the barrier belong to the next checkpoint and are not returned.
-        """
+        """Put the barrier first; returns the overtaken batches, which precede it in the checkpoint."""
         count = self._ahead if self.barrier else len(self._queue)
         overtaken = tuple(batch for batch, _ in islice(self._queue, count))
         self.barrier = True
@@ -113,16 +108,13 @@ class Channel:
         return overtaken
 
     def drop_barrier(self) -> None:
-        """Take the barrier, or forget it because its attempt ended; unblocks the channel (R53)."""
+        """Drop a barrier that was taken or whose attempt ended; unblocks the channel (R53)."""
         self.barrier = False
 
 
 @dataclass(eq=False, slots=True)
 class Outlet:
-    """The channels that one producer writes to, and how a batch is split over them.
-
-    `stage` reads. `channels` are in the order of its instances; one if there is no route.
-    """
+    """The channels that one producer writes to, by instance of `stage`; one if there is no route."""
 
     stage: str
     channels: Sequence[Channel]
@@ -130,7 +122,7 @@ class Outlet:
 
     @property
     def room(self) -> int:
-        """Batches that can be sent until a channel is full, wherever they are routed."""
+        """Batches that can be sent until a channel is full on any route."""
         return min(channel.room for channel in self.channels)
 
     def send(self, batch: pa.RecordBatch) -> None:
@@ -146,6 +138,6 @@ class Outlet:
                 channel.push(part)
 
     def end(self) -> None:
-        """Put the end behind everything."""
+        """Put the end after everything."""
         for channel in self.channels:
             channel.ending = True

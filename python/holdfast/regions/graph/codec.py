@@ -1,14 +1,14 @@
 """In-flight data as bytes: the payload of one segment (R56).
 
-Arrow's IPC stream holds one schema, and channels have different ones, so each run of batches of one
-schema is a stream of its own, framed by its length. All integers are little-endian::
+Arrow's IPC stream has one schema, so each run of batches of one schema is a stream of its own,
+framed by its length. All integers are little-endian::
 
     payload := magic "HFIF" | u32 version = 1 | u32 entries | entry ...
     entry   := u8 kind (0 input, 1 output) | u32 length | channel name in UTF-8 | u32 runs | run ...
     run     := u64 length | Arrow IPC stream: schema, dictionaries, batches, end-of-stream mark
 
-Entries are in the order given, runs in the order of the batches; an entry without batches has no
-runs. Nothing follows the last entry. A payload carries no checksum: the segment's digest covers it.
+Entries are in the order given, runs in the order of the batches. Nothing follows the last entry. A
+payload carries no checksum: the segment's digest covers it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,7 @@ _KINDS: tuple[Literal["input", "output"], ...] = ("input", "output")
 
 
 def encode_channels(data: Sequence[ChannelData]) -> bytes:
-    """Encode in-flight data as the payload of a segment.
-
-    Dictionaries and extension types are kept, and so is the metadata of schemas.
-    """
+    """Encode in-flight data as a segment's payload, with dictionaries, extensions and metadata."""
     parts: list[bytes | pa.Buffer] = [struct.pack("<4sII", MAGIC, VERSION, len(data))]
     for entry in data:
         name = entry.channel.encode()
@@ -49,8 +46,8 @@ def encode_channels(data: Sequence[ChannelData]) -> bytes:
 def decode_channels(payload: Buffer) -> tuple[ChannelData, ...]:
     """Decode a payload of `encode_channels`.
 
-    The batches refer to its memory, which must not change. Raises a ValueError if it is no such
-    payload, is cut, or has bytes left over, and a NewerFormatError if a newer Holdfast wrote it.
+    The batches refer to its memory, which must not change. Raises a ValueError for another or a cut
+    payload, and a NewerFormatError if a newer Holdfast wrote it.
     """
     reader = _Reader(payload)
     magic, version, entries = reader.unpack("<4sII")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SOURCE = "source"
-"""Channel of a `ChannelData` with input rows that have not been split over stage 0 yet."""
+"""Channel of a `ChannelData` with input rows not yet split over stage 0."""
 
 InstanceKey: TypeAlias = tuple[str, int]
 """Stage name, number of the instance in its stage."""
@@ -41,7 +41,7 @@ class Progress(Enum):
     """Nothing is queued: the graph waits for input, a barrier or the end."""
 
     ENDED = "ended"
-    """Every instance has flushed, and no snapshot is owed."""
+    """Every instance has flushed, and no snapshot is pending."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,8 @@ class ChannelData:
     batches
         Rows that are not reflected in the state of the channel's consumer.
     kind
-        ``"input"`` if the region's source put them into the channel, ``"output"`` if an operator
-        did. Both ends of a channel share one queue, so a batch that a barrier overtakes is captured
-        once: as output of the operator that produced it, else as input.
+        ``"input"`` from the region's source, ``"output"`` from an operator. Both ends share one
+        queue, so an overtaken batch is captured once.
     """
 
     channel: str
@@ -76,10 +75,10 @@ def redistribute(
 ) -> tuple[ChannelData, ...]:
     """Divide in-flight data over other channels, by a function applied to each row (R57).
 
-    `channels_of` splits a batch that waits in a channel into new channels and rows in their order.
-    Every row goes to exactly one channel. Rows of one old channel that go to one new channel keep
-    their order. Returns an entry for each given one and each channel that got rows of it, in the
-    order given. Raises a ValueError if ``channels_of`` loses or doubles rows.
+    `channels_of` splits a batch in a channel into new channels and rows in their order. Every row
+    goes to exactly one channel, and rows from one old to one new channel keep their order. Returns
+    an entry for each given one and each channel that got rows of it, in the order given. Raises a
+    ValueError if ``channels_of`` loses or doubles rows.
     """
     divided: list[ChannelData] = []
     for entry in data:
@@ -105,8 +104,7 @@ def redistribute(
 class Output:
     """One batch that reached the end of the graph, and the instance that emitted it.
 
-    `follows` is the newest checkpoint for which this instance took its snapshot before; None if
-    there was none.
+    `follows` is the checkpoint of this instance's newest snapshot before it, if any.
     """
 
     batch: pa.RecordBatch
@@ -114,7 +112,7 @@ class Output:
     follows: int | None
 
     def precedes(self, checkpoint: int) -> bool:
-        """Say whether the batch belongs in front of the barrier of ``checkpoint``."""
+        """Say whether the batch precedes the barrier of ``checkpoint``."""
         return self.follows is None or self.follows < checkpoint
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class RegionGraph:
     """Operators of one region, joined by bounded channels in which barriers travel (R50).
 
-    The graph does nothing by itself: `step` does one unit of work. The caller says the time, in
+    The graph does nothing by itself: `step` does one unit of work. The caller gives the time, in
     milliseconds on one clock, and the order of calls decides everything.
 
     Bounds
@@ -37,36 +37,36 @@ class RegionGraph:
         of `step` takes them.
 
     Alignment (R51, R52)
-        An instance takes its snapshot when no data is left in front of the barrier in any of its
-        channels; the end of a channel counts as its barrier (R54). Snapshots go before any data.
-        When no instance is that far and the attempt is past its timeout, the barrier overtakes: it
-        goes in front of all data of every instance that has no snapshot yet. The next steps take
-        these snapshots, one each, in the order of the graph. No data moves in between, so nothing
-        arrives while a channel is captured, and some channels may get the barrier later.
-        Flink has a timer, and a check when a barrier or an end is processed. Here every step makes
-        one check, which fires once. A late barrier that completes alignment without overtaking
-        leaves the snapshot aligned. A barrier never interrupts a batch, which is inside one step.
+        An instance takes its snapshot when no data is left before the barrier in any of its
+        channels; the end of a channel counts as its barrier (R54). Snapshots precede any data. When
+        no instance is that far and the attempt is past its timeout, the barrier overtakes: it moves
+        before all data of every instance without a snapshot. The next steps take these snapshots,
+        one each, in the order of the graph. No data moves in between, so nothing arrives while a
+        channel is captured, and some channels may get the barrier later. Flink has a timer, and a
+        check when a barrier or an end is processed. Here every step makes one check, which fires
+        once. A late barrier that completes alignment without overtaking leaves the snapshot
+        aligned. A barrier never interrupts a batch, which is inside one step.
 
     Restored batches (R55, R57)
         They may come from a graph with other channels, so nothing newer may pass them in any
-        channel. Until they are through, there is no room for new rows, and steps take from the
-        channels nearest the end first, whose rows are the oldest.
+        channel. Until they are through, there is no room for new rows, and steps first take from
+        the channels nearest the end, whose rows are the oldest.
 
     In-flight bound (R58)
-        Before the barrier overtakes, the bytes it would capture are known. While they are more
-        than ``max_in_flight_bytes`` it goes on aligning: the rows in front of it are processed, and
-        the source behind it finds the channels full. It overtakes as soon as the rest fits, unless
-        alignment completes first. No snapshot holds more than the bound.
+        While the bytes that the barrier would capture are more than ``max_in_flight_bytes``, it
+        continues to align: the rows before it are processed, and the source after it finds the
+        channels full. It overtakes as soon as the rest fits, unless alignment completes first. No
+        snapshot holds more than the bound.
 
     Errors
-        If an operator or a route raises, the error goes through and the graph is lost, because a
-        batch may have been consumed in part. Methods that change the graph, and `take_snapshot`,
-        raise RuntimeError then; the region continues in a new graph, from its origin.
+        If an operator or a route raises, the graph is lost, because a batch may have been consumed
+        in part. Methods that change the graph, and `take_snapshot`, raise RuntimeError then; the
+        region continues in a new graph, from its origin.
 
     Parameters
     ----------
     stages
-        At least one, in the order the data takes.
+        At least one, in the order of the data.
     capacity_batches
         At least 1, for every channel.
     timeout_ms
@@ -106,7 +106,7 @@ class RegionGraph:
         self._max_in_flight_bytes = max_in_flight_bytes
         self._cursor = 0
         self._attempt: Attempt | None = None
-        # The newest attempt that was begun: this one and older ones never begin again.
+        # The newest attempt that was begun: it and older ones never begin again.
         self._newest: int | None = None
         self._outputs: list[Output] = []
         self._source_ended = False
@@ -118,11 +118,11 @@ class RegionGraph:
     # --- input -----------------------------------------------------------------------------------
 
     def restore(self, in_flight: Iterable[ChannelData]) -> None:
-        """Put in-flight data back, before anything else; new data goes behind it (R55).
+        """Put in-flight data back, before all new data (R55).
 
-        Per channel, input comes before output, and otherwise the order given is kept, so the data
-        of several checkpoints is given oldest first. Rows of the channel `SOURCE` are split over
-        stage 0 and come last. There is no room for new data until all of it is through.
+        Per channel, input precedes output, and otherwise the order given is kept, so give the
+        oldest checkpoint first. Rows of the channel `SOURCE` are split over stage 0 last. There is
+        no room for new data until all of it is through.
 
         Parameters
         ----------
@@ -134,7 +134,7 @@ class RegionGraph:
         RuntimeError
             If the graph was used before.
         ValueError
-            If there is no such channel.
+            If a channel is unknown.
         """
         self._require_intact()
         if self._used:
@@ -160,17 +160,11 @@ class RegionGraph:
             self._replaying = self.holds_rows()
 
     def room(self) -> int:
-        """Return how many batches may be fed now, wherever they are routed.
-
-        0 after the end, and until restored batches are through.
-        """
+        """Return how many batches fit now; 0 after the end or while restored batches are queued."""
         return 0 if self._source_ended or self._replaying else self._source.room
 
     def feed(self, batch: pa.RecordBatch) -> None:
-        """Queue a batch of the source's rows.
-
-        Raises a RuntimeError if there is no room, or after the end.
-        """
+        """Queue a batch of the source's rows; RuntimeError without room, or after the end."""
         self._require_intact()
         if self._source_ended:
             raise RuntimeError("a batch was fed after the end of the source")
@@ -181,7 +175,7 @@ class RegionGraph:
             self._source.send(batch)
 
     def call(self, stage: str, call: Callable[[Any], Iterable[pa.RecordBatch]]) -> None:
-        """Let the instances of a stage put out rows that no input asks for."""
+        """Let the instances of a stage put out rows without input."""
         self._require_intact()
         self._used = True
         with self._lost_on_error():
@@ -190,12 +184,11 @@ class RegionGraph:
                     self._emit(instance, call(instance.operator))
 
     def end(self) -> None:
-        """End the source behind everything fed so far (R54, R61); repeating it does nothing.
+        """End the source after everything fed so far (R54, R61); repeating it does nothing.
 
         One mark is end of data and end of channel. An instance that took it from all its channels
-        flushes, and its own end goes behind the output of the flush. A checkpoint contains the
-        flushed state if it begins after that, or had not reached the instance. The task closes the
-        operators when it hears that such a checkpoint has completed.
+        flushes, and its own end follows the output of the flush. A checkpoint that begins after
+        that has the flushed state. Once such a checkpoint completes, the task closes the operators.
         """
         self._require_intact()
         self._used = True
@@ -203,7 +196,7 @@ class RegionGraph:
         self._source.end()
 
     def holds_rows(self) -> bool:
-        """Say whether rows wait in front of some operator."""
+        """Say whether rows wait before some operator."""
         return any(channel.holds_rows for channel, _ in self._readers)
 
     # --- attempts --------------------------------------------------------------------------------
@@ -211,18 +204,18 @@ class RegionGraph:
     def barrier(
         self, checkpoint: int, created_ms: int, now_ms: int, *, aligned: bool = False
     ) -> bool:
-        """Begin an attempt: inject its barrier behind everything fed so far.
+        """Begin an attempt: inject its barrier after everything fed so far.
 
-        An attempt that is open ends (R53). So does one whose snapshot is complete but was not
-        taken. Returns False, and does nothing, if this attempt or a newer one was begun before.
+        An open attempt, or one whose complete snapshot was not taken, ends (R53). Returns False,
+        and does nothing, if this attempt or a newer one was begun before.
 
         Parameters
         ----------
         created_ms
-            When the coordinator created the barrier; the alignment timeout counts from there
-            (R51). If that is in the future, the clocks differ, and it counts from ``now_ms``.
+            When the coordinator created the barrier; the alignment timeout begins there (R51), or
+            at ``now_ms`` if the clocks differ and that is in the future.
         aligned
-            Never overtake, whatever the timeout: for attempts that drain in-flight data (R25).
+            Never overtake: for attempts that drain in-flight data (R25).
         """
         self._require_intact()
         if self._newest is not None and checkpoint <= self._newest:
@@ -242,9 +235,8 @@ class RegionGraph:
     def step(self, now_ms: int) -> Progress:
         """Do one unit of work: one instance takes one batch, its barriers, or one end.
 
-        Barriers go first. Otherwise the channels take turns, starting behind the one that was read
-        last. Until restored batches are through, the channels nearest the end go first. While
-        something is queued, there is something to do.
+        Barriers are first. Otherwise the channels take turns, from the one after the last read on.
+        Until restored batches are through, the channels nearest the end are first.
         """
         self._require_intact()
         self._used = True
@@ -274,15 +266,15 @@ class RegionGraph:
         attempt = self._attempt
         if attempt is None or self._is_complete(attempt):
             return False
-        # Once the barrier has overtaken, some instance is always aligned, so it overtakes once.
+        # Once it has overtaken, some instance is always aligned, so it overtakes once.
         instance = self._next_aligned(attempt)
         if instance is None and attempt.overdue(now_ms) and self._may_overtake(attempt):
             self._overtake(attempt)
             instance = self._next_aligned(attempt)
         if instance is None:
             return False
-        # An end that stands for the barrier is taken before the snapshot: if it is the last one,
-        # the snapshot holds the flushed state.
+        # An end that acts as the barrier is taken before the snapshot: after the last end, the
+        # snapshot has the flushed state.
         for channel in instance.inputs:
             if channel.at_end:
                 self._take_end(instance, channel)
@@ -300,7 +292,7 @@ class RegionGraph:
         return None
 
     def _may_overtake(self, attempt: Attempt) -> bool:
-        """Say whether everything that would be captured now is within the bound (R58)."""
+        """Say whether a capture is within the bound now (R58)."""
         captured = sum(
             channel.bytes_ahead
             for channel, instance in self._readers
@@ -309,7 +301,7 @@ class RegionGraph:
         return captured <= self._max_in_flight_bytes
 
     def _overtake(self, attempt: Attempt) -> None:
-        """Put the barrier in front of all data of all instances without their snapshot.
+        """Put the barrier before all data of all instances without their snapshot.
 
         That includes channels it has not been sent into yet: no data moves until it has.
         """
@@ -325,7 +317,7 @@ class RegionGraph:
         instance.snapshotted = attempt.checkpoint
         for channel in instance.inputs:
             channel.drop_barrier()
-        # A barrier that overtakes is in the channels behind this instance already.
+        # An overtaking barrier is already in the channels after this instance.
         if instance.outlet is not None and not attempt.overtaking:
             for channel in instance.outlet.channels:
                 channel.put_barrier()

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Stands between the two ends in the name of a channel, so it may not be part of a stage's name.
+# Separates the two ends in the name of a channel, so no stage's name has it.
 ARROW = "->"
 
 Route: TypeAlias = "Callable[[pa.RecordBatch, int], Sequence[pa.RecordBatch | None]]"
 """Splits a batch over ``n`` instances: ``n`` parts in the order of the instances.
 
 A part that is None or has no rows sends nothing. A route must be deterministic, because replayed
-rows have to reach the instance that holds their state.
+rows have to reach the instance with their state.
 """
 
 
 class StageOperator(Protocol):
-    """One instance of an operator, as the graph sees it.
+    """One instance of an operator, for the graph.
 
     Calls never overlap. Batches that a call yields have been sent when the call ends.
     """
@@ -30,7 +30,7 @@ class StageOperator(Protocol):
         """Consume one batch and yield the resulting ones."""
 
     def snapshot(self, checkpoint: int) -> object:
-        """Return the state at this moment; taken synchronously, it is the stall of the instance."""
+        """Return the state at this moment; the call is the stall of the instance."""
 
     def end_of_data(self) -> Iterable[pa.RecordBatch]:
         """Flush: all inputs have ended, no batch follows. Called once in the life of a state."""
@@ -47,7 +47,7 @@ class StageSpec:
     route
         Splits a batch over the instances. With a route every instance of the stage before (or the
         source) is joined with every instance of this one. Without a route the stage has either one
-        instance, or as many as the stage before, and instance ``i`` reads from instance ``i`` only.
+        instance, or as many as the stage before, joined one to one.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The number of rows that an operator is given at once."""
+"""The number of rows in an operator's batches."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ STEPS_PER_TIMEOUT: Final = 50
 class StepSize:
     """Rows of the batches that a region's graph is fed.
 
-    A barrier does not interrupt an operator, so it waits for the batch at hand. If barriers may
-    overtake, a batch should take a small part of the alignment timeout, however slow the operator
-    is. The size begins small and doubles while batches are quick. After the first slow batch it
-    only shrinks. `rows_max` is the largest size, and the only one where barriers do not overtake:
-    without the alignment timeout `timeout_ms`.
+    A barrier does not interrupt an operator, so it waits for the current batch. If barriers may
+    overtake, a batch should take a small part of the alignment timeout `timeout_ms`, however slow
+    the operator is. The size begins small and doubles while batches are quick. After the first slow
+    batch it only shrinks. `rows_max` is the largest size, and the only one without a timeout.
     """
 
     def __init__(self, rows_max: int, timeout_ms: int | None) -> None:
@@ -25,7 +24,7 @@ class StepSize:
         self.rows = rows_max if timeout_ms is None else min(FIRST_ROWS, rows_max)
 
     def took(self, ms: float) -> None:
-        """Learn how long a batch of this size took at most."""
+        """Learn the longest time of a batch of this size."""
         if self._budget_ms is None:
             return
         if ms > self._budget_ms:

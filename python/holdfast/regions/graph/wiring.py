@@ -15,8 +15,8 @@ def wire(
 ) -> tuple[Outlet, list[Instance]]:
     """Build all instances and channels; returns the source's outlet, and the instances in order.
 
-    Raises a ValueError if there is no stage, if two have one name, or if a stage without a route
-    has another number of instances than one or that of the stage before.
+    Raises a ValueError without a stage, for equal names, or if a stage without a route has another
+    number of instances than one or that of the stage before.
     """
     if not stages:
         raise ValueError("expected at least one stage, found none")

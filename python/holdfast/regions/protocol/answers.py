@@ -4,14 +4,14 @@ A message is: run of the pipeline 16 bytes, then answers to the end. An answer i
 attempt u64, partition u32, length of the region's name u32, length of the body u32, length of the
 figures u32, the name in UTF-8, the body, the figures (see `protocol.figures`). The body of an
 acknowledgement is: length of the events u32, these as JSON with their bytes as base64 (nothing if
-there are none), and the encoded entry. A kind of its own says that an acknowledgement counts
-together with the next one; one message has all that count together. The body of a decline is:
-whether the region had rows 1 byte, length of the cause u32, length of the problem u32, the cause
-in UTF-8, the problem, and an encoded entry that holds the stored rows. Numbers are little-endian.
-A message lives for one attempt and is never stored. The run keeps out tasks of an earlier start of
-the same pipeline, whose attempts may have had the same numbers.
+there are none), and the encoded entry. Another kind is an acknowledgement that counts together with
+the next one; one message has all of these. The body of a decline is: whether the region had rows 1
+byte, length of the cause u32, length of the problem u32, the cause in UTF-8, the problem, and an
+encoded entry with the stored rows. Numbers are little-endian.
 
-The driver's JVM hands several messages over at once, each behind its length u32.
+A message is never stored. The run keeps out tasks of an earlier start of the same pipeline, whose
+attempts may have had the same numbers. The driver's JVM hands over several messages at once, each
+after its length u32.
 """
 
 from __future__ import annotations
@@ -50,8 +50,7 @@ class Answer:
     figures : bytes
         Encoded `OperatorFigures` of an acknowledgement or a decline.
     with_next : bool
-        An acknowledgement that counts only if the next answer does, because rows of both regions
-        are in one file.
+        An acknowledgement that counts only with the next answer: their rows are in one file.
     """
 
     partition: int
@@ -74,10 +73,7 @@ def encode(run: str, answers: Iterable[Answer]) -> Iterator[bytes]:
 
 
 def messages_of(polled: bytes) -> Iterator[bytes]:
-    """Yield the messages that the driver's JVM handed over together.
-
-    Raises a ValueError if one is cut.
-    """
+    """Yield the messages that the driver's JVM handed over together; ValueError if one is cut."""
     at = 0
     while at < len(polled):
         begin = at + _LENGTH.size
@@ -94,10 +90,7 @@ def _require(found: int, expected: int, part: str = "an answer") -> None:
 
 
 def decode(message: bytes) -> tuple[str, list[Answer]]:
-    """Return the run and the answers in a message.
-
-    Raises a ValueError if it is no message.
-    """
+    """Return the run and the answers in a message, or raise ValueError."""
     if len(message) < _RUN_BYTES:
         raise ValueError(f"answers have at least {_RUN_BYTES} bytes, these have {len(message)}")
     answers = []

@@ -2,7 +2,7 @@
 
 The form is a JSON document: one list for each operator, in the order of the pipeline. A list has
 rows in, rows out, nanoseconds at work, an object of counters, and an object of gauges; a gauge is
-minimum, maximum, sum and number of its values. It lives for one attempt and is never stored.
+minimum, maximum, sum and number of its values. It is never stored.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-#: Largest value of a counter, which stays there; Java's numbers end there.
+#: Largest value of a counter, where Java's numbers end.
 MAX_COUNT: Final = 2**63 - 1
 
 
 class GaugeFigures(NamedTuple):
-    """Values of the gauges of one name, in so many instances."""
+    """Values of the gauges of one name, over all instances."""
 
     min: float
     max: float
@@ -41,7 +41,7 @@ class GaugeFigures(NamedTuple):
 
 @dataclass(slots=True)
 class OperatorFigures:
-    """Figures of the instances of one operator; gauges without a value are not there."""
+    """Figures of the instances of one operator; gauges without a value are missing."""
 
     rows_in: int = 0
     rows_out: int = 0
@@ -78,10 +78,7 @@ def encode(operators: Sequence[OperatorFigures]) -> bytes:
 
 
 def decode(data: bytes) -> list[OperatorFigures]:
-    """Return figures that `encode` made.
-
-    Raises a ValueError if these are none.
-    """
+    """Return figures from `encode`, or raise ValueError."""
     try:
         found = [OperatorFigures(*fields) for fields in json.loads(data)]
     except (ValueError, TypeError) as error:

@@ -31,10 +31,7 @@ SHARE_ROWS_BYTES: Final = 32 << 20
 
 
 def code_of(given: object) -> bytes:
-    """Encode an object of a user for workers, which run this very version of everything.
-
-    Raises a TypeError if it holds something that cannot travel, such as a connection.
-    """
+    """Encode a user's object for workers of this version; TypeError if it cannot be pickled."""
     try:
         from pyspark.cloudpickle import dumps
     except ImportError:
@@ -59,22 +56,18 @@ class StagePlan:
         Unique in the pipeline; state is found by it.
     operator : bytes
         The operator before it was opened, by cloudpickle. Every instance is made from it.
-    schema : pyarrow.Schema
-        Schema of the rows that it puts out.
     route_by : tuple of str
         Columns by whose values rows go to one of several instances.
     given : Operator, optional
         The operator itself, in the process of the user.
     coordinated : bool
         The operator has a coordinator, and may send it events.
-    on_retire : bool
-        The operator may put out rows when its region is retired.
-    on_timers : bool
-        The operator may have timers.
+    on_retire, on_timers : bool
+        The operator may put out rows when its region is retired, or have timers.
     has_watermark : bool
-        There is a watermark in front of the operator.
+        A watermark precedes the operator.
     watermark_idle_ms : int, optional
-        The operator is the watermark, which goes on in regions without rows for so long.
+        The operator is the watermark, which moves in regions without rows for this time.
     """
 
     name: str
@@ -98,11 +91,11 @@ class StagePlan:
     @cached_property
     def template(self) -> OperatorTemplate | None:
         """Template that operators are made from; None if only cloudpickle can copy this one."""
-        # In the user's process, cloudpickle would give the methods of the class globals of their
-        # own, so the operator itself is copied there.
+        # In the user's process, cloudpickle would give the methods of the class other globals, so
+        # the operator itself is copied there.
         given = self.given
         if given is None:
-            # The pipeline's own code, which comes from the driver and never from a checkpoint.
+            # The pipeline's own code: from the driver, never from a checkpoint.
             given = pickle.loads(self.operator)  # noqa: S301
         try:
             return OperatorTemplate(given)
@@ -125,7 +118,7 @@ def instance_name(operator: str, parallelism: int, instance: int) -> str:
 
 @dataclass(frozen=True)
 class TaskOptions:
-    """Settings of region tasks; `PipelineOptions` says more of those that users give.
+    """Settings of region tasks; `PipelineOptions` explains those that users give.
 
     Parameters
     ----------
@@ -133,36 +126,36 @@ class TaskOptions:
         Milliseconds after the start of a task (R51).
     task_grace_ms : int
         Further time for a task that is silent because an operator stopped its whole process. An
-        answer is on its way for less. Then another task stores the rows of its regions.
+        answer is under way for less. Then another task stores the rows of its regions.
     max_in_flight_bytes : int
-        In-flight data of a region beyond which its barrier overtakes nothing (R58).
+        In-flight data of a region above which its barrier overtakes nothing (R58).
     capacity_batches : int
         Batches that wait between two operators of a region. More only hold memory: one thread
         computes a region.
     slice_rows : int
-        Rows of the largest batch an operator is given: a barrier waits for the batch at hand.
+        Rows of the largest batch for an operator: a barrier waits for the current batch.
     gather_ms : int
-        Milliseconds for which a task gathers answers of its regions before it makes them durable,
-        if others are to come. On object stores each time makes an object.
+        Time for which a task gathers answers of its regions before it makes them durable, if others
+        are expected. On object stores each time makes an object.
     restart_finished : bool
-        Rows of a region whose data has ended begin it anew (R64).
+        Rows of a region whose data has ended begin it again (R64).
     umask : int or None
         Umask of files that tasks make on local disks; None: that of their processes.
     own_threads : int
         More regions of a process share threads. Arrow keeps some MiB for each thread that writes.
     share_ratio, share_wait_ms : int
-        An acknowledgement waits for others for the time that the task has taken, divided by
-        `share_ratio`, and at least `share_wait_ms`: regions that take very different times have few
-        files, and a process that hangs may die without answers of long ago.
+        An acknowledgement waits for others for the task's time so far divided by `share_ratio`, and
+        at least `share_wait_ms`: regions with very different times have few files, and a process
+        that hangs may die without answers of long ago.
     share_regions : int
-        Regions in a file: the driver takes in some while others are still at work.
+        Regions in a file: the driver takes in some while others still run.
     share_rows_bytes : int
         Rows of a region in memory with which it has output of its own.
     bad_row_runs : int
         Runs of a region that may fail while bad rows are searched (R9). A row among 16,384 takes 15
         of them: each one halves the rows in question.
     quarantine_pieces : int
-        Small pieces of owed rows in quarantine before some of them are merged (R28).
+        Small pieces of pending rows in quarantine before some of them are merged (R28).
     """
 
     aligned_timeout_ms: int | None = None
@@ -195,7 +188,7 @@ class OutputPlan:
     sink: TwoPhaseSink
 
     def __getstate__(self) -> dict[str, Any]:
-        """Encode the sink, which may be of a class that workers do not find."""
+        """Encode the sink, whose class workers may not find."""
         return {**self.__dict__, "sink": code_of(self.sink)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -214,18 +207,17 @@ class PipelinePlan:
     outputs : tuple of OutputPlan
         The main one first.
     bad_rows : str
-        The side output that takes rows which operators reject; empty: such rows are errors.
+        The side output for rows that operators reject; empty: such rows are errors.
     splits : SplitReader, optional
-        Reads the splits that events hand to regions. Then the source's rows only say which regions
-        a task runs, and a region that fails stores no rows: its splits are handed out again.
+        Reads the splits that events hand to regions. Then the source's rows only name the regions
+        of a task, and a region that fails stores no rows: its splits are handed out again.
     marks : mapping of str to Path, optional
         A file in each mounted folder of the driver, by the use of the folder. A worker that does
         not see the file has another folder of that name, and would write state or output there.
     finds_bad_rows : bool
-        A region that fails begins anew without the rows that fail, which `bad_rows` takes.
+        A region that fails is repeated without the failing rows, which `bad_rows` takes.
     skipped : mapping, optional
-        Ranges of owed rows that were moved to dead letters, by region and the checkpoint that
-        stored the rows.
+        Ranges of pending rows in dead letters, by region and the checkpoint that stored the rows.
     """
 
     pipeline: str
@@ -243,10 +235,7 @@ class PipelinePlan:
 
 @dataclass(frozen=True)
 class EndedAttempt:
-    """End of an earlier attempt, for operators that want to know.
-
-    `fallbacks` of a regional attempt: failed region to the origin of its state.
-    """
+    """End of an earlier attempt, for operators; `fallbacks` are origins of its failed regions."""
 
     attempt: int
     outcome: Outcome
@@ -254,10 +243,7 @@ class EndedAttempt:
 
 
 class RegionEvent(NamedTuple):
-    """An event of a coordinator to a region, in front of the rows of an attempt's batch.
-
-    `operator` is the name of the coordinator's operator, or of the source.
-    """
+    """An event of the coordinator of `operator` or the source, before the rows of a batch."""
 
     attempt: int
     operator: str
@@ -274,19 +260,19 @@ class AttemptOrder:
         Time at which the coordinator created the barrier, in milliseconds since the epoch by the
         driver's clock. Tasks measure from their own beginning, since their clock may differ.
     base : CheckpointMetadata or bytes
-        Metadata of the latest completed checkpoint; encoded on its way to another process.
+        Metadata of the latest completed checkpoint; encoded for another process.
     drain : bool
         The checkpoint must hold no in-flight data: no barrier overtakes anything (R25).
     end_of_data : bool
         The end of data follows the rows that regions replay (R61).
     global_required : bool
-        A decline aborts the attempt. A region that fails stores no rows, since they come again.
+        A decline aborts the attempt. A region that fails stores no rows, since they are replayed.
     restart : frozenset of str
         Regions that must not continue a cached operator.
     retire : frozenset of str
         Regions without rows that are to be retired: their operators put out the last rows (R66).
     rested_ms : mapping of str to int
-        Milliseconds that the watermarks of regions without rows go on (R69).
+        Milliseconds by which the watermarks of regions without rows move (R69).
     quarantined : frozenset of str
         Regions that store their rows, and run no operator (R27).
     excused : frozenset of str
@@ -331,8 +317,7 @@ class AttemptOrder:
 class ClosingOrder:
     """Order to a process to close the operators that it keeps, once all regions finished (R61).
 
-    `base` is the checkpoint that holds the regions as finished, and `ended` are the attempts that
-    ended since the last order, with that checkpoint's.
+    `base` has the regions as finished, and `ended` are the attempts since the last order.
     """
 
     run: str

@@ -1,4 +1,4 @@
-"""A template of an operator: instances share what cannot change, and get copies of all else."""
+"""A template of an operator: instances share constant parts, and get copies of the rest."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import Any
 class OperatorTemplate:
     """Makes operators that share no state with each other.
 
-    They share classes, functions that close over nothing, and objects that nobody changes: `bytes`,
-    Arrow's arrays and tables, and NumPy arrays that cannot be written to. The template is the
-    operator as it is now, before it is opened.
+    They share classes, functions without closures, and constant objects: `bytes`, Arrow's arrays
+    and tables, and read-only NumPy arrays. The template is the operator before it is opened.
     """
 
     def __init__(self, operator: Any) -> None:

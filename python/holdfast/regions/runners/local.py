@@ -97,7 +97,7 @@ class LocalRunner:
                     for answers in iter(messages.get, None):
                         yield from answers
             finally:
-                # The next attempt must not run beside this one.
+                # The next attempt must not run together with this one.
                 over.set()
         for task in running:
             task.result()
@@ -123,7 +123,7 @@ class LocalRunner:
         try:
             self.manager.restore_checkpoints(self._plan.pipeline, retained)
         except FileNotFoundError as error:
-            # Only the regions fail that need them, and older checkpoints may be damaged.
+            # Only regions that need them fail, and older checkpoints may be damaged.
             self._warnings.warn("segments", str(error))
         try:
             self.manager.sweep()
@@ -140,10 +140,10 @@ class LocalRunner:
         """See `TaskRunner`. The only manager lives as long as this."""
 
     def show_metrics(self, sums: Mapping[str, float]) -> None:
-        """Do nothing: without Spark nobody else looks."""
+        """Do nothing: without Spark there is no reader."""
 
     def show_attempt(self, record: HistoryRecord) -> None:
-        """Do nothing: without Spark nobody else looks."""
+        """Do nothing: without Spark there is no reader."""
 
     def close(self) -> None:
         """Close the operators, and seal the open files."""
@@ -152,7 +152,7 @@ class LocalRunner:
 
 
 class _Once:
-    """Rows that can be read once: another attempt could not read the whole partition again."""
+    """Rows that can be read only once, so that another attempt would lose some."""
 
     def __init__(self, rows: Iterator[pa.RecordBatch]) -> None:
         self._rows = rows
@@ -170,7 +170,7 @@ class _Once:
 
 
 def _kept(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield copies of rows, because their caller may use the memory again."""
+    """Yield copies of rows: their caller may reuse the memory."""
     for rows in batches:
         if (found := batches_of(rows)) is None:
             raise TypeError(
@@ -182,23 +182,20 @@ def _kept(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def tell_manager(manager: SnapshotManager, message: NotifyManagers) -> None:
-    """Pass a message on to a manager, as far as it can be reached (R43).
+    """Pass a message on to a manager, if it can be reached (R43).
 
     The manager first releases the segments of refused answers: after the decision they count as
-    part of the checkpoint. A manager whose folder is away for the moment misses the message. The
+    part of the checkpoint. A manager whose folder is missing for the moment misses the message. The
     next message says as much about the checkpoints.
 
-    Raises
-    ------
-    ValueError
-        If the view in the message cannot be one of its moment.
+    Raises a ValueError for a view that cannot be current.
     """
     try:
         for owner, refs in message.released.items():
             manager.release(owner, refs)
         if message.message == "aborted":
             manager.aborted(message.checkpoint, message.retained, decided=message.decided)
-        else:  # a checkpoint that completed is one that completed partially, without fallbacks
+        else:  # a complete checkpoint completed partially, without fallbacks
             manager.partially_completed(
                 message.checkpoint, message.fallbacks, message.retained, decided=message.decided
             )
@@ -212,9 +209,9 @@ class LocalQuery(PipelineQuery):
     Made by ``RegionalWriter.open_local``. Everything is as on Spark: checkpoints, restart, failing
     regions, sinks. A context manager; leaving it does not drain, see `finish`.
 
-    All methods may be called from several threads. Methods that change the pipeline wait for each
-    other. They raise `RegionalQueryError` once the pipeline is closed, in a forked child, and in
-    the pipeline's own code, such as its operators and the function of ``foreach_batch``.
+    Any thread may call its methods. Methods that change the pipeline wait for each other. They
+    raise `RegionalQueryError` once the pipeline is closed, in a forked child, and in the pipeline's
+    own code, such as its operators and the function of ``foreach_batch``.
     """
 
     def __init__(
@@ -240,18 +237,18 @@ class LocalQuery(PipelineQuery):
         Parameters
         ----------
         partitions : sequence of iterables of pyarrow.RecordBatch or pyarrow.Table
-            Rows of the batch; each partition is one task. Iterables that can be read again: an
+            Rows of the batch; each partition is one task. The iterables can be read again: an
             attempt may have to be repeated.
         batch_id : int, optional
-            Number of the batch. One that a checkpoint covers already is not run again, so after
-            a restart the same batches may be given from the start. By default the next one.
+            Number of the batch. One that a checkpoint covers is not run again, so a restart may
+            give the same batches from the start. By default the next one.
 
         Raises
         ------
         RegionFinishedError
             If there are rows of a region whose data has ended.
         RegionalQueryError
-            If the pipeline cannot go on. The checkpoints stay as they are.
+            If the pipeline cannot continue. The checkpoints are unchanged.
         ValueError
             If the pipeline reads files, see `run_available`; or if `batch_id` was left out, and a
             later batch was run: its rows would be in no checkpoint.
@@ -265,12 +262,12 @@ class LocalQuery(PipelineQuery):
 
     @traced_from_the_call
     def run_available(self, *, max_batches: int | None = None) -> int:
-        """Read the files of the source that are there and were not read yet, batch by batch.
+        """Read the files of the source that were not read yet, batch by batch.
 
         Parameters
         ----------
         max_batches : int, optional
-            Number of batches after which to return although there is more to read.
+            Bound on the batches of this call.
 
         Returns
         -------
@@ -280,7 +277,7 @@ class LocalQuery(PipelineQuery):
         Raises
         ------
         RegionalQueryError
-            If the pipeline cannot go on. The checkpoints stay as they are.
+            If the pipeline cannot continue. The checkpoints are unchanged.
         ValueError
             If the pipeline has no `FileSplits` as its source, see `run_batch`.
         """
@@ -301,14 +298,14 @@ class LocalQuery(PipelineQuery):
 
     @traced_from_the_call
     def finish(self) -> None:
-        """Replay rows that failed regions owe, until one global checkpoint holds everything."""
+        """Replay pending rows until one global checkpoint holds everything."""
         self._driver.finish()
 
     @traced_from_the_call
     def end_of_data(self) -> None:
-        """End data: no row will ever follow. Repeating it does nothing.
+        """End data: no row will follow. Repeating it does nothing.
 
-        Regions replay the rows they still owe, then their operators flush, see
+        Regions replay their pending rows, then their operators flush, see
         `Operator.on_end_of_data`. One global checkpoint holds the flushed state, and every region
         as finished: its operators never run again, also after a restart. Going back to an older
         checkpoint undoes that. Rows of new regions may still be given.
@@ -334,8 +331,7 @@ class LocalQuery(PipelineQuery):
     def close(self) -> None:
         """Close the pipeline; may be repeated. Without effect in a forked child.
 
-        Another thread that waits between two attempts at a batch gives the batch up; an attempt
-        that is under way ends first.
+        A batch that waits between two attempts is abandoned; an attempt under way ends first.
         """
         self._driver.close(self._opened)
         self._open = False

@@ -12,19 +12,19 @@ from holdfast.regions.base.versions import require_known
 from holdfast.regions.coordinator import CheckpointInfo, event_record
 from holdfast.regions.splits.file_split import BadSplit, FileSplit
 
-#: Name of the source among the operators of a checkpoint; no operator can be named so.
+#: Name of the source among the operators of a checkpoint; no operator can have it.
 SOURCE_OPERATOR: Final = "#source"
 
 VERSION: Final = 1
 
-# A split whose regions failed this often is handed out alone: if it is to blame, no other split
+# Failures of its regions after which a split is handed out alone: if it is to blame, no other split
 # waits for it, and the cause of the failure names it.
 ALONE_AFTER: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A split on its way: number of failures of regions that had it, and the last such region."""
+    """A split under way: number of failures of regions that had it, and the last of these."""
 
     split: FileSplit
     failures: int = 0
@@ -36,7 +36,7 @@ class Skipped:
     """A split that is not read.
 
     `found` are size in bytes and time of modification, nanoseconds since the epoch, of the file at
-    that time; a file with others is worth another look. None: there was no file.
+    that time; if the file has others, it is read again. None: there was no file.
     """
 
     split: FileSplit
@@ -79,7 +79,7 @@ class Assignment:
     # --- handing out ----------------------------------------------------------------------------
 
     def next_paths(self, count: int) -> list[str]:
-        """Return the files of the next splits: all that are read alone, and `count` others."""
+        """Return the files of the next splits: all that are read separately, and `count` others."""
         alone, others = self._divided()
         return list(dict.fromkeys(one.split.path for one in [*alone, *others[:count]]))
 
@@ -94,7 +94,7 @@ class Assignment:
         free = [region for region in regions if not self.given.get(region)]
         alone, others = self._divided()
         for waiting in alone:
-            # To the same region again: a split that is to blame makes no second region fall back.
+            # To the same region again: a bad split makes no second region fall back.
             region = waiting.region if waiting.region in regions else next(iter(free), "")
             if region in free:
                 free.remove(region)
@@ -134,7 +134,7 @@ class Assignment:
         return {one.split.path for one in waiting} | {one.split.path for one in self.skipped}
 
     def splits_of(self, paths: Collection[str]) -> dict[str, list[FileSplit]]:
-        """Return the splits of files that wait or are skipped, without files a region reads."""
+        """Return waiting or skipped splits of files that no region reads."""
         given = {waiting.split.path for items in self.given.values() for _, waiting in items}
         found: dict[str, list[FileSplit]] = {}
         for split in [one.split for one in self.pool] + [one.split for one in self.skipped]:
@@ -153,14 +153,14 @@ class Assignment:
         self.skipped = [one for one in self.skipped if one.split.path != path]
 
     def skip(self, region: str, bad: BadSplit) -> None:
-        """Skip a split that a region was given, and went on without."""
+        """Skip a split that its region left out."""
         split = bad.split
         given = self.given.get(region, [])
         self.skipped.append(Skipped(split, bad.reason, (split.file_bytes, split.modified_ns)))
         self._leave(region, [item for item in given if item[1].split != split])
 
     def forget_older_than(self, modified_ns: int) -> set[str]:
-        """Drop the names of files that are too old to be looked at again; returns them."""
+        """Drop the names of files that are too old to be read again; returns them."""
         self.skipped = [
             one for one in self.skipped if one.found or one.split.modified_ns >= modified_ns
         ]
@@ -173,8 +173,8 @@ class Assignment:
     def bound_by(self, now_ns: int, max_file_age_ns: int) -> None:
         """Correct times in the future, as after a clock that was set back.
 
-        Names of files that are too old by such a time may be forgotten. Files that are modified
-        from now on are new all the same.
+        Names of files that are too old by such a time may be forgotten. Files modified later are
+        new.
         """
         if self.newest_ns > now_ns:
             too_old_ns = min(self.newest_ns - max_file_age_ns, now_ns)
@@ -182,16 +182,13 @@ class Assignment:
             self.newest_ns = now_ns
 
     def add(self, splits: Iterable[FileSplit]) -> None:
-        """Put splits behind the others."""
+        """Put splits after the others."""
         self.pool.extend(Waiting(split) for split in splits)
 
     # --- checkpoints ----------------------------------------------------------------------------
 
     def encode(self) -> bytes:
-        """Return the state for a checkpoint: JSON.
-
-        Splits of regions are not in it: they are in the regions' states and in-flight data.
-        """
+        """Return the state for a checkpoint as JSON, without splits, which regions' data has."""
         content = {
             "version": VERSION,
             "newest_ns": self.newest_ns,
@@ -211,10 +208,7 @@ class Assignment:
 
     @classmethod
     def decode(cls, snapshot: bytes) -> Self:
-        """Return the state that a checkpoint holds.
-
-        Raises a NewerFormatError if a newer Holdfast wrote it.
-        """
+        """Return the state in a checkpoint; NewerFormatError if a newer Holdfast wrote it."""
         content = json.loads(snapshot)
         require_known("the checkpoint's list of splits", content["version"], VERSION)
         pool, skipped = [], []
@@ -234,7 +228,7 @@ class Assignment:
         )
 
     def _divided(self) -> tuple[list[Waiting], list[Waiting]]:
-        """Return the splits of the pool that are handed out alone, and the others."""
+        """Return the splits of the pool that are handed out separately, and the others."""
         alone = [waiting for waiting in self.pool if waiting.failures >= ALONE_AFTER]
         return alone, [waiting for waiting in self.pool if waiting.failures < ALONE_AFTER]
 
@@ -259,7 +253,7 @@ def skipped_splits(metadata: CheckpointMetadata) -> list[Skipped]:
     if snapshot is None:
         return []
     assignment = Assignment.decode(snapshot)
-    # Regions tell of bad splits after the enumerator took its snapshot.
+    # Regions report bad splits after the enumerator took its snapshot.
     for region, event in event_record.decode(metadata.coordinators, SOURCE_OPERATOR).received:
         assignment.skip(region, BadSplit.decode(event))
     return assignment.skipped

@@ -14,7 +14,7 @@ from holdfast.regions.splits.file_split import FileSplit
 
 LOG: Final = logging.getLogger(__name__)
 
-#: Number of files that a warning names.
+#: Bound on the files that a warning names.
 NAMED: Final = 3
 
 _Outcome = tuple[Sequence[FileSplit], Sequence[Skipped]]
@@ -22,7 +22,7 @@ _Outcome = tuple[Sequence[FileSplit], Sequence[Skipped]]
 
 
 def named(paths: Collection[str]) -> str:
-    """List the first few files, for a message; names that are no text are escaped."""
+    """List the first few files, for a message; names that are not UTF-8 are escaped."""
     shown = ", ".join(map(repr, sorted(paths)[:NAMED]))
     return f"{shown} and {len(paths) - NAMED} more" if len(paths) > NAMED else shown
 
@@ -31,7 +31,7 @@ def named(paths: Collection[str]) -> str:
 class FileChanges:
     """Brings splits in line with their files, before regions get them.
 
-    An unread file that changed is divided anew, or dropped if it is gone. If a file was read in
+    An unread file that changed is divided again, or dropped if it is gone. If a file was read in
     part, the rest is read only if the file has the same footer: else rows of two files would be
     mixed. If it has another footer, the rest is skipped if `skips`; otherwise its regions fail.
     """
@@ -46,17 +46,14 @@ class FileChanges:
         return split_file(self.folder, file, kind=self.kind, split_bytes=self.split_bytes)
 
     def settle_next(self, assignment: Assignment, count: int) -> None:
-        """Look at the files of the `count` splits that come next, each once."""
+        """Check the files of the next `count` splits, each once."""
         settled: set[str] = set()
         while todo := [p for p in assignment.next_paths(count) if p not in settled]:
             settled.update(todo)
             self._settle(assignment, todo, again=False)
 
     def look_again(self, assignment: Assignment) -> None:
-        """Try splits again whose files changed since they were skipped.
-
-        If no split may be skipped, all splits of files that are there are tried again.
-        """
+        """Try splits again whose files changed since they were skipped, or all if none may be skipped."""
         paths = [one.split.path for one in assignment.skipped if self._is_worth_it(one)]
         self._settle(assignment, list(dict.fromkeys(paths)), again=True)
 
@@ -100,7 +97,7 @@ class FileChanges:
             assignment.skipped.extend(skipped)
             if (file := files[path]) is not None:
                 assignment.seen[path] = file.modified_ns
-            elif not skipped:  # If it comes back, it is a new one.
+            elif not skipped:  # If it returns, it is a new one.
                 assignment.seen.pop(path, None)
         folder = str(self.folder)
         if removed:
@@ -114,7 +111,7 @@ class FileChanges:
             )
 
     def _of_changed(self, splits: Sequence[FileSplit], file: FoundFile) -> _Outcome | None:
-        """Return the splits to read and those to skip; None: regions are to fail with the file."""
+        """Return the splits to read and those to skip; None: regions fail with the file."""
         if all(_fits(split, file) for split in splits):
             return splits, []
         if _is_unread(splits):

@@ -1,6 +1,6 @@
 """Find the files of a folder, and divide them into splits.
 
-Files are listed with the standard library. ``pyarrow.fs`` gives up the whole listing at one folder
+Files are listed with the standard library. ``pyarrow.fs`` abandons the whole listing at one folder
 that it may not enter or one name that is not UTF-8, and lists a folder once for every link to it.
 """
 
@@ -29,7 +29,7 @@ DIGEST_BYTES: Final = 16
 
 @dataclass(frozen=True, order=True, slots=True)
 class FoundFile:
-    """A file that is there; older ones first."""
+    """A file; older ones sort first."""
 
     modified_ns: int
     path: str
@@ -43,11 +43,11 @@ Unlisted = Callable[[str, OSError | str], None]
 def list_files(folder: Path, *, known: Container[str], unlisted: Unlisted) -> list[FoundFile]:
     """Return the files below a folder, oldest first.
 
-    Names that begin with ``.`` or ``_`` are hidden, as everywhere in Spark: the writer of a file
-    gives it such a name until it is complete. A file without a byte has no rows: it is not there
-    before it has some. A file or folder that has several names, by links, is listed once.
+    Names that begin with ``.`` or ``_`` are hidden, as in Spark: the writer of a file gives it such
+    a name until it is complete. Files without a byte are left out. A file or folder that has
+    several names, by links, is listed once.
 
-    `known` are names under which files were found before; they go before other names of the same
+    `known` are names under which files were found before; they precede other names of the same
     file. `unlisted` is told of every subfolder and link that cannot be followed. Raises an OSError
     if the folder itself cannot be listed.
     """
@@ -59,7 +59,7 @@ def list_files(folder: Path, *, known: Container[str], unlisted: Unlisted) -> li
 
 
 def found_file(folder: Path, path: str) -> FoundFile | None:
-    """Return a file as it is now; None if there is none with rows in it."""
+    """Return a file in its present form; None if it is missing or empty."""
     try:
         status = (folder / path).stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -76,7 +76,7 @@ def _found(path: str, status: os.stat_result) -> FoundFile | None:
 class _Walk:
     """Lists each folder once: under its own name, else under that of the oldest link to it.
 
-    The age of links decides, so that a link which is added later renames no file.
+    The oldest link counts, so that a link which is added later renames no file.
     """
 
     def __init__(self, folder: Path, unlisted: Unlisted) -> None:
@@ -102,7 +102,7 @@ class _Walk:
         try:
             status = name.stat()
             real = os.path.realpath(name, strict=True)
-        except FileNotFoundError:  # it leads nowhere, by now
+        except FileNotFoundError:  # the link leads nowhere now
             return
         except OSError as e:
             self._unlisted(path, e)
@@ -154,9 +154,9 @@ class _Walk:
 
 
 def _identity(status: os.stat_result, real: str) -> object:
-    """Return an identity that all names of a file have in common.
+    """Return an identity of a file for all its names.
 
-    The number of a file counts only if it has hard links: not every file system has good numbers.
+    Its number counts only with hard links: not every file system has good numbers.
     """
     return (status.st_dev, status.st_ino) if status.st_nlink > 1 and status.st_ino else real
 
@@ -164,9 +164,8 @@ def _identity(status: os.stat_result, real: str) -> object:
 def split_file(folder: Path, file: FoundFile, *, kind: str, split_bytes: int) -> list[FileSplit]:
     """Divide a file into one split or more.
 
-    Only Parquet can be read from the middle, by row groups, which are put together up to
-    `split_bytes`. If the footer cannot be read, the file is one split: the region that reads it
-    fails with the reason.
+    Only Parquet can be read from the middle, by row groups, which are joined up to `split_bytes`. A
+    file with an unreadable footer is one split: the region that reads it fails with the reason.
     """
     whole = FileSplit(
         path=file.path, file_bytes=file.size, modified_ns=file.modified_ns, size=file.size
@@ -198,14 +197,14 @@ class Footer:
 
 
 def read_footer(path: Path) -> Footer | None:
-    """Read the footer of a Parquet file; None where it cannot be read."""
+    """Read the footer of a Parquet file; None if it cannot be read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         with pa.OSFile(os.fsencode(path)) as file:
             footer = pq.read_metadata(file)
-            # In front of its length and the magic number.
+            # Before its length and the magic number.
             file.seek(file.size() - footer.serialized_size - 8)
             content = file.read(footer.serialized_size)
     except (OSError, pa.ArrowException):

@@ -29,12 +29,11 @@ class SplitEnumerator(OperatorCoordinator):
 
     Every split is in exactly one place of a checkpoint: in its pool of unassigned splits, or in the
     state or in-flight data of the region that read it (R32). A region that failed has stored no
-    rows: its splits go back to the pool. The idea is that of Flink's split enumerators (FLIP-27).
+    rows: its splits return to the pool. The idea is that of Flink's split enumerators (FLIP-27).
 
-    Safe to call from several threads: Spark asks whether there is work from a thread of its own.
-
-    A file that is older than the newest one (or than now, if that is earlier) by more than
-    `max_file_age` is ignored, so that names need not be remembered for ever.
+    Any thread may call it: Spark asks for work from its own. A file is ignored if it is older than
+    the newest one (or than now, if that is earlier) by more than `max_file_age`, so that names need
+    not be remembered for ever.
     """
 
     supports_fallback = True
@@ -50,7 +49,7 @@ class SplitEnumerator(OperatorCoordinator):
         skips = source.on_bad_split == "skip"
         self._changes = FileChanges(self._folder, source.kind, source.split_bytes, skips)
         self._frozen: list[FoundFile] | None = None
-        # Nobody has looked for files since a reset, or since they were frozen.
+        # No look for files since a reset, or since they were frozen.
         self._is_new = True
         self._too_old: set[str] = set()
         self._unlisted: set[str] = set()
@@ -65,7 +64,7 @@ class SplitEnumerator(OperatorCoordinator):
             self._is_new = True
 
     def has_work(self) -> bool:
-        """Look for new files, and say whether any split is in no checkpoint's state yet.
+        """Find new files, and say whether any split is in no checkpoint's state yet.
 
         Called between two attempts: the next one takes back the splits of a failed region.
         """
@@ -80,12 +79,12 @@ class SplitEnumerator(OperatorCoordinator):
         self._gateway = gateway
 
     def begin_batch(self, checkpoint: int) -> None:
-        """Hand out splits for the batch that begins."""
+        """Hand out splits for the next batch."""
         if self._gateway is None:
             raise RuntimeError("the enumerator was not started")
         with self._lock:
             self._find_files()
-            # Here and not before, so that the checkpoint that follows has the outcome.
+            # Not earlier, so that the next checkpoint has the outcome.
             count = len(self.regions) * self._splits_per_region
             self._changes.settle_next(self._assignment, count)
             given = self._assignment.hand_out(
@@ -108,11 +107,11 @@ class SplitEnumerator(OperatorCoordinator):
 
     @property
     def skipped_splits(self) -> int:
-        """How many splits are skipped."""
+        """Number of skipped splits."""
         return len(self._assignment.skipped)
 
     def checkpoint_fallback(self, checkpoint: int, origins: Mapping[str, int]) -> bytes:
-        """Return the same, with the splits that failed regions received after their origins."""
+        """Return the snapshot, with splits that failed regions received after their origins."""
         with self._lock:
             copy = self._assignment.copy()
         for region, origin in origins.items():
@@ -155,8 +154,8 @@ class SplitEnumerator(OperatorCoordinator):
         found = self._listed() if self._frozen is None else self._frozen
         unread = assignment.unread_paths()
         now_ns = now_ms() * _NS_PER_MS
-        # The limit counts from files known before: a first look takes in everything. A time in
-        # the future says nothing about the files that are still to come.
+        # The limit counts from files known before: a first look takes in everything. A time in the
+        # future says nothing about later files.
         newest_ns = min(assignment.newest_ns, now_ns)
         oldest_ns = max(newest_ns - self._max_file_age_ns, assignment.forgotten_ns)
         too_old, changed = set(), set()
@@ -181,17 +180,17 @@ class SplitEnumerator(OperatorCoordinator):
                 str(self._folder),
                 named(changed),
             )
-        # The forgotten files were read, so no warning says that they are not read again.
+        # The forgotten files were read, so no warning names them.
         self._too_old |= assignment.forget_older_than(newest_ns - self._max_file_age_ns)
 
     def _tell_unlisted(self, path: str, problem: OSError | str) -> None:
-        """Warn of a folder or link that cannot be listed, of each once."""
+        """Warn once of each folder or link that cannot be listed."""
         if path not in self._unlisted:
             self._unlisted.add(path)
             LOG.warning("%r in %r is not listed: %s", path, str(self._folder), problem)
 
     def _tell_too_old(self, too_old: set[str], oldest_ns: int) -> None:
-        """Warn of files that are too old to be read, of each once."""
+        """Warn once of each file that is too old to be read."""
         fresh = too_old - self._too_old
         self._too_old = too_old
         if fresh:

@@ -1,4 +1,4 @@
-"""One split: the part of a file that a region reads at once."""
+"""One split: the part of a file that a region reads as a whole."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
-#: Names that begin with these are not listed, as everywhere in Spark.
+#: Names that begin with these are not listed, as in Spark.
 HIDDEN: Final = (".", "_")
 
 
@@ -29,12 +29,9 @@ class FileSplit:
     parts : int, optional
         Number of splits of the file; None: it was not divided.
     footer : str, default ""
-        Digest of the footer of a file that was divided: the same one means the same content.
+        Digest of the footer of a divided file: equal digests mean equal content.
 
-    Raises
-    ------
-    ValueError
-        If the source lists no such path: checkpoints hold splits, and may come from anywhere.
+    Raises a ValueError for a path that the source cannot list: checkpoints may come from anywhere.
     """
 
     path: str
@@ -89,7 +86,7 @@ class FileSplit:
 
 @dataclass(frozen=True, slots=True)
 class BadSplit:
-    """The event by which a region tells why it cannot read a split, and went on without it."""
+    """The event with the reason why a region left out a split that it cannot read."""
 
     split: FileSplit
     reason: str

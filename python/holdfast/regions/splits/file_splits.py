@@ -1,4 +1,4 @@
-"""A source of files, as its user describes it."""
+"""A source of files for users."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ REGION_COLUMN: Final = "region"
 class FileSplits:
     """Files of a folder, as a source of a regional pipeline.
 
-    An enumerator on the driver divides files into splits and hands them to regions that are
-    free; so here regions are readers, not properties of rows. Splits of a region that failed go
-    back, and the next free region reads them: their rows are not copied into the checkpoint. A
-    split that made regions fail twice is read alone from then on, and the cause of the failure
-    names it.
+    An enumerator on the driver divides files into splits and hands them to free regions; so here
+    regions are readers, not properties of rows. Splits of a failed region return, and the next free
+    region reads them: their rows are not copied into the checkpoint. A split that made regions fail
+    twice is read separately from then on, and the cause of the failure names it.
 
     A file must be complete when it appears (write it under a name that begins with ``.`` or ``_``
     and rename it). It is known by its name, and read once. A file that changes before it is read is
@@ -44,10 +43,10 @@ class FileSplits:
     split_bytes : int, default 64 MiB
         Size up to which row groups of a file are put together.
     splits_per_region : int, default 4
-        Splits that a region is given for one batch, at most: the rows of a batch must fit into
-        the memory of its task.
+        Bound on the splits of a region in one batch: the rows of a batch must fit into the memory
+        of its task.
     max_file_age : timedelta, default 7 days
-        A file that is older than the newest one seen before by more than this is not read, as with
+        A file that is older than the newest known one by more than this is not read, as with
         ``maxFileAge`` of Spark's own file source; the log names it. Times in the future count as
         the present.
     on_bad_split : {"fail", "skip"}, default "fail"

@@ -1,4 +1,4 @@
-"""Read splits, in the task of the region that has them."""
+"""Reads splits in the tasks of their regions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 BATCH_ROWS: Final = 65_536
 
 
-#: Errors of the operating system that do not pass: the file is to blame.
+#: Lasting errors of the operating system: the file is to blame.
 _OF_THE_FILE: Final = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 
 
@@ -35,10 +35,10 @@ class SplitReadError(RuntimeError):
 
 @dataclass(frozen=True)
 class SplitReader:
-    """Reads splits of files. Travels to the tasks.
+    """Reads splits of files in tasks.
 
     Columns of the schema that a file lacks are null, its other columns are left out. If this
-    `skips`, regions go on without a split that cannot be read.
+    `skips`, regions continue without a split that cannot be read.
     """
 
     folder: Path
@@ -47,10 +47,10 @@ class SplitReader:
     skips: bool = False
 
     def read(self, split: FileSplit) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the rows of a split, in the order of the file, and the number of each first one.
+        """Yield batches of a split in the order of the file, with the number of each first row.
 
-        Rows are numbered in the file, from 0. Raises a SplitReadError if the file is gone, was
-        changed, is damaged, or does not fit the schema.
+        Rows are numbered in the file, from 0. Raises a SplitReadError if the file is gone, changed,
+        damaged, or does not fit the schema.
         """
         import pyarrow as pa
 
@@ -66,7 +66,7 @@ class SplitReader:
                     if batch.num_rows:
                         yield row, batch
                     row += batch.num_rows
-            # Its writer may not have been done.
+            # Its writer may not have finished.
             self._require_unchanged(split, path)
         except SplitReadError:
             raise

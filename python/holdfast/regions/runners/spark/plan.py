@@ -5,9 +5,8 @@ independent until a plan exchanges rows between tasks: by a shuffle, by broadcas
 product with the partitions of another table. Exchanges of static tables on the other side of a join
 do not matter, and neither does merging whole partitions (``coalesce``).
 
-Spark plans every batch anew, with the sizes that it finds. It may for instance broadcast a small
-batch to a large static table although the plan made at the start broadcasts nothing. So both plans
-are checked.
+Spark plans every batch again, with the sizes that it finds. It may broadcast a small batch to a
+large static table although the plan at the start broadcasts nothing. So both plans are checked.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Besides everything that ends with "Exchange": these shuffle or pair partitions by themselves.
+# These shuffle or pair partitions, in addition to everything that ends with "Exchange".
 _CONNECTING: Final = {"CartesianProduct", "CollectLimit", "CollectTail", "TakeOrderedAndProject"}
-# A reused exchange stands somewhere else in the plan under its own name.
+# A reused exchange is elsewhere in the plan under its own name.
 _REUSED: Final = "ReusedExchange"
 
-# A line of an explained plan: how deep it is, number of the generated code, node.
+# A line of an explained plan: depth, number of the generated code, node.
 _LINE: Final = re.compile(r"(?P<depth>(?:[:| ]  )*(?:[:+]- )?)(?:\* ?(?:\(\d+\))? )?(?P<text>\S.*)")
 _LEVEL_WIDTH: Final = 3
 _STREAMING_LEAF: Final = "StreamingRelation"
@@ -39,7 +38,7 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 class Exchange:
     """A place in a plan where rows of different regions meet.
 
-    `name` is Spark's, for example ``BroadcastExchange``. `description` is its line of the explained
+    `name` is Spark's, such as ``BroadcastExchange``. `description` is its line of the explained
     plan, without ids: for example ``Exchange hashpartitioning(k, 4), REPARTITION_BY_COL``.
     """
 
@@ -49,9 +48,9 @@ class Exchange:
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """A physical operator of a plan: its name with its arguments, and what is below it.
+    """A physical operator of a plan: its name with its arguments, and the nodes below it.
 
-    `streams` is True if rows of the stream pass it or come from it; None if it does not tell.
+    `streams` is True if rows of the stream pass it; None if that is not known.
     """
 
     text: str
@@ -67,8 +66,7 @@ class Node:
 def planned_exchanges(frame: DataFrame) -> list[Exchange]:
     """Return the exchanges that Spark plans for a stream before it is started.
 
-    They are in the order of the explained plan, the last one in the stream first. There is none if
-    every region's rows stay where the source put them.
+    They are in the order of the explained plan, the last one in the stream first.
 
     Raises
     ------
@@ -87,10 +85,10 @@ def planned_exchanges(frame: DataFrame) -> list[Exchange]:
 def batch_exchanges(batch: DataFrame, *, session: SparkSession) -> list[Exchange]:
     """Return the exchanges between the source and a batch.
 
-    `session` is that of the streaming DataFrame; that of the batch is a copy without queries.
-    Raises a ValueError if this is not called by ``foreachBatch`` of a query of the session.
+    `session` is the streaming DataFrame's; the batch has a copy without queries. Raises a
+    ValueError outside of ``foreachBatch`` of a query of the session.
     """
-    # The batch's own plan begins with the finished rows; the query has the plan that made them.
+    # The batch's own plan begins with finished rows; the query has the plan before them.
     query_id = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
     query: Any = session.streams.get(query_id) if query_id else None
     if query is None:
@@ -105,24 +103,21 @@ def exchanges_in(plan: Node) -> list[Exchange]:
     for node in _all(plan):
         if (node.name.endswith("Exchange") and node.name != _REUSED) or node.name in _CONNECTING:
             telling = [below.streams for below in _all(node) if below.streams is not None]
-            # If no operator tells, better an exchange too many than regions that depend on others.
+            # If no operator tells, one exchange too many is safer than dependent regions.
             if not telling or any(telling):
                 found.append(Exchange(name=node.name, description=_IDS.sub("", node.text)))
     return found
 
 
 def read_plan(text: str) -> Node:
-    """Read the physical plan in the output of ``DataFrame.explain()`` for a streaming DataFrame.
-
-    Raises a ValueError if there is no plan in it.
-    """
+    """Read the physical plan of a streaming DataFrame in its ``explain()``; ValueError without one."""
     nodes: list[tuple[int, str]] = []
     for line in text.splitlines():
         found = _LINE.fullmatch(line)
         if found is None or found["text"].startswith("== "):
             continue
         depth = len(found["depth"]) // _LEVEL_WIDTH
-        # All but the first node hang below another: this is the rest of a text with line breaks.
+        # Only the first node has depth 0: this is the rest of a text with line breaks.
         if depth > 0 or not nodes:
             nodes.append((depth, found["text"]))
     if not nodes:

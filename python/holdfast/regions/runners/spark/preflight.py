@@ -22,17 +22,11 @@ _TRIGGERS: Final = ("processingTime", "once", "availableNow")
 
 
 def require_application(session: SparkSession, name: str, *, gpu: bool = False) -> None:
-    """Check that pipelines can run in an application, and this one beside the others there.
+    """Check that pipelines can run in an application, and this one with the others there.
 
-    With `gpu`, its states are on a device.
-
-    Raises
-    ------
-    NotImplementedError
-        If it is a session of Spark Connect.
-    RuntimeError
-        If Holdfast is not there, on the driver or in Python workers, or these lack CuPy or a
-        device that they need, or the name is in use.
+    With `gpu`, its states are on a device. Raises a NotImplementedError in a session of Spark
+    Connect. Raises a RuntimeError if Holdfast is missing, on the driver or in Python workers, or
+    these lack CuPy or a device that they need, or the name is in use.
     """
     require_classic_session(session)
     context = session.sparkContext
@@ -58,7 +52,7 @@ def require_application(session: SparkSession, name: str, *, gpu: bool = False) 
 
 
 def hadoop_umask(session: SparkSession) -> int | None:
-    """Return ``fs.permissions.umask-mode``; None if nobody set it."""
+    """Return ``fs.permissions.umask-mode``; None if it is not set."""
     context: Any = session.sparkContext
     storage = context._jvm.io.holdfast.spark.storage
     umask = int(storage.LocalModes.umask(context._jsc.hadoopConfiguration()))
@@ -66,7 +60,7 @@ def hadoop_umask(session: SparkSession) -> int | None:
 
 
 def require_source_of_splits() -> None:
-    """Check that PySpark's Data Source API can have a source of file splits."""
+    """Check that PySpark's Data Source API supports a source of file splits."""
     import pyspark
 
     if tuple(map(int, pyspark.__version__.split(".")[:2])) < (4, 2):
@@ -78,7 +72,7 @@ def require_source_of_splits() -> None:
 
 
 def require_trigger(trigger: Mapping[str, Any]) -> None:
-    """Check that a trigger is one."""
+    """Check that Spark knows a trigger."""
     if trigger and (len(trigger) > 1 or not trigger.keys() <= set(_TRIGGERS)):
         raise ValueError(
             f"trigger={dict(trigger)!r} is not allowed: expected one of {', '.join(_TRIGGERS)}, as "
@@ -87,13 +81,13 @@ def require_trigger(trigger: Mapping[str, Any]) -> None:
 
 
 def _require_worker_packages(context: SparkContext) -> None:
-    """Ask a Python worker, unless it runs in the interpreter that runs this."""
+    """Ask a Python worker, unless it runs in this interpreter."""
     python = context.pythonExec
     with suppress(OSError):
         if str(context.master).startswith("local") and Path(python).samefile(sys.executable):
             return
 
-    # Inside, so that a worker without Holdfast can be sent it, too.
+    # Nested, so that a worker without Holdfast can run it, too.
     def missing(names: tuple[str, ...]) -> list[str]:
         import importlib
 

@@ -29,7 +29,7 @@ LOG: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: How many attempts `RegionalQuery.print_history` prints.
+#: Default number of attempts that `RegionalQuery.print_history` prints.
 PRINTED_ATTEMPTS: Final = 100
 
 
@@ -47,7 +47,7 @@ def _in_a_line(error: BaseException) -> str:
 
 
 def _as_error(raised: BaseException) -> Exception:
-    """Return an error that ends the query, for what would end a thread or the process."""
+    """Return an error that ends the query, also for exceptions that end a thread or the process."""
     if isinstance(raised, Exception):
         return raised
     error = RegionalQueryError(
@@ -62,8 +62,7 @@ def _as_error(raised: BaseException) -> Exception:
 def _jvm_answers(context: Any) -> bool:
     """Say whether the JVM of the driver answers, after a call has failed.
 
-    If the JVM dies in the middle of a call, the moment decides which error py4j raises, and it may
-    be the error of a call that the JVM refused.
+    If the JVM dies during a call, py4j may raise the error of a refused call instead.
     """
     try:
         context._jvm.System.currentTimeMillis()
@@ -75,14 +74,9 @@ def _jvm_answers(context: Any) -> bool:
 class RegionalQuery(PipelineQuery):
     """A running pipeline, much like a ``pyspark.sql.streaming.StreamingQuery``.
 
-    Made by ``RegionalWriter.start``. Its methods may be called from several threads. The pipeline's
-    own code, such as the function of ``foreach_batch``, and a forked child must not call methods
-    that wait for a batch: they raise.
-
-    Attributes
-    ----------
-    name : str
-        Name of the pipeline.
+    Made by ``RegionalWriter.start``. Any thread may call its methods. The pipeline's own code, such
+    as the function of ``foreach_batch``, and a forked child must not call methods that wait for a
+    batch: they raise. `name` is the name of the pipeline.
     """
 
     def __init__(
@@ -138,8 +132,8 @@ class RegionalQuery(PipelineQuery):
             ``active`` (bool), ``checkpoint`` and ``batch`` (int: the latest completed ones),
             ``regions`` (int: known), ``finished`` (int: those whose data has ended), ``failed``
             (dict: region to origin of its state), ``quarantined`` (list: regions in quarantine),
-            ``in_flight_rows`` (int: stored and not yet in any state), ``message`` (Spark's words;
-            empty if its JVM is gone).
+            ``in_flight_rows`` (int: pending rows), ``message`` (Spark's words; empty if its JVM is
+            gone).
         """
         latest = self.latest
         regions = latest.regions
@@ -164,7 +158,7 @@ class RegionalQuery(PipelineQuery):
         Parameters
         ----------
         last : int, default 100
-            Print only the newest ones, at most this number.
+            Print at most this number of the newest ones.
         """
         print_history(history_rows(self.history(last=last), checkpoint=self._driver.folders.root))
 
@@ -197,7 +191,7 @@ class RegionalQuery(PipelineQuery):
         return True
 
     def processAllAvailable(self) -> None:  # noqa: N802 - as in PySpark
-        """Wait until all rows that are there now are in a checkpoint; for tests.
+        """Wait until all rows that exist now are in a checkpoint; for tests.
 
         Raises
         ------
@@ -210,22 +204,22 @@ class RegionalQuery(PipelineQuery):
         try:
             self._ask(self._query.processAllAvailable)
         except StreamingQueryException:
-            # The pipeline ends after Spark's query, and knows more of the reason.
+            # The pipeline ends after Spark's query, with a better reason.
             self.awaitTermination()
         if not self.isActive:
             self._raise_error()
 
     def stop(self) -> None:
-        """End the pipeline: no further batch, then replay rows that failed regions owe.
+        """End the pipeline: no further batch, then replay pending rows of failed regions.
 
-        A batch that waits for another attempt is left to the next start. Called again while regions
-        that owe rows keep failing, it ends the pipeline without them.
+        A batch that waits for another attempt is left to the next start. A second call ends the
+        pipeline without regions that have pending rows and keep failing.
 
         Raises
         ------
         RegionalQueryError
-            If some region keeps failing, for longer than ``global_timeout``. Rows that it owes stay
-            in the checkpoint.
+            If a region fails for longer than ``global_timeout``. Its pending rows stay in the
+            checkpoint.
         """
         self._turns.require_outside("stop()")
         self._stopped = True
@@ -236,10 +230,10 @@ class RegionalQuery(PipelineQuery):
     def stop_with_savepoint(self, path: str | Path) -> None:
         """Write a savepoint, then end the pipeline.
 
-        A savepoint is a checkpoint of every region that owes no rows, with all it needs and with
-        Spark's position in the stream, in a folder of its own that nothing deletes and nothing
-        else refers to. A pipeline begins from it with ``start(restore=holdfast.restore(path))``.
-        It is taken between two batches; the folder appears at once and whole.
+        A savepoint is a checkpoint of every region without pending rows, with all it needs and with
+        Spark's position in the stream, in a folder of its own that nothing deletes or refers to. A
+        pipeline begins from it with ``start(restore=holdfast.restore(path))``. It is taken between
+        two batches; the folder appears at once and whole.
 
         Parameters
         ----------
@@ -250,11 +244,11 @@ class RegionalQuery(PipelineQuery):
         Raises
         ------
         FileExistsError
-            If something is there. The pipeline goes on.
+            If the path exists. The pipeline continues.
         SavepointError
-            If some region keeps failing. The pipeline goes on, and may go on without this region.
+            If some region keeps failing. The pipeline continues, perhaps without this region.
         OSError
-            If the savepoint cannot be written. The pipeline goes on.
+            If the savepoint cannot be written. The pipeline continues.
         RegionalQueryError
             If the pipeline ended by an error.
         """
@@ -273,7 +267,7 @@ class RegionalQuery(PipelineQuery):
         return "it has ended" if self._error is None else f"it ended with {in_words(self._error)}"
 
     def _run_batch(self, rows: DataFrame, batch_id: int) -> None:
-        # Spark plans every batch anew, and may exchange rows in one although not in others.
+        # Spark plans every batch again, and may exchange rows in only some of them.
         found = batch_exchanges(rows, session=self._session)
         if found and self._regional:
             LOG.warning(
@@ -285,27 +279,21 @@ class RegionalQuery(PipelineQuery):
             with self._turns.at_work():
                 self._driver.run_batch(batch_id, rows, global_only=bool(found))
         except BaseException as e:
-            # Py4j answers the JVM for exceptions of this class alone: others end its thread, and
-            # the query would wait for ever.
+            # Py4j answers the JVM only for exceptions of this class: others end its thread, and the
+            # query would wait for ever.
             self._batch_error = _as_error(e)
-            # Spark and py4j put every line of it into their logs, so they get one line.
+            # Spark and py4j log every line of it, so they get one line.
             raise _BatchFailedError(_in_a_line(self._batch_error)) from None
 
     def _raise_error(self) -> None:
         if isinstance(self._error, RegionalQueryError):
-            # The message says it all; the driver's trace is of no use to the caller.
+            # The message is enough; the driver's trace does not help the caller.
             raise self._error.with_traceback(None)
         if self._error is not None:
             raise RegionalQueryError(message_of(self._error)) from presentable(self._error)
 
     def _ask(self, call: Callable[[], T]) -> T:
-        """Make a call that needs the JVM.
-
-        Raises
-        ------
-        JvmLostError
-            If that is gone, instead of py4j's error.
-        """
+        """Make a call that needs the JVM; JvmLostError instead of py4j's error if it is gone."""
         try:
             return call()
         except Exception as e:
@@ -314,7 +302,7 @@ class RegionalQuery(PipelineQuery):
             raise JvmLostError(self.name, self.latest.id) from e
 
     def _stop_spark(self) -> None:
-        # Without the JVM nothing runs that could be stopped, and the pipeline ends by itself.
+        # Without the JVM the pipeline ends by itself.
         with suppress(JvmLostError):
             self._ask(self._query.stop)
 
@@ -323,9 +311,9 @@ class RegionalQuery(PipelineQuery):
         try:
             self._ask(self._wait_and_drain)
         except BaseException as e:
-            # The batch that a savepoint came before is refused, which Spark takes for an error.
+            # The batch after a savepoint is refused, which is an error to Spark.
             if not self._driver.saved:
-                # The trace of this thread is of no use to the caller.
+                # The trace of this thread does not help the caller.
                 error = _as_error(e)
                 is_known = isinstance(error, RegionalQueryError)
                 self._error = error.with_traceback(None) if is_known else error
@@ -337,7 +325,7 @@ class RegionalQuery(PipelineQuery):
         try:
             self._query.awaitTermination()
         except Exception:
-            # A batch that was given up because the pipeline stops is an error to Spark alone.
+            # A batch that was abandoned for a stop is an error only to Spark.
             if self._driver.stopped:
                 LOG.info("%s", self._batch_error)
             elif self._batch_error is not None and _jvm_answers(self._session.sparkContext):
@@ -359,9 +347,9 @@ class RegionalQuery(PipelineQuery):
             self._done.set()
 
     def _has_read_everything(self) -> bool:
-        """Say whether Spark's query ended because its source had nothing more to read.
+        """Say whether Spark's query ended because its source had no more rows.
 
-        It may have been stopped by others than `stop`: through `stream`, or with its session.
+        Others than `stop` may have stopped it: through `stream`, or with its session.
         """
         stream: Any = self._query
         return not self._stopped and bool(stream._jsq.streamingQuery().noNewData())

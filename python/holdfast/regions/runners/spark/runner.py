@@ -34,12 +34,12 @@ POLL_MS: Final = 200
 # Time until the first workers of a run have begun.
 START_S: Final = 600
 
-# The rows of a batch stay in memory until it is over, and the next batch needs as much. Memory
-# that goes back to the operating system in between has to be allocated and cleared again: a tenth
-# of the CPU time of a batch. So the allocator of the C library keeps 128 MiB, also of blocks that
-# it would map one by one. PyArrow uses that allocator, too: its own one (mimalloc) reserves 1 GiB
-# of addresses, which count for spark.executor.pyspark.memory, and keeps free memory for each
-# thread. An arena reserves 64 MiB or more, and there would be one for each thread.
+# The rows of a batch stay in memory until it is over, and the next batch needs as much. Memory that
+# returns to the operating system in between has to be allocated and cleared again: a tenth of the
+# CPU time of a batch. So the allocator of the C library keeps 128 MiB, also of blocks that it would
+# map one by one. PyArrow uses it, too: its own allocator (mimalloc) reserves 1 GiB of addresses,
+# which count for spark.executor.pyspark.memory, and keeps free memory for each thread. An arena
+# reserves 64 MiB or more, by default one for each thread.
 KEEP_FREED_MEMORY: Final = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_ARENA_MAX": "2",
@@ -47,7 +47,7 @@ KEEP_FREED_MEMORY: Final = {
     "MALLOC_MMAP_THRESHOLD_": str(32 * 1024 * 1024),
 }
 
-# Kills workers that compute for long before they put out anything, such as region tasks.
+# Kills workers that compute for long without output, such as region tasks.
 KILL_IDLE: Final = "spark.sql.execution.pyspark.udf.killOnIdleTimeout"
 KILL_IDLE_DEFAULT: Final = "spark.python.worker.killOnIdleTimeout"
 
@@ -60,10 +60,7 @@ _FAILED_TASK: Final = re.compile(r"Task (\d+) in stage")
 
 
 class SparkRunner:
-    """Runs attempts as Spark jobs on the cluster of a session.
-
-    Raises a RuntimeError if the application does not run the Holdfast plugin.
-    """
+    """Runs attempts as Spark jobs on a cluster; RuntimeError without the Holdfast plugin."""
 
     def __init__(
         self,
@@ -80,7 +77,7 @@ class SparkRunner:
         self._context = spark.sparkContext
         kills = (spark.conf.get(key, "false") for key in (KILL_IDLE, KILL_IDLE_DEFAULT))
         self._kills_idle = "true" in kills
-        # For rows that are not of the stream; that of a batch is a copy, too.
+        # For rows outside of the stream; a batch's session is a copy, too.
         self._own = spark.newSession() if self._kills_idle else spark
         self._plan = plan
         self._folder = folders.segments.spark_name
@@ -94,11 +91,11 @@ class SparkRunner:
             self._bridge.open(plan.pipeline, self._folder)
         except (Py4JJavaError, PySparkException) as e:
             raise RuntimeError(f"cannot start: {_reason(e)}") from e
-        # For workers that begin from now on, unless the user has set them (spark.executorEnv).
+        # For later workers, unless the user has set them (spark.executorEnv).
         for variable, value in KEEP_FREED_MEMORY.items():
             self._context.environment.setdefault(variable, value)
         self._plan_value = self._context.broadcast(plan)
-        # Files of executors that are gone whose content is to be written again.
+        # Files of lost executors whose content is to be written again.
         self._wasteful: list[str] = []
         self._reclaim_orphans, self._close_reclaimer = orphan_reclaimer(
             folders, plan.pipeline, self._bridge
@@ -110,7 +107,7 @@ class SparkRunner:
         """See `TaskRunner`. A source is a DataFrame of one micro-batch."""
         rows = self._watched(source if source is not None else self._owed_rows(owed))
         # The order travels with the code of the task, which Spark sends once to every executor. A
-        # broadcast of our own would cost several calls into the JVM.
+        # broadcast would cost several calls into the JVM.
         task: Any = partial(
             run_region_task,
             self._plan_value,
@@ -138,8 +135,8 @@ class SparkRunner:
     def close_operators(self, order: ClosingOrder) -> None:
         """See `TaskRunner`.
 
-        Nothing says which worker keeps which operators, so there are as many tasks as may run at
-        the same time: executors hand tasks to their idle workers in turn.
+        No one knows which worker keeps which operators, so as many tasks run as there is room for:
+        executors hand tasks to their idle workers in turn.
         """
         slices = self._context.defaultParallelism
         task: Any = partial(close_kept_operators, self._plan.pipeline, order.encoded())
@@ -164,7 +161,7 @@ class SparkRunner:
 
     def restore(self, retained: Sequence[CheckpointMetadata]) -> None:
         """See `TaskRunner`."""
-        # Files that the checkpoint needs are missing or damaged, or another application's.
+        # Needed files are missing, damaged, or another application's.
         self._reclaim(retained, fatal=(CorruptSegmentError, FencedError, FileNotFoundError))
 
     def reclaim(self, retained: Sequence[CheckpointMetadata]) -> None:
@@ -183,7 +180,7 @@ class SparkRunner:
         _best_effort(lambda: self._bridge.attemptEnded(self._plan.pipeline, line))
 
     def close(self) -> None:
-        """Close the cluster's side, as far as there still is one."""
+        """Close the cluster's side, if it exists."""
         with ExitStack() as closing:
             closing.callback(_best_effort, self._plan_value.destroy)
             closing.callback(_best_effort, self._close_reclaimer)
@@ -210,7 +207,7 @@ class SparkRunner:
                 job.cancel("tasks did not answer within region_timeout")
 
     def _watched(self, rows: Any) -> DataFrame:
-        """Return rows whose tasks Spark does not end for being idle: region_timeout bounds them."""
+        """Return rows whose idle tasks Spark does not end: region_timeout bounds them."""
         if self._kills_idle:
             rows.sparkSession.conf.set(KILL_IDLE, "false")
         return rows
@@ -224,7 +221,7 @@ class SparkRunner:
         self, retained: Sequence[CheckpointMetadata], *, fatal: tuple[type[OSError], ...]
     ) -> None:
         try:
-            # In this order: a term given in between is newer, and its files stop the pass.
+            # In this order: a term given in between is newer, and its files stop the clean-up.
             newest = self._bridge.newestTerm(self._folder)
             live = set(self._bridge.liveTerms(self._folder))
             done, wasteful = self._reclaim_orphans(retained, live_terms=live, newest_term=newest)
@@ -260,7 +257,7 @@ class _Job:
         self._context = spark.sparkContext
         self._group = f"{name}-{uuid.uuid4().hex[:8]}"
         self._name = name
-        # No task of the job runs any more.
+        # True once no task of the job runs.
         self.ended = False
         self.cancelled = ""
         self.problem: BaseException | None = None
@@ -318,7 +315,7 @@ def _best_effort(call: Callable[[], object]) -> None:
 
 
 def _partition(problem: BaseException) -> int | None:
-    """Return the partition of the task that made a job fail: Spark says it in words only."""
+    """Return the partition of the task that failed a job: Spark only has it in words."""
     found = _FAILED_TASK.search(str(problem))
     return int(found[1]) if found is not None else None
 
@@ -326,8 +323,8 @@ def _partition(problem: BaseException) -> int | None:
 def _reason(problem: BaseException) -> str:
     """Return the error in a line, in Java's words if it happened there.
 
-    If a Python worker failed, Java's words end with its traceback, whose last line has the reason:
-    the module that it could not import, for example.
+    After the failure of a Python worker, Java's words end with its traceback, whose last line has
+    the reason, such as a module that it could not import.
     """
     thrown: Any = getattr(problem, "java_exception", None)
     text = str(problem) if thrown is None else str(thrown.toString())

@@ -1,8 +1,8 @@
 """The streaming source of a pipeline over file splits, in PySpark's Data Source API.
 
-Spark decides when a batch runs, and the enumerator decides its content. So the stream has one row
-for each region and batch, which makes the region's task run, and its offsets only count batches.
-Only the checkpoints of the pipeline say which files were read.
+Spark decides when a batch runs, and the enumerator decides its content. The stream has one row for
+each region and batch, which makes the region's task run, and its offsets only count batches. Only
+the pipeline's checkpoints say which files were read.
 """
 
 from __future__ import annotations
@@ -30,20 +30,19 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger(__name__)
 
-#: Seconds to wait for the driver, which only lists a folder.
+#: Bound on an answer of the driver, which only lists a folder.
 TIMEOUT_S: Final = 600
 
-#: Seconds in which a connected process asks its question. The next process waits for it, and so
-#: does the end of the pipeline.
+#: Bound on a connected process's question. The next process and the pipeline's end wait for it.
 QUESTION_TIMEOUT_S: Final = 20
 
 
 class SplitStream:
     """Answers questions of Spark's side of the source to the enumerator.
 
-    Spark runs that side in a process of its own beside the driver. They talk over a socket in a
-    folder that only this user can enter. Raises an OSError if there can be no socket in the
-    system's temporary folder.
+    Spark runs that side in another process than the driver. They talk over a socket in a folder
+    that only this user can enter. Raises an OSError if the system's temporary folder has no
+    sockets.
     """
 
     def __init__(self, enumerator: SplitEnumerator) -> None:
@@ -135,7 +134,7 @@ class SplitStreamReader(
         return {"batch": 0}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        """Return the next offset if some split waits, else the same."""
+        """Return the next offset if some split waits, else `start`."""
         return {"batch": start["batch"] + 1} if self._ask("work") else start
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - as in PySpark

@@ -20,7 +20,7 @@ from holdfast.regions.sinks.sink import OutputStore
 from holdfast.regions.task.partition.cache import OperatorCache
 from holdfast.regions.task.partition.region_task import RegionTask
 
-# A worker process serves one task after the other, also of several pipelines.
+# A worker process serves tasks of several pipelines, one after the other.
 _CACHES: dict[str, OperatorCache] = {}
 
 # Addresses of this process's connections to its executor.
@@ -42,8 +42,8 @@ def run_region_task(
     """Run a region task in this worker.
 
     `broadcast` has the `PipelinePlan`. `batches` are the rows of the partition; if they are `owed`,
-    one column names regions that replay rows they owe, without new rows. Yields one row: number of
-    the partition, and of the regions that answered.
+    one column names regions to replay without new rows. Yields one row: number of the partition,
+    and of the regions that answered.
     """
     from pyspark import TaskContext
 
@@ -96,7 +96,7 @@ def run_region_task(
 
 
 class Staging(OutputStore):
-    """Stages output through the executor: a connection for each file that is staged at a time.
+    """Stages output through the executor, with a connection for each file that is staged at a time.
 
     A file mostly waits for its file system, and a connection does one thing after the other.
     """
@@ -125,10 +125,7 @@ class Staging(OutputStore):
 
 
 def _leave_connections() -> None:
-    """Close the worker's connections in a process that an operator forked from it.
-
-    The executor would keep them, each with a thread, until that process ends, too.
-    """
+    """Close the worker's connections in a process that an operator forked: the executor waits for it."""
     for descriptor in map(int, os.listdir("/dev/fd")) if _ADDRESSES else ():
         try:
             found = socket.socket(fileno=descriptor)
@@ -138,7 +135,7 @@ def _leave_connections() -> None:
             peer = found.getpeername()
             # An abstract socket's name begins with a zero; a client shows "@" for it.
             if isinstance(peer, bytes) and os.fsdecode(b"@" + peer[1:]) in _ADDRESSES:
-                # Not closed: the client would close another file with the same number later.
+                # Not closed: the client would later close another file with this number.
                 os.dup2(os.open(os.devnull, os.O_RDONLY), descriptor, inheritable=False)
         found.detach()
 
@@ -147,10 +144,7 @@ os.register_at_fork(after_in_child=_leave_connections)
 
 
 def _require_mounted(plan: PipelinePlan) -> None:
-    """Check once in a run that this machine sees the driver's folders.
-
-    Otherwise state or rows would be missing from a checkpoint that has them.
-    """
+    """Check once in a run that this machine sees the driver's folders, so that no data is lost."""
     if _SEEN.get(plan.pipeline) == plan.run:
         return
     for of, mark in plan.marks.items():
@@ -168,9 +162,9 @@ def _require_mounted(plan: PipelinePlan) -> None:
 def close_kept_operators(
     pipeline: str, order: ClosingOrder, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Notify and close the operators that this worker keeps.
+    """Notify and close this worker's operators.
 
-    `batches` are ignored. The driver sends them because Spark starts no task without rows.
+    `batches` are ignored, but Spark starts no task without rows.
     """
     deque(batches, maxlen=0)
     if (cache := _CACHES.get(pipeline)) is not None:
