@@ -86,10 +86,7 @@ def wanted_minor(spark: str | None) -> str:
 
 
 def minor_for(version: str) -> str:
-    """Return the minor whose jar serves a version of Spark.
-
-    Raises a ValueError if it is no version, and an UnsupportedSparkError if no jar is for it.
-    """
+    """Return the minor for a version; ValueError, or UnsupportedSparkError if no jar is for it."""
     found = _VERSION.fullmatch(version)
     if found is None:
         raise ValueError(f"{version!r} is no version of Spark: 4.0 and 4.0.3 are")

@@ -84,10 +84,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
 
 
 def written(given: Mapping[str, object]) -> dict[str, str]:
-    """Return Spark's settings for all options, with defaults for options that are not given.
-
-    Raises a TypeError for an unknown option, and a ValueError for a value that is not allowed.
-    """
+    """Return Spark's settings with defaults; TypeError or ValueError for a wrong name or value."""
     for name in given:
         if name not in OPTIONS:
             raise TypeError(f"there is no option {name!r}: expected {', '.join(OPTIONS)}")

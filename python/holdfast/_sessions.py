@@ -94,11 +94,7 @@ def require_jar(context: Any) -> None:
 
 
 def require_plugin_if_running() -> None:
-    """Refuse when a Spark that runs already would ignore the settings.
-
-    The settings count without a JVM. An active context has fixed plugins, and a JVM without
-    context has a fixed class path.
-    """
+    """Refuse a Spark with fixed plugins (running context) or a fixed class path (running JVM)."""
     from pyspark import SparkContext
 
     active = SparkContext._active_spark_context

@@ -1,7 +1,7 @@
 """Dead letters: Parquet files with rows that a command moved out of the pending rows.
 
-A row is written to the file before it is left out anywhere. A file gets its name only when it is
-certain that its rows are left out, so a reader sees no row that is processed as well.
+A row is written before it is left out anywhere. A file gets its name only when its rows are certain
+to be left out, so a reader sees no row that is processed as well.
 """
 
 from __future__ import annotations

@@ -29,10 +29,7 @@ _SIZES: Final = (
 def print_pipeline(
     folder: AnyPath, summaries: Sequence[Summary], shown: CheckpointMetadata | None
 ) -> list[str]:
-    """Print attempts of a pipeline, regions and operators of the checkpoint `shown`, and files.
-
-    Returns damage in the history, a line each.
-    """
+    """Print attempts, regions and operators of `shown`, and files; returns lines about damage."""
     history = read_history(folder / HISTORY_FOLDER, last=timeline.MAX_ATTEMPTS)
     if history.records:
         report.print_section("newest attempts", timeline.of_attempts(history.records))

@@ -76,10 +76,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def examine(folder: str | None = None) -> Iterator[tuple[str, Finding]]:
-    """Yield the name and the finding of each check.
-
-    `folder` is one for checkpoints, a path or a URI. A file is written there and deleted again.
-    """
+    """Yield each check's name and finding; a file is written into `folder` (path or URI) for it."""
     for_jvm: Mapping[str, Callable[[], Finding]] = {
         "installation": _installation,
         "PySpark": _pyspark,

@@ -34,10 +34,7 @@ class MissingJavaError(OSError):
 
 
 def java_version() -> int:
-    """Return the major version of Spark's Java, of ``JAVA_HOME`` or on ``PATH``.
-
-    Raises a MissingJavaError if there is no Java, or one before 17.
-    """
+    """Return the major version of Spark's Java (``JAVA_HOME``, ``PATH``), or MissingJavaError."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     needed = f"Spark needs Java {JAVA_MIN} or newer, but"

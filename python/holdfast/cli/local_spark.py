@@ -81,10 +81,7 @@ def line(error: Exception) -> str:
 
 
 def reason(error: Exception) -> str:
-    """Return the message of an exception of Java, or of one that PySpark made of it.
-
-    It has the message of the first cause, after that of the first exception of Holdfast.
-    """
+    """Return the message of an exception of Java: that of Holdfast's and of the first cause."""
     cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     if cause is None:
         return str(error)

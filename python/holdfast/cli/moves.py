@@ -172,10 +172,7 @@ def _purge(spark: Any, folder: AnyPath, arguments: argparse.Namespace) -> None:
 
 
 def purgeable(spark: Any, folder: AnyPath) -> list[int]:
-    """Return the batches of adoptions whose old files exist and have no use.
-
-    Raises an OSError if an undo, or the provider of the query, may need the files.
-    """
+    """Return batches of adoptions with useless old files; OSError if they may still be needed."""
     publishing.plan(spark, folder, "requirePurgeable")
     return logged_batches(folder / _RECORDS_FOLDER)
 

@@ -145,10 +145,7 @@ def _refuse_unfinished(folder: AnyPath, partition: int) -> None:
 
 
 def finish(folder: AnyPath, partition: int) -> None:
-    """End skips of a partition that were interrupted, or take them back.
-
-    Raises an OSError if they are taken back, because a batch may give the rows to the sink.
-    """
+    """End interrupted skips; OSError if they are taken back, since the sink may get their rows."""
     skips = read_skips(folder)
     begun = [one for one in skips if one.partition == partition and not one.done]
     if not begun:

@@ -38,8 +38,7 @@ def read_logs(spark: Any, folder: AnyPath) -> Any:
 def plan(spark: Any, folder: AnyPath, name: str, *facts: Any) -> Any:
     """Return the batch that a command publishes, by a method of io.holdfast.spark.moves.Plan.
 
-    Returns None if there is nothing to do. Raises an OSError with advice if the checkpoint is
-    refused.
+    None: there is nothing to do. Raises an OSError with advice if the checkpoint is refused.
     """
     logs = read_logs(spark, folder)
     try:
@@ -66,9 +65,9 @@ def sink_log(spark: Any, folder: AnyPath, output: AnyPath, newest: int) -> Any:
 
 
 def complete(spark: Any, folder: AnyPath, output: AnyPath, newest: int, *, yes: bool) -> int:
-    """Add entries that a sink's log lacks because an earlier command did not know the output.
+    """Add the entries that a sink's log lacks because the output was unknown; only if `yes`.
 
-    Returns their number. They are only counted unless `yes`.
+    Returns their number.
     """
     log = sink_log(spark, folder, output, newest)
     with local_spark.java_errors():
@@ -77,10 +76,7 @@ def complete(spark: Any, folder: AnyPath, output: AnyPath, newest: int, *, yes: 
 
 
 def say_unknown(number: int, *, by_query: bool, yes: bool) -> None:
-    """Print the files that a command without ``--output`` cannot know.
-
-    `by_query`: the query continues with Holdfast, which then sees its sink.
-    """
+    """Print files unknown without ``--output``; `by_query`: later, the query sees its sink."""
     if by_query and yes:
         return
     remedy = (

@@ -330,10 +330,7 @@ _OWN_JVM: Final[list[Any]] = []
 
 
 def use_jvm(jvm: Any, configuration: Any) -> None:
-    """Reach file systems through a JVM without a Spark session.
-
-    `jvm` is py4j's view of one with Holdfast's jar, and `configuration` Hadoop's.
-    """
+    """Reach file systems through py4j's view of a JVM with Holdfast's jar, without a session."""
     _OWN_JVM.append(jvm.io.holdfast.spark.PipelineFiles(configuration))
 
 

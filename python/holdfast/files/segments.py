@@ -109,10 +109,7 @@ def stored_segments(folder: AnyPath, *, into: AnyPath | None = None) -> Iterator
 
 
 class ReachedImage:
-    """Takes the segments of one checkpoint into a folder, written by the JVM.
-
-    Files are sealed at `max_file_bytes`, whose default is for temporary folders.
-    """
+    """Takes the segments of one checkpoint into files of a folder, written by the JVM."""
 
     def __init__(
         self, folder: str, reached: HadoopPath, *, max_file_bytes: int = 256 << 20
@@ -195,10 +192,7 @@ def copy_segment(
     kind: Literal["snapshot", "in_flight"],
     entries: int,
 ) -> SegmentRef:
-    """Append a segment to an image, with the payload of one whose owner is `before`.
-
-    Raises a FileNotFoundError or CorruptSegmentError if that cannot be read.
-    """
+    """Append another owner's segment to an image; FileNotFoundError or CorruptSegmentError."""
     if isinstance(source, ReachedSegments) and isinstance(image, ReachedImage):
         whose = (before, after, checkpoint)
         return image.copy_segment(source, ref, *whose, kind=kind, entries=entries)
@@ -265,10 +259,7 @@ def divide_tables(
 
 @contextmanager
 def new_image(folder: AnyPath, *, source: AnyPath, max_file_bytes: int) -> Iterator[Image]:
-    """Write segments into a new folder; the JVM does if only it reaches one of both folders.
-
-    `source` is the folder that they are copied from.
-    """
+    """Write segments from `source` into a new folder; by the JVM if only it reaches one of both."""
     reached = folder if isinstance(folder, HadoopPath) else source
     if isinstance(reached, HadoopPath):
         image = ReachedImage(folder.spark_name, reached, max_file_bytes=max_file_bytes)

@@ -74,10 +74,7 @@ class Batches:
 
 
 def of_checkpoint(folder: AnyPath) -> Batches:
-    """Return what the newest batches of a checkpoint wrote.
-
-    Raises an OSError if no batch is committed, or a file cannot be read.
-    """
+    """Return the newest batches' writes; OSError without a committed batch or for a bad file."""
     committed = committed_batches(folder)[-BATCHES_MAX:]
     if not committed:
         raise FileNotFoundError(

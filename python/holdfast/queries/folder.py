@@ -74,10 +74,7 @@ def is_query_checkpoint(folder: AnyPath) -> bool:
 
 
 def read_query_checkpoint(folder: AnyPath) -> QueryCheckpoint:
-    """Read Spark's logs of a query from a folder for which `is_query_checkpoint` holds.
-
-    Raises an OSError if a file of the logs cannot be read.
-    """
+    """Read Spark's logs if `is_query_checkpoint` holds; OSError if a file cannot be read."""
     planned = max(logged_batches(folder / OFFSETS_FOLDER), default=None)
     conf: Mapping[str, str] = {}
     if planned is not None:

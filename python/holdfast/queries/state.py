@@ -58,10 +58,7 @@ class StateOfQuery:
         return self._segments(self.ids(batch))
 
     def pending(self, batch: int) -> Iterator[tuple[int, int, int, list[StoredSegment]]]:
-        """Yield operator, partition, batch and segments of each pending input after a batch.
-
-        One store of a partition has rows.
-        """
+        """Yield operator, partition, batch and segments of pending inputs, which one store has."""
         with stored_segments(self.folder / STATE_FILES_FOLDER) as stored:
             for operator, partition, id in self.ids(batch):
                 for version, ref in id.pending:

@@ -6,9 +6,6 @@ import resource
 
 
 def address_bytes_max() -> int | None:
-    """Return the bound on bytes of this process's addresses, if any.
-
-    ``spark.executor.pyspark.memory`` is one. A thread's stack counts in full.
-    """
+    """Return ``spark.executor.pyspark.memory``, if it bounds addresses; stacks count in full."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if limit == resource.RLIM_INFINITY else limit

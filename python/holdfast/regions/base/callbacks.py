@@ -13,10 +13,7 @@ def methods_of(kind: type) -> list[str]:
 
 
 def require_methods(given: object, kind: type, *, yields: Collection[str] = ()) -> None:
-    """Check the methods of an object that its base class has; those in `yields` may be generators.
-
-    Raises a TypeError if a call would only make a generator or a coroutine.
-    """
+    """Raise TypeError if a method outside of `yields` would make a generator or a coroutine."""
     for name in methods_of(kind):
         require_function(
             getattr(given, name), f"{type(given).__name__}.{name}", may_yield=name in yields

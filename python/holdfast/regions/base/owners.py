@@ -26,8 +26,5 @@ class RegionOwners:
         return Owner(self.pipeline, operator, self.region, state)
 
     def in_flight(self, created: int) -> Owner:
-        """Owner of the in-flight data that attempt `created` stored.
-
-        Each attempt is an owner: a region may need in-flight data of several checkpoints.
-        """
+        """Owner of in-flight data of one attempt, since a region may need that of several."""
         return Owner(self.pipeline, IN_FLIGHT_OPERATOR, self.region, str(created))

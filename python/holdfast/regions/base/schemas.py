@@ -39,10 +39,7 @@ def arrow_schema(schema: Any) -> pa.Schema:
 
 
 def schema_of_columns(frame: DataFrame, names: Collection[str], *, of: str) -> pa.Schema:
-    """Return the columns of a DataFrame that have one of these names, in Arrow's form.
-
-    Raises a TypeError, with option `of`, if Arrow does not have the type of a column.
-    """
+    """Return named columns in Arrow's form; TypeError, with option `of`, if it lacks a type."""
     return _of_fields([field for field in frame.schema.fields if field.name in names], of)
 
 

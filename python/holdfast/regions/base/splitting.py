@@ -200,10 +200,7 @@ def _plain(column: Any) -> pa.Array:
 
 
 def _codes(keys: Sequence[pa.Array]) -> tuple[npt.NDArray[Any], int]:
-    """Return the number of each row's region, shape (rows,), and the number of regions.
-
-    Numbers begin with 0, in the order in which the regions first appear.
-    """
+    """Return each row's region, shape (rows,), from 0 in order of appearance, and their number."""
     codes, count = _encode(keys[0])
     for key in keys[1:]:
         more, distinct = _encode(key)

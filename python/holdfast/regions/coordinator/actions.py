@@ -81,10 +81,7 @@ class ResetCoordinator:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SettleEvents:
-    """Call ``handle_event`` with the events of a completed checkpoint.
-
-    Events that wait in the checkpoint are in the next order; `regions` as in `ResetCoordinator`.
-    """
+    """Call ``handle_event`` with a completed checkpoint's events; `regions` as for a reset."""
 
     operator: str
     snapshot: bytes

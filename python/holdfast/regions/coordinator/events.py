@@ -138,10 +138,7 @@ class TasksEnded:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TasksFailed:
-    """Tasks were lost with unknown regions: the attempt is aborted.
-
-    Otherwise rows of regions that are not known would count as processed.
-    """
+    """Tasks with unknown regions were lost: the attempt is aborted, or their rows would be lost."""
 
     attempt: int
     cause: str

@@ -12,10 +12,7 @@ from holdfast.regions.coordinator.attempt import PendingAttempt
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailedRegion:
-    """A region that failed in an attempt.
-
-    `origin` is the checkpoint whose state of the region holds instead; None after an abort.
-    """
+    """A region that failed, and the origin of its state in the checkpoint; None after an abort."""
 
     region: str
     origin: int | None

@@ -90,10 +90,7 @@ class EventGateway:
         self._deliver(region, event)
 
     def in_one_step(self) -> AbstractContextManager[object]:
-        """Begin a step that no snapshot or reset interrupts; may be nested in one thread.
-
-        A coordinator takes locks of its own inside the step.
-        """
+        """Begin a step that no snapshot or reset interrupts; may be nested. Lock inside."""
         return self._step
 
 

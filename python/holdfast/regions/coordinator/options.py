@@ -12,7 +12,7 @@ from typing import Final
 from holdfast._checks import not_allowed, require_int
 from holdfast.regions.base.owners import IN_FLIGHT_OPERATOR
 
-#: Of one region: enough for minutes of a slow or failing region, and little to read at a restart.
+#: Bound for one region: enough for minutes of a slow region, and little to read at a restart.
 MAX_IN_FLIGHT_BYTES: Final = 256 << 20
 
 

@@ -365,10 +365,7 @@ class _CallingThread:
     def call(
         self, function: Callable[..., Any], *arguments: Any, named: Callable[..., Any] | None = None
     ) -> Any:
-        """Return or raise the function's result; an error may name the function that it calls.
-
-        Raises a TimeoutError if it did not return in time.
-        """
+        """Return or raise the function's result, or TimeoutError; an error may call it `named`."""
         answer: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
 
         def work() -> None:

@@ -73,9 +73,9 @@ class PipelineDriver:
             **{output_property(output.name): output.sink.location for output in plan.outputs},
             LAYOUT_PROPERTY: Layout.of(plan).to_json(),
         }
-        #: Whether a savepoint ended the pipeline.
+        #: True if a savepoint ended the pipeline.
         self.saved = False
-        #: Whether a batch was abandoned between two attempts, because the pipeline stops.
+        #: True if a batch was abandoned between two attempts, because the pipeline stops.
         self.stopped = False
         self.turns = Turns(plan.run)
         # Numbers of batches left out between those of this start.

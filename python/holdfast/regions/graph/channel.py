@@ -99,7 +99,7 @@ class Channel:
             self._ahead_bytes = self.nbytes
 
     def overtake(self) -> tuple[pa.RecordBatch, ...]:
-        """Put the barrier first; returns the overtaken batches, which precede it in the checkpoint."""
+        """Put the barrier first; returns the overtaken batches, not those after it."""
         count = self._ahead if self.barrier else len(self._queue)
         overtaken = tuple(batch for batch, _ in islice(self._queue, count))
         self.barrier = True
@@ -114,7 +114,7 @@ class Channel:
 
 @dataclass(eq=False, slots=True)
 class Outlet:
-    """The channels that one producer writes to, by instance of `stage`; one if there is no route."""
+    """The channels that one producer writes to, by instance of `stage`, or one without a route."""
 
     stage: str
     channels: Sequence[Channel]

@@ -102,10 +102,7 @@ def redistribute(
 
 @dataclass(frozen=True)
 class Output:
-    """One batch that reached the end of the graph, and the instance that emitted it.
-
-    `follows` is the checkpoint of this instance's newest snapshot before it, if any.
-    """
+    """A batch at the end of the graph; `follows` is its instance's newest snapshot before it."""
 
     batch: pa.RecordBatch
     instance: InstanceKey

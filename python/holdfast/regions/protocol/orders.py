@@ -315,10 +315,7 @@ class AttemptOrder:
 
 @dataclass(frozen=True)
 class ClosingOrder:
-    """Order to a process to close the operators that it keeps, once all regions finished (R61).
-
-    `base` has the regions as finished, and `ended` are the attempts since the last order.
-    """
+    """Order to close kept operators of regions finished in `base`, told of `ended` first (R61)."""
 
     run: str
     base: CheckpointMetadata | bytes

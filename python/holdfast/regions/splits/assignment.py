@@ -86,10 +86,7 @@ class Assignment:
     def hand_out(
         self, checkpoint: int, regions: Sequence[str], *, splits_per_region: int
     ) -> list[tuple[str, FileSplit]]:
-        """Give splits to regions, the least to the region that has the most bytes.
-
-        Returns the splits, and the regions to send them to, in this order.
-        """
+        """Return splits with their regions: the least to the region that has the most bytes."""
         given: list[tuple[str, FileSplit]] = []
         free = [region for region in regions if not self.given.get(region)]
         alone, others = self._divided()

@@ -53,7 +53,7 @@ class FileChanges:
             self._settle(assignment, todo, again=False)
 
     def look_again(self, assignment: Assignment) -> None:
-        """Try splits again whose files changed since they were skipped, or all if none may be skipped."""
+        """Try changed files' skipped splits again, or all if none may be skipped."""
         paths = [one.split.path for one in assignment.skipped if self._is_worth_it(one)]
         self._settle(assignment, list(dict.fromkeys(paths)), again=True)
 

@@ -74,10 +74,7 @@ def _found(path: str, status: os.stat_result) -> FoundFile | None:
 
 
 class _Walk:
-    """Lists each folder once: under its own name, else under that of the oldest link to it.
-
-    The oldest link counts, so that a link which is added later renames no file.
-    """
+    """Lists each folder once: by its own name or its oldest link, so new links rename no file."""
 
     def __init__(self, folder: Path, unlisted: Unlisted) -> None:
         self._folder = folder
@@ -154,10 +151,7 @@ class _Walk:
 
 
 def _identity(status: os.stat_result, real: str) -> object:
-    """Return an identity of a file for all its names.
-
-    Its number counts only with hard links: not every file system has good numbers.
-    """
+    """Return a file's identity: its number only with hard links, since it may be bad without."""
     return (status.st_dev, status.st_ino) if status.st_nlink > 1 and status.st_ino else real
 
 
@@ -187,10 +181,7 @@ def split_file(folder: Path, file: FoundFile, *, kind: str, split_bytes: int) ->
 
 @dataclass(frozen=True)
 class Footer:
-    """The footer of a Parquet file: compressed size of each row group, and digest of its bytes.
-
-    The bytes have the place and the statistics of each column chunk.
-    """
+    """A Parquet file's row groups' compressed sizes, and a digest of its footer with statistics."""
 
     group_bytes: list[int]
     digest: str

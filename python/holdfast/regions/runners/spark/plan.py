@@ -48,10 +48,7 @@ class Exchange:
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """A physical operator of a plan: its name with its arguments, and the nodes below it.
-
-    `streams` is True if rows of the stream pass it; None if that is not known.
-    """
+    """A physical operator with the nodes below it; `streams`: rows of the stream pass it."""
 
     text: str
     streams: bool | None
@@ -110,7 +107,7 @@ def exchanges_in(plan: Node) -> list[Exchange]:
 
 
 def read_plan(text: str) -> Node:
-    """Read the physical plan of a streaming DataFrame in its ``explain()``; ValueError without one."""
+    """Read the physical plan in ``explain()`` of a stream; ValueError without one."""
     nodes: list[tuple[int, str]] = []
     for line in text.splitlines():
         found = _LINE.fullmatch(line)

@@ -60,10 +60,7 @@ def _as_error(raised: BaseException) -> Exception:
 
 
 def _jvm_answers(context: Any) -> bool:
-    """Say whether the JVM of the driver answers, after a call has failed.
-
-    If the JVM dies during a call, py4j may raise the error of a refused call instead.
-    """
+    """Say whether the JVM answers: py4j's error after its death may be that of a refused call."""
     try:
         context._jvm.System.currentTimeMillis()
     except Exception:
@@ -347,9 +344,6 @@ class RegionalQuery(PipelineQuery):
             self._done.set()
 
     def _has_read_everything(self) -> bool:
-        """Say whether Spark's query ended because its source had no more rows.
-
-        Others than `stop` may have stopped it: through `stream`, or with its session.
-        """
+        """Say whether Spark's query ended with its source, not through `stream` or its session."""
         stream: Any = self._query
         return not self._stopped and bool(stream._jsq.streamingQuery().noNewData())

@@ -125,7 +125,7 @@ class Staging(OutputStore):
 
 
 def _leave_connections() -> None:
-    """Close the worker's connections in a process that an operator forked: the executor waits for it."""
+    """Close connections in a process that an operator forked: the executor would keep them."""
     for descriptor in map(int, os.listdir("/dev/fd")) if _ADDRESSES else ():
         try:
             found = socket.socket(fileno=descriptor)
@@ -162,10 +162,7 @@ def _require_mounted(plan: PipelinePlan) -> None:
 def close_kept_operators(
     pipeline: str, order: ClosingOrder, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Notify and close this worker's operators.
-
-    `batches` are ignored, but Spark starts no task without rows.
-    """
+    """Notify and close this worker's operators; `batches` exist because Spark needs rows."""
     deque(batches, maxlen=0)
     if (cache := _CACHES.get(pipeline)) is not None:
         cache.close(order)
