@@ -1,7 +1,7 @@
 """One step of the build by name: ``python -m holdfast_build jars``.
 
 ``jars`` builds the jars of the plugin, ``notices`` writes the notices of the linked crates
-(`make notices`), ``release`` builds what is published into ``dist/release`` (`make release`).
+(`make notices`), ``release`` builds the published files into ``dist/release`` (`make release`).
 """
 
 from __future__ import annotations

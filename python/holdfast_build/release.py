@@ -1,6 +1,6 @@
 """Builds the published files: wheels for x86-64 and aarch64, and the source distribution.
 
-Zig links for both processors against the glibc of manylinux2014, whatever this machine has.
+Zig links for both processors against the glibc of manylinux2014, unlike this machine's.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class BuildError(RuntimeError):
-    """The build cannot continue; the message says what is missing and how to get it."""
+    """The build cannot continue; the message names the missing part and how to get it."""
 
 
 def say(message: str) -> None:
-    """Tell the person who builds what happens; stdout belongs to the PEP 517 frontend."""
+    """Print to stderr: stdout belongs to the PEP 517 frontend."""
     print(f"holdfast_build: {message}", file=sys.stderr, flush=True)
 
 

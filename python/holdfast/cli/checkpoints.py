@@ -105,7 +105,7 @@ def _show_batch(folder: AnyPath, batch: int, *, json: bool) -> None:
 
 
 def _has_state(folder: AnyPath) -> bool:
-    """Return whether a folder is that of a query whose state is in Holdfast."""
+    """Return whether a folder belongs to a query with state in Holdfast."""
     return is_query_checkpoint(folder) and (folder / STATE_FILES_FOLDER).is_dir()
 
 
@@ -130,7 +130,7 @@ def print_attempts(arguments: argparse.Namespace) -> None:
 
 
 def verify(arguments: argparse.Namespace) -> None:
-    """Read everything that checkpoints or batches need, and print what cannot be read."""
+    """Read everything that checkpoints or batches need, and print the damage."""
     folder = folders.given(arguments.folder)
     if _has_state(folder):
         _verify_query(folder, json=arguments.json)
@@ -149,7 +149,7 @@ def verify(arguments: argparse.Namespace) -> None:
 
 
 def _verify_query(folder: AnyPath, *, json: bool) -> None:
-    """Read the state of all batches of a query, and print what cannot be read."""
+    """Read the state of all batches of a query, and print the damage."""
     state, batches = StateOfQuery(folder), committed_batches(folder)
     with report.progress("batch") as start:
         found = [state.verify(batch, start(batch)) for batch in batches]

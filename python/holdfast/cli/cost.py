@@ -1,4 +1,4 @@
-"""The requests of a query's checkpoint on an object store, and what they cost."""
+"""The requests of a query's checkpoint on an object store, and their cost."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _number(text: str, *, kind: type[float] = float, least: float = 0) -> float:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print what batches write and cost, now and with Holdfast."""
+    """Print the writes and the cost of batches, now and with Holdfast."""
     path = folders.given(arguments.path)
     if is_query_checkpoint(path):
         found = [batches.of_checkpoint(path)]
@@ -204,7 +204,7 @@ def _print(query: Mapping[str, Any]) -> None:
 
 
 def _arithmetic(query: Mapping[str, Any], way: Mapping[str, Any]) -> Iterator[str]:
-    """Yield how the price of a month comes about."""
+    """Yield the terms of a month's price."""
     for term in way["terms"]:
         put, get, delete = (_figure(count) for count in term["each"].values())
         each = f"{put} at the price of puts, {get} at that of gets, {delete} deletes"

@@ -96,7 +96,7 @@ def _print_files(files: Sequence[PhysicalFile]) -> None:
 def print_query(folder: AnyPath, id: int | None) -> list[str]:
     """Read the state of all batches of a query, and print its sizes; returns damage, a line each.
 
-    Operators and stores are those of the batch `id`, by default of the newest readable one.
+    Shows operators and stores of the batch `id`, by default of the newest readable one.
     """
     logged = committed_batches(folder)
     if id is not None:

@@ -216,7 +216,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _make_printable() -> None:
-    """Make stdout and stderr usable, whatever the terminal can show.
+    """Make stdout and stderr usable on any terminal.
 
     Python has None for a stream that the caller closed (``>&-``), which `print` takes for stdout.
     Names and causes have characters that the encoding of the terminal may lack.

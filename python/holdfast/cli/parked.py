@@ -31,7 +31,7 @@ BATCH: Final = "_batch"
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``holdfast parked``, and those of ``skip``."""
+    """Add the arguments of ``holdfast parked`` and ``skip``."""
     folders.add_argument(command, of=" of the query")
     command.add_argument(
         "--rows",

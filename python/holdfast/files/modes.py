@@ -17,7 +17,7 @@ _umask: int | None = None
 
 
 def follow(umask: int | None) -> None:
-    """Use a umask, such as ``0o077``, for new files on local disks; None: that of the process."""
+    """Use a umask, such as ``0o077``, for new files on local disks; None: the process's own."""
     global _umask
     _umask = umask
     set_local_umask(umask)

@@ -1,4 +1,4 @@
-"""The readable part of a checkpoint, and what cannot be read."""
+"""The readable part of a checkpoint, and its damage."""
 
 from __future__ import annotations
 

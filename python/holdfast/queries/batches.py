@@ -107,7 +107,7 @@ def _interval_s(folder: AnyPath, committed: list[int]) -> float | None:
 
 
 def _numbers(log: AnyPath) -> Iterator[int]:
-    """Yield the batches of a log; that of a source merges every tenth entry with older ones."""
+    """Yield the batches of a log; a source's log merges every tenth entry with older ones."""
     yield from logged_batches(log)
     for entry in listed(log):
         if entry.name.endswith(".compact"):
@@ -159,7 +159,7 @@ def _merged(folder: AnyPath, committed: list[int]) -> tuple[dict[str, float], fl
 def of_progress(path: Path) -> list[Batches]:
     """Return what the batches of each query wrote, by events of its progress.
 
-    The path is that of lines of JSON, or of the folder of an event log that rolls. Raises an
+    The path is a file with lines of JSON, or the folder of a rolling event log. Raises an
     OSError if it cannot be read, or has no batch of a query with state.
     """
     files = [path]

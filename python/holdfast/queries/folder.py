@@ -54,7 +54,7 @@ class QueryCheckpoint:
     file_bytes: int
 
     def describe(self) -> str:
-        """Return in one sentence what the folder is."""
+        """Return the kind of the folder in one sentence."""
         if not self.has_state:
             state = "which keeps no state"
         elif self.provider is None:

@@ -76,7 +76,7 @@ def read_plan(folder: AnyPath, batch: int) -> Plan:
 
 
 def read_commit(folder: AnyPath, batch: int) -> list[tuple[int, int, str]]:
-    """Return operator, partition and id of stores in a commit (no id in format 1); see `read_plan`."""
+    """Return operator, partition and id (none in format 1) of stores; errors as in `read_plan`."""
     return _read(entry_of(folder, batch), _commit)
 
 

@@ -1,4 +1,4 @@
-"""What Spark itself cannot do on a minor, with any provider."""
+"""Cases that Spark itself lacks on a minor, with any provider."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ class Gap:
 
     Attributes
     ----------
-    minors
-        Of Spark.
     cases
-        What the names of the cases begin with.
+        Beginnings of the names of the cases.
     error
-        What Spark says, as a regular expression.
+        Spark's message, as a regular expression.
     reason
         For the reader of the compatibility table.
     partitions_min
@@ -37,13 +35,13 @@ GAPS = (
         minors=("4.0", "4.1"),
         cases=("join-inner-update", "join-leftsemi-update"),
         error="not supported in Update output mode, only in Append output mode",
-        reason="Spark has joins of two streams in append mode alone",
+        reason="Spark has joins of two streams only in append mode",
     ),
     Gap(
         minors=("4.0",),
         cases=("transformWithState-",),
         error="no attribute 'transformWithState'",
-        reason="PySpark 4.0 has `transformWithStateInPandas` alone",
+        reason="PySpark 4.0 has only `transformWithStateInPandas`",
     ),
     Gap(
         minors=("4.0",),
@@ -58,7 +56,7 @@ GAPS = (
 
 
 def gap_of(case: str, partitions: int, minor: str = INSTALLED) -> Gap | None:
-    """What a minor, by default that of this PySpark, lacks for a case on some partitions."""
+    """The gap of a minor, by default this PySpark's, for a case on some partitions."""
     found = [
         gap
         for gap in GAPS

@@ -109,7 +109,7 @@ class Problem:
         return self.operator, self.module, self.name, self.place
 
     def headline(self, region: str, checkpoint: int) -> str:
-        """Say in a line what failed where."""
+        """Name the failure and its place in a line."""
         what = f"{self.at_work} {self.operator!r} failed in region" if self.operator else "region"
         failed = "" if self.operator else " failed"
         at = f" at {self.place}" if self.place else ""

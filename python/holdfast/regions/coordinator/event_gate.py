@@ -48,7 +48,7 @@ class EventGate:
         return [deliver for events in self._held.values() for deliver in events]
 
     def send(self, region: str, event: bytes) -> list[Deliver]:
-        """Send an event; returns what to deliver now: nothing while the region's gate is closed."""
+        """Send an event; returns the events to deliver now: none through a closed gate."""
         deliver = Deliver(region=region, event=event)
         if self._attempt is not None and region not in self._passed:
             self._held.setdefault(region, []).append(deliver)

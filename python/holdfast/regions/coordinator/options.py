@@ -64,7 +64,7 @@ class CoordinatorOptions:
       quarantine (R27). None: a region that is stuck ends the query.
     - `max_quarantined_bytes`: pending bytes of all regions in quarantine, above which the query
       ends (R28).
-    - `num_retained`: newest checkpoints that stay, at least 1; savepoints are not counted (R70).
+    - `num_retained`: newest checkpoints that are kept, at least 1, without savepoints (R70).
     - `dropped_together`: older checkpoints that are deleted at once, at least 1 (R70).
     - `tolerable_failed_checkpoints`: aborted attempts in a row that do not fail the query (R24).
     - `global_timeout_ms`: time for which attempts that must succeed are repeated (R24, R25).

@@ -1,4 +1,4 @@
-"""The regions of a checkpoint, and those of the next one."""
+"""The regions of a checkpoint and of the next one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.regions.coordinator.idle import is_retired
 
 
 class Regions(MutableMapping[str, RegionEntry]):
-    """Entries of regions that know how they differ from those of the checkpoint before.
+    """Entries of regions that know their changes since the checkpoint before.
 
     Decisions ask for few regions, so idle ones cost nothing until a caller lists them.
 
@@ -64,7 +64,7 @@ class Regions(MutableMapping[str, RegionEntry]):
 
     @property
     def partly_finished(self) -> bool:
-        """True if the data of some regions has ended, and that of others has not."""
+        """True if the data of some regions has ended, but not of all."""
         return 0 < len(self.finished) < len(self)
 
     def __getitem__(self, region: str) -> RegionEntry:

@@ -65,7 +65,7 @@ class RegionMetrics:
     Attributes
     ----------
     operators : mapping of str to OperatorMetrics
-        By the name of the operator. Gauges are those of its last answer.
+        By the name of the operator. Gauges are from its last answer.
     failures : int
         Attempts in which it failed.
     state_bytes : mapping of str to int

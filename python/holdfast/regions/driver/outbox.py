@@ -93,7 +93,7 @@ class Outbox:
             self._fresh += self._gate.ended(attempt)
 
     def reset(self, events: CoordinatorEvents, regions: frozenset[str]) -> None:
-        """Drop the events that did not arrive, and go back to those of a checkpoint."""
+        """Drop undelivered events, and go back to the events of a checkpoint."""
         with self._lock:
             self._fresh.clear()
             self._gate.reset_all()

@@ -95,7 +95,7 @@ class PipelineDriver:
         - `checkpoint_id`: go back to this retained checkpoint; newer ones and their output are
           dropped.
         - `verify`: first read everything that the checkpoint needs (R75).
-        - `compare`: opens operators, to compare their state with that of the checkpoint (R78).
+        - `compare`: opens operators, to compare their state with the checkpoint's (R78).
         """
         retained, changed = open_folder(
             self.folders, self.plan, checkpoint_id=checkpoint_id, verify=verify, compare=compare
@@ -184,7 +184,7 @@ class PipelineDriver:
         self._clock.interrupt()
 
     def close(self, opened: ExitStack) -> None:
-        """Let the call under way end, refuse others, and close what was opened."""
+        """Let the call under way end, refuse others, and close `opened`."""
         self.turns.close(opened, hurry=self.interrupt)
 
     def end_of_data(self) -> None:

@@ -31,7 +31,7 @@ class FileSplit:
     footer : str, default ""
         Digest of the footer of a divided file: equal digests mean equal content.
 
-    Raises a ValueError for a path that the source cannot list: checkpoints may come from anywhere.
+    Raises a ValueError for a path that the source cannot list: checkpoints may have any origin.
     """
 
     path: str

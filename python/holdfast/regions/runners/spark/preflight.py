@@ -1,4 +1,4 @@
-"""Checks before a pipeline starts in Spark; the error of each says what to do."""
+"""Checks before a pipeline starts in Spark, with advice in each error."""
 
 from __future__ import annotations
 

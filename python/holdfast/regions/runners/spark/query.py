@@ -60,7 +60,7 @@ def _as_error(raised: BaseException) -> Exception:
 
 
 def _jvm_answers(context: Any) -> bool:
-    """Say whether the JVM answers: py4j's error after its death may be that of a refused call."""
+    """Say whether the JVM answers: after its death, py4j may raise a refused call's error."""
     try:
         context._jvm.System.currentTimeMillis()
     except Exception:
