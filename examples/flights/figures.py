@@ -31,12 +31,9 @@ class RunFigures:
 
     @property
     def batch_ms_median(self) -> float:
-        """Median wall time of a batch without batch 0, which warms the JVM up, in milliseconds.
+        """Median wall time in milliseconds of the batches after batch 0, which warms the JVM up.
 
-        Raises
-        ------
-        ValueError
-            If the run has no batch after batch 0.
+        Raises a ValueError if there is no batch after batch 0.
         """
         after_warm_up = [batch.batch_ms for batch in self.batches if batch.batch_id > 0]
         if not after_warm_up:
@@ -48,13 +45,7 @@ class RunFigures:
 
 
 def figures_table(pairs: list[tuple[RunFigures, RunFigures]]) -> tuple[list[str], list[list[str]]]:
-    """Lay out pairs of runs (base, other) with a ratio line under each pair.
-
-    Returns
-    -------
-    columns, rows
-        Texts for an aligned table.
-    """
+    """Lay out runs (base, other) with a ratio line under each pair, as columns and rows."""
     columns = [
         "query", "provider", "batches", "objects", ".crc twins", "MiB", "commit s", "batch s",
         "total s",

@@ -1,4 +1,4 @@
-"""Checks of the history of a regional pipeline after the trouble it was in."""
+"""Checks of the history of a regional pipeline after its trouble."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Attempt:
 
     @classmethod
     def from_event(cls, fields: Mapping[str, Any]) -> Attempt:
-        """Read what a child reported."""
+        """Read the report of a child."""
         failed = tuple(FailedRegion(**region) for region in fields["row"]["failed"])
         return cls(
             row=HistoryRow(**{**fields["row"], "failed": failed}), in_flight=fields["in_flight"]
@@ -85,7 +85,7 @@ def _failing(rows: Sequence[HistoryRow], failing: str, failures: int) -> tuple[s
     origins = sorted({region.origin for row, region in failed if region.origin is not None})
     regional = [row for row, _ in failed if row.outcome == "regional"]
     aborted = [row for row, _ in failed if row.outcome == "aborted"]
-    # On a slow machine rows wait until an attempt that must be global: then two of them fail.
+    # On a slow machine rows wait until an attempt that must be global: then two fail.
     attempts = "1 attempt" if len(aborted) == 1 else f"{len(aborted)} attempts"
     return (
         f"{failing} alone failed, {len(failed)} times: {len(regional)} regional checkpoints kept "

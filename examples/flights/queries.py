@@ -1,4 +1,4 @@
-"""The two queries of the demo. One function serves the stream and the batch computation."""
+"""The two queries of the demo. The stream and the batch computation share a function."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 from harness.equality import last_per_key, read_batches
 
-#: How long a row may come after a later one. Files never split an hour, so nothing is late.
+#: Bound on the lateness of a row. Files never split an hour, so nothing is late.
 LATENESS = "2 hours"
 
 

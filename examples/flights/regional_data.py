@@ -30,7 +30,7 @@ class RegionalFiles:
     rows
         Flights in all files, cancelled ones included.
     airports, carriers
-        All there are, sorted.
+        All of them, sorted.
     regions
         Pairs of an airport and a month.
     """
@@ -51,15 +51,15 @@ def days_of(batch: int, *, batches: int) -> range:
     batch
         Number of the batch, from 0.
     batches
-        How many there are, at most 31.
+        Number of batches, at most 31.
     """
     return range(1 + DAYS * batch // batches, 1 + DAYS * (batch + 1) // batches)
 
 
 def write_regional_files(folder: Path, *, batches: int) -> RegionalFiles:
-    """Cut the flights into batches by the day of the month, and those by airport.
+    """Cut the flights into batches by the day of the month, and the batches by airport.
 
-    The months run side by side, as if every region were a device that sends all the time. A region
+    The months run in parallel, as if every region were a device that sends all the time. A region
     is in one file of each batch, and so in one task.
 
     Parameters
@@ -70,7 +70,7 @@ def write_regional_files(folder: Path, *, batches: int) -> RegionalFiles:
         1 to 31.
     """
     flights = read_tables()[0].select(_COLUMNS)
-    # Months alternate within an hour, so that the rows of a region come in several Arrow batches.
+    # Months alternate within an hour, so that a region has rows in several Arrow batches.
     flights = flights.sort_by([(name, "ascending") for name in (*ORDER[:-1], "month", "flight")])
     airports, carriers = (
         tuple(sorted(pc.unique(flights.column(name)).to_pylist())) for name in ("origin", "carrier")

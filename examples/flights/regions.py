@@ -29,23 +29,23 @@ from holdfast.regions.files.folders import CheckpointFolders
 _SILENCE_S = 180.0
 
 BATCHES = 8
-#: The region that fails, the batch it begins in, and the number of attempts.
+#: The region that fails, its first such batch, and the number of attempts.
 FAILING, FAILS_FROM_BATCH, FAILURES = region_name("LGA", 7), 2, 4
 #: Failures before the kill: two regional checkpoints, the limit that makes the next one global.
 FAILURES_BEFORE_KILL = 2
 KILLED_BATCH = FAILS_FROM_BATCH + FAILURES_BEFORE_KILL
-#: The region that is slow, and with which batches' rows.
+#: The region that is slow, and the batches.
 SLOW, SLOW_BATCHES = region_name("JFK", 12), (3, 4)
-#: The smallest ``aligned_timeout``, and how many undisturbed batches go into it: with less, rows
-#: of every region would wait in flight where the machine is slow.
+#: The smallest ``aligned_timeout``, and its length in undisturbed batches: with less, rows of every
+#: region would wait in flight on a slow machine.
 TIMEOUT_MIN_S, TIMEOUT_BATCHES = 2, 2
-#: How long the slow region takes for a piece of its rows, in ``aligned_timeout``.
+#: Time of the slow region for a piece of its rows, in ``aligned_timeout``.
 PAUSE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kill:
-    """Where the pipeline was when it was killed, read from its checkpoint afterwards."""
+    """The place of the pipeline at its kill, read from its checkpoint."""
 
     begun: int
     committed: int
@@ -54,15 +54,7 @@ class Kill:
 
 
 class RegionalDemo:
-    """Runs the steps in order.
-
-    Parameters
-    ----------
-    folder
-        Where everything is written.
-    screen, checks
-        Where everything is told.
-    """
+    """Runs the steps in order; writes into `folder`, and reports to `screen` and `checks`."""
 
     def __init__(self, folder: Path, screen: Screen, checks: Checks) -> None:
         self._folder = folder
@@ -151,7 +143,7 @@ class RegionalDemo:
     def _follow(
         self, spec: RegionalSpec, line: RunLine
     ) -> tuple[list[Attempt], dict[str, Any] | None]:
-        """Run a child; return its attempts, and how far it was in the batch it was killed in."""
+        """Run a child; return its attempts, and its progress in the batch of its kill."""
         attempts: list[Attempt] = []
 
         def show(kind: str, fields: dict[str, Any]) -> None:

@@ -25,9 +25,9 @@ from holdfast.regions.files.folders import CheckpointFolders
 from holdfast.regions.sinks.layout import STAGED_FOLDER
 
 _POLL_S = 0.1
-#: More than may end between two looks.
+#: More attempts than end between two looks.
 _NEWEST_ATTEMPTS = 100
-#: Small, so that the rows of a region come in several pieces and a barrier has what to overtake.
+#: Small, so that a region has rows in several pieces and a barrier overtakes some.
 _ROWS_PER_ARROW_BATCH = 2_048
 
 
@@ -115,7 +115,7 @@ class _Follower:
         self._hangs = False
 
     def look(self) -> None:
-        """Report what happened since the last look."""
+        """Report the events since the last look."""
         for record in self._query.history(last=_NEWEST_ATTEMPTS):
             if record.id > self._last:
                 self._last = record.id
@@ -123,7 +123,7 @@ class _Follower:
         trouble = self._spec.trouble
         if trouble is None or trouble["hangs_after"] is None or self._hangs:
             return
-        # Others must be done when the process is killed: that is what makes it the middle.
+        # Others must be done at the kill, so that it is in the middle.
         staged = len(list(Path(self._spec.sink, STAGED_FOLDER).glob("*/*")))
         if Path(trouble["folder"], HANGING).exists() and staged:
             self._hangs = True
@@ -134,7 +134,7 @@ class _Follower:
         return asdict(row)
 
     def _in_flight(self, record: HistoryRecord) -> dict[str, int]:
-        """Return the number of rows that regions owe after a checkpoint."""
+        """Return the number of pending rows of regions after a checkpoint."""
         if not record.in_flight_rows:
             return {}
         metadata = CheckpointFolders(local_folder(self._spec.checkpoint)).read(record.id)

@@ -41,13 +41,13 @@ Integers = npt.NDArray[np.int64]
 class RollingDelays(Operator):
     """For every flight that departed: delay statistics of its carrier up to this flight.
 
-    Delays are whole minutes, and sums of them are kept as integers, so the result does not depend
-    on where batches begin and end.
+    Delays are whole minutes with integer sums, so the result does not depend on where batches begin
+    and end.
 
     Parameters
     ----------
     carriers : sequence of str
-        All carriers there are. The state of a region has one row for each.
+        All carriers. The state of a region has one row for each.
     """
 
     region_safe = True

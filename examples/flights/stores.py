@@ -156,7 +156,7 @@ class Demo:
     def _follow(
         self, spec: RunSpec, line: RunLine
     ) -> tuple[list[BatchFigures], dict[str, Any] | None]:
-        """Run a child; return its batches, and how far it was in the batch it was killed in."""
+        """Run a child; return its batches, and its progress in the batch of its kill."""
         batches: list[BatchFigures] = []
 
         def show(kind: str, fields: dict[str, Any]) -> None:

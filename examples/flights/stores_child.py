@@ -84,7 +84,7 @@ class Sink:
 
 def run(spec: RunSpec, report: Reporter) -> None:
     """Run the query to the end of its input and report every batch."""
-    # Stage progress is published at once instead of every 100 ms, for the sake of the watcher.
+    # The watcher needs the progress of stages at once instead of every 100 ms.
     extra = {"spark.ui.liveUpdate.period": "0"} if spec.hang_in_batch is not None else {}
     spark = start_session(provider=spec.provider, partitions=spec.partitions, extra=extra)
     report("started", spark=spark.version)

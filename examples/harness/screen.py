@@ -19,7 +19,7 @@ _LABEL_WIDTH = 30
 
 
 class RunLine:
-    """Progress of one run, counted in input rows where it has any."""
+    """Progress of one run, counted in input rows, if any."""
 
     def __init__(
         self, console: Console, progress: Progress | None, *, label: str, rows: int | None
@@ -36,7 +36,7 @@ class RunLine:
             )
 
     def batch(self, figures: BatchFigures) -> None:
-        """Show that one more micro-batch is committed."""
+        """Show that another micro-batch is committed."""
         self._rows += figures.input_rows
         self.note(f"batch {figures.batch_id}: {figures.batch_ms / 1000:.1f} s")
 
@@ -45,13 +45,13 @@ class RunLine:
         self._rows += rows
 
     def finish(self, text: str) -> None:
-        """Show how the run ended, and stop its clock."""
+        """Show the end of the run, and stop its clock."""
         self.note(text)
         if self._progress is not None and self._task is not None:
             self._progress.stop_task(self._task)
 
     def note(self, text: str) -> None:
-        """Show what the run is doing now."""
+        """Show the present work of the run."""
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=self._rows, read=self._read(), note=text)
         else:
