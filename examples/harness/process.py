@@ -252,7 +252,7 @@ class Reporter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Report an exception that ends the run and is not caught here. Closes the pipe."""
+        """Report an exception that ends the run, without catching it. Closes the pipe."""
         if isinstance(error, Exception):
             self("failed", message=f"{type(error).__name__}: {error}".splitlines()[0])
         self._pipe.close()

@@ -1,4 +1,4 @@
-"""What tests share, and programs that tests start.
+"""Parts that tests share, and programs that tests start.
 
 `support.spark` is for tests on Spark, `support.regional` for regional pipelines without it.
 """
@@ -23,7 +23,7 @@ def program(name: str) -> str:
 
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of this process and `more`, for a process that imports what tests do."""
+    """The environment of this process and `more`, for a process with the imports of tests."""
     inherited = os.environ.get("PYTHONPATH")
     path = [str(TESTS.parent / "examples"), str(TESTS), *([inherited] if inherited else [])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path), **(more or {})}

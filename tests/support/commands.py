@@ -8,12 +8,12 @@ from holdfast.cli.main import main
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, list[str], str]:
-    """The exit status of a command, the lines of its output, and what it said beside that."""
+    """The exit status of a command, the lines of its output, and its stderr."""
     status = main([str(argument) for argument in arguments])
     said = capsys.readouterr()
     return status, said.out.splitlines(), said.err
 
 
 def cells(line: str) -> list[str]:
-    """What a line of a table holds."""
+    """The cells of a line of a table."""
     return [cell.strip() for cell in line.split("  ") if cell.strip()]

@@ -12,15 +12,9 @@ import pytest
 def small_disk(folder: Path, size: str) -> list[str]:
     """Words of a command that runs the rest of its line with a small file system at a folder.
 
-    Only that program sees it: it is in a namespace of its own, which needs no privileges. The test
-    is skipped where the system allows none.
-
-    Parameters
-    ----------
-    folder
-        An empty one.
-    size
-        As ``mount`` takes it, such as ``512k``.
+    Only that program sees it, in a namespace that needs no privileges. The test is skipped where
+    the system allows none. `folder` is empty, and `size` is in the notation of ``mount``, such as
+    ``512k``.
     """
     unshare = shutil.which("unshare")
     if unshare is None:

@@ -1,4 +1,4 @@
-"""A value of each type of Arrow, and what JSON has of it."""
+"""A value of each type of Arrow, and its form in JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 DIGITS = Decimal("12345678901234567890123456789012345.678")
 
-#: By name: a value as Arrow takes it, its type, and the value in JSON.
+#: By name: a value for Arrow, its type, and the value in JSON.
 VALUES: dict[str, tuple[Any, pa.DataType, Any]] = {
     "flag": (True, pa.bool_(), True),
     "int8": (-128, pa.int8(), -128),
@@ -57,5 +57,5 @@ VALUES: dict[str, tuple[Any, pa.DataType, Any]] = {
     "by_bytes": ([(b"\xff", 1)], pa.map_(pa.binary(), pa.int8()), [{"key": "/w==", "value": 1}]),
     "nothing": ({}, pa.struct([]), {}),
 }
-#: Parquet does not have these: there they are JSON.
+#: Parquet lacks these: there they are JSON.
 NOT_IN_PARQUET = {"interval", "nothing"}

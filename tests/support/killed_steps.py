@@ -18,7 +18,7 @@ STEPS = ("create", "replace_text", "publish", "unlink", "sync", "make_folder")
 
 
 def killed_at(monkeypatch: pytest.MonkeyPatch, step: int, after: bool) -> Callable[[], int]:
-    """Ends the process before or after a step; returns how many there were."""
+    """Ends the process before or after a step; returns their number."""
     steps = 0
 
     def wrapped(name: str) -> Callable[..., Any]:

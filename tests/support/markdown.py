@@ -1,4 +1,4 @@
-"""Tables of Markdown, and documents in which they are made."""
+"""Tables of Markdown, and documents with made tables."""
 
 from __future__ import annotations
 
@@ -18,12 +18,9 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def with_tables(text: str, tables: Mapping[str, Iterable[str]]) -> str:
-    """A document with its tables made again, each between a comment that names it and an end.
+    """A document with its tables made again, each between a comment with its name and an end.
 
-    Raises
-    ------
-    ValueError
-        If the place of a table is not there, or twice.
+    Raises a ValueError if the place of a table is missing, or there twice.
     """
     for name, made in tables.items():
         place = re.compile(rf"(<!-- {name}, .*? -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -1,10 +1,10 @@
-"""Files as a newer Holdfast may write them: intact, and of a version that is not known yet."""
+"""Files of a newer Holdfast: intact, and of an unknown version."""
 
 from __future__ import annotations
 
 import struct
 
-#: Of the header of a frame, see rust/core/FORMAT.md: what its checksum covers, and the checksum.
+#: In a frame's header, see rust/core/FORMAT.md: the bytes under its checksum, and with it.
 _CHECKED_BYTES, _HEADER_BYTES = 16, 20
 _VERSION = 99
 

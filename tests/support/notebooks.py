@@ -1,8 +1,8 @@
 """Runs notebooks as Jupyter does, with nbclient and a kernel that are fetched once.
 
-They are in none of the environments that Holdfast is built and tested in, because they bring 35
-packages: pip installs what ``requirements/notebooks.txt`` pins into ``~/.cache/holdfast``. That is
-15 MB to fetch, and 106 MB there.
+They are in no environment that Holdfast is built and tested in, because they need 35 packages: pip
+installs the pins of ``requirements/notebooks.txt`` into ``~/.cache/holdfast``. That is 15 MB to
+fetch, and 106 MB there.
 """
 
 from __future__ import annotations
@@ -33,23 +33,17 @@ nbformat.write(notebook, sys.argv[2])
 
 
 class MissingPackagesError(RuntimeError):
-    """The packages are not there and cannot be fetched here."""
+    """The packages are missing and cannot be fetched here."""
 
 
 def packages() -> Path:
-    """Return a folder with nbclient and a kernel, to be put on ``PYTHONPATH``.
-
-    Raises
-    ------
-    MissingPackagesError
-        If it is not there and pip cannot install it.
-    """
+    """Return a folder with nbclient and a kernel for ``PYTHONPATH``, or MissingPackagesError."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast"
-    # Other pins are another folder, and so is another Python, which needs other wheels.
+    # Other pins have another folder, and so has another Python, which needs other wheels.
     key = PINS.read_bytes() + str(sys.implementation.cache_tag).encode()
     folder = cache / f"notebooks-{hashlib.sha256(key).hexdigest()[:12]}"
     cache.mkdir(parents=True, exist_ok=True)
-    # Of several processes one fetches, and the others wait.
+    # One of several processes fetches, and the others wait.
     with (cache / "notebooks.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
@@ -73,14 +67,9 @@ def _install(folder: Path) -> Path:
 
 
 def run_notebook(notebook: Path, folder: Path) -> list[dict[str, Any]]:
-    """Run all cells of a notebook in a folder, and return its cells with what they put out.
+    """Run all cells of a notebook in a folder, and return its cells with their outputs.
 
-    Raises
-    ------
-    MissingPackagesError
-        If there is nothing to run it with.
-    AssertionError
-        If a cell fails, with its error.
+    Raises a MissingPackagesError if it cannot run, and an AssertionError with the error of a cell.
     """
     done = folder / f"{notebook.stem}-done.ipynb"
     path = [str(packages()), *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -1,4 +1,4 @@
-"""What Prometheus does with a scrape: relabelling, and the names in expressions."""
+"""Prometheus' treatment of a scrape: relabelling, and the names in expressions."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ _WORDS = {"and", "or", "unless", "on", "ignoring", "bool", "offset"}
 def samples(text: str) -> Iterator[tuple[dict[str, str], float]]:
     """Labels and value of each line that Spark's servlet serves; the name is a label, too.
 
-    Raises
-    ------
-    ValueError
-        If a line is none that Prometheus takes: it gives up the whole scrape then.
+    Raises a ValueError for a line that Prometheus refuses, because it drops the whole scrape then.
     """
     for line in text.splitlines():
         found = _SAMPLE.fullmatch(line)

@@ -18,7 +18,7 @@ def free_port() -> int:
 
 
 def listens(port: int) -> bool:
-    """Whether something accepts connections there."""
+    """True if a process accepts connections there."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
@@ -28,10 +28,7 @@ def wait_until_up(
 ) -> None:
     """Wait until a server that was just started serves.
 
-    Raises
-    ------
-    AssertionError
-        If it ends before, or does not serve in time; with the end of its log.
+    Raises an AssertionError with the end of its log if it ends before, or does not serve in time.
     """
     deadline = time.monotonic() + START_SECONDS
     while not is_up():

@@ -1,9 +1,9 @@
 """The structure of the product: circles of files, and the types with the most fields.
 
 ``python -m support.structure`` prints both, and fails if there is a circle, or a type with more
-than `MOST_FIELDS`. A circle is a group of files of which each leads to each other by what it names:
-modules of Python, classes of Java in one source file each, and modules of Rust. Names within text
-and comments, and within Rust's tests, do not count.
+than `MOST_FIELDS`. In a circle of files, each leads to each other by the names in it: modules of
+Python, classes of Java in one source file each, and modules of Rust. Names within text and
+comments, and within Rust's tests, do not count.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PYTHON = ROOT / "python"
 JAVA = ROOT / "spark_plugin" / "src" / "main" / "java"
 RUST = [ROOT / "rust" / crate / "src" for crate in ("core", "wire", "jni", "py", "sim")]
 
-#: Types that are printed.
+#: Number of printed types.
 SHOWN = 5
 
 MOST_FIELDS = 15
@@ -30,7 +30,7 @@ Graph = dict[str, set[str]]
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
-    """Return the groups of names of which each leads to each other, sorted (Tarjan)."""
+    """Return the groups of names that lead to each other, sorted (Tarjan)."""
     place: dict[str, int] = {}
     low: dict[str, int] = {}
     open_: list[str] = []
@@ -58,7 +58,7 @@ def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
 
 
 def python_graph(package: Path) -> Graph:
-    """Return which modules a module imports when it is loaded."""
+    """Return the modules that a module imports when it is loaded."""
     files = {_dotted(file, package.parent): file for file in sorted(package.rglob("*.py"))}
     graph: Graph = {}
     for name, file in files.items():
@@ -77,7 +77,7 @@ def _dotted(file: Path, root: Path) -> str:
 
 
 def java_graph(folder: Path) -> Graph:
-    """Return which classes a class names, by the files that they are in."""
+    """Return the classes that a class names, by their files."""
     texts = {file.stem: _without_comments(file.read_text()) for file in folder.rglob("*.java")}
     texts.pop("package-info", None)
     return {
@@ -91,7 +91,7 @@ def _without_comments(text: str) -> str:
 
 
 def rust_graph(source: Path) -> Graph:
-    """Return which modules a module of a crate uses."""
+    """Return the modules that a module of a crate uses."""
     files: dict[tuple[str, ...], str] = {}
     for file in sorted(source.rglob("*.rs")):
         parts = file.relative_to(source).with_suffix("").parts
@@ -152,7 +152,7 @@ def fields() -> list[tuple[int, str, str]]:
     rust = r"^(?:pub(?:\([^)]*\))? )?struct (\w+)[^;{]*\{\n(.*?)^\}"
     for file in sorted(JAVA.rglob("*.java")):
         text = _without_comments(file.read_text())
-        # A constant is no state.
+        # A constant is not state.
         own = [line for line in re.findall(java, text, re.MULTILINE) if " static " not in line]
         found.append((len(own), file.stem, _shown(file)))
     for folder in RUST:

@@ -1,4 +1,4 @@
-"""The extension with what only tests need: a server for clients of a manager."""
+"""The extension with a part for tests: a server for clients of a manager."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @cache
 def load_testing_core() -> ModuleType:
-    """Build and load the extension with its feature ``testing``, beside that of the wheel.
+    """Build and load the extension with its feature ``testing``, next to the wheel's.
 
     Its classes are its own: objects of `holdfast._core` are strangers to it.
     """

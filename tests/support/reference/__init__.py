@@ -1,1 +1,1 @@
-"""The tables of docs/reference, made of what the code declares."""
+"""The tables of docs/reference, made of declarations in the code."""

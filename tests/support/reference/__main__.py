@@ -1,4 +1,4 @@
-"""``python -m support.reference`` writes the tables again that are made of declarations."""
+"""``python -m support.reference`` writes the tables that are made of declarations."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from support import TESTS
 
 DOCUMENT = TESTS.parent / "docs" / "reference" / "errors.md"
 
-#: What stands in a message of the page for a name, a path or a number.
+#: The sign for a name, a path or a number in a message of the page.
 _VARIES = "…"
 
 _SOURCES = (
@@ -18,18 +18,18 @@ _SOURCES = (
     ("rust/core/src", "*.rs"),
     ("rust/jni/src", "*.rs"),
 )
-#: Where a text goes on in the next line: Rust's backslash, literals side by side, Java's plus.
+#: The break of a text between lines: Rust's backslash, adjacent literals, Java's plus.
 _CONTINUED = re.compile(r"\\\n\s*|\"\s*(?:\+\s*)?[frb]?\"")
 
 
 def sources() -> str:
-    """The texts of the program, with literals that go on in another line put together."""
+    """The texts of the program, with literals of several lines joined."""
     files = (file for folder, name in _SOURCES for file in (TESTS.parent / folder).rglob(name))
     return "\n".join(_CONTINUED.sub("", file.read_text()) for file in sorted(files))
 
 
 def messages(text: str) -> Iterator[str]:
-    """The messages in tables whose head says ``message``."""
+    """The messages in tables with ``message`` in the head."""
     for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         head, _, *rows = table.splitlines()
         if "message" in head.split("|")[1]:

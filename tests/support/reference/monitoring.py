@@ -21,7 +21,7 @@ _SELECTED_LABEL = re.compile(r"(\w+)\s*=~")
 
 
 def settings() -> dict[str, str]:
-    """The settings of Spark that the page tells its reader to make."""
+    """The settings of Spark on the page."""
     block = re.search(r"^```text\n(.*?)^```", (DOCS / "monitoring.md").read_text(), re.M | re.S)
     assert block is not None
     return dict(line.split() for line in block[1].splitlines())
@@ -57,13 +57,13 @@ def of_the_alerts() -> Iterator[tuple[str, set[str]]]:
 
 
 def of_the_progress() -> dict[str, tuple[str, str]]:
-    """Unit and meaning of each custom metric, as the reference has them."""
+    """Unit and meaning of each custom metric in the reference."""
     text = METRICS.read_text().partition("## In the progress of a query")[2].partition("\n## ")[0]
     return {name.strip("`"): (unit, meaning) for name, unit, meaning, _ in cells_of(text)}
 
 
 def names_of_the_reference() -> set[str]:
-    """Names in prometheus.yml of the metrics that the reference has of Spark's metrics system."""
+    """Names in prometheus.yml of the reference's metrics of Spark's metrics system."""
     text = METRICS.read_text().partition("## In Spark's metrics system")[2]
     plain, found_there, regional = text.partition("`regional.NAME`")
     assert found_there, f"{METRICS} has no table of the metrics of a regional pipeline"

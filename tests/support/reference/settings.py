@@ -1,7 +1,7 @@
 """The tables of docs/reference/settings.md.
 
-What an option means is in the docstring of what takes it, its default in the signature, and what it
-may be in ``ALLOWED``: the values that users give are checked against that.
+The meaning of an option is in the docstring of its function, its default in the signature, and its
+allowed values in ``ALLOWED``, which also checks values of users.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def meanings(documented: Callable[..., Any]) -> dict[str, str]:
 
 
 def default(value: object, unit: str) -> str:
-    """A default as people write it."""
+    """A default in its usual notation."""
     match value:
         case None:
             return "none"
@@ -71,7 +71,7 @@ def size(count: int) -> str:
 
 
 def time(value: timedelta) -> str:
-    """A time in minutes, where these are whole, or in seconds."""
+    """A time in whole minutes, or in seconds."""
     seconds = value.total_seconds()
     return f"{seconds / 60:g} minutes" if seconds and seconds % 60 == 0 else f"{seconds:g} s"
 
@@ -116,7 +116,7 @@ def of_stores() -> Iterator[str]:
 
 
 def of_queries() -> Iterator[str]:
-    """What `configure` sets for every query."""
+    """Settings of `configure` for every query."""
     yield from table(
         ["key", "value"],
         [
@@ -162,7 +162,7 @@ def of_pipelines() -> Iterator[str]:
 
 
 def tables() -> dict[str, Iterator[str]]:
-    """The tables, by the name in the comment that begins each."""
+    """The tables, by the name in their first comment."""
     return {
         "of stores": of_stores(),
         "of queries": of_queries(),

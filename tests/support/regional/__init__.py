@@ -1,1 +1,1 @@
-"""What tests of regional pipelines share, with Spark and without."""
+"""Shared parts of tests of regional pipelines, with Spark and without."""

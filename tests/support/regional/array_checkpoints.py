@@ -1,4 +1,4 @@
-"""Checkpoints of one operator's states with a real snapshot manager, beside a model of them."""
+"""Checkpoints of one operator's states with a real snapshot manager, and a model of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SMALL = Layout(chunk_bytes=64, segment_bytes=256)
 
 Outcome = Literal["completed", "fell back", "aborted", "abort not told"]
 Refusal = Callable[[int], bool]
-"""By the number of the reference that is asked for: whether its lease is refused."""
+"""By the number of the requested reference: True if its lease is refused."""
 
 
 def refs_of(entry: OperatorEntry) -> list[SegmentRef]:
@@ -37,7 +37,7 @@ def refs_of(entry: OperatorEntry) -> list[SegmentRef]:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A completed checkpoint: what its metadata says, and what the array was."""
+    """A completed checkpoint: its metadata, and the array."""
 
     id: int
     origin: int
@@ -48,8 +48,8 @@ class Checkpoint:
 class ArrayCheckpoints:
     """One array state through attempts, failures and restarts.
 
-    After a failure, and after a restart, a new registry is made from the latest checkpoint, as
-    region tasks do it.
+    After a failure or a restart, a new registry is made from the latest checkpoint, as in region
+    tasks.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class ArrayCheckpoints:
         self._max_file_bytes = max_file_bytes
         self._retained_count = retained
         self._exact = exact
-        #: What the registry works under, if anything.
+        #: The disturbance of the registry, if any.
         self.disturbed = disturbed
         self._attempt = 0
         self._asked = 0
@@ -89,7 +89,7 @@ class ArrayCheckpoints:
         content = self.host().copy()
         with self._disturbed():
             frozen = self.registry.freeze(self._lease)
-        self._scribble()  # the snapshot does not depend on what comes later
+        self._scribble()  # the snapshot does not depend on later changes
         with self._disturbed():
             entry = write_operator(self, OWNERS, number, "operator", frozen)
         del frozen
@@ -132,10 +132,10 @@ class ArrayCheckpoints:
         """Set the operator's array."""
         self.array[...] = self._xp.asarray(content)
 
-    # --- what `write_operator` needs of a store -------------------------------------------------
+    # --- the store of `write_operator` ----------------------------------------------------------
 
     def append(self, owner: Owner, checkpoint: int, data: Any, **more: Any) -> SegmentRef:
-        with self._counting:  # segments of an array come from several threads
+        with self._counting:  # several threads write segments of an array
             self.appended_bytes += memoryview(data).nbytes
         return self.manager.append(owner, checkpoint, data, **more)
 

@@ -1,4 +1,4 @@
-"""Array modules that states are tested with: NumPy, a stand-in for a device, CuPy."""
+"""Array modules for tests of states: NumPy, a substitute for a device, CuPy."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from support.regional.stand_in_device import StandInDevice, StandInModule
 MODULES = ("numpy", "stand-in", "cupy")
 
 Replace = Callable[[Any, str, Any], None]
-"""Sets an attribute, as `setattr` and pytest's `monkeypatch.setattr` do."""
+"""Sets an attribute, like `setattr` and pytest's `monkeypatch.setattr`."""
 
 
 def missing(name: str) -> str | None:
-    """Why a module cannot be used here; None where it can."""
+    """The reason why a module cannot be used here, if any."""
     return array_modules.missing_gpu() if name == "cupy" else None
 
 
 def array_module(name: str, replace: Replace) -> Any:
-    """The module of this name; the stand-in takes the place of CuPy in registries and pipelines."""
+    """The module of this name; the substitute replaces CuPy in registries and pipelines."""
     if name != "stand-in":
         return importlib.import_module(name)
     module = StandInModule(StandInDevice())

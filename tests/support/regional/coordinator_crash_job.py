@@ -1,10 +1,10 @@
 """Runs pipelines in processes that die in chosen calls of a coordinator, then to their end.
 
-``coordinator_crash_job.py FOLDER FIRST STEP``. Every pipeline has a folder of its own, FOLDER/n.
-Its first process is killed before or after a call of its coordinator, at the n-th such step; the
-next one, which restarts it, after some more. A third process brings the pipeline to its end. n is
-FIRST, then FIRST + STEP, and so on until there is no n-th step. Prints a line of JSON for every
-pipeline: how its processes ended, where they died, its rows, and what its coordinator heard.
+``coordinator_crash_job.py FOLDER FIRST STEP``. Every pipeline has a folder, FOLDER/n. Its first
+process is killed before or after a call of its coordinator, at the n-th such step; the next one,
+which restarts it, after some more. A third process completes the pipeline. n is FIRST, then FIRST +
+STEP, and so on until there is no n-th step. Prints a line of JSON for every pipeline: the ends of
+its processes, their places, its rows, and the calls of its coordinator.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from support.regional.versions import SCORED, Scorer, Versions
 
 REGIONS = ["a", "b", "c"]
 BATCHES = 4
-#: The second death comes before one of so many steps.
+#: The second death is before one of this many steps.
 RESTART_STEPS = 23
 CALLS = (
     "start",
@@ -98,7 +98,7 @@ class Failing(Scorer):
 
 
 def run(folder: Path, steps: int) -> None:
-    """Give all batches from the start: those that a checkpoint has are skipped."""
+    """Give all batches from the start: batches in a checkpoint are skipped."""
     versions = Dying(steps, folder / "died")
     pipeline = hf.regional(region_by="region").apply(
         Failing(folder / "marks"), schema=SCORED, name="score", coordinator=versions
@@ -113,7 +113,7 @@ def run(folder: Path, steps: int) -> None:
 
 
 def outcome(folder: Path, steps: int) -> str:
-    """Run the pipeline in a process of its own; returns where it died, or "done"."""
+    """Run the pipeline in a process of its own; returns the place of its death, or "done"."""
     (folder / "died").unlink(missing_ok=True)
     child = os.fork()
     if child == 0:

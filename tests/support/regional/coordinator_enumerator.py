@@ -20,8 +20,8 @@ SPLITS = 1000
 class Enumerator(OperatorCoordinator):
     """Gives splits to regions before a snapshot, and after it.
 
-    `given` has the region and the attempt of every split: a split whose region starts again
-    without `region_reset` would never be seen again.
+    `given` has the region and the attempt of every split: a split whose region starts again without
+    `region_reset` would be lost.
     """
 
     supports_fallback = True
@@ -35,7 +35,7 @@ class Enumerator(OperatorCoordinator):
 
     @contextmanager
     def checked(self) -> Iterator[None]:
-        """Let a rule that is broken end the history: the host takes errors for ours."""
+        """Let a broken rule end the history: the host takes errors for the coordinator's."""
         try:
             yield
         except AssertionError as error:
@@ -129,7 +129,7 @@ class Enumerator(OperatorCoordinator):
                 for region, content in regions.items()
                 if content.origin == info.checkpoint and not (content.failed or content.retired)
             }
-        # Behind the snapshot: the gates of regions that did not take part are still closed.
+        # After the snapshot: the gates of regions that did not take part are still closed.
         for region in self.world.regions[:3]:
             if self.world.chance(0.1):
                 self.give(region)

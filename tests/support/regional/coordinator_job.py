@@ -52,7 +52,7 @@ WITH_SOURCE = Topology(
 
 
 def ref() -> SegmentRef:
-    """Return a reference that is like no other."""
+    """Return a reference that differs from all others."""
     return SegmentRef.from_bytes(next(_SERIAL).to_bytes(8, "little").ljust(44, b"\1"))
 
 
@@ -65,7 +65,7 @@ def entry(
     operator: str = "stats",
     kind: Any = "array",
 ) -> RegionEntry:
-    """Return what a region acknowledges: one state of one segment of its own."""
+    """Return a region's acknowledgement: one state of one segment of its own."""
     state = StateEntry("sums", kind, "<f8", (4,), pieces=[Piece(ref(), 0, 32)])
     return RegionEntry(
         region,
@@ -95,7 +95,7 @@ def one(kind: type[A], actions: Iterable[Action]) -> A:
 class Job:
     """One pipeline; `disk` is the metadata that its driver has written and not deleted.
 
-    The driver cannot delete what is `undeletable`.
+    The driver cannot delete `undeletable` metadata.
     """
 
     state_kind = "array"
@@ -119,7 +119,7 @@ class Job:
             self.settle(self.handle(Start(now_ms=self.now_ms)))
 
     def restart(self, topology: Topology | None = None) -> list[Action]:
-        """Go on with a new coordinator, from what is on disk."""
+        """Continue with a new coordinator, from the disk."""
         self.topology = topology or self.topology
         newest = max(self.disk, default=None)
         self.coordinator = CheckpointCoordinator(
@@ -146,7 +146,7 @@ class Job:
         return self.settle(self.handle(event))
 
     def settle(self, actions: list[Action]) -> list[Action]:
-        """Answer what is asked until nothing is left to answer; return all actions."""
+        """Answer all questions until none is left; return all actions."""
         done: list[Action] = []
         queue = list(actions)
         while queue:
@@ -233,7 +233,7 @@ class Job:
         again: bool = False,
         finished: Iterable[str] = (),
     ) -> list[Action]:
-        """Run a whole batch, the same one again if asked."""
+        """Run a whole batch, the same one again with `again`."""
         actions = self.trigger(kind, self.batch_id if again else None)
         for region in healthy:
             self.ack(region)

@@ -1,6 +1,6 @@
-"""A second opinion on every attempt: it keeps the whole log and works everything out of it anew.
+"""A second opinion on every attempt: it keeps the whole log, and derives everything from it.
 
-It shares no code with the coordinator, and nothing that could be forgotten between two questions.
+It shares no code with the coordinator, and keeps nothing else that could be forgotten.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.regions.coordinator import CoordinatorOptions, idle
 
 @dataclass
 class Told:
-    """One attempt as it was told to the coordinator.
+    """One attempt as the coordinator was told of it.
 
     Attributes
     ----------
@@ -26,16 +26,16 @@ class Told:
     asked
         Regions that a task was given, or that answered.
     lost
-        Regions that a lost task took along, and which one.
+        Regions that a lost task had, and which one.
     events
-        (what, region, content) until the freeze: what is start, ack or decline; content is the
-        acknowledged state, or what a decline stored and whether it had rows.
+        (kind, region, content) until the freeze: the kind is start, ack or decline; the content is
+        the acknowledged state, or the rows of a decline and whether it had rows.
     tasks_failed
-        Tasks were lost for good, so that it is not known which regions had rows in them.
+        Tasks were lost, so that it is not known which regions had rows in them.
     stored
         Regions in quarantine that only store their rows.
     excused
-        These, and regions that come out of quarantine.
+        These, and regions that leave quarantine.
     last_try
         It need not be global any more: regions that fail go into quarantine.
     """
@@ -56,9 +56,9 @@ class Told:
 
 @dataclass
 class Content:
-    """A region in a checkpoint: the tokens in its state, and what is stored of its rows.
+    """A region in a checkpoint: the tokens in its state, and its stored rows.
 
-    `held`: it is in quarantine. `count`: how often it fell back since its state was taken.
+    `held`: it is in quarantine. `count`: its fallbacks since its state was taken.
     """
 
     origin: int
@@ -76,7 +76,7 @@ RETIRED: Any = "retired"
 
 @dataclass
 class Oracle:
-    """The log of what was decided.
+    """The log of decisions.
 
     ("published", id, {region: Content}, ms, trigger_ms), ("crash",) and ("aborted", why, regions,
     ms, kind).
@@ -85,7 +85,7 @@ class Oracle:
     options: CoordinatorOptions
     log: list[tuple[Any, ...]] = field(default_factory=list)
 
-    # --- what the log says ------------------------------------------------------------------------
+    # --- the content of the log -------------------------------------------------------------------
 
     def published(self) -> list[tuple[int, dict[str, Content], int]]:
         return [(entry[1], entry[2], entry[3]) for entry in self.log if entry[0] == "published"]
@@ -95,7 +95,7 @@ class Oracle:
         return id, regions
 
     def consecutive(self) -> tuple[int, bool]:
-        """Count regional checkpoints in a row; a crash forgets what is in no metadata."""
+        """Count regional checkpoints in a row; a crash forgets everything outside of metadata."""
         now = recorded = (0, False)
         for entry in self.log:
             if entry[0] == "published":
@@ -112,7 +112,7 @@ class Oracle:
         return now
 
     def fallbacks(self, region: str) -> tuple[int, int | None]:
-        """Return how often in a row a region fell back, and when it did first."""
+        """Return a region's fallbacks in a row, and the time of the first."""
         count, since = 0, None
         for _, regions, at_ms in reversed(self.published()):
             if region not in regions or not regions[region].failed:
@@ -121,7 +121,7 @@ class Oracle:
         return count, since
 
     def repeated_since(self) -> int | None:
-        """Return when an attempt that must succeed failed first since a checkpoint or crash."""
+        """Return the first failure of an attempt that must succeed since a checkpoint or crash."""
         first = None
         for entry in self.log:
             if entry[0] in ("published", "crash"):
@@ -131,7 +131,7 @@ class Oracle:
         return first
 
     def pause_ms(self, now_ms: int) -> int:
-        """Return how long to wait after an abort, which is the last entry of the log (R24)."""
+        """Return the pause after an abort, which is the last entry of the log (R24)."""
         pause = 50
         for entry in self.log:
             partial = entry[0] == "published" and any(c.failed for c in entry[2].values())
@@ -154,7 +154,7 @@ class Oracle:
                 count += 1
         return count
 
-    # --- what follows from it ---------------------------------------------------------------------
+    # --- conclusions ------------------------------------------------------------------------------
 
     def must_restart(self, now_ms: int) -> set[str]:
         bound = self.options.max_region_staleness
@@ -177,7 +177,7 @@ class Oracle:
         return {r for r, c in published[-1][1].items() if c.held} if published else set()
 
     def last_try(self) -> bool:
-        """Return whether regions that fail again end what has been repeated for too long (R27)."""
+        """Return whether regions that fail again are set aside after repeated attempts (R27)."""
         since = self.repeated_since()
         if since is None or not self.quarantines() or self.log[-1][:2] != ("aborted", "forced"):
             return False
@@ -188,7 +188,7 @@ class Oracle:
         return kind != "checkpoint" or self.consecutive()[1]
 
     def idle_ms(self, trigger_ms: int) -> dict[str, int]:
-        """Return how long regions took no part, as far as time counts between checkpoints (R66)."""
+        """Return the counted time for which regions took no part (R66)."""
         log = [entry for entry in self.log if entry[0] == "published"]
         longest = -(-(self.options.retire_idle_ms or 0) // idle.LEAST_CHECKPOINTS)
         times, counted = {log[0][1]: 0}, 0
@@ -199,7 +199,7 @@ class Oracle:
         return {region: counted - times[c.origin] for region, c in log[-1][2].items()}
 
     def may_retire(self, told: Told) -> tuple[set[str], set[str]]:
-        """Return the regions that an attempt may retire, and those of them that it has to."""
+        """Return the regions that an attempt may retire, and the ones that it has to."""
         least = self.options.retire_idle_ms
         if least is None or self.must_be_global(told.kind) or self.failed(told):
             return set(), set()
@@ -213,7 +213,7 @@ class Oracle:
         return may, {region for region in may if known[region] >= latest}
 
     def at_rest(self, region: str) -> bool:
-        """True if a region has state, and owes nothing."""
+        """True if a region has state, and no pending rows."""
         content = self.base()[1][region]
         return not (content.count or content.in_flight or content.retired)
 
@@ -244,7 +244,7 @@ class Oracle:
         return [id for id, _, _ in self.published()][-self.options.num_retained :]
 
     def judge(self, told: Told) -> tuple[str, dict[str, Content], set[str]]:
-        """Return "published" and what is in the checkpoint, or why and by whom there is none."""
+        """Return "published" and the checkpoint's content, or the reason and regions to blame."""
         base_id, regions = self.base()
         base = {region: content for region, content in regions.items() if not content.retired}
         failed = self.failed(told)
@@ -254,7 +254,7 @@ class Oracle:
         aborted = "counted" if told.kind == "checkpoint" else "mandatory"
         if told.tasks_failed:
             return aborted, {}, failed
-        # R27: what is in quarantine, or comes out of it, cannot end an attempt.
+        # R27: regions in quarantine, or leaving it, cannot end an attempt.
         counted, active = failed - told.excused, involved - told.excused
         if counted:
             must = self.must_be_global(told.kind) or self.first_decline_aborts()
@@ -262,7 +262,7 @@ class Oracle:
                 return self.kind_of_abort(told), {}, counted
             if len(base.keys() | involved) == 1:
                 return aborted, {}, counted
-            # R12: idle regions are none of those that could fail, a lost task is one failure.
+            # R12: idle regions could not fail, and a lost task is one failure.
             share = int(Decimal(str(self.options.max_failure_ratio)) * len(active))
             alone = counted - told.lost.keys()
             failures = len(alone) + len({told.lost[region] for region in counted - alone})
@@ -312,7 +312,7 @@ class Oracle:
 
     @staticmethod
     def _bytes(contents: Iterable[Content]) -> int:
-        """Return how many bytes these regions owe: each piece is a JSON list of its batches."""
+        """Return the pending bytes of these regions: each piece is a JSON list of its batches."""
         return sum(len(json.dumps(piece)) for one in contents for piece in one.in_flight)
 
     def kind_of_abort(self, told: Told) -> str:

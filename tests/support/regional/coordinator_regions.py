@@ -1,4 +1,4 @@
-"""What regions of a history keep: the batches and splits they have seen, as bytes somewhere."""
+"""The data of regions in a history: their batches and splits, as bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PIPELINE = "p"
 
 
 class Store(Protocol):
-    """Where bytes of regions go."""
+    """A place for bytes of regions."""
 
     def put(self, owner: Owner, attempt: int, data: bytes) -> SegmentRef | bytes: ...
 
@@ -50,7 +50,7 @@ class ManagerStore:
 
 @dataclass(frozen=True)
 class Regions:
-    """Makes the answers of regions, and reads what is in them."""
+    """Makes the answers of regions, and reads their content."""
 
     store: Store
 
@@ -65,7 +65,7 @@ class Regions:
         unaligned: bool,
         finished: bool,
     ) -> Acked:
-        """Apply what the base owes, then the batch; or leave the batch in flight."""
+        """Apply the base's pending rows, then the batch; or leave the batch in flight."""
         batches: list[int] = []
         held: set[int] = set()
         if base is not None:
@@ -102,7 +102,7 @@ class Regions:
         return Acked(attempt=attempt, region=region, entry=entry)
 
     def keep(self, attempt: int, base: RegionEntry, batch: int | None, *, merged: int) -> Acked:
-        """Store a batch behind what a region in quarantine owes, merged with some pieces."""
+        """Store a batch after pending rows of a region in quarantine, merged with some pieces."""
         region, pieces = base.region, list(base.in_flight)
         if batch is not None:
             first = max(0, len(pieces) - merged)
@@ -171,7 +171,7 @@ def in_file(answer: Any, path: str) -> Acked:
 
 
 def target(region: str, attempt: int) -> str:
-    """Name what a region stages in an attempt."""
+    """Name the output that a region stages in an attempt."""
     return f"{region}-{attempt}"
 
 

@@ -1,4 +1,4 @@
-"""Runs the tasks of a history, with all that can go wrong in them, and tells its managers."""
+"""Runs the tasks of a history, with all possible failures, and tells its managers."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ class HostileRunner:
             yield answer
             assert not ends, "tasks of an attempt that is over still run"
         for partition, group in together.items():
-            # The task may die before it sends what is in its file.
+            # The task may die before it sends the content of its file.
             if partition not in lost or world.chance(0.5):
                 yield from self.note_together(group)
-            else:  # nobody hears of its segments
+            else:  # its segments stay unknown
                 world.leaked |= {ref for answer in group for ref in segments_of(answer.event)}
         world.may_crash()
         if lost:
@@ -100,7 +100,7 @@ class HostileRunner:
         assert order.end_of_data == world.end_of_data
         if world.told is not None:
             return
-        # R40 to R43: what regions hear of the attempts since the last order.
+        # R40 to R43: the ends of attempts since the last order, for regions.
         found = [(ended.attempt, ended.outcome, dict(ended.fallbacks)) for ended in order.ended]
         assert found == world.endings
         world.endings = []
@@ -118,7 +118,7 @@ class HostileRunner:
         world.told.stored, world.told.excused = stored, world.oracle.held()
         world.told.last_try = world.oracle.last_try()
         assert (order.quarantined, order.excused) == (stored, world.told.excused)  # R27, R29
-        # A region that was sent something must answer, too.
+        # A region that gets events must answer, too.
         world.told.owed |= order.events.keys()
         assert order.restart == world.oracle.must_restart(order.created_ms)  # R22
         must = world.oracle.must_be_global(world.kind) or world.oracle.first_decline_aborts()
@@ -128,7 +128,7 @@ class HostileRunner:
     def script(
         self, order: AttemptOrder, region: str, partition: int, batch: int | None
     ) -> Iterator[RegionStarted | Acked | Declined]:
-        """Yield what one region says, in this order."""
+        """Yield the answers of one region, in this order."""
         world, rates = self.world, self.world.rates
         saves = not order.global_required or region in order.excused
         saved = saves and not world.chance(rates.unsaved)
@@ -182,7 +182,7 @@ class HostileRunner:
             yield ack()
 
     def shares(self, answer: Answer, order: AttemptOrder, group: Sequence[Answer]) -> bool:
-        """True if rows of the region of an answer go into a file with those of others."""
+        """True if rows of the region of an answer share a file with others."""
         rate, region = self.world.rates.together, answer.event.region
         return (
             rate > 0
@@ -212,7 +212,7 @@ class HostileRunner:
         return sent
 
     def note(self, answer: Answer, order: AttemptOrder, *, owed: bool) -> bool:
-        """Note what the oracle needs of an answer; returns whether it ends the attempt (R8)."""
+        """Note an answer for the oracle; returns whether it ends the attempt (R8)."""
         world = self.world
         told, event, region = world.told, answer.event, answer.event.region
         assert told is not None

@@ -1,4 +1,4 @@
-"""The driver of a pipeline with all that can go wrong around it, from one seed."""
+"""The driver of a pipeline with all possible failures around it, from one seed."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class MortalHost(CoordinatorHost):
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """How often things go wrong, each between 0 and 1."""
+    """Frequencies of failures, each between 0 and 1."""
 
     crash: float = 0.0
     decline: float = 0.0
@@ -91,7 +91,7 @@ class Rates:
 
 @dataclass
 class World:
-    """One history of a real `PipelineDriver`. `run` raises where a rule is broken."""
+    """One history of a real `PipelineDriver`. `run` raises if a rule is broken."""
 
     regions: Sequence[str]
     batches: int
@@ -114,7 +114,7 @@ class World:
     retired: int = 0
     # Metadata that could not be deleted when it was last tried.
     undeleted: set[int] = field(default_factory=set)
-    # Of the attempt under way.
+    # The attempt under way.
     attempt: int = 0
     kind: str = "checkpoint"
     end_of_data: bool = False
@@ -123,15 +123,15 @@ class World:
     restart_told: frozenset[str] = frozenset()
     # Regions with rows in a file that several share.
     files: dict[str, set[str]] = field(default_factory=dict)
-    # Regions in quarantine that have another attempt to come.
+    # Regions in quarantine that get another attempt.
     replay: set[str] = field(default_factory=set)
     replayed: int = 0
     repaired: bool = False
     over: bool = False
-    # What the driver must pass on: endings to regions, refused segments to managers.
+    # The driver must pass these on: endings to regions, refused segments to managers.
     endings: list[tuple[int, str, dict[str, int]]] = field(default_factory=list)
     refused: set[SegmentRef] = field(default_factory=set)
-    # Refused segments of which no manager heard, because a message was lost or the driver died.
+    # Refused segments unknown to managers: a message was lost, or the driver died.
     leaked: set[SegmentRef] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -146,7 +146,7 @@ class World:
         self.runner = HostileRunner(self)
         self.clock = HostileClock(self)
         self.enumerator = Enumerator(self)
-        # The input is what it is, however often a batch is run.
+        # The input is the same in each run of a batch.
         self.input = {
             batch: {r for r in self.regions if self.random.random() < 0.6}
             for batch in range(self.batches)
@@ -208,7 +208,7 @@ class World:
         return lambda: self.driver.run_batch(batch, sorted(self.input[batch]))
 
     def repair(self) -> None:
-        """Repair everything: the next start replays what is in quarantine."""
+        """Repair everything: the next start replays regions in quarantine."""
         assert not self.repaired  # R29
         self.repaired = True
         self.rates, self.bad = Rates(), set()
@@ -216,11 +216,11 @@ class World:
 
     def count_attempt(self) -> None:
         self.attempts += 1
-        if self.attempts > 6 * self.batches + 20:  # Everything is repaired at last.
+        if self.attempts > 6 * self.batches + 20:  # Everything is repaired in the end.
             self.rates, self.bad = Rates(), set()
 
     def boot(self) -> None:
-        """Start a driver, from nothing but what is on disk, until it survives its start."""
+        """Start a driver, only from the disk, until it survives its start."""
         while True:
             self.enumerator = Enumerator(self)
             sources = {SOURCE_OPERATOR: self.enumerator} if self.with_source else {}
@@ -286,7 +286,7 @@ class World:
         """Note a final attempt that has no region to run, because one is in quarantine again."""
         held = self.oracle.held()
         assert held
-        self.endings = []  # R43: they went out with an order that no task got
+        self.endings = []  # R43: they were in an order that no task got
         self.told = Told(metadata.id, metadata.batch_id, "final", metadata.created_ms, set())
         self.told.stored = self.told.excused = held
 
@@ -295,7 +295,7 @@ class World:
         self.expected = ("counted" if self.kind == "checkpoint" else "mandatory", {}, set())
 
     def judged(self) -> tuple[str, dict[str, Content], set[str]]:
-        """Return what becomes of the attempt, now that its answers are frozen."""
+        """Return the result of the attempt, now that its answers are frozen."""
         if self.expected is None:
             assert self.told is not None
             assert self.told.tasks_failed or self.told.owed <= self.told.asked
@@ -324,7 +324,7 @@ class World:
         self.over = True
         if self.told is not None:
             self.replay -= self.oracle.failed(self.told)
-        self.refused = set()  # The decision alone makes all of the attempt dead.
+        self.refused = set()  # The decision makes all of the attempt dead.
         self.oracle.log.append(("aborted", why, blamed, self.clock.read_ms, self.kind))
         self.endings.append((attempt, "aborted", {}))
 
@@ -451,14 +451,14 @@ class World:
                 yield content.state
 
     def check_segments(self) -> None:
-        """Everything that is on disk can be read, whichever messages were lost (R70)."""
+        """Everything on disk can be read in spite of lost messages (R70)."""
         assert self.manager is not None
         for metadata in self.disk.values():
             for owner, _, ref in metadata.segments(PIPELINE):
                 self.manager.read(ref, owner)
 
     def check_retry(self, pause_ms: int) -> None:
-        """No attempt is repeated that should have been given up, nor without a pause (R22, R24)."""
+        """No attempt is repeated beyond its bounds, or without a pause (R22, R24)."""
         assert self.oracle.counted_aborts() <= self.options.tolerable_failed_checkpoints
         assert self.expected is not None
         if self.told is not None and not self.oracle.quarantines():
@@ -468,7 +468,7 @@ class World:
         assert pause_ms == self.oracle.pause_ms(at_ms)
 
     def repeated_for_too_long(self, now_ms: int) -> bool:
-        """Whether an attempt that must succeed has failed for as long as it may (R24, R25)."""
+        """True if an attempt that must succeed has failed for as long as allowed (R24, R25)."""
         since = self.oracle.repeated_since()
         if self.kind == "checkpoint" or since is None:
             return False
@@ -489,7 +489,7 @@ class World:
             assert aborts > self.options.tolerable_failed_checkpoints
 
     def check_end(self) -> None:
-        """The last checkpoint holds every row as finished, and only what is retained is there."""
+        """The last checkpoint has every row as finished, and only retained files exist."""
         newest = self.newest
         assert newest is not None
         assert newest.batch_id == self.batches - 1
@@ -499,7 +499,7 @@ class World:
         self.check_retained()
 
     def check_retained(self) -> None:
-        """The newest checkpoints are there, and fewer older ones than go together (R70, R76)."""
+        """The newest checkpoints exist, and fewer old ones than are dropped at once (R70, R76)."""
         newest = set(self.oracle.retained())
         assert newest <= self.disk.keys()
         older = self.disk.keys() - newest
@@ -507,7 +507,7 @@ class World:
 
 
 class HostileClock(Clock):
-    """Every look at it costs time; pauses cost none of ours."""
+    """Every look at it takes time; pauses take no real time."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -528,7 +528,7 @@ class HostileClock(Clock):
 
 @dataclass(frozen=True)
 class Location:
-    """A sink of which only the driver's half is there."""
+    """A sink with only the driver's half."""
 
     location: str
 
@@ -540,7 +540,7 @@ class Output:
     world: World
 
     def commit(self, checkpoint: int, staged: Iterable[Staged]) -> None:
-        """R80, R81: what took part and did not fail, once the metadata is there."""
+        """R80, R81: regions that took part and did not fail, once the metadata exists."""
         world = self.world
         world.may_crash()
         id, regions = world.oracle.base()
@@ -549,7 +549,7 @@ class Output:
         assert {file.target for file in staged} == {target(name, id) for name in names}
 
     def recover(self, checkpoint: int, staged: Iterable[Staged]) -> None:
-        """R74: at a start, the same once more."""
+        """R74: at a start, the same again."""
         self.commit(checkpoint, staged)
 
     def sweep(self, before_attempt: int) -> None:
@@ -561,7 +561,7 @@ class Output:
 
 
 class HostileFolders(CheckpointFolders):
-    """A checkpoint folder that fails to be written, or where it is not known whether it was."""
+    """A checkpoint folder whose writes fail, or may have failed."""
 
     def __init__(self, root: Path, world: World) -> None:
         super().__init__(root)
@@ -598,11 +598,11 @@ class HostileFolders(CheckpointFolders):
         world = self.world
         known = {id for id, _, _ in world.oracle.published()}
         if world.chance(world.rates.crash):
-            # What may not have been published was: a restart finds it.
+            # A publication in doubt took place: a restart finds it.
             if id in world.disk and id not in known:
                 world.published(world.disk[id])
             raise CrashError
-        # What is gone is not refused: of several at once some may have gone before one was refused.
+        # Deleted files are not refused: several may be deleted before one is refused.
         if id in known and id in world.disk and world.chance(world.rates.undeleted):
             world.refused_deletes += 1
             world.undeleted.add(id)
@@ -618,7 +618,7 @@ def names(count: int) -> Iterable[str]:
 
 @contextmanager
 def memory_folder() -> Iterator[MountedPath]:
-    """A folder for a history, in memory where the system has such a place: disks are slow."""
+    """A folder for a history, in memory if the system can: disks are slow."""
     memory = Path("/dev/shm")  # noqa: S108
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         yield MountedPath(folder)

@@ -1,7 +1,7 @@
 """A pipeline into a Delta table that is killed around a commit. Run as a program.
 
-``delta_job.py TABLE FOLDER POINT``: the process kills itself at the POINT of its second commit,
-which is that of checkpoint 3.
+``delta_job.py TABLE FOLDER POINT``: the process kills itself at the POINT of its second commit, for
+checkpoint 3.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def run(query: hf.LocalQuery, count: int, *, first: int = 0) -> None:
 
 
 def dying(owner: Any, name: str, at: int, *, behind: bool = False) -> None:
-    """Die before or behind the call of this number."""
+    """Die before or after the call of this number."""
     real: Callable[..., Any] = getattr(owner, name)
     calls = []
 
@@ -62,7 +62,7 @@ def dying(owner: Any, name: str, at: int, *, behind: bool = False) -> None:
 
 
 def main(table: Path, checkpoint: Path, point: str) -> None:
-    # One file of each task, however slow the machine is.
+    # One file of each task, also on a slow machine.
     tune_tasks(setattr, share_wait_ms=600_000)
     links = TASKS
     places: dict[str, tuple[Any, str, int, bool]] = {

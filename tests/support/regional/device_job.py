@@ -3,8 +3,8 @@
 ``device_job.py MODULE FOLDER`` runs the pipeline in FOLDER to its end.
 
 ``device_job.py MODULE FOLDER STEP`` runs pipelines in FOLDER/n, n = 1, 1 + STEP, and so on: a
-process dies before its n-th call of the device, another one brings the pipeline to its end. It ends
-with the first n that no process comes to, and prints how many there were.
+process dies before its n-th call of the device, another one completes the pipeline. It ends with
+the first n that no process reaches, and prints the number.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from support.regional import array_modules
 
 ROWS = pa.schema([("region", pa.string()), ("key", pa.int64())])
 SUMMED = ROWS.append(pa.field("sum", pa.float64()))
-#: Items of an array: four chunks, of which one fits in the room aside.
+#: Items of an array: four chunks, and room for one copy.
 ITEMS = 400_000
-#: Keys of the batches: all chunks change, then one, then more than there is room for, then one.
+#: Keys of the batches: all chunks change, then one, then more than fit, then one.
 BATCHES = [
     np.arange(0, ITEMS, 1000),
     np.array([7]),
@@ -43,7 +43,7 @@ LANE_CALLS = ("digests", "unchanged", "fetch")
 
 
 class Sums(hf.Operator):
-    """Adds up values by key, once more in an array whose changes are found by comparison."""
+    """Adds up values by key, also in an array whose changes are found by comparison."""
 
     region_safe = True
 
@@ -62,7 +62,7 @@ class Sums(hf.Operator):
 
 
 def run(folder: Path, xp: Any) -> None:
-    """Give all batches: those that a checkpoint has are skipped."""
+    """Give all batches: batches in a checkpoint are skipped."""
     writer = (
         hf.regional(region_by="region")
         .apply(Sums(), schema=SUMMED, name="sums")
@@ -118,7 +118,7 @@ def die_at(nth: int, xp: Any) -> None:
 
 
 def in_child(run_there: Callable[[], None]) -> int:
-    """Run in a process of its own, before which this one does not touch a device."""
+    """Run in another process, before this one uses a device."""
     child = os.fork()
     if child == 0:
         try:

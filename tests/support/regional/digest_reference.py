@@ -1,4 +1,4 @@
-"""Digests of chunks as `holdfast.regions.state.arrays.digests` defines them, in NumPy."""
+"""Digests of chunks of `holdfast.regions.state.arrays.digests`, in NumPy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _column_sums(part: npt.NDArray[Any], key: DigestKey) -> npt.NDArray[np.uint6
     rows = -(-part.size // (THREADS * 16))
     filled = np.zeros(rows * THREADS * 16, np.uint8)
     filled[: part.size] = part
-    # Of a column: its words, one row after the other. The same zeros end all of them.
+    # The words of a column, row by row. The same zeros end all columns.
     columns = filled.view("<u4").reshape(rows, THREADS, 4).transpose(1, 0, 2).reshape(THREADS, -1)
     zeros = np.zeros((1, (ROWS - rows) * 4), np.uint32)
     return np.stack(

@@ -1,4 +1,4 @@
-"""A pipeline whose data ends, for tests of what is flushed then and of what has finished."""
+"""A pipeline whose data ends, for tests of flushes and of finished regions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.regional.pipelines import COUNTED, Row, Troubled, expected, partiti
 
 REGIONS = [f"r{number:02}" for number in range(4)]
 
-#: What a summary has in place of a row's id and of a count.
+#: In a summary, in place of a row's id and of a count.
 NONE = -1
 
 
@@ -65,7 +65,7 @@ def batches_of(count: int) -> list[list[Row]]:
 
 
 def summaries(batches: Sequence[Sequence[Row]]) -> list[tuple[str, int, int, int]]:
-    """What the operators flush when these were all the rows."""
+    """The flushed rows of operators after these rows."""
     regions = sorted({row[0] for rows in batches for row in rows})
     return [
         (region, NONE, sum(row[0] == region for rows in batches for row in rows), NONE)

@@ -1,8 +1,8 @@
 """Random histories of a pipeline whose operator has a coordinator, on the real driver and tasks.
 
-Events of a region are numbered. Each is sent in front of a batch, and the coordinator keeps in its
-state which batch that was. So the version of each row says whether some event before it was lost,
-came twice, or came between other rows; and so does what regions tell of their events.
+Events of a region are numbered. Each is sent before a batch, and the coordinator keeps in its state
+the number of that batch. So the version of each row shows events before it that were lost,
+repeated, or moved between other rows; and so do the regions' own events.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from support.regional.pipelines import ROWS, Row, output_of, partitions_of, rows
 REGIONS = ["a", "b", "c"]
 SCORED = pa.schema([("region", pa.string()), ("id", pa.int64()), ("version", pa.int64())])
 EACH = 30
-#: Steps of the driver that fail now and then.
+#: Steps of the driver that sometimes fail.
 STEPS = ("begin_batch", "handle_event", "checkpoint", "checkpoint_fallback", "publish")
 
 
 class Numbering(hf.OperatorCoordinator):
-    """Sends numbered events, and keeps what regions tell of them.
+    """Sends numbered events, and keeps the events of regions.
 
     Attributes
     ----------
     before
-        By region, for each of its events the batch that it was sent in front of.
+        By region, for each of its events the batch before which it was sent.
     told
-        By region, what it told of each event: its number, and how many rows the region had seen.
+        By region, its answers to events: the number, and the region's rows until then.
     """
 
     supports_fallback = True
@@ -93,7 +93,7 @@ for _name in ("begin_batch", "handle_event", "checkpoint", "checkpoint_fallback"
 
 
 class Counting(Hooked):
-    """Puts out rows with the number of the last event; tells of each event and the rows so far."""
+    """Puts out rows with the number of the last event; reports each event and the rows so far."""
 
     region_safe = True
 
@@ -116,7 +116,7 @@ class Counting(Hooked):
 
 
 class Passing(hf.Operator):
-    """Puts out what it takes in."""
+    """Puts out its input."""
 
     region_safe = True
 
@@ -125,7 +125,7 @@ class Passing(hf.Operator):
 
 
 class History:
-    """One history, from a seed. `run` raises where something is wrong."""
+    """One history, from a seed. `run` raises on an error."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder = folder
@@ -191,7 +191,7 @@ class History:
         self.query.close()
 
     def batch(self) -> None:
-        """Run a batch in which regions fail, and more is sent while it runs."""
+        """Run a batch in which regions fail, while events are sent."""
         chosen = [region for region in REGIONS if self.random.random() < 0.7]
         failing = {region for region in chosen if self.random.random() < 0.3}
         late = [region for region in REGIONS if self.random.random() < 0.5]

@@ -1,9 +1,9 @@
 """A pipeline without Spark that hands its rows to a function, and is killed around a call of it.
 
-``function_job.py FOLDER [POINT]`` runs all batches. With POINT it kills itself there, around the
-call for the checkpoint of batch `KILLED`: in the ``middle`` of the function, when it ``returned``
-and that is not noted yet, or when it was ``noted``. The function replaces what it did for the same
-rows, one file per call; every call is a line of ``calls.jsonl``.
+``function_job.py FOLDER [POINT]`` runs all batches. With POINT it kills itself around the call for
+the checkpoint of batch `KILLED`: in the ``middle`` of the function, when it ``returned`` without a
+note, or when that was ``noted``. The function replaces its effect for the same rows, one file per
+call; every call is a line of ``calls.jsonl``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Small graphs for tests of one rule each: rows are numbers, operators remember what they saw."""
+"""Small graphs for tests of one rule each: rows are numbers, which operators remember."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def passed_on(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
 
 
 class Seen:
-    """Remembers the numbers it saw and passes them on, or emits what it is told to."""
+    """Remembers the numbers it saw and passes them on, or emits chosen numbers."""
 
     def __init__(
         self,
@@ -93,10 +93,7 @@ def snapshot_of(graph: RegionGraph, *, now_ms: int = 0) -> RegionSnapshot:
 
 
 def due_ms(graph: RegionGraph) -> int | None:
-    """When the barrier of the open attempt may overtake.
-
-    None if there is no such attempt, if it overtakes already, or if it never will.
-    """
+    """Time at which the open attempt's barrier may overtake; None: never, or it does already."""
     attempt = graph._attempt
     if attempt is None or attempt.overtaking or graph._is_complete(attempt):
         return None

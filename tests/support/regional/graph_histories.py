@@ -1,8 +1,8 @@
-"""Histories of one region's graph: what may happen to it, and what must be true whatever does.
+"""Histories of one region's graph: possible events, and invariants.
 
-A history feeds numbered rows, steps, begins attempts, ends, and crashes: then it goes
-on from the latest snapshot in a new graph. The oracle does not know the graph: it computes from the
-ids of the rows alone which of them each instance sees and which reach the end.
+A history feeds numbered rows, steps, begins attempts, ends, and crashes: then it continues from the
+latest snapshot in a new graph. The oracle does not know the graph: it derives from the ids of the
+rows which of them each instance sees and which reach the end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from holdfast.regions.graph import (
 from support.regional.graph_cases import due_ms
 
 Row = tuple[str, str, int]
-"""Id of the row, who sent it, and which one of the sender's rows it is."""
+"""Id of the row, its sender, and its number among the sender's rows."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def digest(*parts: object) -> int:
 
 
 def targets(kind: str | None, sender: int, row_id: str, instances: int) -> Iterable[int]:
-    """Which instances a row goes to; without a route the only one, or that of its sender."""
+    """Instances to which a row goes; without a route the only one, or the sender's."""
     if kind is None:
         return [sender if instances > 1 else 0]
     if kind == "all":
@@ -67,7 +67,7 @@ def targets(kind: str | None, sender: int, row_id: str, instances: int) -> Itera
 
 
 def children(row_id: str) -> list[str]:
-    """0 to 2 rows come from one row, always the same ones."""
+    """0 to 2 rows made of one row, always the same ones."""
     return [f"{row_id}.{child}" for child in range(digest("children", row_id) % 3)]
 
 
@@ -138,14 +138,14 @@ def build(layout: Layout) -> tuple[RegionGraph, dict[InstanceKey, Worker]]:
 
 @dataclass(frozen=True)
 class Expected:
-    """What an undisturbed run leads to, as multisets of ids."""
+    """The results of an undisturbed run, as multisets of ids."""
 
     seen: dict[InstanceKey, Counter[str]]
     outputs: Counter[str]
 
 
 def undisturbed(layout: Layout, fed: int, *, ended: bool) -> Expected:
-    """Compute what is seen once the first ``fed`` rows (and the end) are all the way through."""
+    """Compute the results once the first ``fed`` rows (and the end) are through."""
     seen: dict[InstanceKey, Counter[str]] = {}
     sent = [[f"r{number}" for number in range(fed)]]
     for stage, (count, kind) in enumerate(layout.stages):
@@ -164,7 +164,7 @@ def undisturbed(layout: Layout, fed: int, *, ended: bool) -> Expected:
 
 @dataclass(frozen=True)
 class Completed:
-    """A snapshot, how far the source was at its barrier, and the outputs in front of it."""
+    """A snapshot, the place of the source at its barrier, and the outputs before it."""
 
     snapshot: RegionSnapshot
     fed: int
@@ -174,7 +174,7 @@ class Completed:
 
 @dataclass
 class History:
-    """One region living through what happens to it; checks itself on the way."""
+    """One region with events, which checks itself."""
 
     layout: Layout
     now_ms: int = 0
@@ -203,7 +203,7 @@ class History:
             if self.ended:
                 self.graph.end()
 
-    # --- what may happen -------------------------------------------------------------------------
+    # --- events ----------------------------------------------------------------------------------
 
     def feed(self, count: int) -> None:
         if not self.ended and self.graph.room():
@@ -244,7 +244,7 @@ class History:
         """Snapshots to begin with: a region that has finished does not run again (R60)."""
         return [one for one in self.completed if not one.snapshot.finished]
 
-    # --- what must be true -----------------------------------------------------------------------
+    # --- invariants ------------------------------------------------------------------------------
 
     def finish(self, fed: int) -> None:
         """Feed the rest, run to the end, and compare with the undisturbed run."""
@@ -277,14 +277,14 @@ class History:
             assert Counter(self._outputs_before(checkpoint)) == expected.outputs
         else:
             assert self.layout.timeout_ms is not None
-            # It overtook after its time, and from then on no instance saw a row.
+            # It overtook after its time, and no instance saw a row after that.
             assert self.frozen == self._seen()
         self.completed.append(
             Completed(snapshot, fed, ended, tuple(self._outputs_before(checkpoint)))
         )
 
     def _outputs_before(self, checkpoint: int | None) -> list[str]:
-        """Outputs in front of a checkpoint, or all, beginning with what an older graph emitted."""
+        """Outputs before a checkpoint, or all, beginning with an older graph's."""
         found = list(self.before)
         for output in self.emitted:
             if checkpoint is None or output.precedes(checkpoint):
@@ -308,7 +308,7 @@ class History:
         return found
 
     def _check_order(self) -> None:
-        """Each instance saw what one sender sent in the order it was sent (R55)."""
+        """Each instance saw the rows of one sender in their order (R55)."""
         for worker in self.workers.values():
             of_sender: defaultdict[str, list[int]] = defaultdict(list)
             for _, sender, number in worker.seen:

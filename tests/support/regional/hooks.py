@@ -1,4 +1,4 @@
-"""What a test has the operators of its pipeline do while that runs."""
+"""Actions of a test in the operators of its pipeline."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import holdfast as hf
 
 
 class Hooks:
-    """What a test shares with all instances of its operators, and with no other test.
+    """Actions that a test shares with all instances of its operators.
 
-    A pipeline pickles the operator it is given, and unpickles it for every instance. Hooks are
-    not copied: in this process, every copy of an operator has the hooks of the first one.
+    A pipeline pickles its operator, and unpickles it for every instance. Hooks are not copied: in
+    this process, every copy of an operator has the hooks of the first one.
 
     Attributes
     ----------
     on_rows, on_flush
         Called when an instance takes in rows, and when its data ends; to fail or to wait.
     seen
-        What became of instances: what, region, number of an attempt.
+        Events of instances: kind, region, number of an attempt.
     """
 
     _numbers: ClassVar[Any] = itertools.count()
@@ -62,7 +62,7 @@ def _hooks(number: int) -> Hooks:
 
 
 class Hooked(hf.Operator):
-    """Put in front of an operator that sets `region`: lets a test act before it takes in rows."""
+    """Base of an operator that sets `region`: lets a test act before it takes in rows."""
 
     region: str
 

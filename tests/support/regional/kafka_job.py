@@ -1,7 +1,7 @@
 """A pipeline into a topic that is killed around a transaction. Run as a program.
 
 ``kafka_job.py SERVERS TOPIC FOLDER POINT``: the process kills itself at the POINT of its third
-transaction, which is that of checkpoint 3; the first one is its claim of the transactional id.
+transaction, for checkpoint 3; the first one is its claim of the transactional id.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.regions.sinks import batch_function
 from holdfast.regions.sinks.kafka_client import KafkaTransactions
 from support.regional.kafka_pipeline import BATCHES, open_pipeline, run
 
-#: In the order of a transaction. ``ending`` lies in the middle of its end.
+#: In the order of a transaction. ``ending`` is in the middle of its end.
 POINTS = ("begin", "records", "marker", "ending", "committed", "noted")
 NTH = 3
 
@@ -27,7 +27,7 @@ def die() -> None:
 
 
 class Dying:
-    """A producer that comes to a point of its transactions."""
+    """A producer that reaches a point of its transactions."""
 
     def __init__(self, producer: Any, point: str) -> None:
         self._producer = producer

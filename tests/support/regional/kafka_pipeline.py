@@ -1,4 +1,4 @@
-"""A pipeline that writes to a topic, and a reader of that."""
+"""A pipeline that writes to a topic, and a reader of it."""
 
 from __future__ import annotations
 
@@ -70,12 +70,10 @@ def new_topic(servers: str, name: str) -> None:
 
 
 def read_committed(servers: str, topic: str) -> list[tuple[Any, ...]]:
-    """All rows that a consumer with this isolation level sees, as `pipelines.expected` has them.
+    """All rows that a consumer with this isolation level sees, in the form of `pipelines.expected`.
 
-    Raises
-    ------
-    AssertionError
-        If a record has another key than its region, or a region's rows have another order.
+    Raises an AssertionError if a key is not the record's region, or a region's rows are out of
+    order.
     """
     consumer = Consumer(
         {
@@ -105,7 +103,7 @@ def read_committed(servers: str, topic: str) -> list[tuple[Any, ...]]:
 
 
 def in_order(rows: Sequence[tuple[Any, ...]]) -> bool:
-    """Whether each region's rows come in the order in which they were counted."""
+    """True if each region's rows are in the order of their counts."""
     seen: dict[str, int] = {}
     for region, _, count, _ in rows:
         if count <= seen.get(region, 0):

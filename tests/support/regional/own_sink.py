@@ -1,4 +1,4 @@
-"""The sinks of docs/regional/own-sink.md, as its readers paste them."""
+"""The sinks of docs/regional/own-sink.md, for its readers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def open_pipeline(
 
 
 def rows_in(database: Path) -> list[tuple[Any, ...]]:
-    """All rows that a reader of the database sees, as `pipelines.expected` has them."""
+    """All rows that a reader of the database sees, in the form of `pipelines.expected`."""
     if not database.exists():
         return []
     with closing(sqlite3.connect(database)) as db:

@@ -1,9 +1,9 @@
 """Kills a pipeline with a sink of a user's own in the middle of its commits. Run as a program.
 
 ``own_sink_job.py FOLDER STEP`` runs pipelines in child processes. Child n is killed when its
-commits and recoveries have come to step n * STEP of SQLite's virtual machine, and every pipeline is
-brought to its end by others. Prints for each a line of JSON: how its processes ended, and what
-readers saw after the first and the last one.
+commits and recoveries reach step n * STEP of SQLite's virtual machine, and other processes complete
+every pipeline. Prints for each a line of JSON: the ends of its processes, and the rows of readers
+after the first and the last one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def run(folder: Path) -> None:
 
 
 def killed_at(step: int) -> None:
-    """Lets a step of the databases that the sink opens be the last one of this process."""
+    """Ends this process at a step of the databases that the sink opens."""
     steps = itertools.count(1)
     real = sqlite3.connect
 
@@ -70,7 +70,7 @@ def main(folder: Path, step: int) -> None:
         own.mkdir()
         first = in_child(own, nth * step)
         seen = [rows_in(own / "out.db")]
-        # In the next one, the same point may lie in the recovery.
+        # In the next process, the same point may be in the recovery.
         codes = [first, in_child(own, nth * step if first else 0), in_child(own, 0)]
         seen.append(rows_in(own / "out.db"))
         waiting = [path.name for path in (own / "out.waiting").glob("[0-9]*/*")]

@@ -1,4 +1,4 @@
-"""Types of columns, with values, and the types that Spark reads from Parquet files of them."""
+"""Types of columns, with values, and the types that Spark reads from their Parquet files."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ READ: dict[pa.DataType, tuple[list[Any], str]] = {
     pa.json_(): (["{}", None], "string"),
 }
 
-# With what the start says of them.
+# With the error of the start.
 REFUSED: dict[pa.DataType, str] = {
     pa.timestamp("ns"): "Spark reads no nanoseconds; declare microseconds",
     pa.list_(pa.timestamp("ns", "UTC")): "Spark reads no nanoseconds",

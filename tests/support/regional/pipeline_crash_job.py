@@ -1,16 +1,15 @@
 """Runs pipelines in processes that fail at chosen changes of files, then to their end.
 
 ``pipeline_crash_job.py CASE WHAT FOLDER FIRST STEP``, with ``crash_calls.c`` preloaded. Every
-pipeline has a folder of its own, FOLDER/n. If WHAT is ``die_before``, its first process dies before
-its n-th change of files, and the next one, which restarts it, after some more; with ``fail_at``,
-these changes fail. A third process brings the pipeline to its end. With the CASE ``rows``, all
-changes of the first process count. With ``end`` and ``last``, data ends, and changes count from
-there on, or from the publication of the last checkpoint. With ``splits``, an enumerator hands files
-to regions. With ``retire`` and ``timers``, a region stays away. With ``quarantine``, a region fails
-until the third process. With ``large``, a table is merged beside the batches. n is FIRST, then
-FIRST + STEP, and so on until there is no n-th change.
-Prints a line of JSON for every pipeline: how its processes ended, and what there was to see after
-each of them.
+pipeline has a folder, FOLDER/n. If WHAT is ``die_before``, its first process dies before its n-th
+change of files, and the next one, which restarts it, after some more; with ``fail_at``, these
+changes fail. A third process completes the pipeline. With the CASE ``rows``, all changes of the
+first process count. With ``end`` and ``last``, data ends, and changes count from there on, or from
+the publication of the last checkpoint. With ``splits``, an enumerator hands files to regions. With
+``retire`` and ``timers``, a region stays away. With ``quarantine``, a region fails until the third
+process. With ``large``, a table is merged during batches. n is FIRST, then FIRST + STEP, and so on
+until there is no n-th change. Prints a line of JSON for every pipeline: the ends of its processes,
+and the output after each of them.
 """
 
 from __future__ import annotations
@@ -52,9 +51,9 @@ from support.regional.tuned import tune_tasks
 
 REGIONS = ["r00", "r01", "r02"]
 BATCHES = [rows_of(number, REGIONS, each=40) for number in range(4)]
-#: In place of a row's id and of a count in what operators put out at the end of data.
+#: In place of a row's id and of a count in rows at the end of data.
 NONE = -1
-#: What they put out then.
+#: The rows at the end of data.
 FLUSHED = [
     (region, NONE, sum(row[0] == region for rows in BATCHES for row in rows), NONE)
     for region in REGIONS
@@ -69,16 +68,16 @@ BALLAST = 512
 FILES = 3
 #: No segment file holds more than a few of these.
 MAX_FILE_BYTES = 1024
-#: The second death comes before one of so many changes.
+#: The second death is before one of this many changes.
 RESTART_CHANGES = 97
-#: About as many changes and syncs does an undisturbed run make.
+#: About the changes and syncs of an undisturbed run.
 FAILURES = 350
 FAILED = 3
 #: With the cases ``retire`` and ``timers``, region r02 has rows in the first batch only.
 AWAY = "r02"
-#: The time until it is retired. Every batch comes later than the step of it that counts at most.
+#: The time until it is retired. Between batches, more passes than one step counts.
 RETIRE_IDLE = timedelta(milliseconds=LEAST_CHECKPOINTS)
-#: One batch without its rows more than it takes, and one behind it.
+#: One batch without its rows more than necessary, and one after it.
 STAYING = [
     BATCHES[0],
     *(
@@ -91,9 +90,9 @@ WAITING = STAYING[:4]
 LAST_ROWS = [(AWAY, NONE, sum(row[0] == AWAY for row in BATCHES[0]), NONE)]
 #: With the case ``quarantine``, this region fails until it is repaired.
 STUCK = "r02"
-#: Few pieces are enough to merge some.
+#: Number of pieces from which some are merged.
 PIECES = 2
-#: A batch of them is large, so that it becomes a run at once, and is merged beside batches.
+#: A batch of them is large, so that it becomes a run at once, and is merged during batches.
 LARGE_ROWS = 9
 LARGE_ROW_BYTES = 1 << 20
 LARGE_BATCHES = [rows_of(number, REGIONS, each=4) for number in range(10)]
@@ -103,7 +102,7 @@ ENDS = {0: "done", FAILED: "failed", -signal.SIGKILL: "killed"}
 
 
 class WithBallast(hf.Operator):
-    """Put in front of an operator: adds a state that is kept in segments, and fails once."""
+    """Base of an operator: adds a state that is kept in segments, and fails once."""
 
     def __init__(self, mark: Path) -> None:
         super().__init__()
@@ -163,7 +162,7 @@ class Staying(RunningCount):
 
 
 class Stuck(Staying):
-    """Fails in one region as long as a file is missing."""
+    """Fails in one region while a file is missing."""
 
     def __init__(self, repaired: Path) -> None:
         super().__init__()
@@ -215,7 +214,7 @@ def opened(pipeline: Any, folder: Path, **options: Any) -> hf.LocalQuery:
 
 
 def run_rows(folder: Path, comes_to: Callable[[str], None], *, data_ends: bool) -> None:
-    """Gives all batches from the start: those that a checkpoint has are skipped (R74)."""
+    """Gives all batches from the start: batches in a checkpoint are skipped (R74)."""
     pipeline = hf.regional(region_by="region")
     operator = Ballasted(folder / "mark")
     counted = pipeline.apply(operator, schema=COUNTED, name="count")
@@ -232,7 +231,7 @@ def run_rows(folder: Path, comes_to: Callable[[str], None], *, data_ends: bool) 
 
 
 def run_splits(folder: Path) -> None:
-    """Reads all files: the splits that a checkpoint says were read are not handed out again."""
+    """Reads all files: splits that a checkpoint covers are not handed out again."""
     pipeline = hf.regional(splits_of(folder, splits_per_region=1))
     operator = FailingOnce(folder / "mark")
     with opened(pipeline.apply(operator, schema=PLACED, name="placed"), folder) as query:
@@ -294,7 +293,7 @@ def before_publication(call: Callable[[], None]) -> None:
 
 
 def outcome(case: str, what: str, origin: str, folder: Path, nth: int) -> str:
-    """Runs the pipeline in a process of its own; returns how that ended."""
+    """Runs the pipeline in a process of its own; returns its end."""
 
     def comes_to(where: str) -> None:
         if where == origin:
@@ -329,7 +328,7 @@ def outcome(case: str, what: str, origin: str, folder: Path, nth: int) -> str:
 
 
 def seen_in(folder: Path) -> dict[str, Any]:
-    """What a reader of the output sees, and what is wrong with the checkpoints."""
+    """The rows of a reader of the output, and errors in the checkpoints."""
     checkpoint = folder / "ckpt"
     ids = checkpoint_ids(checkpoint) if (checkpoint / "metadata").exists() else []
     verification = Verification(checkpoint)
@@ -372,7 +371,7 @@ def run(case: str, what: str, folder: Path, nth: int) -> dict[str, Any]:
         for number in range(FILES):
             write_ids(folder / "in", number)
     outcomes, after = [], []
-    # Early and late in the restart, in any combination with the first failure.
+    # Early and late in the restart, combined with any first failure.
     for point in (nth, 1 + nth * 17 % RESTART_CHANGES, 0):
         origin = "start" if outcomes or case not in ENDING else case
         if not point:
@@ -392,7 +391,7 @@ def main(case: str, what: str, folder: Path, first: int, step: int) -> None:
         result = run(case, what, folder / str(nth), nth)
         print(json.dumps(result))
         shutil.rmtree(folder / str(nth))
-        # What failed may have done no harm, so that the last one cannot be told apart.
+        # A failure may do no harm, so the last one cannot be recognised.
         if nth > FAILURES or (what == "die_before" and result["outcomes"][0] == "done"):
             return
 

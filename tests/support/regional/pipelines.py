@@ -51,7 +51,7 @@ class RunningCount(Operator):
 
 
 class Reminded(RunningCount):
-    """Puts out the rows of one region once more, in a later batch; see `reminders`."""
+    """Puts out the rows of one region again, in a later batch; see `reminders`."""
 
     def __init__(self, of: str) -> None:
         self.of = of
@@ -76,7 +76,7 @@ class Reminded(RunningCount):
 
 
 def reminders(rows: Sequence[Row], of: str) -> list[tuple[str, int, int, int]]:
-    """Rows that `Reminded` puts out once more."""
+    """Rows that `Reminded` puts out again."""
     return [(of, row_id, -1, -1) for region, row_id, _ in rows if region == of]
 
 
@@ -107,7 +107,7 @@ def partitions_of(rows: Sequence[Row], count: int, *, slices: int = 2) -> list[l
 
 
 def expected(batches: Sequence[Sequence[Row]]) -> list[tuple[str, int, int, int]]:
-    """What a plain loop makes of all rows."""
+    """The result of a plain loop over all rows."""
     seen: dict[str, int] = {}
     of_key: dict[tuple[str, int], int] = {}
     out = []

@@ -10,10 +10,7 @@ from holdfast.regions.base.clock import Clock
 class QuickClock(Clock):
     """A clock whose pauses take no time: it is moved forward instead.
 
-    Attributes
-    ----------
-    pauses
-        How long each took, in milliseconds.
+    `pauses` has the length of each, in milliseconds.
     """
 
     def __init__(self) -> None:
@@ -29,7 +26,7 @@ class QuickClock(Clock):
 
 
 class StoppedClock:
-    """Lets a clock stand still between steps."""
+    """Stops a clock between steps."""
 
     def __init__(self, clock: QuickClock, step: timedelta) -> None:
         self._step_ms = step // timedelta(milliseconds=1)

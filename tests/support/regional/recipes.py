@@ -1,4 +1,4 @@
-"""The programs of the recipes, as the document shows them."""
+"""The programs in the document of recipes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PAGE = TESTS.parent / "docs" / "regional" / "recipes.md"
 
 
 def programs() -> dict[str, Any]:
-    """Run the programs of the page in the current folder; return what they define."""
+    """Run the programs of the page in the current folder; return their names."""
     names: dict[str, Any] = {"__name__": "recipes"}
     for block in blocks(PAGE):
         if block.language == "python":

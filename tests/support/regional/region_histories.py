@@ -47,7 +47,7 @@ class Passing(hf.Operator):
 
 
 class Numbering(Hooked):
-    """Numbers the rows that it takes in, and says how many events it has had before each."""
+    """Numbers the rows that it takes in, with the number of events before each."""
 
     region_safe = True
     row_independent = True
@@ -88,7 +88,7 @@ class MemoryStage(hf.Stage):
 
 
 class MemorySink(hf.TwoPhaseSink):
-    """Stages of its regions, which a test looks into."""
+    """Staged output of its regions, for tests."""
 
     location = "memory"
 
@@ -112,7 +112,7 @@ class MemorySink(hf.TwoPhaseSink):
 
 
 class Here:
-    """In place of the thread of a region."""
+    """Replaces the thread of a region."""
 
     lost = False
 
@@ -121,7 +121,7 @@ class Here:
 
 
 class History:
-    """A region, what it was given, and what it has put out."""
+    """A region, its input, and its output."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.random = random.Random(seed)  # noqa: S311
@@ -180,7 +180,7 @@ class History:
             for _ in range(choose.randrange(3)):
                 self.sent += 1
                 self.events.append(RegionEvent(self.attempt, "numbering", b""))
-        # Rows in quarantine are merged, so nothing says between which an event came.
+        # Rows in quarantine are merged, so the place of an event between them is unknown.
         sets_aside = self.base is not None and self.searches and not calm
         quarantined = sets_aside and choose.random() < 0.15
         ids = list(range(len(self.given), len(self.given) + choose.randrange(12)))
@@ -221,7 +221,7 @@ class History:
         assert [stage for stage in made if not stage.discarded] == staged
         main, bad = rows_of(answer, ""), rows_of(answer, "bad")
         in_flight = self.ids_in(event.entry.in_flight)
-        # Every row is in the state and the output, or waits; once.
+        # Every row is once in the state and the output, or pending.
         found = [row["id"] for row in main + bad] + in_flight
         assert Counter(found) == Counter(ids)
         stored = "in flight" if answer.keep is not None else "quarantined"
@@ -268,7 +268,7 @@ class History:
         return RegionRun(task, REGION, self.base, thread=thread, cached=cached)
 
     def trouble(self, run: RegionRun, ids: list[int], *, calm: bool) -> None:
-        """Let the operator fail, or the task expire while the operator is at work."""
+        """Let the operator fail, or the task expire while the operator runs."""
         self.hooks.calm()
         known = ids + self.owed()
         if calm or not known:
@@ -286,7 +286,7 @@ class History:
             self.hooks.on_rows = fail
 
     def driven(self, run: RegionRun, ids: list[int], *, calm: bool) -> Answered:
-        """Feed the region and let it take steps, in some order, to its answer."""
+        """Feed the region and step it, in some order, to its answer."""
         left = list(ids)
         steps = 0
         while run.answer is None:
@@ -302,7 +302,7 @@ class History:
             elif action == "wait":
                 self.now_ms += self.random.randrange(TIMEOUT_MS)
             elif action == "step" and not run.step(self.now_ms):
-                # There is nothing to do before more input.
+                # No work is left without more input.
                 assert not run.feed.ended
             elif action == "rare" and not calm and self.random.random() < 0.05:
                 if run.feed.ended and self.random.random() < 0.5:

@@ -18,7 +18,7 @@ ITEMS = 1_000
 
 
 class Counting(Troubled):
-    """Counts rows once more, in every item of an array of 8,000 bytes."""
+    """Counts rows also in every item of an array of 8,000 bytes."""
 
     def open(self, ctx: hf.OperatorContext) -> None:
         super().open(ctx)
@@ -45,12 +45,12 @@ def open_pipeline(
 
 
 def batches(count: int) -> list[list[Row]]:
-    """Rows of so many batches."""
+    """Rows of `count` batches."""
     return [rows_of(number, REGIONS) for number in range(count)]
 
 
 def run(query: hf.LocalQuery, rows: Sequence[Sequence[Row]], *, first: int = 0) -> None:
-    """Run these of the batches, from `first` to the end."""
+    """Run these batches, from `first` to the end."""
     for number in range(first, len(rows)):
         query.run_batch(partitions_of(rows[number], 2), batch_id=number)
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-#: The first seed of the histories that are marked `full`: `make test-full` has another one each
-#: time, and ``HOLDFAST_SEED`` may be one that failed.
+#: The first seed of the histories that are marked `full`: `make test-full` draws one each time, and
+#: ``HOLDFAST_SEED`` may be one that failed.
 FIRST: Final = int(os.environ.get("HOLDFAST_SEED", "1000"))
 
 

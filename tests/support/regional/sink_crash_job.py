@@ -1,8 +1,8 @@
 """Kills a process that works on a sink's folder before each of its system calls in turn.
 
 ``sink_crash_job.py ACTION TEMPLATE RUNS``: every run works on a copy of TEMPLATE, ``RUNS/1``,
-``RUNS/2`` and so on, and dies before its 1st, 2nd, ... call. The last one has no call left to die
-before, and comes to its end. Prints how many there were.
+``RUNS/2`` and so on, and dies before its 1st, 2nd, ... call. The last one has no such call, and
+completes. Prints their number.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROWS = pa.record_batch({"region": ["a"] * 1000, "row": range(1000)})
 
 
 def die_before(nth: int) -> None:
-    """Makes the ``nth`` of the calls that follow the last thing that this process does."""
+    """Ends this process at the ``nth`` of the following calls."""
     made = itertools.count(1)
 
     def dying(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,7 +67,7 @@ ACTIONS = {"stage": stage, "commit": commit, "sweep": sweep}
 
 
 def run(action: Callable[[Path], None], folder: Path, *, nth: int) -> bool:
-    """Runs the action in a process of its own; returns whether it came to its end."""
+    """Runs the action in a process of its own; returns whether it completed."""
     child = os.fork()
     if child == 0:
         try:

@@ -1,4 +1,4 @@
-"""Files that tests hand to regions, and what a pipeline over them must have done."""
+"""Files that tests hand to regions, and the expected work of a pipeline over them."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def write_ids(folder: Path, number: int, *, rows: int = 40, schema: pa.Schema = 
     pq.write_table(
         pa.table([pa.array(ids, schema.field(0).type)], schema), hidden, row_group_size=GROUP_ROWS
     )
-    # A time that a test knows: by it files are read in the order of their numbers.
+    # A known time, by which files are read in the order of their numbers.
     os.utime(hidden, (1_700_000_000 + number, 1_700_000_000 + number))
     hidden.rename(path)
     return ids
 
 
 class Placed(Hooked):
-    """Puts out who read a row, and how many rows that region has read."""
+    """Puts out the region that read a row, and its number of rows so far."""
 
     region_safe = True
 
@@ -72,7 +72,7 @@ def open_pipeline(
     hooks: Hooks | None = None,
     **options: Any,
 ) -> holdfast.LocalQuery:
-    """Open a pipeline over `splits_of(path)`, with its checkpoint and output beside the input."""
+    """Open a pipeline over `splits_of(path)`, with its checkpoint and output next to the input."""
     return (
         holdfast.regional(splits_of(path, **(source or {})))
         .apply(Placed(hooks), schema=PLACED, name="placed")
@@ -103,7 +103,7 @@ def read_ids(path: Path) -> list[int]:
 
 
 def pool_of(metadata: CheckpointMetadata) -> list[FileSplit]:
-    """Splits that a checkpoint says no region has."""
+    """Splits that no region has in a checkpoint."""
     content = json.loads(metadata.coordinators[SOURCE_OPERATOR])
     return [
         FileSplit.of_json({k: v for k, v in fields.items() if k not in ("failures", "region")})
@@ -125,7 +125,7 @@ def ids_in(path: Path, splits: Sequence[FileSplit]) -> Counter[int]:
 def check_places(path: Path, metadata: CheckpointMetadata, discovered: Sequence[int]) -> None:
     """Every split is in exactly one place of the checkpoint (R32).
 
-    What regions read is in the output; nothing is in flight in pipelines that wait for all rows.
+    Rows that regions read are in the output: pipelines that wait for all rows have none in flight.
     """
     rows = output_of(path)
     assert not any(entry.in_flight for entry in metadata.regions.values())
@@ -134,7 +134,7 @@ def check_places(path: Path, metadata: CheckpointMetadata, discovered: Sequence[
     by_region: dict[str, list[int]] = {}
     for row in rows:
         by_region.setdefault(row["region"], []).append(row["seen"])
-    # The state of a region goes on from what the checkpoint has: no row twice, none left out.
+    # The state of a region continues the checkpoint: no row twice, none left out.
     for seen in by_region.values():
         assert sorted(seen) == list(range(1, len(seen) + 1))
 

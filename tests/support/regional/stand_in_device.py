@@ -1,4 +1,4 @@
-"""Host memory in the place of a device: bounded, counted, and able to fail at any step."""
+"""Host memory instead of a device: bounded, counted, and able to fail at any step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.regions.state.arrays.host import bytes_of
 from support.regional.digest_reference import digests_of
 
 Asked = Callable[[str], None]
-"""Told what memory is asked for, before it is given; may raise MemoryError."""
+"""Called before memory is allocated; may raise MemoryError."""
 
 
 class StandInDevice:
@@ -26,7 +26,7 @@ class StandInDevice:
     Parameters
     ----------
     memory_bytes : int, optional
-        What it has for copies and digests; any amount by default.
+        Memory for copies and digests; unbounded by default.
     buffer_bytes : int
         Size of its buffers.
     """
@@ -106,7 +106,7 @@ class StandInDevice:
 
 
 class Computed:
-    """Digests that are there at once."""
+    """Digests that are ready at once."""
 
     def __init__(self, digests: Digests) -> None:
         self._digests = digests
@@ -144,11 +144,11 @@ class StandInLane:
 
 
 class Copy:
-    """A copy to the host that happens only when the reader waits for it."""
+    """A copy to the host that is made when the reader waits for it."""
 
     def __init__(self, source: npt.NDArray[Any], buffer: npt.NDArray[Any]) -> None:
         self._source, self._buffer = source, buffer
-        buffer[:] = 255  # of which nothing may be taken for the content
+        buffer[:] = 255  # which must not be taken for the content
 
     def wait(self) -> npt.NDArray[Any]:
         self._buffer[:] = self._source
@@ -156,7 +156,7 @@ class Copy:
 
 
 class StandInModule:
-    """NumPy, with what tells CuPy from it."""
+    """NumPy with the marks of CuPy."""
 
     def __init__(self, device: StandInDevice) -> None:
         self.device = device

@@ -33,7 +33,7 @@ class World:
     def begin(
         self, times: AttemptTimes = BEGINNING, *, kept: StateRegistry | None = None
     ) -> StateRegistry:
-        """Begin an attempt with the states of the checkpoint, or those that were kept."""
+        """Begin an attempt with the states of the checkpoint, or with kept ones."""
         self.attempt += 1
         attempt = self.attempt
 

@@ -1,4 +1,4 @@
-"""Rows with event times that waver, in batches that fail and start again."""
+"""Rows with varying event times, in batches that fail and restart."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Row = tuple[str, int, "datetime | None"]
 
 
 def readings(seed: int, batches: int) -> list[list[Row]]:
-    """Rows whose event times rise and waver; one in twenty has none."""
+    """Rows whose event times rise and vary; one in twenty has none."""
     chance = random.Random(seed)  # noqa: S311
     ids = iter(range(1_000_000))
 
@@ -36,7 +36,7 @@ def readings(seed: int, batches: int) -> list[list[Row]]:
 
 
 def on_time(rows: Sequence[Row], delay: timedelta = DELAY) -> tuple[list[int], list[int]]:
-    """Ids of rows that are on time and of those that are late, row by row."""
+    """Ids of rows on time and of late rows, row by row."""
     newest: dict[str, datetime] = {}
     kept: list[int] = []
     late: list[int] = []
@@ -49,7 +49,7 @@ def on_time(rows: Sequence[Row], delay: timedelta = DELAY) -> tuple[list[int], l
 
 
 def partitions(rows: Sequence[Row], slices: int = 1) -> list[list[pa.Table]]:
-    """One partition for each region, whose rows come in so many tables."""
+    """One partition for each region, with its rows in `slices` tables."""
     split = []
     for region in REGIONS:
         own = [row for row in rows if row[0] == region]
@@ -65,13 +65,13 @@ def partitions(rows: Sequence[Row], slices: int = 1) -> list[list[pa.Table]]:
 
 
 def run_troubled(writer: hf.RegionalWriter, path: Path, hooks: Hooks, seed: int) -> list[Row]:
-    """Runs batches of which regions fail, and between which the pipeline starts again."""
+    """Runs batches in which regions fail, with restarts in between."""
     batches = readings(seed, batches=12)
     chance = random.Random(seed)  # noqa: S311
     fell_back = 0
     options: dict[str, Any] = {"max_consecutive_failures": 99, "max_failure_ratio": 1.0}
     if seed % 2:
-        # Barriers overtake rows, so regions owe some.
+        # Barriers overtake rows, so regions have pending rows.
         options["aligned_timeout"] = timedelta(0)
     for first in range(0, len(batches), 4):
         with writer.open_local(path, **options) as query:
@@ -79,7 +79,7 @@ def run_troubled(writer: hf.RegionalWriter, path: Path, hooks: Hooks, seed: int)
                 hooks.calm()
                 if number % 4:
                     region, row_id, _ = chance.choice(batches[number])
-                    # Behind some rows, unless the region may owe these.
+                    # After some rows, unless these may be pending.
                     hooks.fail_for(region, range(0 if seed % 2 else row_id, 1_000_000))
                 query.run_batch(partitions(batches[number], slices=3), batch_id=number)
                 fell_back += len(query.latest.failed)

@@ -1,4 +1,4 @@
-"""Pipelines with settings that users cannot give: bounds that take long to reach."""
+"""Pipelines with internal settings: bounds that take long to reach."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A coordinator that numbers its events, and operators that put out how they met rows and events.
+"""A coordinator that numbers its events, and operators that show the order of rows and events.
 
-Every region counts the rows and the events that it has taken, and puts out both with each row. So
-the output shows each event that was lost, came twice, or came between other rows.
+Every region counts its rows and events, and puts out both with each row. So the output shows each
+event that was lost, repeated, or moved between other rows.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ SCORED = pa.schema([("region", pa.string()), ("id", pa.int64()), ("version", pa.
 
 
 class Versions(hf.OperatorCoordinator):
-    """Sends a new version to all regions before a batch; hears which region took which version.
+    """Sends a new version to all regions before a batch; learns which region took which version.
 
     Attributes
     ----------
     taken
-        By region, the versions that it told of, in order.
+        By region, the versions that it reported, in order.
     before_batch
         Called before each batch, with this coordinator and the attempt.
     calls
@@ -85,7 +85,7 @@ class Versions(hf.OperatorCoordinator):
 
 
 class Scorer(Hooked):
-    """Puts out each row with the version that its region has, and tells of each new version."""
+    """Puts out each row with the version that its region has, and reports each new version."""
 
     region_safe = True
 

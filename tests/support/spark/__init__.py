@@ -1,1 +1,1 @@
-"""What tests on Spark share, and programs that they start."""
+"""Parts that tests on Spark share, and programs that they start."""

@@ -1,8 +1,8 @@
 """A job whose queries on an object store run before and after state has left memory.
 
 Run as a program, it prints as one line of JSON the bytes in the executor's local cache after each,
-and once its session has ended; and what the JVM has of Holdfast's threads and of open files of
-state, before and after that.
+and once its session has ended; and the JVM's threads of Holdfast and open files of state, before
+and after that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from support.spark.queries import (
     unload,
 )
 
-#: Spark closes stores with the next maintenance, and threads that rest end after some seconds.
+#: Spark closes stores with the next maintenance, and idle threads end after some seconds.
 GIVE_UP_SECONDS = 60
 
 
@@ -50,7 +50,7 @@ def cached(jvm: Any) -> int:
 
 
 def held(process: Path) -> dict[str, list[str]]:
-    """What a process has, by what /proc says: threads of Holdfast, and open files of state."""
+    """A process in /proc: threads of Holdfast, and open files of state."""
     threads, files = [], []
     for thread in (process / "task").iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -65,12 +65,12 @@ def held(process: Path) -> dict[str, list[str]]:
 
 
 def never_had_a_name(link: str) -> bool:
-    """Whether /proc says of an open file that it was made without a name, as the local cache is."""
+    """True if an open file in /proc was made without a name, like the local cache."""
     return Path(link).name.startswith("#") and link.endswith(" (deleted)")
 
 
 def held_in_the_end(process: Path) -> dict[str, list[str]]:
-    """What stays, however long one waits."""
+    """The threads and files that remain after a long wait."""
     deadline = time.monotonic() + GIVE_UP_SECONDS
     while any((left := held(process)).values()) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -90,14 +90,14 @@ def main() -> None:
     before = count(spark, folder, f"{args.checkpoints}/before")
     unload(spark)
     with settings(spark, EVICTING):
-        # On the local disk, where no cache is needed.
+        # On the local disk, which needs no cache.
         local = count(spark, folder, str(args.folder / "local"))
         after = count(spark, folder, f"{args.checkpoints}/after")
     jvm: Any = spark._jvm
     process = Path("/proc", str(jvm.java.lang.ProcessHandle.current().pid()))
     seen: dict[str, Any] = {"before": before, "local": local, "after": after}
     seen["held"] = held(process)
-    spark.stop()  # of the JVM, too, another session may begin
+    spark.stop()  # ends the JVM's session, too, so another may begin
     seen["stopped"] = cached(jvm)
     seen["left"] = held_in_the_end(process)
     print(json.dumps(seen))

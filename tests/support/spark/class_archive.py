@@ -1,9 +1,8 @@
-"""What saves the JVMs of the tests processor time; they start about a hundred.
+"""Saves processor time in the JVMs of the tests, about a hundred.
 
-Spark's classes are in a file that they map, as a JVM has them after start-up (class data sharing,
-JEP 350): loading and verifying them takes half of the time of an application that lives for some
-seconds. A JVM without the file, or whose class path does not begin with Spark's, starts as ever.
-
+Spark's classes are in a file that they map, in their form after start-up (class data sharing, JEP
+350): loading and verifying them takes half of the time of an application that lives for some
+seconds. A JVM without the file, or whose class path does not begin with Spark's, starts as usual.
 Hadoop's local file system starts no processes, see ``LocalFiles.java``.
 
 Run as ``class_archive.py FOLDER`` it is the application whose classes are taken; the folder is for
@@ -30,14 +29,14 @@ from support import environment, program
 from support.spark.java_side import BUILT, QUICK_START, SOURCES, compile_jar, tool
 
 WAIT_SECONDS = 300
-# What the JVM says of an archive that it does not use goes to standard output otherwise.
+# Otherwise the JVM reports an unused archive on standard output.
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 PROCESSES = ("driver", "executor")
 LOCAL_FILES = "LocalFiles"
 
 
 def archive() -> Path:
-    """Where the file is, or will be: beside what else is built, by all that it depends on."""
+    """The place of the file among the built files, by all its inputs."""
     version = subprocess.run(
         [tool("java"), "-version"], capture_output=True, check=True, timeout=WAIT_SECONDS
     )
@@ -47,7 +46,7 @@ def archive() -> Path:
 
 
 def jar() -> Path:
-    """Where the jar with the local file system is, or will be."""
+    """The place of the jar with the local file system."""
     key = hashlib.sha256((SOURCES / f"{LOCAL_FILES}.java").read_bytes()).hexdigest()[:16]
     return BUILT / f"local-files-{key}.jar"
 
@@ -58,10 +57,10 @@ def options(file: Path) -> str:
 
 
 def quick_start(file: Path) -> dict[str, str]:
-    """The environment of applications whose JVMs do."""
+    """The environment of applications with such JVMs."""
     return {
         "SPARK_DIST_CLASSPATH": str(jar()),
-        # Of Spark's own servers, and of the JVM that says how another one is started.
+        # For Spark's own servers, and for the JVM that makes the command of another.
         "SPARK_DAEMON_JAVA_OPTS": options(file),
         "SPARK_LAUNCHER_OPTS": options(file),
         **java_options(
@@ -75,9 +74,9 @@ def quick_start(file: Path) -> dict[str, str]:
 
 
 def on_class_path(*more: Path) -> dict[str, str]:
-    """The environment of applications whose JVMs have these on their class paths.
+    """The environment of applications with these on the class paths of their JVMs.
 
-    They come last: the archive is of no use to a JVM whose class path begins with something else.
+    They are last: the archive does not help a JVM whose class path begins with something else.
     """
     known = filter(None, [os.environ.get("SPARK_DIST_CLASSPATH")])
     return {"SPARK_DIST_CLASSPATH": os.pathsep.join([*known, *map(str, more)])}
@@ -91,9 +90,9 @@ def java_options(options: str, settings: Mapping[str, str] | None = None) -> dic
 
 
 def ensure(file: Path) -> None:
-    """Write the jar and the file, unless they are there.
+    """Write the jar and the file, unless they exist.
 
-    Of several processes one does. The others wait for the jar, and start without the file, which
+    One of several processes does. The others wait for the jar, and start without the file, which
     takes a minute.
     """
     if not jar().exists():
@@ -124,7 +123,7 @@ def _write(file: Path) -> None:
 
 
 def load_classes(folder: Path) -> None:
-    """Run what most applications of the tests have in common."""
+    """Run the common part of most applications of the tests."""
     from pyspark.sql import functions as F
 
     from support.spark.queries import local_session

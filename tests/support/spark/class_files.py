@@ -1,4 +1,4 @@
-"""What a class file of the JVM names, without a JVM."""
+"""The names in a class file of the JVM, read without a JVM."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 _ABSTRACT = 0x0400
 _TEXT, _CLASS, _LONG, _DOUBLE = 1, 7, 5, 6
-#: Bytes behind the tag, by kind of constant; the specification of the JVM, section 4.4.
+#: Bytes after the tag, by kind of constant; the specification of the JVM, section 4.4.
 _SIZES = {3: 4, 4: 4, _LONG: 8, _DOUBLE: 8, _CLASS: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3}
 _SIZES |= {16: 2, 17: 4, 18: 4, 19: 2, 20: 2}
 
@@ -23,7 +23,7 @@ class ClassFile:
     parents : tuple of str
         Superclass and interfaces.
     abstract : bool
-        Nobody can make an instance; interfaces are abstract, too.
+        It has no instances; interfaces are abstract, too.
     texts : frozenset of str
         Names and strings in its constants.
     """
@@ -35,7 +35,7 @@ class ClassFile:
 
 
 def parse(content: bytes) -> ClassFile:
-    """What a class file has in its constants and header."""
+    """The content of a class file's constants and header."""
     (count,) = struct.unpack_from(">H", content, 8)
     texts: dict[int, str] = {}
     classes: dict[int, int] = {}
@@ -51,7 +51,7 @@ def parse(content: bytes) -> ClassFile:
             if tag == _CLASS:
                 (classes[number],) = struct.unpack_from(">H", content, at)
             at += _SIZES[tag]
-        # Of eight bytes, they take two numbers.
+        # Constants of eight bytes take two numbers.
         number += 2 if tag in (_LONG, _DOUBLE) else 1
     flags, this, above, interfaces = struct.unpack_from(">HHHH", content, at)
     parents = struct.unpack_from(f">{interfaces}H", content, at + 8)

@@ -32,7 +32,7 @@ def with_settings(settings: Mapping[str, str], more: Mapping[str, str]) -> dict[
 def run_commands(
     settings: Mapping[str, str], more: Mapping[str, str], *commands: Sequence[str]
 ) -> list[str]:
-    """Run ``holdfast``, which must succeed, with each of some arguments; returns what it printed.
+    """Run ``holdfast`` with each of some arguments; it must succeed. Returns the printed lines.
 
     It runs with settings of Spark and `more` variables in its environment.
     """

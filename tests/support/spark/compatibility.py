@@ -1,7 +1,6 @@
-"""The tables of docs/compatibility.md, made of what tests found on each Spark minor.
+"""The tables of docs/compatibility.md, made of test results on each Spark minor.
 
-``python -m support.spark.compatibility`` writes them again, from the results that
-``make test-versions`` left.
+``python -m support.spark.compatibility`` writes them from the results of ``make test-versions``.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ UPGRADES_TEST = "test_a_query_begun_on_an_older_minor_continues_on_a_newer_one"
 
 REQUIREMENTS = TESTS.parent / "requirements"
 
-#: That of `make test-versions`.
+#: The Python of `make test-versions`.
 TESTED_PYTHON = {"python_version": "3.11", "python_full_version": "3.11.0"}
 
-#: Packages that PySpark needs for operators in Python, as people call them.
+#: Packages that PySpark needs for operators in Python, with their usual names.
 NAMES = {"pyarrow": "PyArrow", "pandas": "pandas", "numpy": "NumPy"}
 
 NOT_RUN, FAILS = "not run", "**fails**"
 
-#: What else is tested, by what the names of its tests begin with: a file, or a test in it.
+#: Other subjects, with the beginnings of their tests' names: a file, or a test in it.
 SUBJECTS = {
     "`kill -9` of driver and executors": ["test_crash.py"],
     "`foreachBatch` that runs a batch twice": ["test_foreach_batch.py"],
@@ -67,12 +66,12 @@ SUBJECTS = {
 
 @dataclass
 class Notes:
-    """Reasons, numbered as they come."""
+    """Reasons, numbered by first use."""
 
     reasons: list[str] = field(default_factory=list)
 
     def mark(self, reason: str) -> str:
-        """What leads to a reason."""
+        """The mark of a reason."""
         if reason not in self.reasons:
             self.reasons.append(reason)
         return f"[{self.reasons.index(reason) + 1}]"
@@ -84,7 +83,7 @@ class Notes:
 
 
 def by_minor(results: Results) -> dict[str, dict[str, dict[str, str]]]:
-    """Results of every minor there is, by file and test."""
+    """Results of every minor, by file and test."""
     found = {minor_of(version): files for version, files in results.items()}
     return {minor: found.get(minor, {}) for minor in SPARK_MINORS}
 
@@ -126,7 +125,7 @@ def versions(results: Results) -> list[str]:
 
 
 def subject_cell(begins: list[str], files: dict[str, dict[str, str]], notes: Notes) -> str:
-    """How many of the tests of a subject passed on a minor."""
+    """The number of a subject's tests that passed on a minor."""
     outcomes = [
         outcome
         for file, tests in files.items()
@@ -143,7 +142,7 @@ def subject_cell(begins: list[str], files: dict[str, dict[str, str]], notes: Not
 
 
 def subjects(results: Results) -> Iterator[str]:
-    """What else is tested, by minor, in numbers of tests."""
+    """Other subjects by minor, in numbers of tests."""
     notes = Notes()
     found = by_minor(results)
     rows = [
@@ -156,7 +155,7 @@ def subjects(results: Results) -> Iterator[str]:
 
 
 def upgrade_cell(older: str, newer: str, tests: dict[str, str]) -> str:
-    """Whether queries that a minor began went on on another."""
+    """The result of queries that a minor began and another continued."""
     outcome = tests.get(f"{UPGRADES_TEST}[{older}-{newer}]")
     return {PASSED: "yes", FAILED: FAILS}.get(outcome or "", NOT_RUN)
 
@@ -180,7 +179,7 @@ def pinned(minor: str) -> dict[str, str]:
     """Versions of the packages that tests of a minor run with, on the Python of those tests."""
     found: dict[str, str] = {}
     of_minor = REQUIREMENTS / "spark" / f"{minor}.txt"
-    # In front of the locked packages, where the minor has a file.
+    # Before the locked packages, if the minor has a file.
     for file in filter(Path.exists, [REQUIREMENTS / "dev.txt", of_minor]):
         for line in file.read_text().splitlines():
             if line[:1].isalpha():
@@ -192,7 +191,7 @@ def pinned(minor: str) -> dict[str, str]:
 
 
 def packages(results: Results) -> Iterator[str]:
-    """With which versions of what operators in Python need each minor was tested."""
+    """The tested versions of packages for operators in Python, by minor."""
     notes = Notes()
 
     def cell(package: str, minor: str) -> str:

@@ -1,8 +1,8 @@
 """A client of a Spark Connect server, which knows nothing of Holdfast: three stateful queries.
 
-``connect_client.py URL FOLDER`` runs them over the files in ``FOLDER/input`` until these are used
-up, and prints the rows as JSON. While there is ``FOLDER/control/block``, the first query stops in
-the middle of the batch that has the key ``stop``, to be killed there.
+``connect_client.py URL FOLDER`` runs them over the files in ``FOLDER/input`` to the end, and prints
+the rows as JSON. While ``FOLDER/control/block`` exists, the first query stops in the middle of the
+batch with the key ``stop``, to be killed there.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Total(StatefulProcessor):
 def stopping(
     control: Path,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function for `mapInArrow` that stands still at the key ``stop``."""
+    """A function for `mapInArrow` that stops at the key ``stop``."""
 
     def pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -58,7 +58,7 @@ def stopping(
 
 
 def drain(rows: DataFrame, folder: Path, name: str) -> list[list[Any]]:
-    """Run a query in append mode until its input is used up; all rows it ever put out."""
+    """Run a query in append mode until its input is used up; returns all rows of its output."""
     output = str(folder / name)
     query = (
         rows.writeStream.format("parquet")

@@ -1,4 +1,4 @@
-"""``connect_refusals.py URL`` prints what Holdfast says in a client of Spark Connect, as JSON."""
+"""``connect_refusals.py URL`` prints Holdfast's errors in a client of Spark Connect, as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 
 
 def outcome(call: Callable[[], Any]) -> list[str]:
-    """The type and the text of what a call raises."""
+    """The type and the text of a call's exception."""
     try:
         call()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""A Spark Connect server on loopback, as its operator starts it, and environments of clients."""
+"""A Spark Connect server on loopback, and environments of clients."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class ConnectServer:
     Parameters
     ----------
     folder
-        Receives logs and what the server writes beside them; must exist.
+        Receives logs and other files of the server; must exist.
     defaults
         Text of its ``spark-defaults.conf``.
 
     Attributes
     ----------
     url
-        What clients give to ``remote``; the same after `start` again.
+        The argument of clients for ``remote``, the same after another `start`.
     """
 
     def __init__(self, folder: Path, defaults: str) -> None:
@@ -75,7 +75,7 @@ class ConnectServer:
         wait_until_up(self._process, "the server", lambda: listens(self._port), self.log)
 
     def log(self) -> str:
-        """What it wrote, of all its starts."""
+        """Its output, from all its starts."""
         return (self._folder / "log.txt").read_text(errors="replace")
 
     def kill(self) -> None:

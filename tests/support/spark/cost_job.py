@@ -1,7 +1,7 @@
 """A job that counts the requests of batches by provider, on a server of the S3 protocol.
 
 Run as a program, it prints a line of JSON for each variant: its name, its batches, and by kind the
-requests of these batches together. It writes the progress of each variant beside its input, as
+requests of these batches together. It writes the progress of each variant next to its input, as
 ``progress.jsonl``.
 """
 
@@ -31,7 +31,7 @@ from support.spark.queries import (
 
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 CHANGELOG = f"{STATE}rocksdb.changelogCheckpointing.enabled"
-#: By variant: provider, version of the checkpoint format, and whether there are changelogs.
+#: By variant: provider, version of the checkpoint format, and changelogs or not.
 VARIANTS = {
     "hdfs": ("hdfs", "1", "false"),
     "rocksdb": ("rocksdb", "1", "false"),
@@ -40,7 +40,7 @@ VARIANTS = {
     "changelog-2": ("rocksdb", "2", "true"),
     "holdfast": ("holdfast", "2", "false"),
 }
-#: Batches before requests are counted, and while they are.
+#: Batches before requests are counted, and during the count.
 FIRST, COUNTED = 2, 4
 
 

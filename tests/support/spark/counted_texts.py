@@ -1,4 +1,4 @@
-"""A query whose state is a large text for each key: batch by batch, with what it must put out."""
+"""A query whose state is a large text for each key: batch by batch, with its expected output."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class CountedTexts:
         return {row["key"]: row["count"] for row in self.rows}
 
     def operator(self) -> dict[str, Any]:
-        """What the last batch says of its state."""
+        """The figures of state in the last batch."""
         (operator,) = self._query.lastProgress["stateOperators"]
         return dict(operator)
 
     def runs(self) -> list[tuple[Segment, int]]:
-        """Runs that the last commit builds on, each with the version that it is of."""
+        """Runs that the last commit builds on, each with its version."""
         (store_id,) = commit_ids(self.checkpoint, self.batches - 1)["0"][0]
         found = []
         for segment in lineage(self.checkpoint, store_id):
@@ -77,7 +77,7 @@ class CountedTexts:
         return found
 
     def feed_until_merged(self) -> None:
-        """Feeds one key until commits build on runs that have all others."""
+        """Feeds one key until commits build on runs with all others."""
         wanted, deadline = self.batches, time.monotonic() + 120
         while True:
             self.feed(range(1))

@@ -1,7 +1,7 @@
 """A streaming job that the crash tests kill. Run as a program.
 
-It stops dead at one named place (``--block``) by writing ``blocked`` into the control folder and
-waiting to be killed, so that a test kills it exactly there and never by timing.
+It stops at one named place (``--block``): it writes ``blocked`` into the control folder and waits,
+so that a test kills it exactly there and never by timing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BLOCK_SECONDS = 240
 
 
 def wait_to_be_killed(control: Path) -> None:
-    """Says where it stands and waits; gives up in the end so that nothing is left behind."""
+    """Reports its place and waits; ends after a time, so that no process remains."""
     (control / "blocked").touch()
     deadline = time.monotonic() + BLOCK_SECONDS
     while time.monotonic() < deadline:
@@ -34,7 +34,7 @@ def wait_to_be_killed(control: Path) -> None:
 
 
 def wait_for_go(control: Path) -> None:
-    """Says where it stands and waits until the test has done its part; not a second time."""
+    """Reports its place and waits for the test, once."""
     if (control / "go").exists():
         return
     (control / "blocked").touch()
@@ -77,7 +77,7 @@ def main() -> None:
         context = TaskContext.get()
         assert context is not None
         yield from batches
-        # The rows are through, so this partition's store is committed; others' may be.
+        # The rows are through, so this partition's store is committed, unlike others perhaps.
         batch = context.getLocalProperty("streaming.sql.batchId")
         if context.partitionId() == 1 and batch == str(at):
             if block == "tasks":

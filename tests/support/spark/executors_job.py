@@ -1,7 +1,7 @@
 """A query that is restarted while its application gets and loses executors.
 
-Writes ``report.json``: by number of executors the first and the last batch with them, and how many
-stores each executor has open then. Prints by batch its time, and its state tasks on each executor.
+Writes ``report.json``: by number of executors the first and the last batch with them, and the open
+stores of each executor then. Prints by batch its time, and its state tasks on each executor.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RESTART_WITH = 4
 BATCHES_EACH = 4
 PARTITIONS = 20
 
-#: Executors come when the job asks for them, and stay.
+#: Executors start when the job requests them, and stay.
 DYNAMIC = {
     "dynamicAllocation.enabled": "true",
     "dynamicAllocation.minExecutors": "1",
@@ -39,7 +39,7 @@ DYNAMIC = {
     "eventLog.rolling.enabled": "false",
     "eventLog.compress": "false",
     "sql.shuffle.partitions": str(PARTITIONS),
-    # A place counts however long tasks take on a busy machine.
+    # A place counts even if tasks take long on a busy machine.
     "locality.wait": "60s",
     "decommission.enabled": "true",
 }
@@ -77,7 +77,7 @@ class Executors:
         self._folder = str(checkpoint / "state" / "holdfast")
 
     def count(self) -> int:
-        """Return how many there are, without the driver."""
+        """Return their number, without the driver."""
         return int(self._context.getExecutorMemoryStatus().size()) - 1
 
     def become(self, wanted: int) -> None:
@@ -100,7 +100,7 @@ class Executors:
             assert backend.killExecutor(first)
 
     def open_stores(self) -> dict[str, int]:
-        """Return by executor how many stores it has open."""
+        """Return the number of open stores by executor."""
         request = getattr(self._jvm.io.holdfast.spark.rpc, "ExecutorRequest$ListStores")
         wanted = request(self._folder)
         driver = self._jvm.io.holdfast.spark.driver.HoldfastDriver.running()
@@ -187,7 +187,7 @@ def main() -> None:
 
 
 def state_tasks(events: Path) -> dict[int, dict[str, int]]:
-    """Return by batch how many tasks with state each executor finished."""
+    """Return by batch the number of finished tasks with state of each executor."""
     batches: dict[int, int] = {}
     tasks: dict[int, Counter[str]] = {}
     (log,) = events.iterdir()

@@ -22,7 +22,7 @@ def main() -> None:
     marker = Path(os.environ["FAILING_SYNC_MARKER"])
     output = folder / "output"
     output.mkdir()
-    # Every segment fills a file, which is then sealed, and sealing syncs: that is what fails.
+    # Every segment fills a file, whose seal syncs it: that sync fails.
     base = holdfast.configure(builder("local[2]", folder / "warehouse"))
     session = base.config(STATE + "holdfast.maxFileBytes", "1").getOrCreate()
     session.sparkContext.setLogLevel("ERROR")

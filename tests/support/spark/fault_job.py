@@ -1,7 +1,7 @@
 """A streaming job that the fault tests stop, kill, damage and restart. Run as a program.
 
 It counts and sums by key, one input file per batch, and writes the rows of batch N to
-``output/N.json``. With ``--text-bytes`` its state has a large text for each key, too. It goes on
+``output/N.json``. With ``--text-bytes`` its state has a large text for each key, too. It continues
 until ``stop`` appears in the control folder or the query fails.
 """
 
@@ -25,14 +25,14 @@ import holdfast
 from support.spark.queries import STATE, builder, source
 
 GIVE_UP_SECONDS = 300
-#: Of a number in a text.
+#: Digits of a number in a text.
 DIGITS = 8
 MAPPERS = ["none", "pause", "fail-first", "slow-first"]
 Mapper = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def wait_for(path: Path) -> None:
-    """Waits for a file, but not for ever, so that nothing is left behind."""
+    """Waits for a file, but not for ever, so that no process remains."""
     deadline = time.monotonic() + GIVE_UP_SECONDS
     while not path.exists():
         if time.monotonic() > deadline:
@@ -56,7 +56,7 @@ def pause(control: Path, point: str, batch: int) -> None:
 
 
 def mapper(kind: str, control: Path) -> Mapper:
-    """What partition 1 does once its rows are through, so that its state is committed."""
+    """The action of partition 1 once its rows are through, so its state is committed."""
 
     def map_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
@@ -81,7 +81,7 @@ def mapper(kind: str, control: Path) -> Mapper:
 
 
 def publisher(folder: Path) -> Callable[[DataFrame, int], None]:
-    """Writes the rows of each batch; a batch that is replayed must have the same rows."""
+    """Writes the rows of each batch; a batch that is repeated must have the same rows."""
 
     def publish(batch: DataFrame, batch_id: int) -> None:
         rows = {row["key"]: list(row[1:]) for row in batch.collect()}
@@ -98,13 +98,12 @@ def publisher(folder: Path) -> Callable[[DataFrame, int], None]:
 
 
 def text_of(value: Column, text_bytes: int) -> Column:
-    """As large as the value is, whatever is behind its first digits."""
+    """The size of the value; text follows its first digits."""
     return F.repeat(F.lpad(value.cast("string"), DIGITS, "0"), text_bytes // DIGITS)
 
 
 def counted_by_key(events: DataFrame, text_bytes: int) -> DataFrame:
-    """Keys with the number of their values, the sum, and with a text the largest one, which is null
-    if anything is wrong with its text."""
+    """Keys with count and sum of their values, and the largest text; null for a wrong text."""
     counts = [F.count("*").alias("n"), F.sum("value").alias("s")]
     if not text_bytes:
         return events.groupBy("key").agg(*counts)
@@ -139,11 +138,11 @@ def main() -> None:
         "spark.driver.memory": "1g",
         "spark.sql.shuffle.partitions": "3",
         "spark.sql.streaming.minBatchesToRetain": "2",
-        # A clean-up after every tenth batch: faults.py counts on it.
+        # A clean-up after every tenth batch, which faults.py needs.
         "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint": "5",
         STATE + "maintenanceInterval": "200ms",
         STATE + "minDeltasForSnapshot": "2",
-        # A few segments fill a file, so that files are sealed all the time.
+        # A few segments fill a file, so that files are often sealed.
         STATE + "holdfast.maxFileBytes": "2000",
     } | dict(setting.split("=", 1) for setting in args.conf)
     session = holdfast.configure(builder(args.master, args.folder / "warehouse"))
@@ -170,7 +169,7 @@ def main() -> None:
 
 
 def follow(query: Any, stop: Path, log: Any) -> None:
-    """Logs the state metrics of every batch that is seen, until the end."""
+    """Logs the state metrics of every batch, until the end."""
     last = -1
     while not query.awaitTermination(0.1):
         progress = query.lastProgress

@@ -14,7 +14,7 @@ from support.spark.processors import Totals
 from support.spark.queries import source, write_batch
 
 Rows = list[tuple[Any, ...]]
-#: How many inputs of each source batches have taken in.
+#: The number of inputs of each source in batches.
 Taken = tuple[int, ...]
 
 KEYS, EACH = 200, 300

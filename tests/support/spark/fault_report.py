@@ -1,8 +1,8 @@
 """Every provider under the same faults: the tables of docs/faults.md.
 
 ``python -m support.spark.fault_report`` runs the query on each provider, with each fault. After
-each query it writes what it found to ``tests/spark/faults.json``. ``--part``, ``--provider`` and
-``--query`` choose some of them, and ``--tables`` only makes the tables again.
+each query it writes the results to ``tests/spark/faults.json``. ``--part``, ``--provider`` and
+``--query`` choose some, and ``--tables`` only makes the tables.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from support.spark.file_faults import KINDS, LOGS
 FOUND = TESTS / "spark" / "faults.json"
 DOCUMENT = TESTS.parent / "docs" / "faults.md"
 
-#: Providers as the document names them.
+#: Names of providers in the document.
 TITLES = {
     "default": "Spark's default",
     "rocksdb": "RocksDB",
@@ -42,7 +42,7 @@ PARTS = {
     "processes": (["process_faults"], list(QUERIES)),
     "processes on S3": (["process_faults", "--s3"], ["aggregation"]),
 }
-#: The ends of a query, as the document says them; the worst first.
+#: The ends of a query in words of the document, the worst first.
 SAID = {
     "wrong": "**wrong rows**",
     "hangs": "hangs",
@@ -77,7 +77,7 @@ def run(part: str, provider: str, query: str) -> list[dict[str, Any]]:
 
 
 def cell(found: Found) -> str:
-    """Say what became of the runs of a cell, and how many there were."""
+    """Return the results of the runs of a cell, and their number."""
     counts = Counter(one["outcome"] for one in found)
     if not counts:
         return ""
@@ -124,7 +124,7 @@ def named(titles: Sequence[str]) -> str:
 
 
 def of_processes(found: Found, parts: Iterable[str], *, power: bool = False) -> Iterator[str]:
-    """The table of power cuts, or that of the other faults of processes."""
+    """The table of power cuts, or of the other faults of processes."""
     of_part = [
         one
         for part in parts
@@ -178,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def write(new: Found) -> None:
-    """Put what was found in the place of what is known."""
+    """Replace known results by new ones."""
 
     def place(one: dict[str, Any]) -> tuple[int, int, int]:
         part, provider, query = one["part"], one["provider"], one["query"]

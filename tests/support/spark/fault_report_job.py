@@ -1,8 +1,8 @@
-"""Damages checkpoints of one provider in many ways, and says what became of the query.
+"""Damages checkpoints of one provider in many ways, and reports the end of the query.
 
 ``fault_report_job.py PROVIDER FOLDER RESULTS [--s3] [--only KIND] [--set KEY=VALUE]``. A query runs
-some batches and stops. For each fault, a copy of its checkpoint gets the fault, and the query goes
-on from there with one more batch. RESULTS gets a line of JSON for each fault.
+some batches and stops. For each fault, a copy of its checkpoint gets the fault, and the query
+continues with one more batch. RESULTS gets a line of JSON for each fault.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ REPORTED = {
     "holdfast": ("holdfast", {}),
 }
 BATCHES: Final = 6
-#: Seconds after which a query that neither ends nor fails is given up.
+#: Seconds after which a query that neither ends nor fails is abandoned.
 PATIENCE_S: Final = 60
 
 
 @dataclass(frozen=True)
 class Disk:
-    """Where checkpoints are: as files, and for Spark."""
+    """The place of checkpoints: as files, and for Spark."""
 
     folder: Path
     uri: str
-    #: The server that Spark reaches it by, if it is an object store.
+    #: The server by which Spark reaches it, if it is an object store.
     server: OldS3 | None = None
     #: Settings and environment of applications that reach it.
     settings: Sequence[str] = ()
@@ -66,7 +66,7 @@ class Disk:
     def on_s3(cls, folder: Path) -> Iterator[Self]:
         """A server of S3's protocol, and another one before it, by which Spark reaches it."""
         (folder / "s3").mkdir(parents=True)
-        # Nobody checks signatures: requests change on their way.
+        # No signature is checked: requests change on their way.
         unsigned = {"s3proxy.authorization": "none"}
         with (
             closing(S3Server(folder / "s3", compiled("UntilInputEnds"), properties=unsigned)) as s3,
@@ -125,7 +125,7 @@ class Reported:
         return copy
 
     def run(self, checkpoint: Path) -> tuple[str, str]:
-        """Let the query take in what there is; return what became of it, and why."""
+        """Let the query take in all input; return its end, and the reason."""
         batches: dict[int, list[Any]] = {}
 
         def keep(rows: Any, batch: int) -> None:
@@ -196,21 +196,21 @@ def _with(reported: Reported, file: Path, change: Callable[[Path], None]) -> tup
     finally:
         if reported.disk.server:
             reported.disk.server.late.clear()
-        # Maintenance of a store may still write there.
+        # Maintenance of a store may still write.
         shutil.rmtree(copy, ignore_errors=True)
 
 
 def first_line(error: Exception) -> str:
-    """Return the cause that says most, without the frames of the JVM."""
+    """Return the most useful cause, without the frames of the JVM."""
     lines = [line.strip() for line in str(error).splitlines()]
     causes = [line for line in lines if line.startswith("Caused by:")]
-    # Behind the line of Py4J is that of the exception.
+    # The line of the exception follows Py4J's.
     first = lines[1] if lines[0].startswith("An error occurred while calling") else lines[0]
     return (causes[-1] if causes else first.rpartition(" terminated with exception: ")[2])[:300]
 
 
 def runs(query: str, provider: str) -> bool:
-    """True if a provider has what a query needs."""
+    """True if a provider supports a query."""
     return (query, provider) != ("transformWithState", "default")
 
 
@@ -218,7 +218,7 @@ def session(provider: str, master: str, folder: Path, settings: Sequence[str]) -
     """Return a session whose queries have their state with a provider."""
     name, more = REPORTED[provider]
     all_settings = [*(f"{key}={value}" for key, value in more.items()), *settings]
-    # So that there are snapshots, and changes behind them.
+    # Makes snapshots, and changes after them.
     all_settings += [STATE + "maintenanceInterval=100ms", STATE + "minDeltasForSnapshot=4"]
     # Spark hides secrets in long texts by a regular expression, which takes a large stack.
     all_settings.append("spark.driver.extraJavaOptions=-Xss8m")

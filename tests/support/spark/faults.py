@@ -1,4 +1,4 @@
-"""What the fault tests share: jobs to stop and kill, their input and their expected rows."""
+"""Parts that fault tests share: jobs to stop and kill, their input and their expected rows."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from support.spark.state_files import Segment, commit_ids, lineage, merged_files
 POINTS_SOURCE = Path(__file__).with_name("fault_points.c")
 WAIT_SECONDS = 200
 ROWS, KEYS = 80, 53
-# Base images move on every few batches.
+# New base images are written every few batches.
 BATCHES_BETWEEN_CLEAN_UPS = 10
 MAX_BATCHES_TO_RECLAIM = 60
 # An executor closes a manager 60 to 90 s after maintenance has unloaded its last store.
 IDLE_SECONDS = 180
 LOCAL, CLUSTER = "local[2]", "local-cluster[2,1,1024]"
-#: No batch begins before all executors are there, so that each has a part of it.
+#: No batch begins before all executors run, so that each has a part of it.
 ALL_EXECUTORS = {"spark.scheduler.minRegisteredResourcesRatio": "1.0"}
 #: No file is ever full.
 ONE_FILE = {STATE + "holdfast.maxFileBytes": "33554432"}
 #: Only batches write: no base images.
 ONLY_BATCHES = ONE_FILE | {STATE + "minDeltasForSnapshot": "100"}
-#: Points of fault_points.c: where tasks and maintenance write, and on the driver.
+#: Points of fault_points.c: writes of tasks and maintenance, and on the driver.
 PHASES = ("before", "torn", "after")
 WRITES = [f"{phase}-{what}" for what in ("append", "seal", "image") for phase in PHASES]
 DRIVER = ["before-entry", "after-entry", "before-delete", "after-delete"]
-#: Of fault_job.py.
+#: Partitions of fault_job.py.
 PARTITIONS = 3
 Rows = dict[str, list[int]]
 Input = Callable[[int], list[dict[str, Any]]]
@@ -55,7 +55,7 @@ def rows_of(batch: int) -> list[dict[str, Any]]:
 
 
 def input_without(quiet: Collection[str]) -> Input:
-    """As :func:`rows_of`, but only the first input has these keys."""
+    """Like :func:`rows_of`, but only the first input has these keys."""
     busy = sorted({row["key"] for row in rows_of(0)} - set(quiet))
 
     def rows(batch: int) -> list[dict[str, Any]]:
@@ -67,8 +67,11 @@ def input_without(quiet: Collection[str]) -> Input:
 
 
 def states(inputs: int, rows: Input = rows_of) -> list[Rows]:
-    """State of an undisturbed run after each input. Where every input has every key, or the output
-    mode is complete, this is also what the batch that ends with it emits."""
+    """State of an undisturbed run after each input.
+
+    The batch that ends with an input emits it, too, if every input has every key, or in complete
+    mode.
+    """
     state: Rows = {}
     result = []
     for number in range(inputs):
@@ -98,20 +101,20 @@ class World:
             (folder / name).mkdir(parents=True)
 
     def move_to(self, store: Store) -> None:
-        """Lets the jobs have their checkpoint there."""
+        """Lets the jobs have their checkpoint in a store."""
         self.checkpoint = store.folder
         self.uri = store.uri
         self.settings = store.settings
         self.environment |= store.environment
 
     def feed(self, batches: int) -> None:
-        """Adds input for so many batches."""
+        """Adds input for a number of batches."""
         for batch in range(self.fed, self.fed + batches):
             write_batch(self.folder / "input", batch, self.rows(batch))
         self.fed += batches
 
     def start(self, master: str, *arguments: str, **conf: str) -> Job:
-        """Starts a job; ``__`` in the name of a setting stands for a dot."""
+        """Starts a job; ``__`` in the name of a setting is a dot."""
         (self.control / "stop").unlink(missing_ok=True)
         values = self.settings | {key.replace("__", "."): value for key, value in conf.items()}
         settings = [f"--conf={key}={value}" for key, value in values.items()]
@@ -131,17 +134,17 @@ class World:
         staged.rename(self.control / f"arm.{point}")
 
     def disarm(self) -> None:
-        """Forgets what is armed or was reached."""
+        """Clears armed and reached points."""
         for pattern in ("arm.*", "claimed.*", "reached.*", "go.*", "passed.*"):
             for path in self.control.glob(pattern):
                 path.unlink()
 
     def go(self, point: str) -> None:
-        """Lets the process go on that stands at a point."""
+        """Lets the process at a point continue."""
         (self.control / f"go.{point}").touch()
 
     def passes(self, point: str) -> int:
-        """How often processes passed a point that is armed with ``count``."""
+        """The number of times that processes passed a point armed with ``count``."""
         passed = self.control / f"passed.{point}"
         return passed.stat().st_size if passed.exists() else 0
 
@@ -154,13 +157,16 @@ class World:
         return rows
 
     def is_without_input(self, batch: int) -> None:
-        """Takes note of a batch that no job runs: its rows are those of the batch before it."""
+        """Notes a batch that no job runs: it has the rows of the batch before it."""
         before = (self.folder / "output" / f"{batch - 1}.json").read_text()
         (self.folder / "output" / f"{batch}.json").write_text(before)
 
     def inputs(self, batch: int) -> int:
-        """Inputs that are counted up to a batch. Mostly one more than its number, but Spark's file
-        source puts two into one batch after it died between its own log and the offset log."""
+        """Inputs that are counted up to a batch.
+
+        Mostly one more than its number, but Spark's file source puts two into one batch after it
+        died between its own log and the offset log.
+        """
         return sum(n for n, _ in self.output(batch).values()) // ROWS
 
     def is_processed(self) -> bool:
@@ -180,7 +186,7 @@ class World:
         assert done == self.fed
 
     def retained(self) -> list[int]:
-        """Batches whose entry of the commit log is there."""
+        """Batches with an entry in the commit log."""
         names = [path.name for path in (self.checkpoint / "commits").glob("*")]
         return sorted(int(name) for name in names if name.isdigit())
 
@@ -189,7 +195,7 @@ class World:
         return max(self.retained(), default=-1)
 
     def needed_files(self) -> set[str]:
-        """Files that hold a segment of a retained batch; each segment is there in whole."""
+        """Files that hold a segment of a retained batch; each segment is complete."""
         needed = set()
         for batch in self.retained():
             for operator in commit_ids(self.checkpoint, batch).values():
@@ -201,7 +207,7 @@ class World:
         return needed
 
     def assert_no_file_is_missing(self, spark: SparkSession) -> None:
-        """The state of every retained batch can be read, and is what it should be."""
+        """The state of every retained batch can be read, and is correct."""
         undisturbed = states(self.fed, self.rows)
         assert self.retained()
         for batch in self.retained():
@@ -215,9 +221,12 @@ class World:
     def go_on_until_reclaimed(
         self, job: Job, names: Iterable[str], *, idle_executors: bool = False
     ) -> None:
-        """Feeds batches until these files are gone; some may stay that retained batches still need
-        after two clean-ups. With ``idle_executors`` it goes on until executors without tasks have
-        closed their managers, which takes them longer than a number of batches."""
+        """Feeds batches until these files are deleted.
+
+        Files that retained batches need after two clean-ups may remain. With ``idle_executors`` it
+        continues until executors without tasks have closed their managers, which takes them longer
+        than a number of batches.
+        """
         wanted = set(names)
         done = self.clean_ups()
         closed = time.monotonic() + (IDLE_SECONDS if idle_executors else 0)
@@ -233,11 +242,11 @@ class World:
         raise AssertionError(f"never reclaimed: {sorted(orphans)}")
 
     def clean_ups(self) -> int:
-        """Committed batches that a clean-up comes after."""
+        """Committed batches before a clean-up."""
         return (self.last_committed() + 1) // BATCHES_BETWEEN_CLEAN_UPS
 
     def settle(self, job: Job, spark: SparkSession, *, idle_executors: bool = False) -> None:
-        """Goes on with a job for some batches and ends it; then checks rows and files."""
+        """Continues a job for some batches and ends it; then checks rows and files."""
         before = [path.name for path in merged_files(self.checkpoint)]
         self.go_on_until_reclaimed(job, before, idle_executors=idle_executors)
         job.finish()
@@ -245,12 +254,12 @@ class World:
         self.assert_no_file_is_missing(spark)
 
     def segments(self, partition: int) -> list[Segment]:
-        """What the state of a partition is made of in the last committed batch."""
+        """The segments of a partition's state in the last committed batch."""
         (store_id,) = commit_ids(self.checkpoint, self.last_committed())["0"][partition]
         return lineage(self.checkpoint, store_id)
 
     def go_on_until(self, job: Job, what: str, happened: Callable[[], bool]) -> None:
-        """Feeds batches until something happened that comes after a clean-up."""
+        """Feeds batches until an event after a clean-up."""
         for _ in range(MAX_BATCHES_TO_RECLAIM):
             self.feed(1)
             job.wait_until(what, lambda: happened() or self.is_processed())
@@ -259,13 +268,13 @@ class World:
         raise AssertionError(f"never {what}:\n{job.text()[-4000:]}")
 
     def end(self) -> None:
-        """Leaves no process behind."""
+        """Ends all processes."""
         for job in self.jobs:
             job.kill()
 
 
 def freeze(process: int) -> None:
-    """Stops a process; on return none of its threads does anything any more."""
+    """Stops a process; on return none of its threads runs."""
     os.kill(process, signal.SIGSTOP)
     deadline = time.monotonic() + WAIT_SECONDS
     threads = Path(f"/proc/{process}/task")
@@ -296,7 +305,7 @@ class Job:
         return self.log.read_text(errors="replace")
 
     def wait_until(self, what: str, happened: Callable[[], bool]) -> None:
-        """Waits for something that this job does sooner or later."""
+        """Waits for an event of this job."""
         deadline = time.monotonic() + WAIT_SECONDS
         while not happened():
             assert self.process.poll() is None, f"ended before {what}:\n{self.text()[-4000:]}"
@@ -304,7 +313,7 @@ class Job:
             time.sleep(0.02)
 
     def wait_until_stopped_at(self, point: str) -> int:
-        """Waits until a process stands at a point; returns its id."""
+        """Waits for a process at a point; returns its id."""
         reached = self.world.control / f"reached.{point}"
         self.wait_until(f"stopped at {point}", reached.exists)
         return int(reached.read_text())
@@ -313,14 +322,14 @@ class Job:
         self.wait_until("all input processed", self.world.is_processed)
 
     def finish(self) -> None:
-        """Lets the job work off its input and end."""
+        """Lets the job process its input and end."""
         self.wait_until_processed()
         (self.world.control / "stop").touch()
         code = self.process.wait(timeout=WAIT_SECONDS)
         assert code == 0, self.text()[-4000:]
 
     def wait_until_failed(self) -> str:
-        """Waits for the query to fail; returns what the job said."""
+        """Waits for the query to fail; returns the job's text."""
         code = self.process.wait(timeout=WAIT_SECONDS)
         assert code != 0, "the job succeeded"
         return self.text()
@@ -339,7 +348,7 @@ class Job:
         return executors
 
     def kill_driver(self) -> None:
-        """kill -9 of the driver's JVM alone: executors notice it later than the test."""
+        """kill -9 of only the driver's JVM: executors notice it later than the test."""
         for process in self.drivers():
             os.kill(process, signal.SIGKILL)
         self.process.kill()
@@ -347,6 +356,6 @@ class Job:
 
     def kill(self) -> None:
         """kill -9 of everything that this job started."""
-        # Also processes that stand at a point, or are stopped, die of this.
+        # This also kills processes at a point, or stopped ones.
         kill_session(self.process.pid)
         self.process.wait()

@@ -1,9 +1,9 @@
-"""A join of streams whose stores lie over many runs. Run as a program, with few file descriptors.
+"""A join of streams whose stores have many runs. Run as a program, with few file descriptors.
 
-Each partition has four stores, and nothing of them stays in memory that a run has. Batches put rows
-into all stores until there are as many runs; then every row of one side finds those of the other.
-The program prints, as one line of JSON, how many runs the newest commits build on, how many batches
-it fed, and what the JVM has open.
+Each partition has four stores, which keep nothing in memory that a run has. Batches put rows into
+all stores until there are as many runs; then every row of one side finds those of the other. The
+program prints, as one line of JSON, the runs of the newest commits, the number of batches, and the
+open files of the JVM.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ GIVE_UP_SECONDS = 200
 
 
 def side(spark: SparkSession, folder: Path, name: str) -> DataFrame:
-    """Rows of one side: a key and the batch that they came with."""
+    """Rows of one side: a key and the batch of the row."""
     rows = source(spark, folder / name)
     return rows.select(sf.col("key").alias(f"{name}_key"), sf.col("batch").alias(f"{name}_batch"))
 
 
 def runs(checkpoint: Path) -> int:
-    """How many runs the newest commits build on, of all stores."""
+    """The number of runs in the newest commits, of all stores."""
     newest = max(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
     (operator,) = commit_ids(checkpoint, newest).values()
     ids = {store_id for partition in operator for store_id in partition}
@@ -42,7 +42,7 @@ def runs(checkpoint: Path) -> int:
 
 
 def files_open(spark: SparkSession) -> dict[str, int]:
-    """Descriptors of the JVM, and how many of them are for physical files."""
+    """Descriptors of the JVM, and the number of them for physical files."""
     jvm: Any = spark._jvm
     descriptors = Path("/proc", str(jvm.ProcessHandle.current().pid()), "fd")
     names = []
@@ -98,7 +98,7 @@ def main() -> None:
         feed(keys, others)
         query.processAllAvailable()
     batches = fed
-    # Every row of the left side is read of a run, if it is not in a changelog yet.
+    # Every row of the left side is read from a run, if it is not in a changelog yet.
     feed(others, keys)
     query.processAllAvailable()
     of_keys = [pair for pair in pairs if pair[0] in keys]

@@ -51,17 +51,17 @@ def flips(file: Path) -> Iterator[Callable[[Path], None]]:
 
 
 def cut(file: Path) -> Iterator[Callable[[Path], None]]:
-    """The second half is gone."""
+    """The second half is missing."""
     yield lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]) and None
 
 
 def remove(file: Path) -> Iterator[Callable[[Path], None]]:
-    """The file is gone."""
+    """The file is missing."""
     yield Path.unlink
 
 
 def put_back(file: Path) -> Iterator[Callable[[Path], None]]:
-    """An older file of the folder is there under its name, if there is one."""
+    """An older file of the folder has its name, if there is one."""
     others = [path for path in file.parent.glob(f"*{file.suffix}") if path.is_file()]
     older = sorted((path for path in others if path.name < file.name), key=_number)
     if older:
@@ -81,7 +81,7 @@ FAULTS: dict[str, Changes] = {
 def files_by_kind(checkpoint: Path) -> dict[str, list[Path]]:
     """Return the newest files of each kind, as paths in the checkpoint.
 
-    Files of Holdfast that the last commit names come before its others: a restart reads them.
+    Files of Holdfast in the last commit precede its others: a restart reads them.
     """
     found: dict[str, list[Path]] = {}
     named = _committed(checkpoint)
@@ -91,7 +91,7 @@ def files_by_kind(checkpoint: Path) -> dict[str, list[Path]]:
 
     for path in sorted(checkpoint.rglob("*"), key=newest_last, reverse=True):
         name = path.relative_to(checkpoint).as_posix()
-        # Checksums of Hadoop's local file system go with their file.
+        # Checksums of Hadoop's local file system belong to their file.
         if path.is_file() and path.stat().st_size and not path.name.startswith("."):
             kind = next((kind for kind, of in KINDS.items() if re.fullmatch(of, name)), None)
             if kind is not None and len(found.setdefault(kind, [])) < NEWEST:
@@ -110,7 +110,7 @@ def _committed(checkpoint: Path) -> set[Path]:
 
 
 def _number(path: Path) -> tuple[int, int, str]:
-    """Return what orders files by age: the version in the name, then the time of change."""
+    """Return the order of files by age: the version in the name, then the time of change."""
     version = re.match(r"\d+(?=[._]|$)", path.name)
     return int(version[0]) if version else 0, path.lstat().st_mtime_ns, str(path)
 

@@ -1,4 +1,4 @@
-"""A job whose local cache lies on a disk that becomes full.
+"""A job whose local cache is on a disk that becomes full.
 
 Run as a program, it prints as one line of JSON the bytes in the executor's local cache before that
 and after, and the rows of the query's last batch. Its log goes to the file ``log`` in its folder.
@@ -39,7 +39,7 @@ def batch(folder: Path, number: int) -> None:
 
 
 def newest(spark: SparkSession, folder: Path, checkpoint: str) -> list[tuple[Any, ...]]:
-    """Keeps the last value of each key; returns what the newest batch put out."""
+    """Keeps the last value of each key; returns the output of the newest batch."""
     rows: Batches = {}
     kept = source(spark, folder).groupBy("key").agg(F.last("value").alias("value"))
     drain(kept, checkpoint=checkpoint, mode="update", into=rows)
@@ -64,7 +64,7 @@ def main() -> None:
         batch(folder, 0)
         newest(spark, folder, args.checkpoint)
         before = native.localCache()[0]
-        # As if Spark's local folder were there. What it has besides must not find the disk full.
+        # Spark's local folder itself must not be on the full disk.
         native.keepLocally(str(args.disk), 64 << 20)
         for number in (1, 2):
             batch(folder, number)

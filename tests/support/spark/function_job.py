@@ -2,8 +2,8 @@
 
 The function is that of ``docs/regional/delta-and-kafka.md``, word for word. With ``--kill POINT``
 the job kills its own process group, JVM included, around the call for batch ``--at``: when the
-function was ``called``, in the ``middle`` of its write, when it ``returned`` and that is not noted
-yet, or when it was ``noted``. Every call is a line of ``calls.jsonl``.
+function was ``called``, in the ``middle`` of its write, when it ``returned`` without a note, or
+when that was ``noted``. Every call is a line of ``calls.jsonl``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def die() -> None:
 
 
 def die_while_writing(table: Path) -> None:
-    """End as soon as a file of rows is there that was not: before its commit, or just behind it."""
+    """End as soon as a new file of rows exists: before its commit, or just after it."""
     before = set(table.glob("*.parquet"))
 
     def watch() -> None:
@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--at", type=int, default=0, help="batch to die in")
     args = parser.parse_args()
     folder: Path = args.folder
-    # Python workers do not find this module: its classes travel as they are.
+    # Python workers do not find this module: its classes are pickled by value.
     cloudpickle.register_pickle_by_value(pipelines)
     spark = holdfast.configure(builder("local[2]", folder / "warehouse")).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

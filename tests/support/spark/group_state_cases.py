@@ -21,7 +21,7 @@ from support.spark.operator_cases import (
     late_after_10_minutes,
 )
 
-# Python workers cannot import this module: its functions travel to them by value.
+# Python workers cannot import this module: its functions are pickled by value.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 Batches = Iterator[pd.DataFrame]
@@ -65,7 +65,7 @@ def total_until_next_batch(key: tuple[str], batches: Batches, state: GroupState)
         return
     total = add(state, batches)
     state.update((total,))
-    # Batches start further apart than this: each one times out the keys it has no row for.
+    # Batches start further apart than this: each one times out keys without rows.
     state.setTimeoutDuration(1)
     yield row(key[0], total, "rows")
 
@@ -91,7 +91,7 @@ def without_timeout(mode: str) -> Callable[[Frames], DataFrame]:
 
 
 def some_keys(frames: Frames) -> DataFrame:
-    """A third of the keys per batch, so that the others are quiet for long enough."""
+    """A third of the keys per batch, so that the others have no rows for long enough."""
     return frames["events"].where("pmod(hash(key), 3) = pmod(floor(unix_seconds(time) / 600), 3)")
 
 
@@ -179,7 +179,7 @@ GROUP_STATE_CASES = {
         shows=TIMEOUTS,
         counts=(REMOVED,),
     ),
-    # Spark has it in update mode only.
+    # Spark has it only in update mode.
     "mapGroupsWithState-event-time-update": Case(
         query=map_event_time, mode="update", shows=TIMEOUTS, counts=(LATE, REMOVED)
     ),

@@ -1,7 +1,7 @@
 """Runs cases of the operator matrix with a key that fails, and isolates it. Run as a program.
 
-Reads a line of JSON for each run: the case, where it fails and whether that is isolated. It answers
-with a line of what it found.
+Reads a line of JSON for each run: the case, the place of the failure and whether that is isolated.
+It answers with a line of results.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from support.spark.queries import Batches, builder, drain, settings, source, wri
 
 
 def jvm_timers(*, clock: bool) -> Case:
-    """TimersJob.java. Its timers fire in a later batch, by the clock with data in any case."""
+    """TimersJob.java. Its timers fire in a later batch; by the clock, it has data in any case."""
 
     def query(frames: Frames) -> DataFrame:
         stream = some_keys(frames)
@@ -51,7 +51,7 @@ ALL_CASES = {
     "transformWithStateOnJvm-event-timers-update": jvm_timers(clock=False),
     "transformWithStateOnJvm-processing-timers-ttl-update": jvm_timers(clock=True),
 }
-#: Batches with data that a program runs until they are used up. Each is a restart of the query.
+#: Batches that a program runs to the end. Each phase is a restart of the query.
 PHASES = (("good", range(2)), ("bad", range(2, 5)), ("good", range(5, 6)))
 ISOLATES = "spark.sql.streaming.stateStore.holdfast.isolateFailures"
 
@@ -63,7 +63,7 @@ def one_unless(fails: Column, program: str) -> Column:
 
 
 def failing_above(frame: DataFrame, program: str) -> DataFrame:
-    """The rows of an operator. Those of a key fail; without a key those of every window."""
+    """The rows of an operator. Rows of a key fail; without a key rows of every window."""
     named = frame.toDF(*(f"c{n}" for n in range(len(frame.columns))))
     if "key" in frame.columns:
         fails = F.col(f"c{frame.columns.index('key')}") == "k5"
@@ -80,7 +80,7 @@ def failing_below(frames: Frames, program: str) -> DataFrame:
 
 
 def readers(spark: SparkSession, checkpoint: Path) -> Iterator[dict[str, Any]]:
-    """Options of the state reader for everything that the operators of a query keep."""
+    """Options of the state reader for all state of the operators of a query."""
     operators = spark.read.format("state-metadata").load(str(checkpoint))
     columns = ("operatorId", "operatorName", "operatorProperties")
     for operator in operators.select(*columns).distinct().collect():
@@ -111,7 +111,7 @@ def state(spark: SparkSession, checkpoint: Path, *, by_the_clock: bool) -> list[
 def run(
     spark: SparkSession, folder: Path, case: str, *, where: str, isolates: bool
 ) -> dict[str, Any]:
-    """All rows that the sink got, the state, the batches that parked, and why the query failed."""
+    """All rows of the sink, the state, the batches that parked, and the error of the query."""
     query = ALL_CASES[case]
     folders = {name: folder / name for name in query.streams}
     for path in folders.values():

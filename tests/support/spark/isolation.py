@@ -1,4 +1,4 @@
-"""Queries with bad records, and sinks that keep what each batch gives them."""
+"""Queries with bad records, and sinks that keep the rows of each batch."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from support.spark.java_side import instance
 from support.spark.queries import source, write_batch
 from support.spark.typed_rows import VALUES
 
-#: Keys that are no numbers, in one partition of four, and the batches that they come in.
+#: Keys that are no numbers, in one partition of four, and their batches.
 BAD = {"bad": (2, 4, 12), "worse": (3,)}
 BAD_KEYS = "key IN ('bad', 'worse')"
 PARTITIONS = 4
 START = datetime(2026, 1, 1, tzinfo=UTC)
-#: In the error of a query that used up its input and has parked rows.
+#: In the error of a query that used up its input and has pending rows.
 ENDS_PARKED = "The query ends, and rows are parked"
 
-#: How a program makes a number of a key: broken, repaired by half, and repaired.
+#: A program's number of a key: broken, half repaired, and repaired.
 CASTS = {
     "bad": "CAST(key AS INT)",
     "half": "CAST(nullif(key, 'bad') AS INT)",
     "good": "try_cast(key AS INT)",
-    # One of them fails in its last batch only.
+    # One of them fails only in its last batch.
     "late": "CAST(if(count > 4, key, nullif(key, 'bad')) AS INT)",
 }
 #: Variable with the file that `never_done` makes.
@@ -51,7 +51,7 @@ FAILING = {"bad": ("bad", "worse"), "half": ("worse",), "good": ()}
 
 
 def rows_of(batch: int) -> list[dict[str, Any]]:
-    """A minute of events; each batch is a minute later. A few come too late."""
+    """A minute of events; each batch is a minute later. A few rows are too late."""
     keys = [str((batch * 7 + i) % 23) for i in range(40)]
     keys += [key for key, batches in BAD.items() if batch in batches for _ in range(2)]
     rows = [
@@ -79,13 +79,13 @@ def counts(events: DataFrame, program: str) -> DataFrame:
 
 
 def never_shuffled(events: DataFrame, program: str) -> DataFrame:
-    """As `counts`, but no task before the shuffle ends."""
+    """Like `counts`, but no task before the shuffle ends."""
     slept = "java_method('java.lang.Thread', 'sleep', 240000L) IS NOT NULL"
     return counts(events.where(slept), program)
 
 
 def never_done(events: DataFrame, program: str) -> DataFrame:
-    """As `counts`, but the task of a bad key does not end. It makes a file first."""
+    """Like `counts`, but the task of a bad key does not end. It makes a file first."""
 
     def stop(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -120,11 +120,11 @@ def distinct_within(events: DataFrame, program: str) -> DataFrame:
 
 
 def typed(events: DataFrame, program: str) -> DataFrame:
-    """As `distinct`, with a value of each type of Spark in every row."""
+    """Like `distinct`, with a value of each type of Spark in every row."""
     quoted = {name: "`" + name.replace("`", "``") + "`" for name in VALUES}
     every = [f"{value} AS {quoted[name]}" for name, (value, _, _) in VALUES.items()]
     rows = _number(events.selectExpr("key", *every).dropDuplicates(["key"]), program)
-    # All columns are read behind the shuffle, so all are shuffled.
+    # All columns are read after the shuffle, so all are shuffled.
     return rows.select("key", "number", F.length(F.to_json(F.struct(*quoted.values()))))
 
 
@@ -184,7 +184,7 @@ def hungry(events: DataFrame, program: str) -> DataFrame:
 
 
 def joined(events: DataFrame, program: str) -> DataFrame:
-    """Rows without a partner come when the watermark has passed, with nulls."""
+    """Rows without a partner get nulls after the watermark."""
     left = events.withWatermark("at", "1 minute")
     right = events.select(F.col("key").alias("other"), F.col("at").alias("then"))
     right = right.where("second(then) % 3 = 0").withWatermark("then", "1 minute")
@@ -270,7 +270,7 @@ QUERIES = {
     "hungry": (hungry, "update"),
     "slow": (slow, "update"),
 }
-#: What readers of state need to know beside the checkpoint.
+#: More options for readers of state.
 STORES = {
     "joined": ({"joinSide": "left"}, {"joinSide": "right"}),
     "transformed": ({"stateVarName": "total"},),
@@ -288,7 +288,7 @@ def partition_of(
 
 
 def written(folder: Path) -> dict[int, list[list[Any]]]:
-    """Rows by batch, as `write_rows` kept them."""
+    """Rows by batch, from `write_rows`."""
     return {
         int(file.stem): sorted(json.loads(file.read_text()), key=str)
         for file in folder.glob("*.json")
@@ -296,7 +296,7 @@ def written(folder: Path) -> dict[int, list[list[Any]]]:
 
 
 def write_rows(folder: Path, batch: int, rows: list[Row]) -> None:
-    """Keeps the rows of a batch. A batch that comes again replaces them."""
+    """Keeps the rows of a batch. A repeated batch replaces them."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{batch}.json").write_text(json.dumps([list(row) for row in rows]))
 
@@ -349,7 +349,7 @@ class RowsSource(DataSource):
 
 
 def is_kafka(sink: str) -> bool:
-    """Whether a sink is the address of a broker."""
+    """True if a sink is the address of a broker."""
     return ":" in sink
 
 
@@ -367,7 +367,7 @@ def run(
 ) -> Any:
     """Runs the query until its input is used up, or for one batch; returns it, or raises its error.
 
-    With ``may_park`` rows may be parked in the end. ``after`` is called in ``foreachBatch`` behind
+    With ``may_park`` rows may be pending in the end. ``after`` is called in ``foreachBatch`` after
     the write.
     """
     # Python workers do not find this module.
@@ -413,7 +413,7 @@ def run(
 
 
 def results(spark: SparkSession, folder: Path, sink: str) -> list[list[Any]]:
-    """All rows that the sink has, whatever batch they came with."""
+    """All rows of the sink, from any batch."""
     if sink == "delta":
         rows = [list(row.values()) for row in table(folder / "output").to_pylist()]
     elif is_kafka(sink):

@@ -1,8 +1,8 @@
 """Random histories of a query with isolation, whose foreachBatch function reshapes the batch.
 
 Run as a program. Each history draws a query, its failing keys, actions over the batch, and
-restarts. In the end the program is repaired, and the rows of each output have to be those of an
-undisturbed run, whatever batch they came with.
+restarts. In the end the program is repaired, and each output must have the rows of an undisturbed
+run, from any batch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Rows = Counter[tuple[Any, ...]]
 
 
 class InterruptedSinkError(Exception):
-    """The function stops between two actions, as the death of a driver would stop it."""
+    """The function stops between two actions, like the death of a driver."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Data:
 
 #: A read of the batch that a failing expression can be part of.
 Read = Callable[[DataFrame, Callable[[DataFrame], DataFrame]], DataFrame]
-#: By name, a read of the batch, and how often each of its rows comes.
+#: By name, a read of the batch, and the copies of each of its rows.
 RESHAPED: dict[str, tuple[Read, int]] = {
     "as it is": (lambda batch, fails: fails(batch), 1),
     "coalesced to one": (lambda batch, fails: fails(batch).coalesce(1), 1),
@@ -94,7 +94,7 @@ RESHAPED: dict[str, tuple[Read, int]] = {
     "with a table": (lambda batch, fails: fails(with_table(batch)), 1),
     "cached": (lambda batch, fails: fails(cached(batch)), 1),
     "cached with the failure": (lambda batch, fails: cached(fails(batch)), 1),
-    # Of four partitions, these are four tasks again.
+    # Four partitions make four tasks again.
     "union of halves": (lambda batch, fails: fails(batch.coalesce(2)).union(batch.coalesce(2)), 2),
     "union of halves, the other fails": (
         lambda batch, fails: batch.coalesce(2).union(fails(batch.coalesce(2))),
@@ -125,7 +125,7 @@ def cached(batch: DataFrame) -> DataFrame:
 
 @dataclass
 class Action:
-    """What the function does in a batch, in one of its threads."""
+    """An action of the function in a batch, in one of its threads."""
 
     name: str
     read: str

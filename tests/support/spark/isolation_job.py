@@ -32,7 +32,7 @@ from support.spark.ui import fetched
 STAGES = 900
 #: Read when a query starts.
 ISOLATES = STATE + "holdfast.isolateFailures"
-#: A UI beside those of other tests.
+#: A UI next to other tests' UIs.
 UI = {"spark.ui.enabled": "true", "spark.ui.port": "0"}
 
 

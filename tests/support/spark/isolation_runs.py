@@ -1,4 +1,4 @@
-"""Runs of ``isolation_job.py``, and what an undisturbed query finds."""
+"""Runs of ``isolation_job.py``, and of an undisturbed query."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def found(
     variables: Mapping[str, str] | None = None,
     seconds: float = SECONDS,
 ) -> dict[str, Any]:
-    """What a job found in the end."""
+    """The result of a job."""
     process = job(folder, *arguments, variables=variables)
     try:
         assert process.wait(seconds) == 0, log(folder)
@@ -60,7 +60,7 @@ def wait_for(path: Path, folder: Path, process: subprocess.Popen[bytes]) -> None
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """kill -9 of a job with all that it started."""
+    """kill -9 of a job with all its processes."""
     kill_session(process.pid)
     process.wait()
 

@@ -15,7 +15,7 @@ def java_class(spark: SparkSession, name: str) -> Any:
 
 
 def field_of(spark: SparkSession, type_name: str, field: str, owner: Any) -> Any:
-    """The value of a field. Py4j cannot look at methods of all classes by itself."""
+    """The value of a field. Py4j cannot read methods of all classes by itself."""
     found = java_class(spark, type_name).getDeclaredField(field)
     found.setAccessible(True)
     return found.get(owner)

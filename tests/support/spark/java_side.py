@@ -34,23 +34,23 @@ from holdfast_build import maven  # noqa: E402
 
 POMS = TESTS / "jars"
 SOURCES = TESTS / "spark" / "java"
-#: For what tests compile once and use in every run.
+#: Files that tests compile once and use in every run.
 BUILT = ROOT / "build" / "tests"
 #: For a JVM that lives for some seconds or minutes: the second compiler takes half of its time, and
 #: a collector with threads of its own a sixth of the rest.
 QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 PYSPARK_JARS = Path(pyspark.__file__).parent / "jars"
-#: Those of the virtual environment, also where tests run on another minor: servers run on them.
+#: Jars of the virtual environment, for servers, also in tests on another minor.
 SERVER_JARS = Path(sysconfig.get_path("purelib")) / "pyspark" / "jars"
 
 
 class JarsUnavailableError(RuntimeError):
-    """Servers for the tests are not there and cannot be fetched."""
+    """Servers for the tests are missing and cannot be fetched."""
 
 
 @contextmanager
 def skipped_without_jars() -> Iterator[None]:
-    """Skips the tests of a fixture, with the reason, where its jars cannot be had."""
+    """Skips the tests of a fixture, with the reason, without its jars."""
     try:
         yield
     except JarsUnavailableError as missing:
@@ -61,12 +61,8 @@ def skipped_without_jars() -> Iterator[None]:
 def jars(name: str) -> list[Path]:
     """The jars of ``tests/jars/<name>``, fetched once into ``build/jars``.
 
-    Their checksums are recorded beside the pom, so what is in the cache need not be trusted.
-
-    Raises
-    ------
-    JarsUnavailableError
-        If they are not there and Maven cannot fetch them.
+    Their checksums are recorded next to the pom, so the cache need not be trusted. Raises a
+    JarsUnavailableError if they are missing and Maven cannot fetch them.
     """
     try:
         return maven.jars(POMS / name, ROOT / "build" / "jars" / name)
@@ -75,13 +71,13 @@ def jars(name: str) -> list[Path]:
 
 
 def tool(name: str) -> str:
-    """``java`` or ``javac``, of JAVA_HOME where it is set."""
+    """``java`` or ``javac``, of JAVA_HOME if it is set."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home) / "bin" / name) if home else name
 
 
 def hadoop_version() -> str:
-    """That of the Hadoop client of this PySpark."""
+    """The version of this PySpark's Hadoop client."""
     (jar,) = PYSPARK_JARS.glob("hadoop-client-api-*.jar")
     return jar.stem.removeprefix("hadoop-client-api-")
 
@@ -89,7 +85,7 @@ def hadoop_version() -> str:
 def s3a_jars() -> list[Path]:
     """Hadoop's S3A for the Hadoop client of this PySpark.
 
-    The newest has all that it uses in ``tests/jars/s3a``, and others only what differs.
+    The newest has all its jars in ``tests/jars/s3a``, and others only different ones.
     """
     own, version = jars("s3a"), hadoop_version()
     if any(jar.name == f"hadoop-aws-{version}.jar" for jar in own):
@@ -99,19 +95,19 @@ def s3a_jars() -> list[Path]:
 
 
 def classpath(*more: Path, spark: Path = PYSPARK_JARS) -> str:
-    """Class path of PySpark and Holdfast's jar, with ``more`` in front."""
+    """Class path of PySpark and Holdfast's jar, after ``more``."""
     return os.pathsep.join(map(str, [*more, *holdfast.plugin_jars(), spark / "*"]))
 
 
 class JavaServer:
-    """A server in a JVM that ends when its standard input does, so it never outlives this process.
+    """A server in a JVM that ends with its standard input, so not after this process.
 
     Attributes
     ----------
     process
         The JVM; its standard input is a pipe.
     log
-        Where it writes its standard error.
+        The file of its standard error.
     """
 
     process: subprocess.Popen[Any]
@@ -131,8 +127,8 @@ def compiled(
 ) -> Path:
     """The folder with ``tests/spark/java``, compiled against PySpark, Holdfast and ``more``.
 
-    All of it needs the jars of ``hdfs``, one class by its ``name`` may not. What was compiled once
-    is in ``build/tests``, by all that it is made from.
+    All of it needs the jars of ``hdfs``, one class by its ``name`` may not. The result is in
+    ``build/tests``, by all its inputs.
     """
     files = sorted(sources.rglob(f"{name}.java"))
     path = classpath(*more, spark=spark)
@@ -141,7 +137,7 @@ def compiled(
         key.update(file.read_bytes())
     folder = BUILT / f"java-{key.hexdigest()[:16]}"
     BUILT.mkdir(parents=True, exist_ok=True)
-    # Of several processes one compiles; the others wait for it.
+    # One of several processes compiles; the others wait for it.
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
@@ -167,7 +163,7 @@ def _compile(sources: Sequence[Path], path: str, *, into: Path) -> Path:
 
 
 def compile_jar(name: str, jar: Path) -> Path:
-    """Puts one class of ``tests/spark/java``, compiled, into a jar; what was there is replaced."""
+    """Puts one class of ``tests/spark/java``, compiled, into a jar; an old jar is replaced."""
     classes = compiled(name)
     with tempfile.TemporaryDirectory(dir=jar.parent) as scratch:
         written = Path(scratch, jar.name)
@@ -179,7 +175,7 @@ def compile_jar(name: str, jar: Path) -> Path:
 
 @cache
 def classes_of_this_process() -> tempfile.TemporaryDirectory[str]:
-    """A folder that stays until the end: a JVM loads a class when it first needs it."""
+    """A folder until the end of the process: a JVM loads a class at its first use."""
     return tempfile.TemporaryDirectory(prefix="holdfast-classes-")
 
 
@@ -197,7 +193,7 @@ def check_conformance(path: str, folder: str, *settings: str) -> None:
 
     ``settings`` are Hadoop's, as key=value.
     """
-    # As the tests of the crates are built (TESTED_CRATES in the Makefile), whose results it takes.
+    # Built like the tests of the crates (TESTED_CRATES in the Makefile), to use their results.
     build = ["cargo", "build", "--profile", "test", "--workspace", "--exclude", "holdfast-py"]
     build += ["--lib", "--tests", "--features", "holdfast-jni/conformance", "--locked"]
     subprocess.run(build, cwd=ROOT, check=True, timeout=280)
@@ -215,7 +211,7 @@ def check_conformance(path: str, folder: str, *settings: str) -> None:
 
 @contextmanager
 def gateway(path: str) -> Iterator[Any]:
-    """A JVM with a class path, reached as that of a session is: for what needs no Spark itself."""
+    """A JVM with a class path, for tests without Spark, reached like a session's."""
     (py4j,) = PYSPARK_JARS.glob("py4j-*.jar")
     port = launch_gateway(
         jarpath=str(py4j),
@@ -225,7 +221,7 @@ def gateway(path: str) -> Iterator[Any]:
         java_path=tool("java"),
     )
     opened = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
-    # After a session was begun, PySpark asks its JVM about all errors, also those of this one.
+    # After a session began, PySpark asks its JVM about all errors, also of this one.
     of_pyspark = java_gateway.get_return_value
     java_gateway.get_return_value = protocol.get_return_value
     try:

@@ -16,7 +16,7 @@ def main() -> int:
     classes = compiled("*", *jars("junit"), sources=SOURCES)
     path = classpath(classes, *jars("junit"))
     launcher = ["org.junit.platform.console.ConsoleLauncher", "execute", "--disable-banner"]
-    # Arguments of the caller choose tests, as --include-classname does.
+    # Arguments of the caller choose tests, such as --include-classname.
     chosen = ["--scan-class-path", str(classes), "--fail-if-no-tests", "--details=tree"]
     command = [tool("java"), *QUICK_START, "-cp", path, *launcher, *chosen, *sys.argv[1:]]
     return subprocess.run(command, check=False).returncode

@@ -26,12 +26,10 @@ def run_job(
     ----------
     name
         As for :func:`support.program`.
-    *arguments
-        Further ones.
     folder
-        For what the program writes beside its checkpoint.
+        For other files of the program than its checkpoint.
     settings
-        Of its session.
+        Settings of its session.
     more
         Further variables of its environment.
     under

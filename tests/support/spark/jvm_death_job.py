@@ -1,4 +1,4 @@
-"""A driver whose JVM is killed under it. Run as a program; prints what its pipeline says to that.
+"""A driver whose JVM is killed under it. Run as a program; prints the errors of its pipeline.
 
 ``--at batch``: while an operator is in the middle of a batch. ``--at idle``: between two batches.
 ``--at splits``: in a batch of a pipeline that reads files by itself.
@@ -30,7 +30,7 @@ REGIONS = [f"r{number:02}" for number in range(4)]
 
 
 class Waiting(RunningCount):
-    """Leaves its worker's process id, and waits for its end."""
+    """Writes its worker's process id, and waits for its end."""
 
     def __init__(self, workers: Path, *, waits: bool) -> None:
         self.workers = workers
@@ -44,7 +44,7 @@ class Waiting(RunningCount):
 
 
 def raised(call: Callable[[], object]) -> dict[str, str]:
-    """Type and message of what a call raises."""
+    """Type and message of a call's exception."""
     try:
         call()
     except Exception as e:
@@ -53,7 +53,7 @@ def raised(call: Callable[[], object]) -> dict[str, str]:
 
 
 def pipeline(spark: SparkSession, folder: Path, at: str) -> holdfast.RegionalQuery:
-    """Start what is killed."""
+    """Start the pipeline that is killed."""
     for batch in range(2):
         write_rows(folder / "in", batch, rows_of(batch, REGIONS))
     if at == "splits":

@@ -25,7 +25,7 @@ class KafkaBroker(JavaServer):
     helpers
         The compiled ``tests/spark/java``.
     partitions
-        Of every topic; a topic comes into being when something is written to it.
+        Partitions of every topic; the first write makes a topic.
     settings
         Lines for its properties.
     """
@@ -34,7 +34,7 @@ class KafkaBroker(JavaServer):
         self, folder: Path, helpers: Path, *, partitions: int, settings: Sequence[str] = ()
     ) -> None:
         path = os.pathsep.join(map(str, [helpers, *jars("kafka")]))
-        #: Of applications that read the topics.
+        #: The environment of applications that read the topics.
         self.environment = on_class_path(*jars("spark-kafka"))
         port, controller = free_port(), free_port()
         self.servers = f"127.0.0.1:{port}"
@@ -78,7 +78,7 @@ class KafkaBroker(JavaServer):
         wait_until_up(self.process, "the broker", lambda: listens(self._port), log.read_text)
 
     def stop(self) -> None:
-        """End it as a crash does; its topics stay."""
+        """End it like a crash; its topics are kept."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait(timeout=60)

@@ -24,7 +24,7 @@ def feed(rows: DataFrame, servers: str) -> None:
 
 
 def topic_source(spark: SparkSession, servers: str, *, rows_per_batch: int) -> DataFrame:
-    """Return what was fed as a stream; a partition is a region."""
+    """Return the rows as a stream; a partition is a region."""
     records = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", servers)

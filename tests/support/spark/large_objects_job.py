@@ -1,8 +1,8 @@
 """A streaming job whose state goes to S3 in parts. Run as a program.
 
 Its input is one file per batch, with the columns ``key`` and ``payload``; the state is the greatest
-payload of every key. Batch 1 fails when all of its tasks are done. The state of batch 0 goes to
-``state.parquet`` in the folder, and what was there at which time to ``seen.json``.
+payload of every key. Batch 1 fails when all of its tasks are done. The state of batch 0 is written
+to ``state.parquet`` in the folder, and the objects at each time to ``seen.json``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GIVE_UP_SECONDS = 100
 
 
 class Bucket:
-    """What S3A can tell of the checkpoint's bucket. Works on when Spark has ended."""
+    """S3A's view of the checkpoint's bucket. Works after the end of Spark, too."""
 
     def __init__(self, folder: RemoteFolder) -> None:
         assert folder.spark._jvm is not None
@@ -35,7 +35,7 @@ class Bucket:
         self._state = folder.path("state/holdfast")
 
     def count(self, name: str) -> int:
-        """One of S3A's counters; those of a stream are added when it ends."""
+        """One of S3A's counters; a stream's are added at its end."""
         snapshot = self._statistics.snapshotIOStatistics(self._files.getIOStatistics())
         return int(snapshot.counters()[name])
 
@@ -48,7 +48,7 @@ class Bucket:
         return pending
 
     def wait_until_put(self, size: int) -> None:
-        """Waits until so many bytes were put in all: S3A uploads parts on threads of its own."""
+        """Waits until `size` bytes were put: S3A uploads parts on threads of its own."""
         deadline = time.monotonic() + GIVE_UP_SECONDS
         while self.count("object_put_bytes") < size:
             if time.monotonic() > deadline:

@@ -1,9 +1,9 @@
 """A job whose maintenance writes runs of 5 MiB. Run as a program.
 
 The state is the greatest payload of every key, on four partitions. Batch 1 changes all of it. When
-maintenance has merged that, batch 2 changes some keys. The program prints, as one line of JSON, how
-many runs each physical file has before batch 2, the changelogs that are in no run after it, and the
-sum of the lengths of all payloads.
+maintenance has merged that, batch 2 changes some keys. The program prints, as one line of JSON, the
+number of runs in each physical file before batch 2, the changelogs that are in no run after it, and
+the sum of the lengths of all payloads.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def rows(first: str, keys: int, dice: random.Random) -> list[dict[str, Any]]:
 
 
 def wait_for_runs(checkpoint: Path) -> list[int]:
-    """Wait until all partitions have a run that readers see; returns how many each file has."""
+    """Wait until all partitions have a run that readers see; returns their number by file."""
     deadline = time.monotonic() + GIVE_UP_SECONDS
     while True:
         found = [runs_in(file) for file in merged_files(checkpoint)]

@@ -1,4 +1,4 @@
-"""Fault jobs with so much state that it comes into memory beside their batches."""
+"""Fault jobs with so much state that it is hydrated during their batches."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from support.spark.queries import STATE
 
 KEYS, TEXT_BYTES = 6_000, 4096
 ALL_BYTES = KEYS * TEXT_BYTES
-#: Is in every input.
+#: A key of every input.
 ALWAYS = "k0"
-#: The first input has the largest values, so that texts come from the state ever after.
+#: The first input has the largest values, so that later texts are from the state.
 FIRST_VALUE = 1_000_000
-#: Stores are opened over their runs, and there is room for all that is in these.
+#: Stores are opened with their runs, and all content of these fits.
 SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
     STATE + "holdfast.targetMemoryBytes": str(8 * ALL_BYTES),
@@ -65,7 +65,7 @@ class LargeState(World):
         assert done == self.fed
 
     def build(self) -> None:
-        """A job that has ended leaves a run with all keys, and commits that build on it."""
+        """Leaves a run with all keys, and commits that build on it, after the end of its job."""
         job = self.start(LOCAL, **RUNS_AT_ONCE)
         self.feed_all_keys()
         job.wait_until_processed()
@@ -78,7 +78,7 @@ class LargeState(World):
         job.kill()
 
     def reads_of_hydration(self, job: Job) -> int:
-        """How many reads bring all state into memory, which a job begins with."""
+        """The number of reads that hydrate all state at the start of a job."""
         self.arm("before-hydration", "count")
         self.go_on_until_in_memory(job)
         reads = self.passes("before-hydration")
@@ -86,7 +86,7 @@ class LargeState(World):
         return reads
 
     def go_on_until_in_memory(self, job: Job) -> None:
-        """Goes on until a batch from now on ends with all state in memory."""
+        """Continues until a later batch ends with all state in memory."""
         first = self.last_committed() + 1
 
         def in_memory() -> bool:
@@ -97,7 +97,7 @@ class LargeState(World):
         self.go_on_until(job, "in memory", in_memory)
 
     def end_with_all_keys(self, job: Job) -> None:
-        """Goes on until all state is in memory, and then with every key; checks all rows."""
+        """Continues until all state is in memory, and then with every key; checks all rows."""
         self.go_on_until_in_memory(job)
         self.feed_all_keys()
         job.finish()

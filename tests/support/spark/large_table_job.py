@@ -1,7 +1,7 @@
 """A regional pipeline whose tables have many keys. Run as a program.
 
-Takes all rows of an input folder, says in its output how many of the values that they expect were
-not there, and prints the most resident memory that its JVM had.
+Takes all rows of an input folder, puts out the number of missing values that they expected, and
+prints the most resident memory of its JVM.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FOUND = pa.schema(
 
 
 class Newest(holdfast.Operator):
-    """Keeps the value ``after`` of each key, and counts rows whose ``before`` it does not have."""
+    """Keeps the value ``after`` of each key, and counts rows with another ``before``."""
 
     region_safe = True
 

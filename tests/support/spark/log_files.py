@@ -1,4 +1,4 @@
-"""One of Spark's logs, as Holdfast's checkpoint file manager writes it."""
+"""One of Spark's logs, written by Holdfast's checkpoint file manager."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-#: What a writer is told whose entry another one wrote.
+#: The error of a writer whose entry another one wrote.
 TAKEN = "FileAlreadyExistsException"
-#: The logs of a query with one source, which is one of files.
+#: The logs of a query with one source of files.
 LOGS = ("sources/0", "offsets", "commits")
 
 
 class Files:
-    """A checkpoint file manager, as Spark has one for each log, whose folder ``uri`` is."""
+    """A checkpoint file manager for the log in the folder ``uri``."""
 
     def __init__(self, spark: SparkSession, uri: str) -> None:
         jvm = spark._jvm
@@ -46,6 +46,6 @@ class Files:
         return self.manager.open(self.path(name))
 
     def read(self, name: str) -> bytes:
-        """What Hadoop reads, which looks at the checksums."""
+        """The content that Hadoop reads, with a check of the checksums."""
         file = self.path(name).getFileSystem(self.conf).open(self.path(name))
         return bytes(file.readAllBytes())

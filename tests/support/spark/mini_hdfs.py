@@ -1,6 +1,6 @@
 """A real HDFS: name node and data nodes in a JVM of their own, on loopback.
 
-They run on the Hadoop of the newest Spark minor, whatever minor their clients are of.
+They run on the Hadoop of the newest Spark minor, for clients of any minor.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from support.spark.minors import IS_NEWEST
 
 
 class MiniHdfs(JavaServer):
-    """The other process. It ends when its standard input does, so it never outlives this one.
+    """The other process. It ends with its standard input, so not after this one.
 
     Parameters
     ----------
@@ -70,20 +70,19 @@ class MiniHdfs(JavaServer):
         self._answer("stopped")
 
     def operations(self) -> int:
-        """Return how many requests of clients the name node has served."""
+        """Return the number of requests of clients to the name node."""
         self._command("operations")
         return int(self._answer("operations "))
 
     def syncs(self) -> int:
-        """Return how often data nodes have synced what they have of a block."""
+        """Return the number of syncs of blocks on data nodes."""
         self._command("syncs")
         return int(self._answer("syncs "))
 
     def requests(self) -> tuple[dict[str, int], list[str]]:
-        """Return how many requests of each kind there were, and which ones since the last call.
+        """Return the number of requests of each kind, and the requests since the last call.
 
-        Of the latter each is said by kind, path and other path. Those about blocks are not among
-        them.
+        The requests have kind, path and other path, without requests about blocks.
         """
         self._command("requests")
         counts: dict[str, int] = {}
@@ -112,7 +111,7 @@ class MiniHdfs(JavaServer):
         return sorted(found)
 
     def users(self) -> dict[str, list[str]]:
-        """Return who asked since the last call, and for what: kind, path, other path."""
+        """Return requests since the last call by user: kind, path, other path."""
         self._command("users")
         found: dict[str, list[str]] = {}
         while (line := self._line()) != "end":

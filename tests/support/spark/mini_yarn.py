@@ -55,7 +55,7 @@ class MiniYarn(JavaServer):
 
     @property
     def environment(self) -> dict[str, str]:
-        """What applications need in their environment."""
+        """The environment of applications."""
         java = shutil.which(tool("java"))
         assert java is not None
         home = str(Path(java).resolve().parents[1])
@@ -63,7 +63,7 @@ class MiniYarn(JavaServer):
 
     @property
     def settings(self) -> dict[str, str]:
-        """Settings of Spark: containers take its jars from where they are."""
+        """Settings of Spark: containers use its jars in place."""
         jars_here = Path(pyspark.__file__).parent / "jars"
         return {
             "spark.yarn.jars": f"local:{jars_here}/*",

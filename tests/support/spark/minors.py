@@ -20,7 +20,7 @@ IS_NEWEST = INSTALLED == NEWEST
 
 
 def is_older_than(minor: str) -> bool:
-    """Whether the installed minor is older than another."""
+    """True if the installed minor is older than another."""
     return _numbers(INSTALLED) < _numbers(minor)
 
 

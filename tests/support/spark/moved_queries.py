@@ -99,7 +99,7 @@ class Query:
     def run_old(
         self, checkpoint: Path | str, rows: Batches, more: Mapping[str, str] | None = None
     ) -> None:
-        """Runs the query on Spark's provider, as one does without Holdfast."""
+        """Runs the query on Spark's provider, without Holdfast."""
         manager = self.spark.conf.get(FILE_MANAGER)
         assert manager is not None
         self.spark.conf.unset(FILE_MANAGER)
@@ -145,7 +145,7 @@ class Query:
         return self.move("adoption")
 
     def go_on(self, on: Callable[[], None] | None = None) -> None:
-        """Runs more input, on Holdfast by default, and compares with a run that was not moved."""
+        """Runs more input, on Holdfast by default, and compares with a run without a move."""
         self.feed(AFTER)
         (on or self.run_holdfast)()
         self.run_undisturbed()
@@ -167,7 +167,7 @@ def entries(checkpoint: Path) -> dict[str, bytes]:
 
 
 def write_plan(checkpoint: Path, plan: Any) -> None:
-    """Plans the batch of a command, as one leaves it that is killed between its two entries."""
+    """Plans the batch of a command, like one killed between its two entries."""
     text = plan.newest().planned(plan.changes())
     (checkpoint / "offsets" / str(plan.number())).write_text(text)
 
@@ -190,14 +190,14 @@ class Command:
         )
 
     def wait_until_stopped_at(self, point: str, world: World) -> None:
-        """Waits until the process stands at a point of fault_points.c."""
+        """Waits for the process at a point of fault_points.c."""
         while not (world.control / f"reached.{point}").exists():
             assert self.process.poll() is None, self.end()
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=0.05)
 
     def kill_at(self, point: str, world: World) -> None:
-        """kill -9 of the process while it stands at a point."""
+        """kill -9 of the process at a point."""
         self.wait_until_stopped_at(point, world)
         kill_session(self.process.pid)
         self.end()

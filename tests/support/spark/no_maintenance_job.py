@@ -1,7 +1,7 @@
-"""A job to which Spark's maintenance does not come, and whose state is larger than its memory.
+"""A job without Spark's maintenance, and with more state than its memory.
 
-Run as a program, it prints as one line of JSON, batch by batch, the bytes of memory that state
-takes, its runs and the changelogs that are in none.
+Run as a program, it prints as one line of JSON, batch by batch, the bytes of state in memory, its
+runs and the changelogs outside of runs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> None:
     counts = dict.fromkeys(range(KEYS), 0)
     for batch in range(BATCHES):
         start = batch * KEYS_A_BATCH % KEYS
-        # Some that came before, too.
+        # With some earlier keys.
         keys = range(max(0, start - KEYS_A_BATCH // 4), start + KEYS_A_BATCH)
         for key in keys:
             counts[key] += 1

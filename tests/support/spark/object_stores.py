@@ -1,6 +1,6 @@
-"""Object stores for tests: S3 by way of Hadoop's S3A, and a file system that behaves like one.
+"""Object stores for tests: S3 through Hadoop's S3A, and a file system that behaves like one.
 
-The objects of both can be seen as files, under the names that jobs know them by.
+The objects of both can be seen as files, by their names in jobs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from support.spark.class_archive import on_class_path
 from support.spark.java_side import QUICK_START, JavaServer, jars, s3a_jars, tool
 from support.spark.remote_folder import RemotePath
 
-#: Of what the server says of itself to Prometheus.
+#: The server's metrics for Prometheus.
 _SERVED = re.compile(
     r"http_server_request_duration_seconds_count\{(?P<labels>[^}]*)\} (?P<count>\S+)"
 )
@@ -27,15 +27,15 @@ _OPERATION = re.compile(r'\bs3_operation="(?P<name>\w+)"')
 
 @dataclass(frozen=True)
 class Store:
-    """Where a checkpoint lies."""
+    """A place for a checkpoint."""
 
-    #: The checkpoint as jobs name it.
+    #: The checkpoint's name in jobs.
     uri: str
     #: The same, as files.
     folder: Path | RemotePath
     #: Settings of Spark with which jobs reach it.
     settings: dict[str, str]
-    #: Their environment.
+    #: The environment of jobs.
     environment: dict[str, str]
 
 
@@ -46,7 +46,7 @@ def stand_in(helpers: Path, folder: Path) -> Store:
 
 
 def requests_served(metrics_port: int) -> Counter[str]:
-    """Return how many requests a server had so far, by kind."""
+    """Return the number of requests of a server so far, by kind."""
     metrics = HTTPConnection("127.0.0.1", metrics_port, timeout=30)
     metrics.request("GET", "/metrics")
     text = metrics.getresponse().read().decode()
@@ -108,8 +108,7 @@ class S3Server(JavaServer):
             + "".join(f"{key}={value}\n" for key, value in self.properties.items())
         )
         path = os.pathsep.join(map(str, [self.helpers, *server]))
-        # The server lets what is said to the standard error go through its log, and so must not log
-        # to where that leads.
+        # The server's log gets everything on standard error, and so must not write there itself.
         log = "-Dorg.slf4j.simpleLogger"
         options = ["-Xmx256m", f"{log}.defaultLogLevel=warn", f"{log}.cacheOutputStream=true"]
         program = ["UntilInputEnds", "org.gaul.s3proxy.Main", "--properties", str(configuration)]
@@ -127,7 +126,7 @@ class S3Server(JavaServer):
             raise AssertionError((self.folder / "log.txt").read_text()[-4000:])
 
     def requests(self) -> Counter[str]:
-        """Return how many requests there were so far, by kind."""
+        """Return the number of requests so far, by kind."""
         return requests_served(self.metrics_port)
 
     def bucket(self, name: str) -> Path:

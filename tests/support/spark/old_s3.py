@@ -1,5 +1,7 @@
-"""Makes of a server of the S3 protocol an older one, without conditional creates, or with listings
-that are late. Tests may act before it changes an object."""
+"""Makes an older server of the S3 protocol, without conditional creates, or with late listings.
+
+Tests may act before it changes an object.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 #: Requests that change an object.
 _CHANGES = {"PUT", "POST", "DELETE"}
-#: Of the request, these are about the connection to this server.
+#: Headers about the connection to this server.
 _OWN = {"connection", "expect"}
 _LISTED = re.compile(rb"<Contents>.*?<Key>(.*?)</Key>.*?</Contents>", re.DOTALL)
 
@@ -30,7 +32,7 @@ class OldS3:
     Attributes
     ----------
     late
-        Keys of objects that are in no listing yet.
+        Keys of objects not yet in any listing.
     before
         Gets the path of an object, and the port of the client, before a request that changes the
         object. The request is lost if it returns False.
@@ -75,7 +77,7 @@ class OldS3:
                 server.close()
 
             def __getattr__(self, name: str) -> Callable[[], None]:
-                # The base class asks for the method of each verb: do_GET, do_PUT.
+                # The base class calls the method of each verb: do_GET, do_PUT.
                 if not name.startswith("do_"):
                     raise AttributeError(name)
                 return self._pass_on

@@ -22,7 +22,7 @@ LATE = "numRowsDroppedByWatermark"
 REMOVED = "numRowsRemoved"
 DUPLICATES = "numDroppedDuplicateRows"
 
-# A value of a row of a join is null only where the other side found nothing.
+# A value of a joined row is null only if the other side found nothing.
 JOINED = {
     "pairs": lambda row: row[1] is not None and row[4] is not None,
     "left rows alone": lambda row: row[4] is None,
@@ -43,11 +43,11 @@ class Case:
     streams
         The streams it reads.
     settings
-        Spark settings of the query, beside the provider.
+        Further Spark settings of the query than the provider.
     shows
-        Rows that the case is there for, by what they show: there must be some of each.
+        Rows that the case must show, by name: there must be some of each.
     counts
-        What Spark must have counted while the query ran: names of numbers in its progress.
+        Numbers in Spark's progress that must be above 0.
     """
 
     query: Callable[[Frames], DataFrame]
@@ -103,7 +103,7 @@ def limited(frames: Frames) -> DataFrame:
 
 
 def joined(frames: Frames, how: str) -> DataFrame:
-    """Both sides have a watermark and near times, so that state is dropped and nulls come out."""
+    """Both sides have a watermark and near times, so state is dropped and nulls are put out."""
     left = late_after_10_minutes(frames["events"]).alias("l")
     right = late_after_10_minutes(frames["others"].where("value > 0")).alias("r")
     near: Column = F.expr(

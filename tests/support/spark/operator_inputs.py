@@ -13,7 +13,7 @@ MINUTES_PER_BATCH = 10
 
 
 def events(stream: int = 0, *, batches: int = BATCHES) -> list[list[dict[str, Any]]]:
-    """Keys repeat within and across batches, some are null; time moves on, and some rows are late.
+    """Keys repeat within and across batches, some are null; time advances, and some rows are late.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def events(stream: int = 0, *, batches: int = BATCHES) -> list[list[dict[str, An
         rows = []
         for i in range(ROWS):
             n = batch * ROWS + i
-            # Half of the late rows are in windows, too, that are over by then.
+            # Half of the late rows are in windows that are over.
             late = 0 if n % 17 else 900 if n % 2 else 1800
             span = MINUTES_PER_BATCH * 60
             seconds = batch * span + (i * 37) % span - late
@@ -42,9 +42,9 @@ def events(stream: int = 0, *, batches: int = BATCHES) -> list[list[dict[str, An
     return result
 
 
-#: Rows of batches: the first is more than twice what follows, and becomes a base image during two
-#: small ones. Of the next two the second is smaller, and both are so large that they do not wait
-#: for a fourth changelog. So what is made of them lies above each other as delta runs.
+#: Rows of batches: the first is more than twice the rest, and becomes a base image during two small
+#: ones. The second of the next two is smaller, and both are too large to wait for a fourth
+#: changelog. So they become delta runs above each other.
 DWINDLING = (8000, 5, 5, 1300, 1100, 40, 20, 10, 5)
 MINUTES_PER_DWINDLING_BATCH = 2
 
@@ -61,7 +61,7 @@ def dwindling(
     Parameters
     ----------
     stream
-        As in :func:`events`.
+        Like in :func:`events`.
     counts
         Rows of each batch.
     minutes
@@ -89,11 +89,13 @@ def dwindling(
 
 
 def dwindling_slowly(stream: int = 0) -> list[list[dict[str, Any]]]:
-    """As :func:`dwindling`, where keys time out that have no rows for four minutes after a batch:
-    not before some batches, because a first one brings a watermark and the others are short."""
+    """Like :func:`dwindling`, where keys time out without rows for four minutes after a batch.
+
+    None does before some batches: the first one brings a watermark and the others are short.
+    """
     return dwindling(stream, counts=(5, DWINDLING[0], *DWINDLING[3:]), minutes=1)
 
 
 def dwindling_anew(stream: int = 0) -> list[list[dict[str, Any]]]:
-    """As :func:`dwindling`, for operators that change nothing for a key that is there."""
+    """Like :func:`dwindling`, for operators that change nothing for a known key."""
     return dwindling(stream, anew=True)

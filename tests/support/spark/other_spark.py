@@ -1,9 +1,9 @@
-"""Runs pytest on a Spark minor, which may be another than that of the virtual environment.
+"""Runs pytest on a Spark minor, also another than the virtual environment's.
 
 ``python -m support.spark.other_spark 4.0 tests/spark/stores/test_crash.py``: the PySpark of
 ``requirements/spark/4.0.txt`` is installed once (450 MB) into a folder of the user's cache, with
-what else is in that file, and goes in front of the packages of this environment, Holdfast among
-them. All else is the same.
+the other packages in that file, and precedes the packages of this environment, with Holdfast. All
+else is the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from support import TESTS
 
 PINS = TESTS.parent / "requirements" / "spark"
 
-#: Where the parts of a source distribution are in an installation.
+#: The places of parts of a source distribution in an installation.
 PLACES = {
     "pyspark/": "pyspark/",
     "deps/jars/": "pyspark/jars/",
@@ -35,26 +35,23 @@ PLACES = {
 
 
 def minors() -> list[str]:
-    """The older minors, those that there are pins for, by age."""
+    """The older minors with pins, by age."""
     return sorted(pin.stem for pin in PINS.glob("*.txt"))
 
 
 def pyspark_of(minor: str) -> Path:
-    """A folder with what the pins of a minor name, to be put on ``PYTHONPATH``.
+    """A folder with the pinned packages of a minor, for ``PYTHONPATH``.
 
-    Raises
-    ------
-    subprocess.CalledProcessError
-        If it is not there and pip cannot install it.
+    Raises a subprocess.CalledProcessError if it is missing and pip cannot install it.
     """
     pins = PINS / f"{minor}.txt"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast"
-    # Other pins are another folder, and so is another Python, which needs other wheels: what is
-    # there is never changed.
+    # Other pins have another folder, and so has another Python, which needs other wheels: a folder
+    # never changes.
     key = pins.read_bytes() + str(sys.implementation.cache_tag).encode()
     folder = cache / f"pyspark-{minor}-{hashlib.sha256(key).hexdigest()[:12]}"
     cache.mkdir(parents=True, exist_ok=True)
-    # Of several processes one fetches, and the others wait.
+    # One of several processes fetches, and the others wait.
     with (cache / f"{minor}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
@@ -76,17 +73,17 @@ def _install(pins: Path, folder: Path) -> None:
 def _fetched(pins: Path, folder: Path) -> list[Path]:
     """The source distribution of PySpark and the wheels that a file pins, checked by pip."""
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet")
-    # Kept unpacked, so not once more as it came.
+    # Kept unpacked, so not in its archive, too.
     options = ("--no-cache-dir", "--no-deps", "--no-build-isolation", "--require-hashes")
     subprocess.run([*pip, *options, "--requirement", str(pins), "--dest", str(folder)], check=True)
     return list(folder.iterdir())
 
 
 def _unpack(archive: Path, into: Path) -> None:
-    """Put files where an installation has them.
+    """Put files in their places of an installation.
 
-    That of PySpark packs all jars into a wheel before it unpacks them again, which takes longer
-    than to fetch them.
+    PySpark's own installation packs all jars into a wheel before it unpacks them again, which takes
+    longer than to fetch them.
     """
     if archive.suffix == ".whl":
         shutil.unpack_archive(archive, into, "zip")

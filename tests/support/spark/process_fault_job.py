@@ -1,12 +1,12 @@
-"""Runs queries of the fault report as its standard input orders, for tests of processes that die.
+"""Runs queries of the fault report on orders of its standard input, for tests of dying processes.
 
 ``process_fault_job.py PROVIDER FOLDER [--master MASTER] [--preload LIBRARIES] [--set KEY=VALUE]``.
 A line of input is JSON: the name of a query, the folder of its input, a folder for its sink, and
-the location of its checkpoint. The query takes in all input. The answer is a line of JSON: whether
-it "ended", or had an "error", and which; or "hangs".
+the location of its checkpoint. The query takes in all input. The answer is a line of JSON: "ended",
+"error" with the reason, or "hangs".
 
-The sink knows a batch by its number: it keeps the first rows, and what differs under that number
-lies beside them.
+The sink identifies a batch by its number: it keeps the first rows, and other rows with that number
+next to them.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from support.spark.fault_queries import QUERIES
 from support.spark.fault_report_job import REPORTED, first_line, session
 from support.spark.queries import canonical
 
-#: Seconds after which a query that neither ends nor fails is given up.
+#: Seconds after which a query that neither ends nor fails is abandoned.
 PATIENCE_S = 100
 ANSWER = "answer: "
 
 
 def sink(folder: Path) -> Callable[[DataFrame, int], None]:
-    """Return what takes the rows of a batch."""
+    """Return the function for the rows of a batch."""
     folder.mkdir(exist_ok=True)
 
     def take(batch: DataFrame, number: int) -> None:
@@ -50,7 +50,7 @@ def sink(folder: Path) -> Callable[[DataFrame, int], None]:
 def run(
     spark: SparkSession, name: str, inputs: Path, world: Path, checkpoint: str
 ) -> tuple[str, str]:
-    """Let a query take in what there is; return what became of it, and why."""
+    """Let a query take in all input; return its end, and the reason."""
     query, mode, *_ = QUERIES[name]
     try:
         started = (

@@ -1,7 +1,7 @@
-"""Every provider when processes die, stop or meet each other, and when a disk is full or forgets.
+"""Every provider with dying, paused or concurrent processes, and full or forgetful disks.
 
 A query runs some batches. From copies of its checkpoint and sink it runs two more, with a fault.
-Then it goes on with one more batch, and the rows of all batches in the sink are compared.
+Then it continues with one more batch, and the rows of all batches in the sink are compared.
 ``--kills`` has the kills of drivers, and ``--s3`` faults of processes on a server of S3's protocol.
 """
 
@@ -38,11 +38,11 @@ BEFORE, WITH, ALL = 5, 7, 8
 CLUSTER = "local-cluster[2,1,1024]"
 #: Changes that a disk takes before it is full.
 ROOM = range(0, 160, 20)
-#: Folders of a checkpoint, and which of their changes in the two batches have a kill before them.
+#: Folders of a checkpoint, and their changes in the two batches that have a kill before them.
 KILLS = {"sources": (2,), "offsets": (2,), "state": (1, 4, 8, 12), "commits": (2,)}
 #: Changes of state before an executor dies.
 COMMITS = (1, 2, 3, 5)
-#: Part of the path of the change before which a driver pauses, and which of these changes.
+#: Part of the path of the change before which a driver pauses, and the numbers of these changes.
 PAUSES = {
     "it plans a batch": ("/offsets/5", 1),
     "the first write of state": ("/state/", 1),
@@ -53,7 +53,7 @@ AT_ONCE: Final = 2
 FULL: Final = "the disk is full"
 WAIT_S = 240
 
-#: Power cuts: in which part of a checkpoint, and whether names are lost, too.
+#: Power cuts: the part of a checkpoint, and True if names are lost, too.
 POWER_CUTS = {
     "power cut: contents": ("", False),
     "power cut: contents and names": ("", True),
@@ -104,7 +104,7 @@ class Application:
         self._lines.put(None)
 
     def begin(self, query: str, inputs: Path, world: Path, checkpoint: str) -> None:
-        """Let a query take in what there is."""
+        """Let a query take in all input."""
         assert self._process.stdin is not None
         order = {
             "query": query,
@@ -128,7 +128,7 @@ class Application:
 
 @dataclass(frozen=True)
 class Control:
-    """The orders to ``watched_changes.c``, and the folder in which it leaves its notes."""
+    """The orders to ``watched_changes.c``, and the folder of its notes."""
 
     folder: Path
     libraries: str
@@ -148,11 +148,11 @@ class Control:
         staged.rename(self.folder / "order")
 
     def is_waiting(self) -> bool:
-        """True while nobody has taken the order."""
+        """True while no process has taken the order."""
         return (self.folder / "order").exists()
 
     def end(self) -> bool:
-        """Take the order back; return whether nobody took it."""
+        """Take the order back; returns True if no process took it."""
         waiting = self.is_waiting()
         (self.folder / "order").unlink(missing_ok=True)
         return waiting
@@ -169,14 +169,14 @@ class Control:
 
 @dataclass
 class Tried:
-    """A fault, and what came of it."""
+    """A fault, and its effect."""
 
     kind: str
     fault: str
     world: Path
-    #: The last words of the applications that met the fault.
+    #: The last answers of the applications with the fault.
     said: list[Said] = field(default_factory=list)
-    #: Where exactly.
+    #: The exact place.
     place: str = ""
 
     def found(self, query: str, last: Said, inputs: int) -> dict[str, Any]:
@@ -199,7 +199,7 @@ class Tried:
 
 
 def wrong_rows(sink: Path, query: str, inputs: int, *, complete: bool) -> str:
-    """Say what is wrong with the rows of a sink, if anything is.
+    """Return the errors in the rows of a sink, if any.
 
     A batch has one input of a source, or several, or none. If the query is not ``complete``, inputs
     may be missing.
@@ -226,7 +226,7 @@ def wrong_rows(sink: Path, query: str, inputs: int, *, complete: bool) -> str:
 def power_cut(
     world: Path, original: Path, before: Path, noted: Path, *, part: str = "", names: bool
 ) -> None:
-    """Leave in a copy of a world what is on its disk after a power cut.
+    """Leave in a copy of a world the content of its disk after a power cut.
 
     Parameters
     ----------
@@ -237,11 +237,11 @@ def power_cut(
     before
         The same folder some time ago, all of which is on the disk.
     noted
-        By ``noted_calls.c``, since then.
+        Notes of ``noted_calls.c`` since then.
     part
-        The folder of the checkpoint that loses something; by default all of it does.
+        The folder of the checkpoint that loses content; by default all of it.
     names
-        True if names are lost whose folder was not synced, and not only contents of files.
+        True if names are lost whose folder was not synced, in addition to contents of files.
     """
     synced: dict[Path, int] = {}
     pending: dict[Path, set[Path]] = {}
@@ -308,7 +308,7 @@ class Trial:
         application.begin(self.query, self.inputs, world, checkpoint)
 
     def run(self, application: Application, world: Path) -> Said:
-        """Let the query take in what there is."""
+        """Let the query take in all input."""
         self.begin(application, world)
         return application.answer()
 
@@ -333,7 +333,7 @@ class Trial:
             tried = list(faults(self, watched, other))
             self.feed(WITH, ALL)
             for one in tried:
-                # A disk has space again, and the same application goes on.
+                # A disk has space again, and the same application continues.
                 again = watched if one.kind == FULL else other
                 yield one.found(self.query, self.run(again, one.world), ALL)
 
@@ -381,7 +381,7 @@ class Trial:
                 yield Tried(kind, moment, copy)
 
     def full(self, watched: Application) -> Iterator[Tried]:
-        """Disks that are full after so many changes, until one is not."""
+        """Disks that are full after a number of changes, until one is not."""
         for room in ROOM:
             copy = self.copy(self.world)
             self.control.order("full", room, "/checkpoint/", copy)
@@ -392,7 +392,7 @@ class Trial:
             yield Tried(FULL, "", copy, [said], f"after {room} changes")
 
     def paused(self, watched: Application, other: Application) -> Iterator[Tried]:
-        """A driver that pauses, and comes back when another application has gone on."""
+        """A driver that pauses, and continues after another application did."""
         for fault, (part, nth) in PAUSES.items():
             copy = self.copy(self.world)
             # There are few objects.
@@ -420,7 +420,7 @@ class Trial:
 
     def executors_killed(self) -> Iterator[Tried]:
         """An executor that dies while tasks commit their state."""
-        # So that nobody asks a dead executor for its part of a shuffle for 15 s.
+        # Otherwise tasks ask a dead executor for its part of a shuffle for 15 s.
         words = ["--set=spark.executor.memory=1g", "--set=spark.shuffle.io.retryWait=200ms"]
         if isinstance(self.control, Control):
             settings = {"LD_PRELOAD": self.control.libraries, **self.control.environment()}

@@ -1,4 +1,4 @@
-"""The processes of a Spark application that runs in a session of its own, by what /proc says."""
+"""The processes of a Spark application that runs in a session of its own, from /proc."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from harness.process import running_in_session
 
 
 def status(stat: Path) -> list[str]:
-    """What follows the name in a stat file of /proc: state, parent, ..."""
+    """The fields after the name in a stat file of /proc: state, parent, ..."""
     return stat.read_text().rpartition(")")[2].split()
 
 

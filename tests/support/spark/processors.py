@@ -16,10 +16,10 @@ from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 
-# Python workers cannot import this module: its classes travel to them by value.
+# Python workers cannot import this module: its classes are pickled by value.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-# Batches start further apart than this, so what it bounds is over by the next batch.
+# Batches start further apart than this, so its bound is over by the next batch.
 UNTIL_NEXT_BATCH_MS = 1
 FOR_EVER_MS = 365 * 24 * 3600 * 1000
 
@@ -154,7 +154,7 @@ class Shelf(Processor):
 
 
 class EventTimers(Processor):
-    """Event-time timers: register, list, delete, expire; state goes when its timer fires."""
+    """Event-time timers: register, list, delete, expire; state is removed when its timer fires."""
 
     output = "key string, what string, seconds long, total long"
 
@@ -271,7 +271,7 @@ class Balances(Processor):
 
 
 class Stamped(Processor):
-    """Output rows carry an event time, for the operators that follow."""
+    """Output rows carry an event time, for later operators."""
 
     output = "key string, n long, time timestamp"
 
@@ -290,7 +290,7 @@ class Stamped(Processor):
 
 
 class Everything(Processor):
-    """A value, a list that grows, one that is set anew, a map and a timer for each key."""
+    """A value, a list that grows, one that is set again, a map and a timer for each key."""
 
     output = "key string, n long"
 
@@ -303,7 +303,7 @@ class Everything(Processor):
     def on_rows(self, key: str, values: Values, timers: TimerValues) -> Iterator[tuple[Any, ...]]:
         n = (self.n.get()[0] if self.n.exists() else 0) + len(values)
         self.n.update((n,))
-        # Lists of several lengths that begin with the same values as the ones before.
+        # Lists of several lengths that begin with the values of earlier ones.
         if n % 5 == 0:
             self.latest.clear()
             self.latest.appendValue((0,))

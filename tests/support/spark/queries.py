@@ -1,4 +1,4 @@
-"""What the Spark tests share: sessions, input files, and queries run batch by batch."""
+"""Parts that the Spark tests share: sessions, input files, and queries run batch by batch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLOSING = "spark.hadoop.dfs.client.block.write.locateFollowingBlock"
 VERIFIED = {STATE + "rowChecksum.readVerificationRatio": "1"}
 CHECKSUMS = {**VERIFIED, STATE + "rowChecksum.enabled": "true"}
 
-# Nothing stays in memory that a base image has, and there is one as soon as there can be.
+# Content of a base image is evicted at once, and images are written as early as possible.
 EVICTING = {STATE + "holdfast.targetMemoryBytes": "1", STATE + "minDeltasForSnapshot": "1"}
 
 
@@ -46,19 +46,19 @@ def builder(master: str, warehouse: Path) -> SparkSession.Builder:
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.sql.adaptive.enabled", "false")
         .config("spark.sql.session.timeZone", "UTC")
-        # Frequent maintenance, so that every test runs beside base images being written.
+        # Frequent maintenance, so that every test runs during writes of base images.
         .config(STATE + "maintenanceInterval", "500ms")
         .config(STATE + "minDeltasForSnapshot", "3")
         .config("spark.sql.warehouse.dir", str(warehouse))
-        # A client that closes a file asks again so soon whether its last block has arrived, and not
-        # after 400 ms, but for as long.
+        # A client that closes a file asks sooner than after 400 ms whether its last block has
+        # arrived, and equally long.
         .config(f"{CLOSING}.initial.delay.ms", "10")
         .config(f"{CLOSING}.retries", "10")
     )
 
 
 def configured(session: SparkSession.Builder, settings: Iterable[str]) -> SparkSession.Builder:
-    """A builder with settings that a program was given as ``KEY=VALUE``."""
+    """A builder with settings from ``KEY=VALUE`` arguments."""
     for setting in settings:
         key, _, value = setting.partition("=")
         session = session.config(key, value)
@@ -73,7 +73,7 @@ def local_session(warehouse: Path) -> SparkSession:
 
 
 def select_provider(spark: SparkSession, name: str) -> None:
-    """Selects the provider for queries started from now on."""
+    """Selects the provider for queries started later."""
     spark.conf.set(STATE + "providerClass", PROVIDERS[name])
     spark.conf.set(STATE + "checkpointFormatVersion", "1" if name == "hdfs" else "2")
 
@@ -97,7 +97,7 @@ def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
 def unload(spark: SparkSession) -> None:
     """Ends the stores of ended queries, as maintenance does a little later.
 
-    Until then they take memory, and Spark's own may still write a snapshot.
+    Until then they take memory, and Spark's own may write a snapshot.
     """
     jvm: Any = spark._jvm
     state = jvm.org.apache.spark.sql.execution.streaming.state
@@ -132,7 +132,7 @@ def source(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def canonical(rows: Sequence[Row | tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Rows as sorted tuples, so that runs compare whatever the row order was."""
+    """Rows as sorted tuples, so that the order of rows does not matter."""
     return sorted((tuple(row) for row in rows), key=repr)
 
 
@@ -170,10 +170,9 @@ def run(
     progress: list[dict[str, Any]] | None = None,
     rest_s: float = 0,
 ) -> Batches:
-    """Feeds the batches of every stream in equal parts; between them the query is restarted.
+    """Feeds the batches of every stream in equal parts, with restarts of the query in between.
 
-    What Spark says of the progress of every batch is added to ``progress``; ``rest_s`` is as for
-    :func:`drain`.
+    Spark's progress of every batch is added to ``progress``; ``rest_s`` is as for :func:`drain`.
     """
     batches: Batches = {}
     count = max(len(rows) for rows in inputs.values())

@@ -1,4 +1,4 @@
-"""The fenced blocks of a Markdown file, and a reader who does what they say."""
+"""The fenced blocks of a Markdown file, and a reader who follows them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FENCE = re.compile(r"^\s*(?:```|~~~)", re.MULTILINE)
 
 _COMMAND_S = 600.0
 
-# A Python session: runs what it is sent, and answers with what that printed.
+# A Python session: runs its input, and answers with the output.
 _SESSION = """
 import contextlib, io, json, os, sys, traceback
 
@@ -40,14 +40,14 @@ for _sent in sys.stdin:
 
 @dataclass(frozen=True)
 class Block:
-    """What is between two fences: its language, its text, and the line of the first fence."""
+    """The text between two fences, with its language and the line of the first fence."""
 
     language: str
     text: str
     line: int
 
     def commands(self) -> Iterator[tuple[str, list[str]]]:
-        """Yield the lines behind ``$``, and what each of them prints."""
+        """Yield the lines after ``$``, with the output of each."""
         for part in re.split(r"^\$ ", self.text, flags=re.MULTILINE)[1:]:
             command, *output = part.splitlines()
             yield command, output
@@ -66,23 +66,22 @@ def blocks(file: Path) -> list[Block]:
 
 
 def block(file: Path, begins: str) -> Block:
-    """Return the one block of a file that begins so."""
+    """Return the one block of a file with this beginning."""
     (found,) = (block for block in blocks(file) if block.text.startswith(begins))
     return found
 
 
 class Reader:
-    """A person with a folder and an installation of Holdfast, and no other settings of Python and
-    Spark than those of ``spark_defaults``.
+    """A person with a folder, an installation of Holdfast, and no settings but ``spark_defaults``.
 
     Parameters
     ----------
     folder
-        Where programs and commands run.
+        The folder in which programs and commands run.
     installation
-        A virtual environment; its commands come first on ``PATH``.
+        A virtual environment; its commands are first on ``PATH``.
     spark_defaults
-        The folder with ``spark-defaults.conf``, where the person has one.
+        The folder with ``spark-defaults.conf``, if any.
     """
 
     def __init__(
@@ -120,8 +119,7 @@ class Reader:
     def shell(
         self, command: str, *, folder: Path | None = None, with_errors: bool = True
     ) -> list[str]:
-        """Run lines of a shell, and return the lines that a terminal would show: those of stderr,
-        where Spark has its log, only ``with_errors``."""
+        """Run lines of a shell, and return the lines of a terminal; stderr only ``with_errors``."""
         done = subprocess.run(
             ["bash", "-euc", command],
             cwd=folder or self.folder,
@@ -136,7 +134,7 @@ class Reader:
         return done.stdout.splitlines()
 
     def paste(self, program: str) -> list[str]:
-        """Run a program in the Python session, and return the lines it prints."""
+        """Run a program in the Python session, and return its output lines."""
         if self._session is None:
             self._session = subprocess.Popen(
                 [self._python, "-c", _SESSION],

@@ -1,4 +1,4 @@
-"""A server of the S3 protocol that refuses to delete objects of some names, as a policy may."""
+"""A server of the S3 protocol that refuses to delete objects of some names, like a policy."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from support.spark.object_stores import S3Server
 
 _NAMESPACE: Final = "http://s3.amazonaws.com/doc/2006-03-01/"
 _REFUSAL: Final = "<Code>AccessDenied</Code><Message>Access Denied</Message>"
-#: Of one connection, not of what goes over it; the length of an answer is said anew.
+#: Headers of one connection, not of its content; the length of an answer is set again.
 _OF_A_CONNECTION: Final = ("connection", "transfer-encoding", "content-length")
 
 
 class RefusedDeletes:
-    """Passes requests on to a server, but for deletes of objects with a name that was given.
+    """Passes requests on to a server, except deletes of objects with given names.
 
-    A request that is to delete several deletes the others, and says of each what became of it.
+    A request to delete several deletes the others, and answers for each.
 
     Parameters
     ----------
     server
-        Where to; what a request is to delete beside refused objects is deleted in its folder.
+        The server; other objects of a request with refused ones are deleted in its folder.
     """
 
     def __init__(self, server: S3Server) -> None:
@@ -50,7 +50,7 @@ class RefusedDeletes:
         self.names = frozenset(names)
 
     def is_refused(self, key: str) -> bool:
-        """Whether an object stays; counts those that do."""
+        """True if an object stays; counts these."""
         stays = key.rsplit("/", 1)[-1] in self.names
         self.refused += stays
         return stays
@@ -111,7 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in headers.items():
             if name.lower() not in _OF_A_CONNECTION:
                 self.send_header(name, value)
-        # Of an object that is only looked at, the length is that of the object.
+        # A HEAD request gets the length of the object.
         length = headers.get("Content-Length") if self.command == "HEAD" else None
         self.send_header("Content-Length", length or str(len(body)))
         self.end_headers()

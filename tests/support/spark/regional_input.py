@@ -19,8 +19,8 @@ TASKS = 2
 def write_rows(folder: Path, batch: int, rows: Sequence[Row], *, split: bool = False) -> None:
     """Add the files of one micro-batch.
 
-    They appear at the same moment, so that no batch finds one without the other; if they are there,
-    they stay. Every region is in one of the two files; with `split`, each is in both.
+    They appear at the same moment, so that no batch finds one without the other; existing files are
+    kept. Every region is in one of the two files; with `split`, each is in both.
     """
     files = folder / f"batch-{batch:03}"
     if files.exists():

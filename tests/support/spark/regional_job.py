@@ -1,12 +1,12 @@
 """A regional pipeline that the fault tests kill. Run as a program.
 
-With ``--kill POINT`` it kills its own process group, JVM included, when it comes to that point in
-batch ``--at`` (-1: while it drains). With ``--kill-one executor`` or ``worker`` it goes on itself,
-and one such process is killed in each batch, at a point of its own (:data:`DEATHS_OF_OTHERS`). With
+With ``--kill POINT`` it kills its own process group, JVM included, at that point in batch ``--at``
+(-1: while it drains). With ``--kill-one executor`` or ``worker`` it continues itself, and one such
+process is killed in each batch, at a point of its own (:data:`DEATHS_OF_OTHERS`). With
 ``--kill-executors`` the executor of one region is killed once in every third batch, in the middle
-of it. In every odd batch one region fails once. With
-``--kafka`` the first start copies the input files to a Kafka topic, which is read instead of them.
-Checkpoints and output may lie on another file system.
+of it. In every odd batch one region fails once. With ``--kafka`` the first start copies the input
+files to a Kafka topic, which is read instead of them. Checkpoints and output may be on another file
+system.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ POINTS = (
     "planned",
     "done",
 )
-#: All but the one between two logs of Spark, which holds Spark up by a pipe in a local folder.
+#: All but the one between two logs of Spark, which stops Spark by a pipe in a local folder.
 POINTS_OF_OTHERS = tuple(point for point in POINTS if point != "planned")
 REGIONS = [f"r{number:02}" for number in range(6)]
 DRAINING = -1
@@ -81,14 +81,14 @@ def batches_of(deaths: int) -> int:
 
 #: Columns of the side output, which gets every row.
 IDS = pa.schema([("region", pa.string()), ("id", pa.int64())])
-#: More than fits into the metadata, so that there are segments.
+#: Too much for the metadata, so that there are segments.
 BALLAST = 300
-#: In which there must be an executor or a worker to kill.
+#: Bound on the wait for an executor or a worker to kill.
 WAIT_SECONDS = 120
 
 
 class Numbering(holdfast.OperatorCoordinator):
-    """Sends the next number to all regions before each batch; hears that each region took it."""
+    """Sends the next number to all regions before each batch; learns that each region took it."""
 
     supports_fallback = True
 
@@ -101,7 +101,7 @@ class Numbering(holdfast.OperatorCoordinator):
             self.gateway.send(region, b"%d" % self.number)
 
     def handle_event(self, region: str, event: bytes) -> None:
-        # No checkpoint knows a region before its first batch.
+        # A region is in no checkpoint before its first batch.
         wanted = self.taken.get(region, 1) + 1
         if int(event) != wanted:
             raise AssertionError(f"{region} took {event!r} in place of {wanted}")
@@ -117,7 +117,7 @@ class Numbering(holdfast.OperatorCoordinator):
 class Ballasted(RunningCount):
     """Has states in segments and in the metadata; a region fails once in every odd batch.
 
-    If a batch is a file, the event with its number comes in front of its rows.
+    If a batch is a file, the event with its number precedes its rows.
     """
 
     def __init__(self, marks: Path, *, by_file: bool) -> None:
@@ -161,21 +161,21 @@ class Ballasted(RunningCount):
 
 
 class ExecutorKilling(Ballasted):
-    """Kills the JVM that this worker belongs to when r03 is in the middle of every third batch."""
+    """Kills the JVM that this worker belongs to while r03 is in the middle of every third batch."""
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         number = batch.column("id")[0].as_py() // 1000
         mark = Path(self.marks) / f"executor-{number}"
         if number % 3 == 2 and self.region == "r03" and not mark.exists():
             mark.touch()
-            # Executor, daemon, worker: the second field behind the name is the parent.
+            # Executor, daemon, worker: the second field after the name is the parent.
             daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
             os.kill(int(daemon.rpartition(")")[2].split()[1]), signal.SIGKILL)
         yield from super().process(batch)
 
 
 class Death:
-    """Where something ends: a point for each of some batches."""
+    """Points of ends, one for each of some batches."""
 
     batch: ClassVar[int | None] = None
 
@@ -184,7 +184,7 @@ class Death:
         self.kill = kill
 
     def passes(self, point: str) -> None:
-        """End something here, if this is the place."""
+        """End a process here, if this is the place."""
         if Death.batch is not None and self.points.get(Death.batch) == point:
             del self.points[Death.batch]
             self.kill(point)
@@ -220,9 +220,9 @@ def kill_one(kind: str, marks: Path, point: str) -> None:
 
 
 def install(death: Death) -> None:
-    """Put the points where the driver does its steps."""
+    """Put the points at the steps of the driver."""
     if "DropMetadata" in death.points.values():
-        # On an object store not every batch comes to that point.
+        # On an object store not every batch reaches that point.
         folders.DROPPED_TOGETHER = 1  # type: ignore[misc]
     run_batch, finish = driver.PipelineDriver.run_batch, driver.PipelineDriver.finish
 
@@ -278,7 +278,7 @@ def install(death: Death) -> None:
 
 
 def rest_between_batches(seconds: float) -> None:
-    """Let executors be without work behind each batch."""
+    """Let executors be idle after each batch."""
     run_batch = driver.PipelineDriver.run_batch
 
     def run_and_rest(self: Any, *arguments: Any, **options: Any) -> None:
@@ -291,7 +291,7 @@ def rest_between_batches(seconds: float) -> None:
 def die_between_the_logs(stream: Path, batch: int) -> None:
     """End when the source has noted files for a batch and Spark is about to write its offsets.
 
-    Spark looks first whether they are there, and so waits for what another would write to a pipe.
+    Spark first looks for them, and so waits for content of a pipe.
     """
     os.mkfifo(stream / "offsets" / str(batch))
     noted = stream / "sources" / "0" / str(batch)
@@ -306,7 +306,7 @@ def die_between_the_logs(stream: Path, batch: int) -> None:
 
 
 def source(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
-    """What the pipeline reads."""
+    """The source of the pipeline."""
     files: Path = args.folder / "in"
     if args.kafka is None:
         return regional_source(spark, f"file:{files}")
@@ -334,7 +334,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings")
     parser.add_argument("--rows-per-batch", type=int, help="to read from Kafka")
     args = parser.parse_args()
-    # Python workers do not find this module: its classes travel as they are.
+    # Python workers do not find this module: its classes are pickled by value.
     cloudpickle.register_pickle_by_value(pipelines)
     folder: Path = args.folder
     (folder / "marks").mkdir(exist_ok=True)
@@ -348,7 +348,7 @@ def main() -> None:
     settings = (
         builder(args.master, folder / "warehouse")
         .config("spark.executor.memory", "1g")
-        # No batch begins before all executors are there, so that each has a part of it.
+        # No batch begins before all executors run, so that each has a part of it.
         .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
     )
     for setting in args.settings:

@@ -22,7 +22,7 @@ def run_job(
 ) -> int:
     """Exit code of the job, which has `more` variables in its environment.
 
-    What it left running in its process group is killed.
+    The rest of its process group is killed.
     """
     with (folder / "log.txt").open("ab") as log:
         started = subprocess.Popen(

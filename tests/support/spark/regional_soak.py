@@ -1,11 +1,11 @@
 """Many batches of a regional pipeline with random kills: ``make soak-regional``.
 
 Again and again a process of the pipeline is killed at a random time: the driver's Python, its JVM,
-a Python worker, or all of them. After the death of a worker the pipeline goes on by itself;
-otherwise it is started again at once, beside what is left of the old one. Meanwhile regions raise
-exceptions, and some are slow. One region is in quarantine, and is repaired when all other rows are
-there. In the end the rows are those of an undisturbed run and nothing is left over. The program
-prints what it saw, and fails where :meth:`RegionalReport.check` does.
+a Python worker, or all of them. After the death of a worker the pipeline continues by itself;
+otherwise it is started again at once, next to the rest of the old one. Regions raise exceptions,
+and some are slow. One region is in quarantine, and is repaired after all other rows. In the end the
+rows are those of an undisturbed run and no file is left over. The program prints its figures, and
+fails where :meth:`RegionalReport.check` does.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from support.spark.soak import PAGE_BYTES, Memory, contention, growth
 REGIONS = [*(f"r{number:02}" for number in range(6)), STUCK]
 ROWS_EACH = 60
 HEAP_MIB = 512
-#: In which a job must do something.
+#: Bound on the wait for a job.
 WAIT_SECONDS = 300
 #: After the death of its JVM a driver's Python ends, and after its Python's a JVM.
 ENDS_WITHIN_S = 90
-#: Fewer tell nothing.
+#: Fewer batches show nothing.
 MIN_BATCHES = 30
 #: Memory at the end, divided by memory at a third of the longest run.
 MAX_GROWTH = 1.3
-#: At most so many merged files at a time for each retained checkpoint; a retry adds some.
+#: Bound on the merged files for each retained checkpoint; a retry adds some.
 MAX_FILES = 60
 
 DRIVER: Final = "driver"
@@ -65,10 +65,10 @@ KINDS = (DRIVER, JVM, WORKER, ALL)
 
 @dataclass(frozen=True, kw_only=True)
 class RegionalReport:
-    """What was seen, over all runs. Sizes in bytes."""
+    """The figures of all runs. Sizes in bytes."""
 
     batches: int
-    #: Kills by what was killed.
+    #: Kills by kind of process.
     killed_drivers: int
     killed_jvms: int
     killed_workers: int
@@ -77,9 +77,9 @@ class RegionalReport:
     global_checkpoints: int
     regional_checkpoints: int
     aborted_attempts: int
-    #: Of regions, over all attempts.
+    #: Failures of regions, over all attempts.
     failures: int
-    #: Checkpoints that owed rows.
+    #: Checkpoints with pending rows.
     in_flight_checkpoints: int
     files_max: int
     #: Of the longest run, in its first and last third: memory of the JVM beyond its heap.
@@ -88,7 +88,7 @@ class RegionalReport:
     seconds: float
 
     def check(self) -> None:
-        """Raise AssertionError when more is left than there should be, or too little was tried."""
+        """Raise AssertionError if too much is left, or too little was tried."""
         assert self.batches >= MIN_BATCHES, "too few batches: the bounds say nothing"
         kills = (self.killed_drivers, self.killed_jvms, self.killed_workers, self.killed_all)
         assert all(kills), "some kind of process was never killed"
@@ -109,7 +109,7 @@ class RegionalJob:
             self.process = subprocess.Popen(
                 [sys.executable, program("spark/regional_soak_job.py"), *arguments],
                 cwd=folder,
-                # Workers run what this program runs.
+                # Workers run this program's Python.
                 env=environment({"PYSPARK_PYTHON": sys.executable}),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -124,7 +124,7 @@ class RegionalJob:
         return processes.drivers(self.process.pid)
 
     def kill(self, kind: str, rng: random.Random) -> bool:
-        """Kill what is named; False if there is none at the moment."""
+        """Kill processes of a kind; False if there is none now."""
         if kind == ALL:
             self.end()
             return True
@@ -142,7 +142,7 @@ class RegionalJob:
         return True
 
     def require_end(self) -> None:
-        """The driver's Python comes to an end by itself, and says that it failed."""
+        """The driver's Python ends by itself, and reports that it failed."""
         try:
             code = self.process.wait(timeout=ENDS_WITHIN_S)
         except subprocess.TimeoutExpired:
@@ -150,7 +150,7 @@ class RegionalJob:
         assert code != 0, "without its JVM, the driver's Python ended as if all were well"
 
     def require_gone(self) -> None:
-        """Nothing of the session is left, without further help."""
+        """No process of the session is left, without further help."""
         deadline = time.monotonic() + ENDS_WITHIN_S
         while left := running_in_session(self.process.pid):
             assert time.monotonic() < deadline, f"processes {left} are left:\n{self.text()}"
@@ -163,7 +163,7 @@ class RegionalJob:
 
 
 class RegionalSoak:
-    """One pipeline, its jobs, and what was seen of them."""
+    """One pipeline, its jobs, and their figures."""
 
     def __init__(self, folder: Path, *, batches: int, seed: int) -> None:
         self.folder = folder
@@ -181,9 +181,9 @@ class RegionalSoak:
             write_rows(folder / "in", number, self.rows[-1])
 
     def run(self, *, kills: int, done: Callable[[int], None]) -> RegionalReport:
-        """Run it to the end; raises AssertionError when rows are wrong or something is left."""
+        """Run it to the end; raises AssertionError if rows are wrong or files are left."""
         started = time.monotonic()
-        # Every kind in turn, so that none is left out; what varies is when.
+        # Every kind in turn, so that none is left out; only the times vary.
         due = [KINDS[number % len(KINDS)] for number in range(kills)]
         self.rng.shuffle(due)
         at = sorted(self.rng.sample(range(1, self.batches - 2), kills))
@@ -213,7 +213,7 @@ class RegionalSoak:
         return self._report(time.monotonic() - started)
 
     def end(self) -> None:
-        """Leave no process behind."""
+        """End all processes."""
         for job in self.jobs:
             job.end()
 
@@ -229,10 +229,7 @@ class RegionalSoak:
         return 1 + max((int(path.name) for path in commits if path.name.isdigit()), default=-1)
 
     def _reaches(self, job: RegionalJob, batch: int, done: Callable[[int], None]) -> bool:
-        """Watch a job until so many batches are committed, and for a random time beyond.
-
-        False if it ended before.
-        """
+        """Watch a job to a number of batches, and for a random time beyond; False if it ended."""
         deadline = time.monotonic() + WAIT_SECONDS
         before = -1
         while (committed := self._committed()) < batch:
@@ -255,12 +252,12 @@ class RegionalSoak:
             with suppress(FileNotFoundError, ProcessLookupError):
                 pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
                 memory = pages * PAGE_BYTES - (HEAP_MIB << 20)
-                # A JVM that has yet to get its heap says nothing.
+                # A JVM without its heap yet shows nothing.
                 if memory > 0:
                     self.runs[-1].append(Memory(committed, memory))
 
     def _check_quarantine(self) -> None:
-        """One region owes all of its rows, in few pieces; the others have processed theirs."""
+        """All rows of one region are pending, in few pieces; the others have processed theirs."""
         checkpoint = MountedPath(self.folder / "ckpt")
         latest = CheckpointFolders(checkpoint).read(checkpoint_ids(checkpoint)[-1])
         (held,) = quarantined_regions(latest, {})
@@ -277,7 +274,7 @@ class RegionalSoak:
         assert rows == right, f"{len(set(right) - set(rows))} rows are missing"
 
     def _check_files(self) -> None:
-        """Only what the retained checkpoints need is there, and all of it can be read."""
+        """Only files of the retained checkpoints exist, and all can be read."""
         checkpoint = self.folder / "ckpt"
         needed = set()
         for number in checkpoint_ids(checkpoint):
@@ -305,7 +302,7 @@ class RegionalSoak:
             regional_checkpoints=outcomes["regional"],
             aborted_attempts=outcomes["aborted"],
             failures=sum(attempt["failed"] for attempt in attempts),
-            # More than the region in quarantine owes.
+            # More than the pending rows of the region in quarantine.
             in_flight_checkpoints=sum(
                 attempt["in_flight_rows"] > ROWS_EACH * (attempt["batch"] + 1)
                 for attempt in attempts

@@ -1,9 +1,9 @@
 """A regional pipeline that ``regional_soak.py`` kills again and again. Run as a program.
 
-What goes wrong by itself depends on the seed, the batch and the region alone, so that a restart
-meets the same trouble: some regions raise an exception, once or in several attempts, and some take
-so long over a batch that its barrier overtakes their rows. One region fails until it is repaired.
-The job appends every attempt that ended to ``history.jsonl``.
+The trouble depends only on the seed, the batch and the region, so that it is the same after a
+restart: some regions raise an exception, once or in several attempts, and some take so long over a
+batch that its barrier overtakes their rows. One region fails until it is repaired. The job appends
+every ended attempt to ``history.jsonl``.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from support.regional.pipelines import COUNTED, RunningCount
 from support.spark.queries import builder
 from support.spark.regional_input import regional_source
 
-#: More than fits into the metadata, so that there are segments.
+#: Too much for the metadata, so that there are segments.
 BALLAST = 300
 #: Share of the regions of a batch that raise an exception, and of those that are slow.
 RAISING, SLOW = 0.08, 0.08
-#: The most attempts in a row that a region raises an exception in.
+#: The most attempts in a row with an exception of a region.
 MAX_RAISED = 3
-#: This region fails as long as the file `REPAIRED` is missing.
+#: This region fails while the file `REPAIRED` is missing.
 STUCK, REPAIRED = "r06", "repaired"
 #: Regions that raise an exception for some time do not go into quarantine.
 QUARANTINE_AFTER = 2 + MAX_RAISED
 #: Numbers of batches that a region remembers.
 KEPT_BATCHES = 5
-#: Rows of a region come in several pieces, so that a barrier has something to overtake.
+#: Rows of a region are in several pieces, so that a barrier overtakes some.
 ROWS_PER_ARROW_BATCH = 32
 SLOW_PIECE_S = 0.2
 ALIGNED_TIMEOUT = timedelta(milliseconds=250)
@@ -67,7 +67,7 @@ class Soaked(RunningCount):
         if not (self.ballast == self.rows.value).all():
             raise AssertionError(f"ballast {self.ballast[:4]} does not go with {self.rows.value}")
         chance = random.Random(f"{self.seed} {number} {self.region}")  # noqa: S311
-        # Once it is repaired, its rows come in one attempt.
+        # Once it is repaired, its rows are replayed in one attempt.
         kind = 1.0 if self.region == STUCK else chance.random()
         if kind < RAISING:
             self._raise_at_first(number, chance.randint(1, MAX_RAISED))
@@ -79,7 +79,7 @@ class Soaked(RunningCount):
         yield from super().process(batch)
 
     def _raise_at_first(self, number: int, times: int) -> None:
-        """Raise an exception in the first so many attempts, whatever process makes them."""
+        """Raise an exception in the first `times` attempts, in any process."""
         for nth in range(times):
             try:
                 (Path(self.marks) / f"{number}-{self.region}-{nth}").touch(exist_ok=False)
@@ -89,7 +89,7 @@ class Soaked(RunningCount):
 
 
 def follow(query: holdfast.RegionalQuery, file: Path, before: int) -> None:
-    """Append every attempt behind `before` that ended, until the query has."""
+    """Append every ended attempt after `before`, until the query ends."""
     newest = before
     ended = False
     with file.open("a") as lines:
@@ -117,13 +117,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--heap-mib", type=int, required=True)
     args = parser.parse_args()
-    # Python workers do not find these modules: their classes travel as they are.
+    # Python workers do not find these modules: their classes are pickled by value.
     cloudpickle.register_pickle_by_value(pipelines)
     folder: Path = args.folder
     settings = (
         builder("local[2]", folder / "warehouse")
         .config("spark.driver.memory", f"{args.heap_mib}m")
-        # The whole heap from the start, so that what grows later is something else.
+        # The whole heap from the start, so that only other memory grows later.
         .config("spark.driver.extraJavaOptions", f"-Xms{args.heap_mib}m -XX:+AlwaysPreTouch")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", str(ROWS_PER_ARROW_BATCH))
     )

@@ -1,4 +1,4 @@
-"""A folder on any Hadoop file system, seen by way of the session's JVM."""
+"""A folder on any Hadoop file system, seen through the session's JVM."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RemoteFolder:
         return self.path().getFileSystem(self.spark._jsparkSession.sessionState().newHadoopConf())
 
     def files(self, below: str = "") -> list[str]:
-        """Names of all files below a folder, relative to this one; none where it is absent."""
+        """Names of all files below a folder, relative to this one; none if it is missing."""
         found = []
         files, path = self.file_system(), self.path(below)
         if files.exists(path):
@@ -56,7 +56,7 @@ class RemoteFolder:
 
 @dataclass(frozen=True, order=True)
 class RemotePath:
-    """As much of a ``pathlib.Path`` as is needed to look into a checkpoint."""
+    """The part of ``pathlib.Path`` that reads a checkpoint."""
 
     uri: str
     spark: SparkSession = field(compare=False)
@@ -83,7 +83,7 @@ class RemotePath:
         return bool(self._files.exists(self._path))
 
     def glob(self, pattern: str) -> list[RemotePath]:
-        """What is in a folder; the pattern must be ``*``."""
+        """The content of a folder; the pattern must be ``*``."""
         assert pattern == "*"
         if not self.exists():
             return []
@@ -104,5 +104,5 @@ class RemotePath:
         return io.BytesIO(self.read_bytes())
 
     def stat(self) -> SimpleNamespace:
-        """Only its size: what can be read, also of a file that was never closed."""
+        """Only its readable size, also for a file that was never closed."""
         return SimpleNamespace(st_size=len(self.read_bytes()))

@@ -31,7 +31,7 @@ def repartition(spark: SparkSession, checkpoint: Path, partitions: int, *argumen
 
 
 def described(checkpoint: Path) -> set[int]:
-    """The numbers of partitions in Spark's descriptions of operators, by which readers go."""
+    """The numbers of partitions in Spark's descriptions of operators, which readers use."""
     found = set()
     for folder in (checkpoint / "state").glob("[0-9]*/_metadata"):
         versions = sorted((folder / "v2").glob("[0-9]*"), key=lambda file: int(file.name))

@@ -1,7 +1,7 @@
 """A job that counts by key until its input is used up.
 
-Run as a program, it prints as one line of JSON, by batch, how many rows the counts have and their
-sum; and how many stores the first batch of the run opened.
+Run as a program, it prints as one line of JSON, by batch, the number of counts and their sum; and
+the number of stores that the first batch of the run opened.
 """
 
 from __future__ import annotations

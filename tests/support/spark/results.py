@@ -1,7 +1,7 @@
-"""What tests found on which Spark, in a file: the tables of docs/compatibility.md are made of it.
+"""Test results by Spark, in a file: the tables of docs/compatibility.md are made of it.
 
-A plugin of pytest: ``pytest -p support.spark.results --results FILE ...`` puts what it ran into the
-file and keeps the rest of it. Results of another patch of the same minor make way.
+A plugin of pytest: ``pytest -p support.spark.results --results FILE ...`` puts its results into the
+file and keeps the others. Results of another patch of the same minor are replaced.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ FILE = TESTS / "spark" / "results.json"
 
 PASSED, FAILED = "passed", "failed"
 
-#: By version of Spark, by file of tests, by test: "passed", "failed", or why it was skipped.
+#: By version of Spark, by file of tests, by test: "passed", "failed", or the reason for a skip.
 Results = dict[str, dict[str, dict[str, str]]]
 
 
 def load(file: Path = FILE) -> Results:
-    """What is known so far."""
+    """The known results."""
     return json.loads(file.read_text()) if file.exists() else {}
 
 
 def merged(known: Results, version: str, found: dict[str, dict[str, str]]) -> Results:
-    """What is known after a run on a version of Spark."""
+    """The known results after a run on a version of Spark."""
     kept = {
         other: files
         for other, files in known.items()
@@ -44,8 +44,8 @@ def merged(known: Results, version: str, found: dict[str, dict[str, str]]) -> Re
 
 
 def add(file: Path, version: str, found: dict[str, dict[str, str]]) -> None:
-    """Put results into the file; several processes may do so at a time."""
-    # Of the folder, so that no file is left behind.
+    """Put results into the file; also by several processes at a time."""
+    # A lock on the folder, so that no file is left.
     lock = os.open(file.parent, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -63,7 +63,7 @@ class Recorder:
     Parameters
     ----------
     file
-        Where results go.
+        The file of results.
     """
 
     def __init__(self, file: Path) -> None:
@@ -71,7 +71,7 @@ class Recorder:
         self.found: dict[str, dict[str, str]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """A test has three phases; one that fails decides, whatever the others say."""
+        """A test has three phases; one failure decides."""
         name, _, test = report.nodeid.partition("::")
         tests = self.found.setdefault(name, {})
         if report.failed:

@@ -1,9 +1,9 @@
 """Many batches with random restarts under CPU contention: ``make soak``.
 
-The query is killed again and again, at a named point (see fault_points.c) or just so, and goes on
-from its checkpoint each time. In the end every batch has the rows of an undisturbed run, and files,
-native memory of the state stores and memory of the process are within the bounds of
-:meth:`Report.check`, or the program fails. What was seen is printed.
+The query is killed again and again, at a named point (see fault_points.c) or a random time, and
+continues from its checkpoint each time. In the end every batch has the rows of an undisturbed run,
+and files, native memory of the state stores and memory of the process are within the bounds of
+:meth:`Report.check`, or the program fails. It prints its figures.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ MASTER = "local[2]"
 HEAP_MIB = 512
 SETTINGS = {
     "spark__driver__memory": f"{HEAP_MIB}m",
-    # The whole heap from the start, so that what grows later is something else.
+    # The whole heap from the start, so that only other memory grows later.
     "spark__driver__extraJavaOptions": f"-Xms{HEAP_MIB}m -XX:+AlwaysPreTouch",
     # A batch fills a file or two.
     "spark__sql__streaming__stateStore__holdfast__maxFileBytes": "1500",
 }
-#: So many batches may have files at a time. Ten lie between two clean-ups, two are retained, and a
-#: kill may take one clean-up away.
+#: Bound on the batches with files. Ten are between two clean-ups, two are retained, and a kill may
+#: prevent one clean-up.
 HELD_BATCHES = 25
-#: Fewer tell nothing: without any clean-up, the files of all batches would be there.
+#: Fewer batches show nothing: without a clean-up, the files of all batches would exist.
 MIN_BATCHES = 40
-#: What there is at the end, divided by what there was at a third.
+#: The memory at the end, divided by the memory at a third.
 MAX_GROWTH = 1.3
 KEY_CHARS = 4000
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -48,21 +48,20 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What was seen, over all runs. Sizes in bytes."""
+    """The figures of all runs. Sizes in bytes."""
 
     batches: int
     restarts: int
-    #: Kills for which a point was armed, and those where a process came to stand at it.
+    #: Kills for which a point was armed, and kills of a process at its point.
     kills_armed: int
     kills_at_points: int
-    #: Most physical files at a time, and all that were ever written.
+    #: Most physical files at a time, and all written ones.
     files_max: int
     files_written: int
     file_bytes_max: int
     bytes_written: int
     #: The most in the first and in the last third of the run with the most batches: native memory
-    #: of the state stores, as the query's progress reports it, and memory of the process beyond its
-    #: heap.
+    #: of the state stores in the query's progress, and memory of the process beyond its heap.
     store_memory_third: int
     store_memory_end: int
     process_third: int
@@ -70,14 +69,14 @@ class Report:
     seconds: float
 
     def check(self) -> None:
-        """Raise AssertionError when more is left than there should be, or too little was tried."""
+        """Raise AssertionError if too much is left, or too little was tried."""
         assert self.batches >= MIN_BATCHES, "too few batches: the bounds say nothing"
         assert self.kills_at_points > 0, "no kill hit its point"
         assert 2 * self.kills_at_points >= self.kills_armed, "most kills missed their point"
         held = HELD_BATCHES / self.batches
         assert self.files_max <= held * self.files_written, "files pile up"
         assert self.file_bytes_max <= held * self.bytes_written, "bytes of files pile up"
-        # All keys are there from the first batch on.
+        # All keys exist from the first batch on.
         assert self.store_memory_end <= MAX_GROWTH * self.store_memory_third, "stores grow"
         assert self.process_end <= MAX_GROWTH * self.process_third, "the process grows"
 
@@ -100,18 +99,18 @@ def growth(run: Sequence[Memory]) -> tuple[int, int]:
 
 
 class Watch:
-    """Follows a job and notes how much there is of everything."""
+    """Follows a job and notes its figures."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.files_max = self.file_bytes_max = 0
-        #: By name, the most that was seen of each file.
+        #: By name, the largest seen size of each file.
         self.sizes: dict[str, int] = {}
         #: Memory of the process in every run.
         self.runs: list[list[Memory]] = []
 
     def until(self, job: Job, over: Callable[[], bool]) -> None:
-        """Until it is over, or nothing more happens because the job stands at a point."""
+        """Until it is over, or nothing more happens because the job is at a point."""
         while not over():
             assert job.process.poll() is None, job.text()[-4000:]
             if any(self.world.control.glob("reached.*")):
@@ -135,7 +134,7 @@ class Watch:
         self.files_max = max(self.files_max, len(sizes))
         self.file_bytes_max = max(self.file_bytes_max, sum(sizes.values()))
         batch = self.world.last_committed()
-        # A JVM that has yet to commit something still grows.
+        # A JVM before its first commits still grows.
         if batch < self.first:
             return
         for process in job.drivers():
@@ -144,7 +143,7 @@ class Watch:
             self.runs[-1].append(Memory(batch, resident - (HEAP_MIB << 20)))
 
     def files_written(self) -> int:
-        """Files are numbered from 1 by every term, so none that was gone too soon is forgotten."""
+        """Files are numbered from 1 by every term, so files deleted early are counted, too."""
         newest: dict[str, int] = {}
         for name in self.sizes:
             term, seq = name.removesuffix(".hf").split("-")
@@ -164,7 +163,7 @@ def _size(path: Path) -> int | None:
 
 
 def long_keys(batch: int) -> list[dict[str, Any]]:
-    """As ``rows_of``, with keys so long that stores have garbage to collect every few batches."""
+    """Like ``rows_of``, with keys so long that stores have garbage to collect every few batches."""
     return [row | {"key": row["key"].ljust(KEY_CHARS, ".")} for row in rows_of(batch)]
 
 
@@ -181,7 +180,7 @@ def contention(processes: int) -> Iterator[None]:
 
 
 def soak(world: World, *, batches: int, restarts: int, seed: int) -> Report:
-    """Run it; raises AssertionError when rows are wrong."""
+    """Run it; raises AssertionError if rows are wrong."""
     rng = random.Random(seed)  # noqa: S311
     started = time.monotonic()
     kill_after = sorted(rng.sample(range(2, batches - 2), restarts))

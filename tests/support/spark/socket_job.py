@@ -1,6 +1,6 @@
 """Regional work on two real executors: Python workers, their executors' managers, the driver.
 
-Run as ``socket_job.py FOLDER``; what happened is written to ``FOLDER/facts.json``.
+Run as ``socket_job.py FOLDER``; writes its results to ``FOLDER/facts.json``.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ PIPELINE = "sales"
 WAIT_SECONDS = 120
 FOR_EVER_MS = 86_400_000
 
-# Larger than what goes through a socket itself.
+# Too large for a socket itself.
 STATE_BYTES = 300_000
 
-# As many as the driver keeps for a pipeline, 64 MiB; one more has to wait.
+# As much as the driver keeps for a pipeline, 64 MiB; another message has to wait.
 LARGE_BYTES = 15 << 20
 LARGE_MESSAGES = 4
 SMALL_MESSAGES = 3
@@ -76,7 +76,7 @@ def snapshots(folder: str, checkpoint: int) -> Callable[..., Iterator[pa.RecordB
         with ManagerClient.of_executor(pipeline=PIPELINE, folder=folder) as client:
             ref = client.append(owner(region), checkpoint, state(region))
             client.persist_segments(checkpoint, owner(region), [ref])
-            # Every attempt its own: Spark uses workers again.
+            # One for each attempt: Spark reuses workers.
             worker = uuid.uuid4().hex
             facts = {
                 "region": region,
@@ -96,7 +96,7 @@ def snapshots(folder: str, checkpoint: int) -> Callable[..., Iterator[pa.RecordB
 
 
 def speaks(folder: str) -> Callable[..., Iterator[pa.RecordBatch]]:
-    """A task that tells what came of connecting."""
+    """A task that reports the result of connecting."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         region_of(batches)
@@ -193,7 +193,7 @@ class Driver:
         """The next message; the job that sends it is still running."""
         deadline = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < deadline:
-            # Asked first: what the job said before it ended is there by then.
+            # Asked first: the messages of the job before its end have arrived then.
             ended = job.done()
             if (data := self.next_message(1000)) is not None:
                 return data
@@ -258,7 +258,7 @@ def killed_worker(driver: Driver) -> dict[str, Any]:
 
 
 def life_of_files(driver: Driver) -> dict[str, Any]:
-    """Messages of the driver keep the files, and then let them go."""
+    """Messages of the driver keep the files, and then release them."""
     told, kept = driver.tell("completed", 1, {1: {}}), driver.files()
     told_again = driver.tell("completed", 2, {2: {}})
     # A thread of each manager deletes: the answer to the message does not wait for it.
@@ -284,7 +284,7 @@ def closed_and_opened_again(driver: Driver) -> dict[str, Any]:
         "folder_twice": driver.refused(lambda: bridge.open("other", f"file:{driver.segments}/")),
         "state_folder": driver.refused(lambda: bridge.open("other", "/ckpt/state/holdfast")),
     }
-    # Without that it would wait for longer than anybody waits for this job.
+    # Otherwise it would wait for longer than the test waits for this job.
     bridge.wake(PIPELINE)
     found["woken"] = bridge.poll(PIPELINE, FOR_EVER_MS) is None
     ref = SegmentRef.from_bytes(bytes.fromhex(facts[0]["ref"]))
@@ -330,7 +330,7 @@ def flooded(driver: Driver) -> dict[str, Any]:
 
 
 def staged(driver: Driver) -> dict[str, Any]:
-    """What a task staged is published by the driver."""
+    """The driver publishes the staged output of a task."""
     refused = driver.start(stages(driver.segments), regions=1).result(WAIT_SECONDS)
     out = Path(driver.segments, "../out")
     before = sorted(path.name for path in out.rglob("*"))
@@ -348,7 +348,7 @@ def staged(driver: Driver) -> dict[str, Any]:
 
 
 def lost_executor(driver: Driver) -> dict[str, Any]:
-    """The terms of an executor that was killed are not live any more."""
+    """The terms of a killed executor are no longer live."""
     job = driver.start(snapshots(driver.segments, 2))
     facts = driver.acknowledged(job, 2)
     before = driver.terms()

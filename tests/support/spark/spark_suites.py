@@ -1,4 +1,4 @@
-"""Runs Spark's own test suites with Holdfast in the place of the provider.
+"""Runs Spark's own test suites with Holdfast as the provider.
 
 ``python -m support.spark.spark_suites [--record] [--rocksdb] [--isolated] [SUITE ...]``: fetches
 the suites and their Spark, compiles ``tests/spark_suites``, runs each suite in a JVM of its own,
@@ -56,10 +56,10 @@ _ROCKSDB = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
 
-#: A task needs a second attempt. Tests that expect a failure wait for it in vain, for so long.
+#: A task needs a second attempt. Tests that expect a failure wait in vain, up to the timeout.
 _ISOLATED = {"holdfast.suites.master": "local[2,2]", "holdfast.suites.timeoutSeconds": "40"}
 
-#: What Spark's launcher opens, without which Spark does not start.
+#: Packages that Spark's launcher opens, because Spark needs them.
 _OPENED = (
     *("java.base/java.lang", "java.base/java.lang.invoke", "java.base/java.lang.reflect"),
     *("java.base/java.io", "java.base/java.net", "java.base/java.nio", "java.base/java.util"),
@@ -71,7 +71,7 @@ _OPENED = (
 
 
 def suites() -> list[str]:
-    """The suites that there are subclasses for."""
+    """The suites with subclasses."""
     return [
         name
         for file in sorted(SOURCES.glob("*.scala"))
@@ -94,9 +94,9 @@ def exceptions(*, of_format: bool = False, isolated: bool = False) -> dict[str, 
     Parameters
     ----------
     of_format : bool
-        Only those that lie in the checkpoint format, so that Spark's provider fails as well.
+        Only exceptions of the checkpoint format, so that Spark's provider fails as well.
     isolated : bool
-        Also those that hold only if failures are isolated.
+        Also exceptions that hold only if failures are isolated.
     """
     listed = _listed()
     reasons, by_suite = listed["reasons"], dict(listed["suites"])
@@ -120,7 +120,7 @@ def exceptions(*, of_format: bool = False, isolated: bool = False) -> dict[str, 
 
 
 def _stamped(folder: Path, made_from: Iterable[Path]) -> Path | None:
-    """The stamp to write once the folder is made; None if it is made from these files already."""
+    """The stamp to write once the folder is made; None if it was made from these files."""
     digest = hashlib.sha256()
     for file in made_from:
         digest.update(f"{file} {file.stat().st_mtime_ns}\n".encode())
@@ -133,7 +133,7 @@ def _stamped(folder: Path, made_from: Iterable[Path]) -> Path | None:
 
 
 def compiled(class_path: list[Path]) -> Path:
-    """Compile the subclasses, unless they are as they were; a warning is an error."""
+    """Compile the subclasses, unless they are unchanged; a warning is an error."""
     classes = WORK / "classes"
     sources = sorted(SOURCES.glob("*.scala"))
     stamp = _stamped(classes, [*sources, *class_path])
@@ -152,7 +152,7 @@ def _jar_of_suites(fetched: list[Path]) -> Path:
 
 
 def resources(fetched: list[Path]) -> Path:
-    """What the suites read as files, out of their jar."""
+    """The files of the suites, out of their jar."""
     folder = WORK / "resources"
     tests = _jar_of_suites(fetched)
     stamp = _stamped(folder, [tests])
@@ -169,7 +169,7 @@ def resources(fetched: list[Path]) -> Path:
 
 
 def settings(*, rocksdb: bool, isolated: bool) -> dict[str, str]:
-    """Those of Spark with Holdfast, or with Spark's own provider."""
+    """Settings of Spark with Holdfast, or with Spark's own provider."""
     if rocksdb:
         return _ROCKSDB
     # Some tests count every change that the change feed shows.
@@ -216,11 +216,11 @@ def run(
             **os.environ,
             "SPARK_TESTING": "1",
             "SPARK_LOCAL_IP": "127.0.0.1",
-            # A worker of a local cluster looks for it in Spark's sources otherwise.
+            # Otherwise a worker of a local cluster looks for it in Spark's sources.
             "SPARK_SCALA_VERSION": "2.13",
         }
         with (folder / "output.txt").open("wb") as output:
-            # A failed test fails the process as well; the report tells what is expected.
+            # A failed test fails the process as well; the report has the expected ones.
             subprocess.run(
                 command,
                 cwd=folder,
@@ -236,7 +236,7 @@ def run(
 
 
 def unlike_record(rows: dict[str, tuple[int, ...]]) -> list[str]:
-    """An error for each suite whose figures are not those on record."""
+    """An error for each suite whose figures differ from the record."""
     known = from_text(RECORD.read_text())
     return [
         f"{suite}: {row}, but {RECORD.name} has {known.get(suite)}; --record writes it"
@@ -246,12 +246,12 @@ def unlike_record(rows: dict[str, tuple[int, ...]]) -> list[str]:
 
 
 def left_out() -> dict[str, str]:
-    """Why suites are not run, by suite."""
+    """The reason why a suite is not run, by suite."""
     return stateful_suites.left_out(LEFT_OUT.read_text())
 
 
 def unaccounted(tests: Path) -> list[str]:
-    """An error for each suite of the jar that has to do with state, and is in neither list."""
+    """An error for each suite of the jar with state, and is in neither list."""
     found = stateful_suites.stateful(stateful_suites.read(tests))
     return stateful_suites.unaccounted(found, run=suites(), left=left_out())
 

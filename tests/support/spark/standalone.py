@@ -23,7 +23,7 @@ _HIDDEN: Final = 'mount -t tmpfs none "$0" && exec "$@"'
 
 
 def has_mounts() -> bool:
-    """Whether this user may give a process mounts of its own."""
+    """True if this user may give a process mounts of its own."""
     try:
         return subprocess.run([*_UNSHARED, "true"], capture_output=True).returncode == 0
     except FileNotFoundError:
@@ -40,10 +40,10 @@ class StandaloneCluster:
     workers
         Their number; each has one core.
     unseen
-        A folder in whose place the workers, and with them the executors, see an empty one of their
-        own, as on other machines. Needs `has_mounts`.
+        A folder that is empty for the workers and executors, as on other machines. Needs
+        `has_mounts`.
     variables
-        More of the environment of all processes.
+        Further variables of the environment of all processes.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a checkpoint's physical files hold, read by hand: from nothing but rust/core/FORMAT.md."""
+"""The content of a checkpoint's physical files, read only by rust/core/FORMAT.md."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def stored_segments(file: Path) -> list[int]:
 
 
 def runs_in(file: Path) -> int:
-    """How many whole runs are in a merged file."""
+    """The number of whole runs in a merged file."""
     content = file.read_bytes()
     found = at = 0
     while at + FRAME_HEADER_BYTES <= len(content):
@@ -116,21 +116,21 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def delta_runs(store_id: str) -> int:
-    """How many delta runs a commit id says that its version has."""
+    """The number of delta runs in a commit id."""
     return _decode(store_id)[24] & 0x7F
 
 
 def segment_of(store_id: str) -> Segment | None:
     """The segment that a commit id refers to."""
     data = _decode(store_id)
-    # Version, floor, owner, the number of delta runs and when they were made, the segment, and a
-    # checksum at the end.
+    # Version, floor, owner, the number of delta runs and their times, the segment, and a checksum
+    # at the end.
     at = 25 + 8 * data[24]
     return Segment.decode(data[at : at + 44]) if len(data) > at + 4 else None
 
 
 def lineage(checkpoint: Path, store_id: str) -> list[Segment]:
-    """All segments that a version is made of, oldest first."""
+    """All segments of a version, oldest first."""
     newest = segment_of(store_id)
     if newest is None:
         return []
@@ -148,5 +148,5 @@ def _folder(checkpoint: Path) -> Path:
 
 
 def _frame(header: bytes) -> tuple[int, int]:
-    """Kind of a frame, and the length of what follows its header."""
+    """Kind of a frame, and the length after its header."""
     return header[6], int.from_bytes(header[8:12], "little")

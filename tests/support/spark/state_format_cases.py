@@ -1,4 +1,4 @@
-"""Queries whose state has each form that a minor of Spark has, also where no new query gets it."""
+"""Queries with each form of state of a minor of Spark, also old forms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.spark.operator_cases import DATA_BATCHES_ONLY, Case, Frames, late_a
 from support.spark.processors import FOR_EVER_MS, EventTimers, Processor, Values
 from support.spark.queries import STATE
 
-# Python workers cannot import this module: its classes travel to them by value.
+# Python workers cannot import this module: its classes are pickled by value.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 SQL: Final = "spark.sql.streaming."
@@ -47,7 +47,7 @@ GROUPINGS: Mapping[str, Mapping[str, str]] = {
 
 
 class OfAnyKey(Processor):
-    """Keys are shown, whatever their columns are."""
+    """Keys are shown with any columns."""
 
     def handleInputRows(  # noqa: N802
         self,

@@ -1,4 +1,4 @@
-"""Which of Spark's suites have to do with state: each is run, or left out for a reason."""
+"""Spark's suites with state: each is run, or left out for a reason."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from support.spark.class_files import ClassFile, parse
 
-#: What a suite names that opens stores, has an operator with state, or reads state.
+#: Names in a suite that opens stores, has an operator with state, or reads state.
 _STATE = re.compile(
     "StateStore|streaming/state/|operators/stateful|datasources/v2/state|GroupState|StatefulProcessor"
 )
@@ -20,7 +20,7 @@ _STREAMING = re.compile("MemoryStream|StreamTest")
 _STATEFUL_CALL = re.compile(
     "(group|join|limit|distinct|dropDup|flatMapGroups|mapGroups|transformWith).*|agg"
 )
-#: What all suites of queries share names stores as well.
+#: Shared parts of all suites of queries name stores as well.
 _SHARED = frozenset({"StreamTest", "StateStoreMetricsTest", "SharedSparkSession", "QueryTest"})
 
 

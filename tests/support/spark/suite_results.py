@@ -1,4 +1,4 @@
-"""What became of the tests of Spark's suites, against the list of exceptions."""
+"""Results of Spark's suites, compared with the list of exceptions."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-#: What `StoresSeen` calls the provider that a test must have used, if it used one.
+#: The name in `StoresSeen` of the provider that a test must have used, if any.
 OWN = "Holdfast"
-#: What it calls Spark's own.
+#: The name of Spark's own.
 ROCKSDB = "RocksDB"
 
 
@@ -21,7 +21,7 @@ class TestResult:
     ----------
     outcome : {"passed", "failed", "ignored"}
     providers : frozenset of str
-        Those that were seen to open stores during the test.
+        Providers that opened stores during the test.
     """
 
     __test__ = False
@@ -58,7 +58,7 @@ def read(report: Path, seen: Path) -> list[TestResult]:
 
 
 def _reason(result: TestResult, exceptions: Mapping[str, Mapping[str, str]]) -> str | None:
-    """Why a test is on the list; None if it is not."""
+    """The reason why a test is on the list, if it is."""
     listed = exceptions.get(result.suite, {}).items()
     return next((why for test, why in listed if normal(test) == normal(result.name)), None)
 
@@ -69,16 +69,16 @@ def problems(
     own: str = OWN,
     may_pass: Container[str] = (),
 ) -> list[str]:
-    """What contradicts the list: an error per test, none where all is as listed.
+    """Contradictions to the list: an error per test.
 
     Parameters
     ----------
     results : iterable of TestResult
-        Of whole suites.
+        Results of whole suites.
     exceptions : mapping
         Reason by test, by suite.
     own : str
-        The provider that was to serve them.
+        The expected provider.
     may_pass : container of str
         Reasons of tests that pass at times: they are on the list either way.
     """
@@ -107,7 +107,7 @@ def problems(
     return said
 
 
-#: Of a row: tests that ran, passed with and without a store, and are listed.
+#: Figures of a row: tests that ran, passed with and without a store, and are listed.
 COLUMNS = ("tests", "passed on Holdfast", "passed without a store", "excepted")
 _SUM = "all"
 
@@ -141,6 +141,6 @@ def as_text(rows: Mapping[str, tuple[int, ...]]) -> str:
 
 
 def from_text(text: str) -> dict[str, tuple[int, ...]]:
-    """The figures by suite in a text that `as_text` made."""
+    """The figures by suite in a text of `as_text`."""
     rows = [line.split("\t") for line in text.splitlines()[1:]]
     return {suite: tuple(map(int, row)) for suite, *row in rows if suite != _SUM}

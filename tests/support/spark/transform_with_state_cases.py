@@ -54,7 +54,7 @@ def transformed(
     )
 
 
-# What each processor's rows show, see processors.py.
+# The rows of each processor, see processors.py.
 SHOWS: dict[type[Processor], dict[str, Callable[[Row], bool]]] = {
     Totals: {
         "state was there": lambda row: row[2],
@@ -114,8 +114,8 @@ def by_the_clock(processor: type[Processor], *, pandas: bool) -> Case:
         )
         return transformed(some, processor, pandas=pandas, mode="update", time="ProcessingTime")
 
-    # A timer fires in the first batch that begins after it. Without batches that have no data,
-    # which batch that is does not depend on the clock.
+    # A timer fires in the first batch that begins after it. Without batches that have no data, that
+    # batch does not depend on the clock.
     return Case(query=query, mode="update", settings=DATA_BATCHES_ONLY, shows=SHOWS[processor])
 
 

@@ -1,4 +1,4 @@
-"""A value of each type of Spark, and what JSON and Arrow have of it."""
+"""A value of each type of Spark, and its forms in JSON and Arrow."""
 
 from __future__ import annotations
 

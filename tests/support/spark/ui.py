@@ -1,4 +1,4 @@
-"""Spark's UI for tests: an application that does what it is told, and the History Server."""
+"""Spark's UI for tests: an application that follows orders, and the History Server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.servers import free_port, listens, wait_until_up
 
 
 class Application:
-    """A process of ``ui_job.py``. Its answers are what it prints."""
+    """A process of ``ui_job.py``. It prints its answers."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
         self.folder = folder
@@ -43,7 +43,7 @@ class Application:
         self._is_at(self._answer())
 
     def ask(self, word: str, *arguments: str) -> Any:
-        """Have a word carried out, and return what it answers with."""
+        """Have a word carried out, and return the answer."""
         assert self.process.stdin is not None
         print(json.dumps([word, *arguments]), file=self.process.stdin, flush=True)
         return self._answer()
@@ -84,11 +84,11 @@ def history_server(
     folder
         Receives its log.
     events
-        What applications wrote.
+        The logs of applications.
     settings
-        Of Spark, without their prefix ``spark.history.``.
+        Settings of Spark, without their prefix ``spark.history.``.
     class_path
-        What is on its class path beside Spark.
+        Its class path in addition to Spark.
     """
     port = free_port()
     wanted = {
@@ -129,7 +129,7 @@ def history_server(
 
 
 def fetched(address: str, headers: Mapping[str, str] | None = None) -> str:
-    """What a server answers, as text."""
+    """The answer of a server, as text."""
     with _asked(address, headers or {}) as answer:
         return str(answer.read().decode())
 

@@ -1,7 +1,7 @@
-"""An application with Spark's UI, which does what its input says. Run as a program.
+"""An application with Spark's UI, which follows its input. Run as a program.
 
 ``ui_job FOLDER [KEY=VALUE ...]``: each line of input is a word with arguments, each line of output
-the answer to one. The first says where the UI is. Files of `FOLDER` are the input of queries.
+its answer. The first has the address of the UI. Files of `FOLDER` are the input of queries.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class FailsForOne(RunningCount):
 
 
 class Application:
-    """What the words of the input call."""
+    """The methods that words of the input call."""
 
     def __init__(self, folder: Path, settings: dict[str, str]) -> None:
         self.folder = folder
@@ -58,7 +58,7 @@ class Application:
                 # A clean-up after every third batch.
                 "spark.sql.streaming.minBatchesToRetain": "3",
                 "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint": "1.0",
-                # Files are full soon, so that some are closed.
+                # Files are soon full, so that some are closed.
                 STATE + "holdfast.maxFileBytes": "20000",
                 **settings,
             }
@@ -72,7 +72,7 @@ class Application:
         return {"url": context.uiWebUrl, "application": context.applicationId}
 
     def query(self, name: str, *more: str) -> str:
-        """Count the rows of a folder by key; further words are those of a name."""
+        """Count the rows of a folder by key; further words belong to a name."""
         rows: DataFrame = source(self.spark, self.folder / name)
         self.queries[name] = (
             rows.groupBy("key")
@@ -95,7 +95,7 @@ class Application:
         return str(self.queries[name].runId)
 
     def drain(self, name: str) -> int:
-        """Wait until a query has read what is there, and until listeners know."""
+        """Wait until a query has read all input, and until listeners know."""
         self.queries[name].processAllAvailable()
         return self.settle()
 
@@ -104,13 +104,13 @@ class Application:
         return 0
 
     def progress(self, name: str) -> Any:
-        """What Spark says of the batches of a query."""
+        """Spark's progress of the batches of a query."""
         found = [json.loads(one.json) for one in self.queries[name].recentProgress]
-        # While a query is idle Spark adds to these what no listener hears of.
+        # While a query is idle Spark adds entries that no listener gets.
         return [one for one in found if "addBatch" in one["durationMs"]]
 
     def misinform(self) -> int:
-        """Tell listeners what the tab cannot keep, twice."""
+        """Send listeners an event that the tab cannot keep, twice."""
         jvm: Any = self.spark._jvm
         opened = getattr(jvm.io.holdfast.spark.ui, "UiEvents$PipelineOpened")
         for _ in range(2):
@@ -122,7 +122,7 @@ class Application:
         return self.settle()
 
     def pipeline(self, name: str, region: str, *cause: str) -> int:
-        """Run a pipeline over what is there, in which a region fails."""
+        """Run a pipeline over all input, in which a region fails."""
         marks = self.folder / f"{name}-marks"
         marks.mkdir()
         query = (

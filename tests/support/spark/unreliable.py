@@ -1,4 +1,4 @@
-"""A connection on loopback that is slow and breaks: what a network does to requests."""
+"""A connection on loopback that is slow and breaks, like a network."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ CHUNK_BYTES = 64 << 10
 
 
 def _half(piece: bytes) -> bytes:
-    """Return the first half of what goes over a connection, or nothing of an answer's header.
+    """Return the first half of a piece of a connection, or nothing of an answer's header.
 
-    S3A's client takes a header of which the end is missing for a whole one, and so do Spark's own
-    logs, which are read without a length then.
+    S3A's client accepts a header without its end, and so do Spark's own logs, which are then read
+    without a length.
     """
     half = piece[: len(piece) // 2]
     return b"" if half.startswith(b"HTTP/") and b"\r\n\r\n" not in half else half
 
 
 class UnreliableProxy:
-    """Passes bytes on to a port, late, and closes a connection now and then in the middle of them.
+    """Passes bytes on to a port, late, and sometimes closes a connection in the middle of them.
 
-    So a request may not arrive, arrive in part, or be carried out without an answer.
+    A request may not arrive, arrive in part, or be carried out without an answer.
 
     Parameters
     ----------
     port
-        Where to, on this machine.
+        The port, on this machine.
     delay_ms
-        By which each piece of a request is late.
+        Delay of each piece of a request.
     pieces_per_break
         Pieces of requests and answers after which a connection breaks, on average.
     seed
-        Of the random choice.
+        Seed of the random choice.
     """
 
     def __init__(self, port: int, *, delay_ms: int, pieces_per_break: int, seed: int = 1) -> None:

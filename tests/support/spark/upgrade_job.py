@@ -1,4 +1,4 @@
-"""Some micro-batches of several queries, with Holdfast, on whatever PySpark there is.
+"""Some micro-batches of several queries, with Holdfast, on the present PySpark.
 
 ``upgrade_job.py FOLDER FIRST LAST CASE...`` gives each query the batches from FIRST (inclusive) to
 LAST (exclusive). It writes the rows of every batch into ``FOLDER/<case>/rows-FIRST.json``.

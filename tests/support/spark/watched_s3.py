@@ -22,9 +22,9 @@ class _Order:
 
 
 class WatchedS3:
-    """Acts before a request changes an object whose name is not that of a temporary file.
+    """Acts before a request changes an object that is no temporary file.
 
-    A request is lost whose process is killed, and waits while its process stands still.
+    A request of a killed process is lost, and waits while its process is stopped.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class WatchedS3:
         self._reached: int | None = None
 
     def before(self, path: str, port: int) -> bool:
-        """Act on an order, if there is one; return whether the request goes on."""
+        """Act on an order, if there is one; returns False if the request is lost."""
         with self._lock:
             order = self._order
             changed = self._buckets / path.lstrip("/")
@@ -53,7 +53,7 @@ class WatchedS3:
                 return True
             process = process_of(port)
             if process is None:
-                return False  # It was killed meanwhile.
+                return False  # It was killed.
             kills = order.action == "kill"
             os.kill(process, signal.SIGKILL if kills else signal.SIGSTOP)
             self._order = None
@@ -71,11 +71,11 @@ class WatchedS3:
             self._order, self._changes = _Order(action, nth, part, folder), 0
 
     def is_waiting(self) -> bool:
-        """True while nobody has taken the order."""
+        """True while no process has taken the order."""
         return self._order is not None
 
     def end(self) -> bool:
-        """Take the order back; return whether nobody took it."""
+        """Take the order back; returns True if no process took it."""
         with self._lock:
             waiting, self._order = self.is_waiting(), None
             return waiting
