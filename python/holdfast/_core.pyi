@@ -42,7 +42,7 @@ __all__ = [
 
 __version__: Final[str]
 
-# Origins of the owners that fell back, and those of every retained checkpoint.
+# Origins of the owners that fell back, and of every retained checkpoint.
 _Fallbacks: TypeAlias = Mapping[Owner, int]
 _Retained: TypeAlias = Mapping[int, _Fallbacks]
 
