@@ -65,7 +65,7 @@ class Term(NamedTuple):
 
 
 def as_it_is(found: Batches) -> list[Term]:
-    """Return the requests of a batch, without Holdfast or as the query runs now."""
+    """Return the requests of a batch, as the query runs now."""
     if found.is_holdfast:
         return with_holdfast(found, found.objects[batches.MERGED])
     return [Term(kind, count, OF_SPARK[kind]) for kind, count in found.objects.items() if count]

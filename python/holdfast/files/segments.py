@@ -209,7 +209,7 @@ def copy_table(
     or CorruptSegmentError if it cannot be read.
     """
     whose = (before, commit, after, checkpoint)
-    # `stored_segments` and `new_image` choose both mounted or both reached.
+    # `stored_segments` and `new_image` choose the same kind, mounted or reached.
     if isinstance(image, ReachedImage):
         return image.copy_table(cast("ReachedSegments", source), *whose)
     return image.copy_table(cast("MountedSegments", source).folder, *whose)

@@ -173,7 +173,7 @@ class Published:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishFailed:
-    """The metadata could not be written, or perhaps not."""
+    """The metadata could not be written, or its state is unknown."""
 
     attempt: int
     cause: str

@@ -59,7 +59,7 @@ class Limits:
             self.aborts_since_global = 0
 
     def forced_attempt_declined(self) -> None:
-        """Allow regional mode again; regions remain as stale (R10, R21, R22)."""
+        """Allow regional mode again; regions stay stale (R10, R21, R22)."""
         self.consecutive_regional = 0
         self.force_global = False
 

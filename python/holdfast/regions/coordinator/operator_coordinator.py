@@ -90,7 +90,7 @@ class EventGateway:
         self._deliver(region, event)
 
     def in_one_step(self) -> AbstractContextManager[object]:
-        """Begin a step that no snapshot or reset interrupts; may be nested. Lock inside."""
+        """Begin a step that no snapshot or reset interrupts; may be nested. Take locks inside."""
         return self._step
 
 

@@ -70,7 +70,7 @@ class PipelineQuery(ABC):
 
         Rows, time, bytes of state, rows in flight, failures, and the operators' own figures from
         ``ctx.metrics``. Spark's metrics system has the sums over regions. Its progress
-        (``stream.lastProgress``) cannot: operators run in jobs of ``foreachBatch``.
+        (``stream.lastProgress``) has none: operators run in jobs of ``foreachBatch``.
 
         Returns
         -------

@@ -135,7 +135,7 @@ class SparkRunner:
     def close_operators(self, order: ClosingOrder) -> None:
         """See `TaskRunner`.
 
-        No one knows which worker keeps which operators, so as many tasks run as there is room for:
+        Spark does not tell which worker keeps which operators, so tasks run in every free place:
         executors hand tasks to their idle workers in turn.
         """
         slices = self._context.defaultParallelism
