@@ -57,12 +57,13 @@ def run_queries(
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("query", "variants"),
     [
         ("aggregation", ("changelog", "holdfast")),
-        pytest.param("aggregation", ("hdfs", "rocksdb", *WITH_CHECKSUMS), marks=pytest.mark.full),
-        pytest.param("join", ("hdfs", "rocksdb", "changelog", "holdfast"), marks=pytest.mark.full),
+        ("aggregation", ("hdfs", "rocksdb", *WITH_CHECKSUMS)),
+        ("join", ("hdfs", "rocksdb", "changelog", "holdfast")),
     ],
 )
 def test_predicted_requests_are_within_a_tenth_of_those_that_a_server_counts(

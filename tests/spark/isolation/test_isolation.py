@@ -20,14 +20,13 @@ NEVER_END = ("never_shuffled", "never_done")
 @pytest.mark.parametrize(
     ("query", "sink", "master"),
     [
-        ("counts", "foreach", "local[2,4]"),
         ("distinct", "v2", "local[2,4]"),
-        ("windows", "parquet", "local[2,4]"),
         ("counts", "foreach", "local-cluster[2,1,1024]"),
+        pytest.param("windows", "parquet", "local[2,4]", marks=pytest.mark.full),
         *(
             pytest.param(query, "foreach", "local[2,4]", marks=pytest.mark.full)
             for query in QUERIES
-            if query not in ("counts", *NEVER_END, "deadly", "hungry", "slow")
+            if query not in (*NEVER_END, "deadly", "hungry", "slow")
         ),
         *(
             pytest.param(query, "foreach", "local-cluster[2,1,1024]", marks=pytest.mark.full)
@@ -76,9 +75,8 @@ def test_a_batch_that_runs_again_after_a_kill_parks_what_was_parked(
     assert found(folder, "good:6-6", "good:6-7") == whole
 
 
-@pytest.mark.parametrize(
-    "query", [pytest.param("never_shuffled", marks=pytest.mark.full), "never_done"]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("query", ["never_shuffled", "never_done"])
 def test_a_partition_stays_parked_if_the_driver_dies_before_the_batch_delivers_it(
     query: str, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -79,6 +79,7 @@ def test_a_partition_is_parked_while_its_task_has_an_attempt_left(tmp_path: Path
     assert (folder / "failed.txt").read_text() == "2"
 
 
+@pytest.mark.full
 def test_a_query_fails_that_would_park_more_bytes_than_it_may(
     spark: SparkSession, tmp_path: Path
 ) -> None:

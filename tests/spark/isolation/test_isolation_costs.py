@@ -26,6 +26,7 @@ RESTS = (
 UNIQUE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{16}-[0-9a-f]{8}")
 
 
+@pytest.mark.full
 def test_a_healthy_query_makes_no_request_and_writes_no_byte_more(
     hdfs: MiniHdfs, tmp_path: Path
 ) -> None:

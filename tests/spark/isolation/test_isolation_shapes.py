@@ -51,7 +51,12 @@ def test_no_shape_of_the_batch_loses_or_doubles_a_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "count"), [(0, 3), (106, 1), pytest.param(0, 500, marks=pytest.mark.full)]
+    ("first", "count"),
+    [
+        (0, 3),
+        pytest.param(106, 1, marks=pytest.mark.full),
+        pytest.param(0, 500, marks=pytest.mark.full),
+    ],
 )
 def test_random_functions_get_the_rows_of_an_undisturbed_run(
     first: int, count: int, tmp_path: Path

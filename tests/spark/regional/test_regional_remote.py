@@ -99,7 +99,7 @@ def written(folder: Path, count: int) -> list[list[Row]]:
 @pytest.mark.parametrize(
     "points",
     [
-        ("second-link",),
+        pytest.param(("second-link",), marks=pytest.mark.full),
         pytest.param(POINTS_OF_OTHERS, marks=[pytest.mark.full, pytest.mark.timeout(2400)]),
     ],
     ids=["one", "all"],

@@ -286,7 +286,11 @@ def test_a_regional_pipeline_in_a_session_without_holdfast_is_refused(tmp_path: 
     ("missing", "said"),
     [
         ("spark.plugins", "plugin is not running in this application"),
-        ("spark.sql.streaming.checkpointFileManagerClass", "checkpointFileManagerClass must be"),
+        pytest.param(
+            "spark.sql.streaming.checkpointFileManagerClass",
+            "checkpointFileManagerClass must be",
+            marks=pytest.mark.full,
+        ),
     ],
 )
 def test_half_a_configuration_says_what_is_missing(missing: str, said: str, tmp_path: Path) -> None:

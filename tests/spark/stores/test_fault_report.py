@@ -276,6 +276,7 @@ def test_a_power_cut_loses_nothing_of_holdfast_and_without_its_syncs_is_noticed(
     assert outcomes == ["right", "error"]
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_merged_file_with_a_fault_is_noticed_or_not_needed(tmp_path: Path) -> None:
     results = tmp_path / "results.jsonl"

@@ -51,7 +51,7 @@ spark.stop()
 @pytest.mark.parametrize(
     ("umask", "cluster"),
     [
-        ("002", False),
+        pytest.param("002", False, marks=pytest.mark.full),
         pytest.param("077", False, marks=pytest.mark.full),
         ("u=rwx,g=rx,o=", True),
     ],

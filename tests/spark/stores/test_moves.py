@@ -226,7 +226,7 @@ def test_a_query_does_not_start_until_the_adoption_has_ended(
     query.go_on()
 
 
-KILLED = {("adopt", "before-entry"), ("leave --to rocksdb", "before-entry")}
+KILLED = {("leave --to rocksdb", "before-entry")}
 
 #: A task writes state, the plan gets its name, and then the entry of ``commits``.
 POINTS = [
