@@ -149,7 +149,7 @@ def write_jar(jar: Path, entries: dict[str, bytes]) -> None:
             entry = zipfile.ZipInfo(name, ZIP_TIME)
             entry.external_attr = 0o644 << 16
             entry.create_system = 3
-            archive.writestr(entry, content, zipfile.ZIP_DEFLATED)
+            archive.writestr(entry, content, zipfile.ZIP_DEFLATED, compresslevel=9)
     partial.replace(jar)
 
 
