@@ -107,7 +107,10 @@ def test_a_jar_implements_what_its_minor_asks_for_and_uses_what_it_has(minor: st
         (
             "4.3",
             "4.2",
-            {"StateStoreCustomSizeMetric.<init> (Ljava.lang.String;Ljava.lang.String;Z)V"},
+            {
+                "StateStoreCustomSizeMetric.<init> (Ljava.lang.String;Ljava.lang.String;Z)V",
+                "transformwithstate.TransformWithStateExec.<init>",
+            },
         ),
         (
             "4.0",
