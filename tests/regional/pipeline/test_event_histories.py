@@ -19,7 +19,7 @@ from holdfast.regions.coordinator import (
     evaluation,
 )
 from holdfast.regions.coordinator.attempt import PendingAttempt
-from holdfast.regions.driver.coordinator_host import CoordinatorHost, HostedCoordinator
+from holdfast.regions.driver.coordinator_host import CoordinatorHost, Hosted
 from holdfast.regions.protocol.orders import RegionEvent
 from holdfast.regions.task.instance import OperatorInstance
 from support.regional.event_histories import STEPS, History
@@ -129,13 +129,13 @@ def what_regions_sent_lost(patch: Patch) -> None:
 
 def what_regions_sent_comes_twice(patch: Patch) -> None:
     """The coordinator hears events of regions twice."""
-    settle = HostedCoordinator.settle
+    settle = Hosted.settle
 
-    def twice(self: HostedCoordinator, action: SettleEvents) -> None:
+    def twice(self: Hosted, action: SettleEvents) -> None:
         settle(self, action)
         settle(self, action)
 
-    patch(HostedCoordinator, "settle", twice)
+    patch(Hosted, "settle", twice)
 
 
 def what_failed_regions_sent_counts(patch: Patch) -> None:

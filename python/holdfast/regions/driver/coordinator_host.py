@@ -60,13 +60,11 @@ class CoordinatorHost:
         timeout_s: float,
         operators: Mapping[str, type[Operator]] | None = None,
     ) -> None:
-        self._hosted: dict[str, HostedCoordinator] = {}
+        self._hosted: dict[str, Hosted] = {}
         classes = operators or {}
         try:
             for name, coordinator in coordinators.items():
-                self._hosted[name] = HostedCoordinator(
-                    name, coordinator, timeout_s, classes.get(name)
-                )
+                self._hosted[name] = Hosted(name, coordinator, timeout_s, classes.get(name))
         except BaseException:
             self.close()
             raise
@@ -82,7 +80,7 @@ class CoordinatorHost:
             for name in action.operators
         ]
 
-    def of(self, operator: str) -> HostedCoordinator:
+    def of(self, operator: str) -> Hosted:
         """Return the coordinator of an operator, for actions that concern only this one."""
         return self._hosted[operator]
 
@@ -92,7 +90,7 @@ class CoordinatorHost:
         return sum(c.skipped_splits for c in coordinators if isinstance(c, SplitEnumerator))
 
     def take_events(self) -> dict[str, tuple[RegionEvent, ...]]:
-        """Return an order's events by region, in the order of attempts and operators."""
+        """Return an order's events by region, in the order of attempts, then of operators."""
         events: dict[str, list[RegionEvent]] = {}
         for name, hosted in self._hosted.items():
             for region, waiting in hosted.outbox.waiting().items():
@@ -123,7 +121,7 @@ _serving: Final = weakref.WeakValueDictionary[int, OperatorCoordinator]()
 _serving_lock: Final = threading.Lock()
 
 
-class HostedCoordinator:
+class Hosted:
     """One coordinator, its thread, and its events to regions."""
 
     def __init__(
@@ -154,7 +152,7 @@ class HostedCoordinator:
         self._operator = operator
         self._thread = _CallingThread(f"holdfast-{name}", timeout_s)
         self.outbox = Outbox(knows_regions=operator is not None)
-        # Keeps the coordinator's state and events in agreement, also against its own threads.
+        # Held while state and events must agree. Threads of the coordinator take it, too.
         self._step = threading.RLock()
         # The latest checkpoint. After an exception the coordinator goes back to it.
         self._latest: ResetCoordinator | SettleEvents = ResetCoordinator(
@@ -162,7 +160,7 @@ class HostedCoordinator:
         )
         self._completed: NotifyCoordinator | None = None
         self._failed = False
-        # The coordinator keeps the gateway, so no reference must lead back.
+        # The coordinator keeps the gateway, so the gateway must not refer to the coordinator.
         hosted = weakref.ref(self)
 
         def send(region: str, event: bytes) -> None:
@@ -365,7 +363,7 @@ class _CallingThread:
     def call(
         self, function: Callable[..., Any], *arguments: Any, named: Callable[..., Any] | None = None
     ) -> Any:
-        """Return or raise the function's result, or TimeoutError; an error may call it `named`."""
+        """Return the function's result; raise its error or TimeoutError. Errors name `named`."""
         answer: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
 
         def work() -> None:
@@ -394,7 +392,7 @@ class _CallingThread:
         return value
 
     def end(self) -> None:
-        """End the thread after its calls; waits if all were answered."""
+        """End the thread after its calls; waits for its end if it answered all of them."""
         self._calls.put(None)
         if not self._silent and self._thread is not threading.current_thread():
             self._thread.join()
