@@ -99,7 +99,7 @@ def write_stream_files(folder: Path, *, batches: int) -> StreamFiles:
 def _write_parts(table: pa.Table, folder: Path, cuts: list[pa.Scalar]) -> None:
     folder.mkdir(parents=True)
     hours = table.column("time_hour")
-    # The table is sorted, so the number of earlier rows is the cut.
+    # The table is sorted, so the number of earlier rows is the place of the cut.
     places = [0, *(pc.sum(pc.less(hours, cut)).as_py() for cut in cuts), table.num_rows]
     for n, (start, end) in enumerate(pairwise(places)):
         path = folder / f"part-{n:05d}.parquet"

@@ -29,12 +29,12 @@ from holdfast.regions.files.folders import CheckpointFolders
 _SILENCE_S = 180.0
 
 BATCHES = 8
-#: The region that fails, its first such batch, and the number of attempts.
+#: The region that fails, the first batch in which it does, and the number of failed attempts.
 FAILING, FAILS_FROM_BATCH, FAILURES = region_name("LGA", 7), 2, 4
 #: Failures before the kill: two regional checkpoints, the limit that makes the next one global.
 FAILURES_BEFORE_KILL = 2
 KILLED_BATCH = FAILS_FROM_BATCH + FAILURES_BEFORE_KILL
-#: The region that is slow, and the batches.
+#: The region that is slow, and the batches with whose rows it is slow.
 SLOW, SLOW_BATCHES = region_name("JFK", 12), (3, 4)
 #: The smallest ``aligned_timeout``, and its length in undisturbed batches: with less, rows of every
 #: region would wait in flight on a slow machine.

@@ -32,11 +32,11 @@ class Trouble:
     folder
         Remembers failures over restarts: one file for each.
     failing, fails_from_day, failures
-        The region that fails, the first day of such rows, and the number of failed attempts.
+        The region that fails, the first day of rows with which it does, and in how many attempts.
     hangs_after
         Failures after which the region blocks for ever instead of failing; None: it never does.
     slow, slow_days
-        The region that is slow, and the first and last day of these rows.
+        The region that is slow, and the first and last day of its slow rows.
     pause_s
         Time it takes for each Arrow batch of such rows, in seconds.
     """

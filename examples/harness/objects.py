@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Folders and files at the top of a checkpoint that Spark writes for every query. Everything else
-#: belongs to the state.
+#: Folders and files at the top of a checkpoint that Spark writes for every query, with any provider
+#: and without state. Everything else belongs to the state.
 SPARK_LOGS = frozenset({"offsets", "commits", "sources"})
 SPARK_FILES = frozenset({"metadata", ".metadata.crc"})
 

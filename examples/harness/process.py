@@ -192,7 +192,7 @@ def kill_session(session: int) -> None:
 def running_in_session(session: int) -> list[int]:
     """List the living processes of a session, named by its leader.
 
-    It is no process group: the daemon that starts PySpark's workers makes a group of its own.
+    It is not a process group: the daemon that starts PySpark's workers makes a group of its own.
     """
     return [pid for pid, fields in _stats_of_session(session) if fields[0] not in "ZX"]
 
@@ -262,7 +262,7 @@ class Reporter:
         self._pipe.write(json.dumps({"event": event, **fields}) + "\n")
 
     def follow(self, running: StreamingQuery, *, poll_s: float) -> None:
-        """Report every batch of a query; poll faster than Spark forgets progress reports."""
+        """Report batches until the query ends; poll faster than Spark forgets progress reports."""
         last: tuple[int, str] | None = None
         ended = False
         while not ended:

@@ -94,7 +94,7 @@ def require_jar(context: Any) -> None:
 
 
 def require_plugin_if_running() -> None:
-    """Refuse a Spark with fixed plugins (running context) or a fixed class path (running JVM)."""
+    """Refuse a running context (fixed plugins) or JVM (fixed class path) that ignores settings."""
     from pyspark import SparkContext
 
     active = SparkContext._active_spark_context

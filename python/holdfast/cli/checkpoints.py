@@ -33,7 +33,7 @@ _DAY_MS = 24 * 60 * 60 * 1000
 
 
 def show(arguments: argparse.Namespace) -> None:
-    """Print a folder's kind; with an id, a checkpoint's regions or a batch's segments."""
+    """Print a folder's kind, or by id a checkpoint or batch; more of each with ``--details``."""
     folder = folders.given(arguments.folder)
     has_state = _has_state(folder)
     is_query = is_query_checkpoint(folder) and arguments.id is None

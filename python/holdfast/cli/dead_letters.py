@@ -39,7 +39,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def stage(letters: AnyPath, name: str, rows: pa.Table, error: str | None) -> AnyPath:
-    """Write rows without column `ROW` durably for a file, and return its path before `publish`."""
+    """Write rows durably, without `ROW`, for a new file; no reader sees it before `publish`."""
     import pyarrow as pa
 
     letters.make_folder(exist_ok=True)

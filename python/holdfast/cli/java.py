@@ -34,7 +34,7 @@ class MissingJavaError(OSError):
 
 
 def java_version() -> int:
-    """Return the major version of Spark's Java (``JAVA_HOME``, ``PATH``), or MissingJavaError."""
+    """Return the major version of Spark's Java; MissingJavaError without one or below 17."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     needed = f"Spark needs Java {JAVA_MIN} or newer, but"
@@ -107,7 +107,7 @@ def begin_jvm() -> Any:
 
 @contextmanager
 def quick_start() -> Iterator[None]:
-    """Start JVMs of Spark in half of the time: they compile less, so long jobs would be slower."""
+    """Start JVMs of Spark in half of the time: they compile less, but long jobs end later."""
     name = "SPARK_SUBMIT_OPTS"
     given = os.environ.get(name)
     os.environ[name] = " ".join(filter(None, ["-XX:TieredStopAtLevel=1", given]))

@@ -76,7 +76,7 @@ def complete(spark: Any, folder: AnyPath, output: AnyPath, newest: int, *, yes: 
 
 
 def say_unknown(number: int, *, by_query: bool, yes: bool) -> None:
-    """Print files unknown without ``--output``; `by_query`: later, the query sees its sink."""
+    """Print what is unknown without ``--output``; `by_query`: Holdfast sees the sink later."""
     if by_query and yes:
         return
     remedy = (

@@ -330,7 +330,7 @@ _OWN_JVM: Final[list[Any]] = []
 
 
 def use_jvm(jvm: Any, configuration: Any) -> None:
-    """Reach file systems through py4j's view of a JVM with Holdfast's jar, without a session."""
+    """Reach file systems by a JVM (py4j, with Holdfast's jar) and its Hadoop `configuration`."""
     _OWN_JVM.append(jvm.io.holdfast.spark.PipelineFiles(configuration))
 
 

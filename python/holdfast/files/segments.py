@@ -109,7 +109,7 @@ def stored_segments(folder: AnyPath, *, into: AnyPath | None = None) -> Iterator
 
 
 class ReachedImage:
-    """Takes the segments of one checkpoint into files of a folder, written by the JVM."""
+    """Takes one checkpoint's segments into a folder by the JVM; seals at `max_file_bytes`."""
 
     def __init__(
         self, folder: str, reached: HadoopPath, *, max_file_bytes: int = 256 << 20
@@ -192,7 +192,7 @@ def copy_segment(
     kind: Literal["snapshot", "in_flight"],
     entries: int,
 ) -> SegmentRef:
-    """Append another owner's segment to an image; FileNotFoundError or CorruptSegmentError."""
+    """Append a segment of `before`; FileNotFoundError or CorruptSegmentError if unreadable."""
     if isinstance(source, ReachedSegments) and isinstance(image, ReachedImage):
         whose = (before, after, checkpoint)
         return image.copy_segment(source, ref, *whose, kind=kind, entries=entries)
@@ -219,7 +219,7 @@ def copy_table(
 def mounted_tables(
     source: StoredSegments, tables: Sequence[tuple[Owner, str]], checkpoint: int
 ) -> Iterator[tuple[Path, Sequence[tuple[Owner, str]]]]:
-    """Yield the folder of tables, with owners and commits; copies if the JVM reads them."""
+    """Yield the folder of tables, with owners and commits; temporary copies if the JVM reads it."""
     if isinstance(source, MountedSegments):
         yield source.folder, tables
         return

@@ -23,8 +23,8 @@ const MIB: usize = 1 << 20;
 /// Memory of a merge in addition to its inputs.
 const OUTPUT_BYTES: usize = 10 * MIB;
 
-/// 1 MiB of read-ahead and a page of the large input. Of ten changelogs of 2,000 entries of 80 bytes all
-/// that they have, twice.
+/// 1 MiB of read-ahead and a page of the large input. Ten changelogs of 2,000 entries of 80 bytes
+/// are held whole, twice.
 const INPUT_BYTES: usize = 5 * MIB;
 
 const BOUND_BYTES: usize = OUTPUT_BYTES + INPUT_BYTES;

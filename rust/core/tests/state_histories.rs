@@ -511,8 +511,8 @@ impl<'a> History<'a> {
         true
     }
 
-    /// Opens the newest version: unchanged, rebuilt around the damage, or not at all. Whether there is a
-    /// session in the end.
+    /// Opens the newest version: unchanged, rebuilt around the damage, or not at all. Returns whether
+    /// there is a session in the end.
     fn is_opened_or_reported(&mut self, damage: &Damage, segment: &SegmentRef) -> bool {
         let (id, content) = self.versions.last().unwrap().clone();
         if let Err(error) = self.store.open_version(id.state.version, Some(&id)) {

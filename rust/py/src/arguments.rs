@@ -152,7 +152,7 @@ impl<'py> FromPyObject<'_, 'py> for RetainedArgument {
 }
 
 impl RetainedArgument {
-    /// The view of a message about `checkpoint`. By default `decided` is its newest id.
+    /// The view of a message about `checkpoint`; `decided` defaults to the newest id that it names.
     pub(crate) fn at(self, checkpoint: u64, decided: Option<u64>) -> (CheckpointId, Retained) {
         let id = CheckpointId(checkpoint);
         let newest = self.0.keys().next_back().map_or(id, |last| id.max(*last));

@@ -19,7 +19,7 @@ use crate::shared::Shared;
 /// `ManagerClient.of_executor` connects a Python worker of Spark to it.
 ///
 /// All methods may be called from several threads. Their requests wait for each other, without the
-/// GIL. A broken connection fails the call; the next call, or a forked child, connects again.
+/// GIL. A broken connection fails the call; the next one reconnects. A forked child gets its own.
 ///
 /// Parameters
 /// ----------

@@ -80,7 +80,7 @@ impl Owner {
 
 /// Reference to a segment: a byte range of a physical file and the digest of those bytes.
 ///
-/// The file does not have the digest, so an altered file is noticed. Store the reference
+/// The reference has the digest, not the file, so an altered file is noticed. Store the reference
 /// (`to_bytes`, 44 bytes, or `pickle`) in the metadata of the checkpoint.
 ///
 /// Instances come from `SnapshotManager.append` and `SegmentRef.from_bytes`.

@@ -47,7 +47,7 @@ impl Client {
     /// Connects to the socket of a server.
     ///
     /// # Errors
-    /// `NotFound` without a server; `Unsupported` for another version; errors of the server.
+    /// `NotFound` without a server; `Unsupported` for another version; errors of a refusal.
     pub fn connect(address: impl Into<Address>, mut hello: Hello) -> Result<Self> {
         let address = address.into();
         hello.key = address.key().to_owned();

@@ -75,7 +75,7 @@ FAILURES = 350
 FAILED = 3
 #: With the cases ``retire`` and ``timers``, region r02 has rows in the first batch only.
 AWAY = "r02"
-#: The time until it is retired. Between batches, more passes than one step counts.
+#: Time until it is retired. Time between batches is longer than the most that one step counts.
 RETIRE_IDLE = timedelta(milliseconds=LEAST_CHECKPOINTS)
 #: One batch without its rows more than necessary, and one after it.
 STAYING = [

@@ -36,7 +36,7 @@ FOR_EVER_MS = 86_400_000
 # Too large for a socket itself.
 STATE_BYTES = 300_000
 
-# As much as the driver keeps for a pipeline, 64 MiB; another message has to wait.
+# The driver keeps this much for a pipeline, 64 MiB; another message has to wait.
 LARGE_BYTES = 15 << 20
 LARGE_MESSAGES = 4
 SMALL_MESSAGES = 3

@@ -84,7 +84,7 @@ class RegionalPipeline(Written[RegionalWriter]):
             their methods is ``async``, or yields and does not put out rows, or the type of a column
             cannot route rows.
         ValueError
-            If the name is used or not allowed, or the columns of the parallelism are missing.
+            If the name is used or not allowed, or `route_by` is missing or names missing columns.
         """
         if not isinstance(operator, Operator):
             raise TypeError(
@@ -305,7 +305,7 @@ class RegionalPipeline(Written[RegionalWriter]):
         return found
 
     def start(self, *_: object, **__: object) -> NoReturn:
-        """Raise a ValueError: the pipeline has no sink, so `RegionalWriter.start` is missing."""
+        """Raise a ValueError: the pipeline has no sink yet. `RegionalWriter.start` starts it."""
         raise ValueError(
             "the pipeline has no sink: call write_parquet(...), write_delta(...), write_to(...), "
             "write_kafka(...) or foreach_batch(...) first, and start() or open_local() on what "
@@ -318,7 +318,7 @@ class RegionalPipeline(Written[RegionalWriter]):
         return RegionalWriter(self._chain, destination)
 
     def _require_route(self, operator: str, columns: Sequence[str], *, routed: bool) -> None:
-        """Check that these columns can route the next operator's rows, if these are known."""
+        """Check that these columns can route the next operator's rows, if the rows are known."""
         of = f"route_by of operator {operator!r}"
         source, before = self._chain.source, self._chain.operators
         if before:

@@ -61,7 +61,7 @@ Runner = TypeVar("Runner", bound=TaskRunner)
 
 
 class RegionalWriter:
-    """A pipeline with a sink, ready to start, made by its ``write_...`` and ``foreach_batch``."""
+    """A pipeline with a sink, ready to start: the result of ``write_...`` and ``foreach_batch``."""
 
     def __init__(self, chain: Chain, output: Destination) -> None:
         self._chain = chain
@@ -95,8 +95,8 @@ class RegionalWriter:
             Partitions that run at the same time.
         gpu : bool, default False
             Arrays are CuPy's instead of NumPy's. The device keeps room for a tenth of each array
-            above 1 MiB, and for a copy of one of which more changed while its snapshot is written;
-            see `holdfast.regions.state.arrays.device_arrays` for a device without the room.
+            above 1 MiB. It copies an array of which more changes while its snapshot is written. See
+            `holdfast.regions.state.arrays.device_arrays` for a device without the room.
         **options
             See `holdfast.regions.api.options.PipelineOptions`.
 
@@ -372,7 +372,7 @@ class RegionalWriter:
             ) from e
         require_classic_session(session)
         require_source_of_splits()
-        # Not every version of PySpark has all its imports.
+        # It imports parts of PySpark that not every version has.
         from holdfast.regions.runners.spark.split_stream import SplitStream
 
         stream = SplitStream(enumerator)

@@ -6,6 +6,7 @@ import resource
 
 
 def address_bytes_max() -> int | None:
-    """Return ``spark.executor.pyspark.memory``, if it bounds addresses; stacks count in full."""
+    """Return the bytes of addresses that this process may have; None without a bound."""
+    # ``spark.executor.pyspark.memory`` counts addresses, so a thread's stack counts in full.
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if limit == resource.RLIM_INFINITY else limit

@@ -13,7 +13,7 @@ def methods_of(kind: type) -> list[str]:
 
 
 def require_methods(given: object, kind: type, *, yields: Collection[str] = ()) -> None:
-    """Raise TypeError if a method outside of `yields` would make a generator or a coroutine."""
+    """Raise TypeError if a method makes a coroutine or, if not in `yields`, a generator."""
     for name in methods_of(kind):
         require_function(
             getattr(given, name), f"{type(given).__name__}.{name}", may_yield=name in yields

@@ -24,7 +24,7 @@ class Clock:
         self.adjust()
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch by a clock that never jumps."""
+        """Milliseconds since the epoch, by a clock that jumps only in `adjust`."""
         return elapsed_ms() + self._ahead_ms
 
     def adjust(self) -> None:

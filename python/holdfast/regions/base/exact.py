@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-#: Arrow keeps or refuses values of these classes.
+#: Arrow takes values of these classes unchanged, or refuses them.
 _EXACT: Final = frozenset({type(None), bool, int, str, bytes})
 
 
 def exact_array(values: Any, kind: Any) -> pa.Array:
     """Return values, an array of Arrow or any sequence, as an array of a type.
 
-    Integers are times in Arrow's numbers. A time without a zone is in UTC. Raises a
-    pyarrow.ArrowException, TypeError, ValueError or OverflowError if a value would change.
+    Integers stand for times as the numbers that Arrow stores. A time without a zone is in UTC.
+    Raises pyarrow.ArrowException, TypeError, ValueError or OverflowError if a value would change.
     """
     if any(hasattr(values, name) for name in ("__array__", "__arrow_array__", "__arrow_c_array__")):
         values = values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values)
@@ -68,9 +68,9 @@ def _first_difference(array: Any, other: Any) -> int | None:
 
 
 def _is_same(value: Any, kept: Any) -> bool:
-    """Say whether a scalar of Arrow equals its source."""
+    """Say whether a scalar of Arrow equals the value that it was made from."""
     if isinstance(value, (pa.Scalar, np.datetime64, np.timedelta64)):
-        # Arrow keeps or refuses them.
+        # Arrow takes them in their own type, or refuses them.
         return True
     found = kept.as_py()
     if isinstance(value, datetime) and isinstance(found, date):

@@ -26,5 +26,5 @@ class RegionOwners:
         return Owner(self.pipeline, operator, self.region, state)
 
     def in_flight(self, created: int) -> Owner:
-        """Owner of in-flight data of one attempt, since a region may need that of several."""
+        """Owner of in-flight data that attempt `created` stored; a region may need several."""
         return Owner(self.pipeline, IN_FLIGHT_OPERATOR, self.region, str(created))

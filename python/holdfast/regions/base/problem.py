@@ -60,7 +60,7 @@ class Problem:
     attributes : mapping of str to JSON
         Attributes of the exception that are short and that JSON has.
     rows : str
-        Known rows of the source that were under way.
+        Rows of the source that were under way, as far as the source knows them.
     """
 
     operator: str
@@ -81,7 +81,7 @@ class Problem:
         frames = list(_frames(raised))
         working = _working(frames)
         own = [frame for frame in frames if _is_users(frame)]
-        # The trace of a group ends where its members met: use a member's.
+        # The trace of a group ends where its members met: take the trace of a member.
         first = next(_members(error))
         there = _frames(_as_python_keeps(first, "__traceback__"))
         origin = [frame for frame in there if _is_users(frame)] or own
@@ -190,7 +190,7 @@ def message_of(error: BaseException) -> str:
 
 
 def presentable(error: BaseException) -> BaseException:
-    """Return the exception, or another one if its chain cannot be shown."""
+    """Return the exception, or a stand-in if it, or one in its chain, cannot be shown."""
     seen: list[BaseException] = []
     found: BaseException | None = error
     try:

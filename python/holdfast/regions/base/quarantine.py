@@ -13,7 +13,7 @@ def in_quarantine(entry: RegionEntry) -> bool:
 
 
 def quarantined(entry: RegionEntry, in_flight: Sequence[InFlight] | None = None) -> RegionEntry:
-    """Return a fallen region's entry as quarantined, with these pending rows if they changed."""
+    """Return the entry as one in quarantine; `in_flight` are all pending rows, if they changed."""
     return RegionEntry(
         entry.region,
         origin=entry.origin,

@@ -17,7 +17,7 @@ Append = Callable[["Buffer"], SegmentRef]
 """Writes one segment for the attempt at hand."""
 
 Lease = Callable[[Sequence[SegmentRef]], Sequence[bool]]
-"""Returns older segments that this attempt may refer to, see `SnapshotManager.lease`."""
+"""Returns for each older segment if this attempt may refer to it, see `SnapshotManager.lease`."""
 
 
 LeaseOf = Callable[[str, Sequence[SegmentRef]], Sequence[bool]]

@@ -39,7 +39,7 @@ def arrow_schema(schema: Any) -> pa.Schema:
 
 
 def schema_of_columns(frame: DataFrame, names: Collection[str], *, of: str) -> pa.Schema:
-    """Return named columns in Arrow's form; TypeError, with option `of`, if it lacks a type."""
+    """Return columns in Arrow's form; a TypeError names `of`, the option, if Arrow lacks a type."""
     return _of_fields([field for field in frame.schema.fields if field.name in names], of)
 
 

@@ -23,7 +23,7 @@ import pyarrow.types as pat
 from holdfast.regions.base.normal_form import normal_array, take_rows
 from holdfast.regions.base.owners import MAX_NAME_BYTES
 
-#: Characters of a name that is too long.
+#: Characters that are kept of a name that is too long.
 _SHOWN: Final = 64
 
 _UNITS_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -200,7 +200,7 @@ def _plain(column: Any) -> pa.Array:
 
 
 def _codes(keys: Sequence[pa.Array]) -> tuple[npt.NDArray[Any], int]:
-    """Return each row's region, shape (rows,), from 0 in order of appearance, and their number."""
+    """Return each row's region number, shape (rows,), from 0 by first appearance, and the count."""
     codes, count = _encode(keys[0])
     for key in keys[1:]:
         more, distinct = _encode(key)
@@ -241,7 +241,7 @@ def name_of_text(text: str | None) -> str:
 
 
 def json_text(value: str | int | bool | None) -> str:
-    r"""Return a value as JSON, with bytes that are not UTF-8 as ``\xff``, unlike any JSON."""
+    r"""Return a value as JSON, with ``\xff``, no escape of JSON, for a byte that is not UTF-8."""
     return _SURROGATES.sub(_escaped, json.dumps(value, ensure_ascii=False))
 
 

@@ -11,8 +11,9 @@ from holdfast.regions.base.errors import RegionalQueryError
 
 
 class _AtWork(threading.local):
-    """Runs of pipelines that a thread works for; context variables differ between operators."""
+    """Runs of pipelines whose code is at work on a thread: a call would wait for itself."""
 
+    # No context variable, because operators have contexts of their own.
     runs: frozenset[str] = frozenset()
 
 
@@ -80,7 +81,7 @@ class Turns:
         """Refuse later calls, wait for the one under way, and close `opened`.
 
         May be repeated. A forked child closes nothing: everything belongs to its parent. `hurry`
-        asks the call under way to end early. Raises a RegionalQueryError in code of the pipeline.
+        asks that call to end early. Raises a RegionalQueryError if code of the pipeline calls it.
         """
         if not self._is_own_process():
             return

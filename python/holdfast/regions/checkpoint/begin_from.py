@@ -278,7 +278,7 @@ def _publish_pending(output: Output, old: CheckpointFolders, metadata: Checkpoin
 def _is_known(location: str, sink: TwoPhaseSink, old: CheckpointFolders) -> bool:
     """Return whether a place is mounted, or on a server that the user has named, too.
 
-    Metadata may come from anywhere, so it alone never makes this connect to a server (R92).
+    Metadata may come from anywhere: connect to no server that only metadata names (R92).
     """
     server = urlsplit(location)[:2]
     named = (sink.location, str(old.root))

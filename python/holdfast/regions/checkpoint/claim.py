@@ -38,7 +38,7 @@ _STREAM: Final = re.compile(
 def held(claimed: AnyPath) -> Iterator[None]:
     """Lock a folder that is being claimed; does nothing if it is gone.
 
-    Refuses a folder with a symbolic link: files behind it do not belong to the folder.
+    Refuses a folder with a symbolic link: files that a link leads to do not belong to it.
     """
     folders = CheckpointFolders(claimed)
     with ExitStack() as locked:

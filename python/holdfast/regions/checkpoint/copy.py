@@ -225,7 +225,7 @@ def write_image(
     max_file_bytes: int,
     adapt: Adapt = copy_region,
 ) -> None:
-    """Write a checkpoint, and all that it needs, into a new folder, see `require_free`.
+    """Write a checkpoint, and all that it needs, into a new folder (see `require_free`).
 
     The output has to be published, since the copy does not have it. An error leaves no copy. The
     checkpoint keeps its id, and its regions their origins: ids of the copy continue from there

@@ -39,7 +39,7 @@ MAX_PAGES: Final = 1_000
 #: Milliseconds between writes of a page where only the JVM reaches it, if all attempts are global.
 REMOTE_PAUSE_MS: Final = 30_000
 
-#: Attempts of a run in memory.
+#: Newest attempts of a run that are kept in memory.
 MAX_RECENT: Final = 1_000
 
 #: Failed regions of an attempt that a page names, and the longest text of a cause or a region: a
@@ -192,7 +192,7 @@ def list_pages(folder: AnyPath) -> list[AnyPath]:
 
 
 def read_history(folder: AnyPath, *, last: int | None = None, since_ms: int = 0) -> History:
-    """Read attempts of all runs that ended since `since_ms` (ms since 1970), the newest `last`."""
+    """Read the newest `last` attempts since `since_ms` (ms since 1970), and no older pages."""
     # A page may repeat attempts of the one before, whose write seemed to fail.
     newest_first: dict[tuple[str, int], HistoryRecord] = {}
     damage: list[str] = []

@@ -48,7 +48,7 @@ class Layout:
 
     @classmethod
     def recorded(cls, metadata: CheckpointMetadata) -> Layout | None:
-        """Return a checkpoint's layout; None without regions, ValueError if they have none."""
+        """Return a checkpoint's layout; None without regions, ValueError if regions have none."""
         text = metadata.properties.get(LAYOUT_PROPERTY)
         if text is None:
             if metadata.regions:

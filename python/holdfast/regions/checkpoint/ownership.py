@@ -116,7 +116,7 @@ def _kept_identity(folders: CheckpointFolders) -> str:
 def newest_properties(
     folders: CheckpointFolders, *skipped: type[Exception]
 ) -> dict[str, str] | None:
-    """Return the properties of the newest checkpoint that raises none of `skipped`, or None."""
+    """Return properties of the newest checkpoint that reads without a `skipped` error, or None."""
     with suppress(FileNotFoundError):
         for id in reversed(folders.ids()):
             with suppress(*skipped):

@@ -119,7 +119,7 @@ class Rescaling:
     def __call__(
         self, copies: SegmentCopies, entry: RegionEntry
     ) -> tuple[list[OperatorEntry], list[InFlight]]:
-        """Copy one region; LayoutChangedError if a state cannot be divided, see `Rerouting`."""
+        """Copy one region; LayoutChangedError if a state cannot be divided, or as `Rerouting`."""
         known = {operator.name: operator for operator in entry.operators}
         operators: list[OperatorEntry] = []
         for stage in self._old.stages:

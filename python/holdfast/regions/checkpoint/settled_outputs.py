@@ -71,7 +71,7 @@ def published_outputs(
 
 
 def say_what_stays(metadata: CheckpointMetadata, plan: PipelinePlan) -> None:
-    """Log which outputs go to another place than outputs of a checkpoint."""
+    """Log which outputs go to another place than in a checkpoint."""
     for output in plan.outputs:
         before, now = _places(metadata, output)
         if before != now:

@@ -199,8 +199,8 @@ def _files(entry: AnyPath, *, torn: bool = True) -> Iterator[dict[str, Any]]:
 def _offsets(folder: AnyPath, batch_id: int) -> Mapping[str, str]:
     """Return the offset of each source after a batch, by the name of the source's folder.
 
-    Raises a FileNotFoundError if there are none, and a RegionalQueryError if they cannot be read,
-    perhaps because a machine crashed.
+    Raises a FileNotFoundError if there are none, and a RegionalQueryError if they cannot be read:
+    a machine that crashed may have left them empty.
     """
     try:
         found = read_plan(folder, batch_id).sources

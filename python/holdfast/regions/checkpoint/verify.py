@@ -125,7 +125,7 @@ def require_intact(
 
     `older` are retained checkpoints to offer instead, ascending. With `restored`, another pipeline
     begins from it with ``restore=``. Raises a DamagedCheckpointError with checkpoint, owner, file,
-    offset and the way out, or a NewerFormatError.
+    offset and the way out, or a NewerFormatError if a newer Holdfast wrote it.
     """
     verification = Verification(root)
     verdict = verification.verify(checkpoint)

@@ -81,7 +81,7 @@ class ResetCoordinator:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SettleEvents:
-    """Call ``handle_event`` with a completed checkpoint's events; `regions` as for a reset."""
+    """Call ``handle_event`` with a completed checkpoint's events; `regions` as in a reset."""
 
     operator: str
     snapshot: bytes

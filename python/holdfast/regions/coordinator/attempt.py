@@ -145,7 +145,7 @@ class PendingAttempt:
         return tasks.count(None) + len({task for task in tasks if task is not None})
 
     def events(self, operator: str) -> CoordinatorEvents:
-        """Return events that no state of the checkpoint has, for running regions (R31, R36)."""
+        """Return events that no state of the checkpoint has; none to ended regions (R31, R36)."""
         failed = self.failed()
         healthy = self.regions.keys() - failed.keys()
         done = self.composed.finished.keys()

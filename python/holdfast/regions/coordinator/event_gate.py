@@ -23,7 +23,7 @@ class EventGate:
 
     Events that pass the gate travel with the order of an attempt, which is the barrier, too. So no
     event is on its way while a snapshot is taken, and none is lost, repeated alone, or needs a
-    number or a confirmation. One gate serves one coordinator.
+    number or a confirmation. One gate serves one coordinator. It does no I/O and never waits.
 
     Examples
     --------

@@ -138,7 +138,7 @@ class TasksEnded:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TasksFailed:
-    """Tasks with unknown regions were lost: the attempt is aborted, or their rows would be lost."""
+    """Tasks with unknown regions were lost: abort, or their rows would count as processed."""
 
     attempt: int
     cause: str
@@ -173,7 +173,7 @@ class Published:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishFailed:
-    """The metadata could not be written, or its state is unknown."""
+    """The metadata could not be written, or it is unknown whether it was."""
 
     attempt: int
     cause: str

@@ -16,7 +16,7 @@ WATERMARK_PROPERTY: Final = "watermark_idle"
 #: Version of the record.
 VERSION: Final = 1
 
-#: Checkpoints without rows that a region needs at least before it is retired.
+#: Checkpoints without rows of a region before it is retired, at least, however late they are.
 LEAST_CHECKPOINTS: Final = 8
 
 #: Regions that are retired with one checkpoint, so that no batch takes long for that.
@@ -80,7 +80,7 @@ class IdleTime:
         return self.rested.get(region, entry.origin)
 
     def idle_ms(self, origin: int) -> int:
-        """Return the least idle time of a region that took no part since a checkpoint."""
+        """Return the least idle time, in ms, of a region that took no part since `origin`."""
         return self.ms - next((ms for id, ms in self.marks if id >= origin), self.ms)
 
     def record(self, checkpoint: int, of: str = IDLE_PROPERTY) -> dict[str, str]:

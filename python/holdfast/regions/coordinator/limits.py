@@ -87,7 +87,7 @@ class Limits:
         return self.aborts > self.options.tolerable_failed_checkpoints
 
     def past_bound(self, regions: Mapping[str, RegionEntry], now_ms: int) -> frozenset[str]:
-        """Return the given regions that are past their bound (R22, R58)."""
+        """Return the given regions whose state or rows wait for too long (R22, R58)."""
         bound = self.options.max_region_staleness
         return frozenset(
             region

@@ -61,7 +61,7 @@ class EventGateway:
 
     @property
     def regions(self) -> frozenset[str]:
-        """Regions of the latest checkpoint whose data has not ended, so none before its first."""
+        """Regions of the latest checkpoint whose data has not ended; new ones are not in it yet."""
         return self._regions()
 
     def send(self, region: str, event: bytes) -> None:
@@ -90,7 +90,7 @@ class EventGateway:
         self._deliver(region, event)
 
     def in_one_step(self) -> AbstractContextManager[object]:
-        """Begin a step that no snapshot or reset interrupts; may be nested. Take locks inside."""
+        """Begin a step without snapshot or reset; one thread may nest it. Take own locks inside."""
         return self._step
 
 

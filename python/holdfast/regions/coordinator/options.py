@@ -12,7 +12,7 @@ from typing import Final
 from holdfast._checks import not_allowed, require_int
 from holdfast.regions.base.owners import IN_FLIGHT_OPERATOR
 
-#: Bound for one region: enough for minutes of a slow region, and little to read at a restart.
+#: In-flight data of a region: minutes if it is slow or fails, and little to read at a restart.
 MAX_IN_FLIGHT_BYTES: Final = 256 << 20
 
 
@@ -65,7 +65,7 @@ class CoordinatorOptions:
     - `max_quarantined_bytes`: pending bytes of all regions in quarantine, above which the query
       ends (R28).
     - `num_retained`: newest checkpoints that are kept, at least 1, without savepoints (R70).
-    - `dropped_together`: older checkpoints that are deleted at once, at least 1 (R70).
+    - `dropped_together`: older checkpoints deleted at once, at least 1; fewer are kept (R70).
     - `tolerable_failed_checkpoints`: aborted attempts in a row that do not fail the query (R24).
     - `global_timeout_ms`: time for which attempts that must succeed are repeated (R24, R25).
     - `restart_finished`: rows of a region whose data has ended begin it again (R64).

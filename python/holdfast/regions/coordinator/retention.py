@@ -15,8 +15,8 @@ from holdfast.regions.coordinator.regions import Regions
 class Retention:
     """The retained checkpoints, oldest first, and the view of them that managers get.
 
-    - `given_up`: checkpoints newer than the restored one, until they are dropped.
-    - `untold`: the weight of checkpoints of which the managers were not told.
+    - `given_up`: checkpoints newer than the restored one, until dropped: the user went back.
+    - `untold`: weight of checkpoints of which managers were not told, because a message is large.
     """
 
     pipeline: str

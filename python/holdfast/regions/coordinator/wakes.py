@@ -34,7 +34,7 @@ class Wakes:
                 self._note(due_of, region, entry)
 
     def at(self, now_ms: int, *, without: Collection[str]) -> frozenset[str]:
-        """Return regions to run at a time, the first due first, without some."""
+        """Return a bounded number of due regions, those due first, and none in `without`."""
         due: dict[str, int] = {}
         most = self._at_once + len(without)
         while self._first and self._first[0][0] <= now_ms * 1000 and len(due) < most:

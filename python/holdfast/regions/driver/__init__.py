@@ -1,1 +1,1 @@
-"""The driver's side of checkpoints."""
+"""The driver's side of checkpoints: carries out the decisions of the checkpoint coordinator."""

@@ -160,7 +160,7 @@ class Attempts:
     def _perform(
         self, actions: Iterable[Action], source: object | None, at_ms: int
     ) -> Retry | GiveUp | None:
-        """Carry out actions until one fails; returns the next step without a checkpoint."""
+        """Carry out actions in order until one fails; the next step, or None after a checkpoint."""
         self._failed, self._again = True, None
         if (attempt := self.machine.pending) is not None:
             # Coordinators and managers learn this id, so no later attempt may have it (R2).
@@ -170,7 +170,7 @@ class Attempts:
             while todo:
                 todo.extend(self._execute(todo.popleft(), source, at_ms))
         finally:
-            # Also ended attempts with a failed action after their end.
+            # Includes attempts that ended, even if an action after their end failed.
             self._log.note(self.machine, skipped_splits=self._host.skipped_splits())
         self._failed = False
         return self._again
@@ -250,7 +250,7 @@ class Attempts:
         self.note_delivered()
 
     def note_delivered(self, since: int = 0) -> None:
-        """Note that regions finished since a checkpoint know of the latest one (R62)."""
+        """Note that regions that finished in `since` or later know of the latest one (R62)."""
         for region in tuple(self.machine.undelivered):
             if self.machine.entries[region].origin >= since:
                 self.machine.handle(NoticeDelivered(checkpoint=self.latest.id, region=region))
@@ -301,6 +301,6 @@ class Attempts:
 
 
 def finished_regions(metadata: CheckpointMetadata) -> list[str]:
-    """Return the regions of a checkpoint that ended and have no pending rows (R64)."""
+    """Return the regions of a checkpoint whose data ended and that have no pending rows (R64)."""
     entries = metadata.notable.items()
     return [region for region, entry in entries if entry.finished and not entry.fallbacks]

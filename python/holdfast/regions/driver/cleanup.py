@@ -13,7 +13,7 @@ from holdfast.regions.files.folders import CheckpointFolders
 
 LOG: Final = logging.getLogger(__name__)
 
-#: Refusals after which the rest waits for the next checkpoint: each may be a long request.
+#: Refusals after which the rest waits for the next checkpoint: each may delay the batch for long.
 MAX_REFUSED: Final = 3
 
 
@@ -49,7 +49,7 @@ class CleanUp:
                 return tuple(sorted(ids))
         gone: list[int] = []
         refused = 0
-        # The oldest were refused before, and must not delay the rest.
+        # The oldest were refused before, and must not prevent that the rest is deleted.
         for id in sorted(ids, reverse=True):
             try:
                 self._folders.drop(id)

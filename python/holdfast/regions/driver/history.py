@@ -32,7 +32,7 @@ _TEXT_LENGTH: Final = 40
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HistoryRow(HistoryRecord):
-    """An ended attempt; `files` hold the checkpoint's segments, of `bytes` together, if known."""
+    """An ended attempt; `files` with its checkpoint's segments, and their `bytes`, if known."""
 
     files: int | None = 0
     bytes: int | None = 0
@@ -103,7 +103,7 @@ def history_table(rows: Sequence[HistoryRow], *, max_failed: int = 1) -> str:
 
 
 def print_history(rows: Sequence[HistoryRow], *, file: TextIO | None = None) -> None:
-    """Print the history: with `rich` and colours if installed."""
+    """Print the history: with colours by `rich` if it is installed, else as plain text."""
     out = sys.stdout if file is None else file
     text = history_table(rows)
     if importlib.util.find_spec("rich") is None:

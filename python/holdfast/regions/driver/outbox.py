@@ -17,7 +17,8 @@ Waiting = dict[str, tuple[tuple[int, bytes], ...]]
 class Outbox:
     """The events that a coordinator sends. Several threads may call it.
 
-    `regions` are running ones of the latest checkpoint. With `knows_regions`, only they get events.
+    `regions` are those of the latest checkpoint whose data has not ended. With `knows_regions`, no
+    others get events.
     """
 
     def __init__(self, *, knows_regions: bool) -> None:

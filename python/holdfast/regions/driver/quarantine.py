@@ -22,7 +22,7 @@ SHOWN: Final = 10
 
 
 class Quarantine:
-    """Regions in quarantine, made by ``quarantine`` of `RegionalQuery` and `LocalQuery`."""
+    """Regions in quarantine: their rows are stored, and their operators do not run."""
 
     def __init__(self, driver: PipelineDriver) -> None:
         self._driver = driver

@@ -45,13 +45,13 @@ class TaskRunner(Protocol):
         """Begin with these checkpoints, and delete files that none of them needs."""
 
     def reclaim(self, retained: Sequence[CheckpointMetadata]) -> None:
-        """Delete unneeded files of lost managers; best effort, outside of attempts."""
+        """Delete lost managers' files that no checkpoint (`retained`: all) needs; best effort."""
 
     def show_metrics(self, sums: Mapping[str, float]) -> None:
-        """Show figures since the start to monitoring, with dots in names; best effort."""
+        """Show figures since the start to monitoring; dots separate levels. Best effort."""
 
     def show_attempt(self, record: HistoryRecord) -> None:
-        """Show the end of an attempt; best effort."""
+        """Show the end of an attempt to users who watch the pipeline; best effort."""
 
     def close(self) -> None:
         """Release resources of the runner."""

@@ -190,11 +190,11 @@ class CheckpointFolders:
             path.create(content)
 
     def drop(self, *ids: int) -> None:
-        """Delete files of checkpoints, if there are any. After an OSError some may remain."""
+        """Delete checkpoints' files, in one request on object stores. An OSError may leave some."""
         self.metadata.remove_files([self.metadata_file(id).name for id in ids])
 
     def bases(self, *, up_to: int | None = None) -> set[str]:
-        """Return the files of regions first named by a checkpoint up to one."""
+        """Return the existing files of regions that checkpoints up to `up_to` named first."""
         found = (_BASE_NAME.fullmatch(path.name) for path in listed(self.metadata))
         return {
             name[0]
@@ -229,7 +229,7 @@ class CheckpointFolders:
             return None
 
     def read_last_attempt(self) -> int:
-        """Return the number of the newest attempt; 0 if it is not known."""
+        """Return the number of the newest attempt; 0 if there was none, or it is not known."""
         try:
             return int(self.last_attempt.read_text())
         except (FileNotFoundError, ValueError):
@@ -268,7 +268,7 @@ def orphan_reclaimer(
 ) -> tuple[Callable[..., tuple[str, list[str]]], Callable[[], None]]:
     """Return the clean-up of segments whose managers are gone, and the release of its resources.
 
-    The clean-up is called as `OrphanReclaimer.reclaim`. `bridge` is py4j's view of
+    The clean-up has the signature of `OrphanReclaimer.reclaim`. `bridge` is py4j's view of
     ``io.holdfast.spark.driver.RegionalPipelines``.
     """
     segments = folders.segments

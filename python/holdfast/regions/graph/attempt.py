@@ -20,7 +20,7 @@ class Instance:
     """One instance of an operator with the channels it reads from and writes to.
 
     The last stage has no `outlet`. `snapshotted` is the newest attempt for which it took its
-    snapshot. Once it is `finished`, it has flushed, and the channels it writes to have its end.
+    snapshot, complete or not. Once `finished`, it has flushed, and its end is in its outlet.
     """
 
     key: InstanceKey

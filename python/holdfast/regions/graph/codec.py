@@ -7,8 +7,8 @@ framed by its length. All integers are little-endian::
     entry   := u8 kind (0 input, 1 output) | u32 length | channel name in UTF-8 | u32 runs | run ...
     run     := u64 length | Arrow IPC stream: schema, dictionaries, batches, end-of-stream mark
 
-Entries are in the order given, runs in the order of the batches. Nothing follows the last entry. A
-payload carries no checksum: the segment's digest covers it.
+Entries are in the order given, runs in the order of the batches; without batches there are none.
+Nothing follows the last entry. The segment's digest covers the payload, which has no checksum.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def encode_channels(data: Sequence[ChannelData]) -> bytes:
 def decode_channels(payload: Buffer) -> tuple[ChannelData, ...]:
     """Decode a payload of `encode_channels`.
 
-    The batches refer to its memory, which must not change. Raises a ValueError for another or a cut
-    payload, and a NewerFormatError if a newer Holdfast wrote it.
+    The batches refer to its memory, which must not change. Raises a ValueError for another
+    payload, or one that is cut or too long, and a NewerFormatError if a newer Holdfast wrote it.
     """
     reader = _Reader(payload)
     magic, version, entries = reader.unpack("<4sII")

@@ -102,7 +102,7 @@ def redistribute(
 
 @dataclass(frozen=True)
 class Output:
-    """A batch at the end of the graph; `follows` is its instance's newest snapshot before it."""
+    """A batch at the graph's end; `follows` is its instance's newest snapshot before it, if any."""
 
     batch: pa.RecordBatch
     instance: InstanceKey

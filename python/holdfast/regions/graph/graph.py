@@ -59,9 +59,9 @@ class RegionGraph:
         snapshot holds more than the bound.
 
     Errors
-        If an operator or a route raises, the graph is lost, because a batch may have been consumed
-        in part. Methods that change the graph, and `take_snapshot`, raise RuntimeError then; the
-        region continues in a new graph, from its origin.
+        If an operator or a route raises, the error passes through and the graph is lost, because a
+        batch may have been consumed in part. Methods that change the graph, and `take_snapshot`,
+        raise RuntimeError then; the region continues in a new graph, from its origin.
 
     Parameters
     ----------
@@ -187,8 +187,9 @@ class RegionGraph:
         """End the source after everything fed so far (R54, R61); repeating it does nothing.
 
         One mark is end of data and end of channel. An instance that took it from all its channels
-        flushes, and its own end follows the output of the flush. A checkpoint that begins after
-        that has the flushed state. Once such a checkpoint completes, the task closes the operators.
+        flushes, and its own end follows the output of the flush. A checkpoint has the flushed
+        state if it begins later or had not reached the instance. The task closes the operators once
+        such a checkpoint has completed.
         """
         self._require_intact()
         self._used = True
@@ -235,8 +236,8 @@ class RegionGraph:
     def step(self, now_ms: int) -> Progress:
         """Do one unit of work: one instance takes one batch, its barriers, or one end.
 
-        Barriers are first. Otherwise the channels take turns, from the one after the last read on.
-        Until restored batches are through, the channels nearest the end are first.
+        Barriers are first. Otherwise channels take turns, from the one after the last read. Until
+        restored batches are through, those nearest the end are first. Queued data is never idle.
         """
         self._require_intact()
         self._used = True

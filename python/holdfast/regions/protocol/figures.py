@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-#: Largest value of a counter, where Java's numbers end.
+#: Largest value of a counter, which stays there: Java's numbers end there.
 MAX_COUNT: Final = 2**63 - 1
 
 

@@ -315,7 +315,7 @@ class AttemptOrder:
 
 @dataclass(frozen=True)
 class ClosingOrder:
-    """Order to close kept operators of regions finished in `base`, told of `ended` first (R61)."""
+    """Order to close operators: all regions finished in `base` (R61); `ended` are not told yet."""
 
     run: str
     base: CheckpointMetadata | bytes

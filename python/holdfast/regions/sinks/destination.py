@@ -57,7 +57,7 @@ class Destination(ABC):
 
     @property
     def place(self) -> str:
-        """The place, which only one output of a pipeline may use; empty if that is certain."""
+        """The place, which only one output of a pipeline may use; empty if no other output can."""
         return ""
 
     @property

@@ -100,7 +100,7 @@ class KafkaTransactions:
         """Return the marker; None if there is none. Raises the errors of `open`.
 
         Before `open`, another producer's open transaction may change it. After `open`, this waits
-        until no transaction can.
+        until no open transaction can change it.
         """
         from confluent_kafka import TopicPartition
 

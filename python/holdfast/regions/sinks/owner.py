@@ -62,7 +62,7 @@ class Candidate:
     """A pipeline that wants to write into a folder.
 
     - `before`: identity of the pipeline that it continues, if that wrote there; else empty.
-    - `latest`: its latest checkpoint, or the one it continues from, if output is there; else None.
+    - `latest`: its latest checkpoint, or the one it continues, if its output is there; or None.
     - `restored`: the checkpoint it begins from, if that is not in its own checkpoint folder yet.
     """
 
@@ -79,13 +79,13 @@ class Ownership(ABC):
     def require_free_for(self, candidate: Candidate) -> None:
         """Check that a pipeline may write there. Changes nothing.
 
-        Raises a FileExistsError if the place belongs to another one or has unknown output, and a
-        FolderInUseError if another one that writes there runs.
+        Raises a FileExistsError if the place belongs to another one or has output that the
+        pipeline does not know, and a FolderInUseError if another one that writes there runs.
         """
 
     @abstractmethod
     def take(self, candidate: Candidate) -> AbstractContextManager[object]:
-        """Take it for the pipeline, while the result is held. Errors as `require_free_for`."""
+        """Take it while the result is held, which is the whole run. See `require_free_for`."""
 
     @abstractmethod
     def require_still(self, owner: OutputOwner) -> None:

@@ -215,8 +215,8 @@ class ParquetSink(TwoPhaseSink):
 
         Raises a FileNotFoundError if a file is neither staged nor published, a FileExistsError if
         something else has its final name, and a ValueError if no stage of the sink makes its path
-        or name. Raises an OSError if a staged file is damaged, a symbolic link takes its
-        or its folder's place, or the file system refuses.
+        or name. Raises an OSError if a staged file is damaged, a symbolic link takes the
+        place of the file or its folder, or the file system refuses.
         """
         if files := own_files(self.root, staged, SUFFIX):
             self.root.publish(files)

@@ -105,7 +105,7 @@ class ParquetStage(Stage):
         return (self._root / self._path).parent.local
 
     def persist(self, store: OutputStore | None = None) -> None:
-        """Make the file durable, with its name where `local_folder` is None; else discard it."""
+        """Make the file durable (its name too if `local_folder` is None), or discard the stage."""
         with self._or_discard():
             if self._file is not None and self.local_folder is None:
                 if store is None:

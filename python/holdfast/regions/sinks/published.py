@@ -1,8 +1,8 @@
 """The record of published output in a checkpoint folder; see `Publishers`.
 
 Published output belongs to the user, who may move, rewrite or delete it. So nothing looks for it
-once its publication is recorded. The record is for the newest checkpoint: metadata of a next one
-says the same of all earlier ones.
+once its publication is recorded. The record is for the newest checkpoint. The metadata of
+the next checkpoint says the same of all earlier ones.
 """
 
 from __future__ import annotations

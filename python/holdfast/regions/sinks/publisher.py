@@ -37,9 +37,10 @@ class Publisher(Publishes, Protocol):
     notes_itself: ClassVar[bool] = False
 
     def take_over(self, folder: AnyPath, checkpoint: int, staged: Iterable[Staged]) -> None:
-        """Call the function with output that another pipeline staged, unless that one did.
+        """Call the function with output that another pipeline staged in `folder`.
 
-        Raises a ValueError if it did not, and there is no function now; see `BatchFunction`.
+        Does nothing if that pipeline called its own function, see `BatchFunction`. Raises a
+        ValueError if it did not, and there is no function now.
         """
 
 

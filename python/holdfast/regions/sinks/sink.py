@@ -35,21 +35,21 @@ class Stage(ABC):
     def close(self) -> Staged | None:
         """End the output. It need not be durable before `persist` returns.
 
-        Returns a value with which `TwoPhaseSink.commit` finds the output; None if there is none.
+        Returns a value with which `TwoPhaseSink.commit` finds the output; None without output.
         """
 
     def persist(self) -> None:  # noqa: B027 - a stage whose close is durable has nothing to do
         """Make the closed output durable: it outlives this process and its machine.
 
         Then the region acknowledges the checkpoint, and its rows are never processed again. So
-        `TwoPhaseSink.commit` has to find them. By default, a stage is durable after `close`.
+        `TwoPhaseSink.commit` has to find them. Does nothing by default: then `close` has to.
         """
 
     @abstractmethod
     def discard(self) -> None:
         """Drop the rows, closed or not; may be repeated. Never after an acknowledgement.
 
-        `TwoPhaseSink.sweep` removes leftovers.
+        `TwoPhaseSink.sweep` removes the output that a stage cannot remove now.
         """
 
 
@@ -234,7 +234,7 @@ class TwoPhaseSink(ABC):
     def withdraw(self, after_attempt: int) -> None:
         """Take back the output that later attempts committed, because the pipeline goes back.
 
-        Durable on return; may be repeated. Called only with `can_withdraw`.
+        Output of `after_attempt` stays. Durable on return; may be repeated. Only if `can_withdraw`.
         """
         raise NotImplementedError(f"{type(self).__name__}.withdraw")
 

@@ -86,7 +86,7 @@ class Assignment:
     def hand_out(
         self, checkpoint: int, regions: Sequence[str], *, splits_per_region: int
     ) -> list[tuple[str, FileSplit]]:
-        """Return splits with their regions: the least to the region that has the most bytes."""
+        """Give splits to regions, the least to the one with the most bytes; returns both."""
         given: list[tuple[str, FileSplit]] = []
         free = [region for region in regions if not self.given.get(region)]
         alone, others = self._divided()
@@ -185,7 +185,7 @@ class Assignment:
     # --- checkpoints ----------------------------------------------------------------------------
 
     def encode(self) -> bytes:
-        """Return the state for a checkpoint as JSON, without splits, which regions' data has."""
+        """Return the state as JSON, without splits of regions, whose states and rows have them."""
         content = {
             "version": VERSION,
             "newest_ns": self.newest_ns,

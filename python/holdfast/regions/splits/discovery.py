@@ -151,7 +151,7 @@ class _Walk:
 
 
 def _identity(status: os.stat_result, real: str) -> object:
-    """Return a file's identity: its number only with hard links, since it may be bad without."""
+    """Return one identity for a file's names: its number, not always good, only with hard links."""
     return (status.st_dev, status.st_ino) if status.st_nlink > 1 and status.st_ino else real
 
 

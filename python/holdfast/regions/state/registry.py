@@ -52,8 +52,8 @@ _DECLARING: Final = ("array", "broadcast", "list", "map", "table", "timers", "un
 class StateRegistry(Scope):
     """The states of one operator instance.
 
-    `saved` are its states in the checkpoint. With `drop_undeclared`, undeclared ones among them are
-    dropped instead of refused. `timers_of` has the declared timers by name.
+    `saved` are its states in the checkpoint, none for a new region. With `drop_undeclared`,
+    undeclared ones are dropped instead of refused. `timers_of` has the declared timers by name.
     """
 
     saved: InitVar[Iterable[SavedState]] = ()
@@ -205,7 +205,7 @@ class StateRegistry(Scope):
         ------
         StateError
             If the name is taken, a type cannot be kept, or the checkpoint has something else under
-            this name, such as a table without `ttl`, or with another `ttl_by`.
+            this name. A table without `ttl`, or with another `ttl_by`, is something else.
         """
         table, *_ = map(self._declare, TableKind.declared(self, name, key, value, ttl, ttl_by))
         return table.table
@@ -230,7 +230,7 @@ class StateRegistry(Scope):
         Raises
         ------
         StateError
-            As for a `table`, or if the timers are in the other time.
+            In the cases of a `table`, or if the checkpoint has these timers in the other time.
         """
         state = self._declare(TimersKind(self, name, key=key, time=time))
         self.timers_of[name] = state.handle
@@ -293,11 +293,11 @@ class StateRegistry(Scope):
         return Bindings(operator, self._states, unwatched=(StateRegistry,))
 
     def freeze(self, lease: LeaseOf) -> Sequence[FrozenState]:
-        """Take the current states by name: the operator waits only for this part of a snapshot.
+        """Take all states, sorted by name: the operator waits only for this part of a snapshot.
 
         The result is independent of later changes. `lease` asks which older segments of a state, by
-        name, the attempt may refer to; its errors are raised. Raises a StateError if a value has
-        something that cannot be kept, or an array was reshaped.
+        name, the attempt may refer to; its AttemptEndedError or OSError is raised. Raises a
+        StateError if a value has something that cannot be kept, or an array was reshaped.
         """
         taken = [state.take(partial(lease, name)) for name, state in self._states.items()]
         # Last: a commit cannot be repeated within the attempt.

@@ -27,11 +27,11 @@ def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
     Equal values in another form are cast: instants in another time zone or unit, smaller integers
     and floats, integers as decimals, other layouts of strings, binary values, lists and
-    dictionaries, extension types and their storage, columns and fields in another order, columns
-    declared with or without nulls.
+    dictionaries, extension types to their storage or back, columns and fields in another order,
+    columns declared with or without nulls.
 
-    Raises a TypeError if a column is another one, or a cast might change some value. It lists the
-    differences, in the form ``column 'v' is int64, expected int32``.
+    Raises a TypeError if a column is another one, or a cast might change some value. Its message
+    lists the differences, in the form ``column 'v' is int64, expected int32``.
     """
     from holdfast.regions.base.normal_form import normal_form
 

@@ -371,7 +371,7 @@ def tell_instances(
 
 
 def figures_of(instances: Instances) -> bytes:
-    """Return the encoded figures of operators since the last call; they may be at work."""
+    """Return figures since the last call, summed by operator, encoded. Operators may be at work."""
     figures = []
     for stage in instances:
         of_stage = OperatorFigures()

@@ -27,7 +27,7 @@ class Counter:
         self._value = 0
 
     def inc(self, n: int = 1) -> None:
-        """Add to the counter; TypeError if `n` is no integer, ValueError if it is negative."""
+        """Add an integer, also NumPy's; TypeError for other types, ValueError if negative."""
         added = operator.index(n)
         if added < 0:
             raise ValueError(f"a counter only rises: expected n of at least 0, found {added}")
@@ -48,7 +48,7 @@ class Gauge:
         self._value: float | None = None
 
     def set(self, value: float) -> None:
-        """Replace the value; TypeError if it is no number, ValueError if it is not finite."""
+        """Set a number, also NumPy's; TypeError for other types, ValueError if it is not finite."""
         if isinstance(value, str):
             raise TypeError(f"expected a number, found {value!r}")
         number = float(value)

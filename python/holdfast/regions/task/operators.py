@@ -44,7 +44,7 @@ class OperatorContext:
     operator : str
         Name of the operator in the pipeline.
     instance, parallelism : int
-        Index of this instance, from 0, among the operator's parallel instances in the region.
+        Index of this instance in the region, from 0, and how many instances the operator has there.
     state : StateRegistry
         Declares states, which are in every checkpoint.
     xp : module
@@ -81,17 +81,17 @@ class OperatorContext:
         self.sides.emit(side, rows)
 
     def reject(self, rows: pa.RecordBatch | pa.Table, reason: str | Sequence[str]) -> None:
-        """Set rows aside that the operator cannot process, such as some of `Operator.process`.
+        """Set rows aside that the operator cannot process, such as some of a batch.
 
-        The side output that `RegionalPipeline.on_bad_row` names takes them, with one reason for
-        all, or one each. The operator continues without them.
+        The side output that `RegionalPipeline.on_bad_row` names takes them. `reason` is one text
+        for all rows, or a sequence with one for each. The operator continues without the rows.
 
         Raises
         ------
         ValueError
             If the pipeline has no `on_bad_row`: the region fails, and its rows are processed again.
         TypeError, RuntimeError
-            As for `emit`.
+            In the cases in which `emit` raises them.
         """
         self.sides.reject(rows, reason)
 

@@ -59,8 +59,8 @@ def shared_states(
 ) -> list[list[tuple[str, SavedState]]]:
     """Read the union and broadcast states of an operator in all regions.
 
-    `read` reads the states of an operator's instance in a region. Returns for each state its
-    regions and contents, by region and instance.
+    `read` reads the states of an operator's instance in a region. Returns by state name
+    a list of pairs of region and content, in the order of region and instance.
     """
     by_name: dict[str, list[tuple[str, SavedState]]] = {}
     for region, entry in sorted(regions.items()):

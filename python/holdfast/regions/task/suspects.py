@@ -9,7 +9,7 @@ class Suspects:
     """Rows of an attempt by their numbers, from 0: rows that fail, and where batches have to end.
 
     Each time a batch of several rows fails, its halves are given one by one in the next run. A row
-    that fails in a batch of its own is left out later. At most `runs_max` runs may fail.
+    that fails in a batch of its own is left out of later runs. At most `runs_max` runs may fail.
     """
 
     def __init__(self, runs_max: int) -> None:

@@ -57,7 +57,7 @@ class PinnedThreads:
         self._given = 0
 
     def give(self, *, failed: bool, at_most: int) -> RegionThread:
-        """Return a thread for a region: one of `at_most` for failed ones, or the others."""
+        """Return a thread for a region: one of `at_most` for failed regions, or for others."""
         of_kind = [thread for thread, kind in self._threads.items() if kind == failed]
         sharing = [thread for thread in of_kind if not thread.lost]
         if len(sharing) < _threads_max(at_most):

@@ -33,9 +33,9 @@ class Watermark(Operator):
 
     The newest event time is over all earlier rows of the region, in the order of the source. So it
     depends only on these rows: not on batches, on checkpoints or on other regions. The watermark
-    never goes back: a start with a longer delay keeps it until rows are so far ahead. With pending
-    rows it has the value before them. Flink's ``forBoundedOutOfOrderness``, with a watermark after
-    every row.
+    never goes back: a start with a longer delay keeps it until rows are so far ahead. A region with
+    pending rows has the watermark from before them. Flink's ``forBoundedOutOfOrderness``, with a
+    watermark after every row.
 
     - `column`: has the event times, of Arrow's type timestamp. Rows without one are never late.
     - `late`: side output for late rows; if empty, they are dropped. ``late_rows`` counts both.

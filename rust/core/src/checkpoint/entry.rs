@@ -96,7 +96,7 @@ impl StateContent {
     }
 }
 
-/// One state of an operator in a region: type, shape and bytes, readable without its program.
+/// A state of an operator in a region: type, shape, bytes. Readable without the writer's program.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StateEntry {
     /// Its name in the operator: the store of its owner.

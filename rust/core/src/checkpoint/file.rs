@@ -145,6 +145,7 @@ impl Metadata {
     }
 
     /// Verifies and decodes all bytes of a file. `base` reads the file of regions that it names.
+    /// `Newer` for a newer version, else `Corrupt` with the bad frame's offset; errors of `base`.
     pub(super) fn read(
         bytes: &[u8],
         base: impl FnOnce(BaseFile) -> Result<Regions>,
@@ -226,7 +227,7 @@ fn base_in(header: &HeaderMessage) -> Result<Option<BaseFile>> {
     base.transpose()
 }
 
-/// Verifies a file that only has regions; `Corrupt` for another one. Decodes it without an outline.
+/// Verifies a file that only has regions; `Corrupt` for another. Decodes it if it has no outline.
 pub(super) fn read_base(bytes: Vec<u8>, file: BaseFile) -> Result<Regions> {
     let found = xxh3_128(&bytes);
     if found != file.digest {

@@ -16,7 +16,7 @@ fn is_temporary(name: &str) -> bool {
 }
 
 /// Writes the metadata file and returns its name. The file is there whole or, after an error or a
-/// crash, not at all. There must be one writer at a time: each removes temporary files of others.
+/// crash, not at all. One writer at a time: a second one removes the temporary file of the first.
 ///
 /// # Errors
 /// `AlreadyExists` when the checkpoint has a file, `Unsupported` on a backend that can neither

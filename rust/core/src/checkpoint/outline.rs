@@ -119,7 +119,7 @@ pub(super) fn samples_of<'a>(
 }
 
 /// Regions that have not finished, together where operators have the same states: names, kinds,
-/// types, and shapes of arrays; the whole description of a table. `None` beyond `most` groups.
+/// types, shapes of arrays, and whole descriptions of tables. `None` for more than `most` groups.
 pub(super) fn groups_of<'a>(
     entries: impl Iterator<Item = &'a RegionEntry>,
     most: usize,

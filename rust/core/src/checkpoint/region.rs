@@ -161,7 +161,7 @@ impl RegionEntry {
         self.0.in_flight_bytes
     }
 
-    /// The region fell back, finished, or has pending rows: checkpoints are decided by it.
+    /// The region fell back, finished, or has pending rows. Decisions on checkpoints use it.
     pub fn is_notable(&self) -> bool {
         self.failed() || self.finished() || self.fallbacks() > 0 || self.in_flight_bytes() > 0
     }

@@ -245,7 +245,7 @@ impl Regions {
         }
     }
 
-    /// The file with regions that this checkpoint shares, if any. Keep it as long as one names it.
+    /// The file with shared regions, if there is one. It stays as long as a checkpoint names it.
     pub fn base_file(&self) -> Option<BaseFile> {
         self.base.file.get().copied()
     }
@@ -313,8 +313,8 @@ impl Regions {
     }
 
     /// Least size in bytes of each file with segments of the changes, and of the base. May also
-    /// name files that only changed regions of the base needed. Costs as much as changed after a
-    /// first look.
+    /// name files that only changed regions of the base needed. Costs as much as changed, once the
+    /// base was looked at.
     pub fn files_at_most(&self) -> Result<BTreeMap<FileId, u64>> {
         let same = |region: &String| !self.changes.contains_key(region);
         let files = self.base.outline()?.files.iter();

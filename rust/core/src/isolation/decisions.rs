@@ -42,7 +42,7 @@ struct Partition {
     /// An earlier run of the batch settled it, and delivered all its rows.
     was_settled: bool,
     had_caught_up: bool,
-    /// A task read all of it and Spark took the result, which holds for the whole batch. A task
+    /// A task read it all and Spark took the result: its outcome holds for the whole batch. A task
     /// that stops early does not count, although an aggregation has committed by the first row.
     is_through: bool,
     /// Such a task is known to have ended.
@@ -67,7 +67,7 @@ struct Tried {
     /// Spark's number of the task, while it runs.
     task: Option<u64>,
     has_ended: bool,
-    /// The groups in its answer for each partition that it asked for; none while it waits.
+    /// The groups in its answer for each partition that it asked for; `None` while it waits.
     asked: BTreeMap<u32, Option<Groups>>,
 }
 
@@ -373,7 +373,7 @@ impl Batch {
         self.show();
     }
 
-    /// Before it is durable, a parked partition remains parked, and a re-run delivers any other.
+    /// Until the marker is durable, a parked partition stays parked; a re-run delivers any other.
     fn settles(&mut self, part: Part, at_ms: i64) {
         let tried = self.attempts.get(&part.attempt);
         let answer = tried.and_then(|tried| tried.asked.get(&part.partition)?.clone());

@@ -18,7 +18,7 @@ pub(super) struct Known {
     pub(super) has_warned: bool,
 }
 
-/// A parked partition is tried again 1, 2, 4, ... batches after the last try.
+/// A parked partition is tried again 1, 2, 4, ... batches (`pause`) after its last try, in `next`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Backoff {
     pub(super) pause: u64,

@@ -60,8 +60,8 @@ impl Run {
     }
 
     /// Takes an event of a batch. Returns the actions to carry out, in this order. `through` has
-    /// partitions that tasks delivered or parked to their end, with a result that Spark took. It
-    /// needs only partitions that an attempt asked for, or that were parked.
+    /// partitions that tasks delivered or parked to their end, with a result that Spark took. Only
+    /// partitions that an attempt asked for, or that were parked, have to be in it.
     pub fn take(&mut self, number: u64, through: &[u32], fact: Fact) -> Vec<Action> {
         let mut actions = Vec::new();
         match (fact, &mut self.batch) {

@@ -1,4 +1,4 @@
-//! Invariants after every decision: indexes agree with facts, and judging all changes nothing more.
+//! Invariants after every decision: indexes agree with facts; judging all segments changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -48,7 +48,7 @@ pub struct ClosedSpace {
 }
 
 impl ClosedSpace {
-    /// Bytes that no checkpoint needs, in files with needed bytes.
+    /// Bytes that no checkpoint needs, but that stay because of others in the same file.
     pub fn pinned_bytes(&self) -> u64 {
         self.physical_bytes.saturating_sub(self.needed_bytes)
     }

@@ -8,14 +8,14 @@
 //!
 //! The live set of an owner is the set of origins of its state over all retained checkpoints. So a
 //! partially completed checkpoint is no special case. The live set of an owner that fell back has
-//! the origin and not the checkpoint's own id: segments written for the checkpoint are dead.
+//! the origin, not the checkpoint's own id: segments of the checkpoint are dead, the origin's live.
 //!
 //! A closed file goes iff no segment of it is needed. There are two kinds of [`Evidence`] for that:
 //! the [`View`] from absolute messages or the metadata of retained checkpoints, and the [`Floors`]
 //! from Spark's commit log.
 //!
 //! [`Ledger`] applies the rule to the segments that a message may change. Debug builds apply it to
-//! all after every decision: nothing more may change. [`sort_out`] judges files from outside.
+//! all after every decision: nothing more may change. [`sort_out`] judges files without managers.
 
 #[cfg(any(test, debug_assertions))]
 mod check;

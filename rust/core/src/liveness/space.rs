@@ -11,7 +11,9 @@ pub(super) const OPEN_WASTE_BYTES: u64 = 64 << 10;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Space {
+    /// Files that only owners that fell back keep alive.
     pub pinned: BTreeSet<FileId>,
+    /// Files whose segments are not offered for reuse any more, so that they can go.
     pub wasteful: BTreeSet<FileId>,
     /// Open files to seal, so that they can go before the bound is broken.
     pub full: BTreeSet<FileId>,

@@ -13,7 +13,7 @@ use crate::ids::{CheckpointId, Owner};
 pub struct Retained {
     /// The last checkpoint attempt that was decided (completed, partially completed or aborted).
     pub decided: CheckpointId,
-    /// The owners that fell back, by retained checkpoint. It is the origin of all other owners.
+    /// The owners that fell back, by retained checkpoint: the origin of all other owners.
     pub checkpoints: BTreeMap<CheckpointId, Fallbacks>,
 }
 

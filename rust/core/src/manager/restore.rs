@@ -63,8 +63,8 @@ impl SnapshotManager {
     /// `InvalidInput`, without any change, for a segment of another owner, an owner with two
     /// origins in one checkpoint, or an origin newer than the checkpoint. `Fenced` when a newer
     /// manager took the folder over. Errors of listing and reading indexes. `NotFound` when
-    /// segments are missing; all others are known then, and no named file is deleted. After any
-    /// other error `sweep` is refused until a restore succeeds.
+    /// segments are missing; all others are known then, and no named file is deleted, damaged or
+    /// not. After any other error `sweep` is refused until a restore succeeds.
     pub fn restore(&self, checkpoints: &[RestoredCheckpoint]) -> Result<()> {
         self.learn()?;
         let sizes = || Ok(list_files(self.storage.as_ref())?.collect());
@@ -173,8 +173,9 @@ impl SnapshotManager {
     /// number. The next message tries failed deletes again.
     ///
     /// # Errors
-    /// `InvalidInput` unless a `restore` has said which segments are needed (an empty list will
-    /// do). `Fenced` when a newer manager took the folder over. Errors of listing.
+    /// `InvalidInput` before a `restore` (an empty list will do), or after one that changed
+    /// nothing: the needed segments are not known. `Fenced` when a newer manager took the folder
+    /// over. Errors of listing.
     pub fn sweep(&self) -> Result<u64> {
         self.upkeep.check_ours()?;
         let files = list_files(self.storage.as_ref())?;

@@ -41,7 +41,7 @@ pub struct ManagerOptions {
     pub background: bool,
     /// Bytes of the newest segments that stay in memory, for storage where each opening is a round
     /// trip. Beyond 0, a few files that were read also stay open until a checkpoint is decided,
-    /// each with up to 1 MiB in memory.
+    /// each with up to 1 MiB in memory. 0 keeps nothing.
     pub recent_bytes: u64,
     /// Memory of tables, which may share it with state stores.
     pub tables: Arc<MemoryBudget>,
@@ -234,7 +234,7 @@ impl SnapshotManager {
         self.read_known(reference, owner, 0)
     }
 
-    /// [`SnapshotManager::read`] of a file of at least `known_bytes`, which asks for no length.
+    /// [`Self::read`] from a file of at least `known_bytes`, without a request for its length.
     pub fn read_known(
         &self,
         reference: &SegmentRef,
@@ -250,7 +250,7 @@ impl SnapshotManager {
     }
 
     /// Makes all segments that the attempt wrote or leased survive a machine crash. Call it before
-    /// the acknowledgement. It never waits for an owner that is still writing.
+    /// the acknowledgement. It never waits for owners that still write: they call it themselves.
     ///
     /// With durable appends this syncs, and the file takes more segments: owners that acknowledge
     /// one after another share it. Other storage keeps bytes once their object is finished, so this
@@ -287,7 +287,7 @@ impl SnapshotManager {
     /// Like [`SnapshotManager::persist`], for exactly these segments.
     ///
     /// # Errors
-    /// The same, and `NotFound` for a segment that is not live any more, or whose file is gone.
+    /// Errors of [`Self::persist`]; `NotFound` if a segment is not live, or its file is gone.
     pub fn persist_segments(
         &self,
         id: CheckpointId,
@@ -373,7 +373,7 @@ impl SnapshotManager {
         self.upkeep.writer.check_process().is_err()
     }
 
-    /// Seals every open file and deletes what is due, for a clean end.
+    /// Seals all open files and deletes what is due, for a clean end. Later work goes to new files.
     ///
     /// # Errors
     /// Errors of storage; the files are closed nevertheless.

@@ -53,7 +53,7 @@ impl SnapshotManager {
     /// checkpoint. No key is chosen in two tables.
     ///
     /// # Errors
-    /// Errors of [`SnapshotManager::copy_table`] and `choose`; `InvalidInput` for a repeated key.
+    /// Errors of [`Self::copy_table`] and `choose`; `InvalidInput` for a key that is chosen twice.
     pub fn divide_tables(
         &self,
         source: &dyn Storage,
@@ -157,9 +157,9 @@ struct Chosen {
     scan: Scan,
     /// The entries that were read last.
     entries: Vec<u8>,
-    /// Begin of the next chosen entry.
+    /// Offset of the next chosen entry.
     next: Option<usize>,
-    /// Begin of the entry after it.
+    /// Offset of the entry after it.
     at: usize,
     chosen: std::vec::IntoIter<u8>,
 }

@@ -80,7 +80,8 @@ impl From<Term> for KnownTerms {
 /// `may_append` must be true for every term that was handed out and is not known to be dead.
 ///
 /// # Errors
-/// Errors of listing; `Fenced` if a file has another application's term. Nothing was deleted then.
+/// Errors of listing; `Fenced` if a file has the term of another application, which
+/// owns these files now. Nothing was deleted then.
 pub fn reclaim(
     storage: &dyn Storage,
     indexes: &mut IndexCache,

@@ -71,7 +71,7 @@ pub struct Column<'a> {
 pub(super) type Cell<'a> = Option<&'a [u8]>;
 
 impl<'a> Column<'a> {
-    /// `rows` values after `offset` others, with validity bits; only strings have `offsets`.
+    /// `rows` values after `offset` others, a validity bit each; only byte strings have `offsets`.
     ///
     /// # Errors
     /// `InvalidInput` for a buffer that is too short.
@@ -124,7 +124,7 @@ impl<'a> Column<'a> {
         self.rows
     }
 
-    /// Little-endian as in Arrow; a single byte 0 or 1 for a bit.
+    /// `None` for null. Little-endian as in Arrow; a single byte 0 or 1 for a bit.
     pub(super) fn cell(&self, row: usize) -> Result<Cell<'a>> {
         let at = self.offset + row;
         if self.validity.is_some_and(|validity| !bit(validity, at)) {

@@ -35,7 +35,7 @@ pub fn encode_keys(columns: &[Column<'_>]) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// The key of the only row of `columns`, the first ones of a key: a prefix of all such keys.
+/// The bytes of the only row of `columns`: a prefix of all keys whose first columns are equal.
 ///
 /// # Errors
 /// `InvalidInput` for a null, or another number of rows.

@@ -35,8 +35,8 @@ impl SegmentWriter {
         self.files.lock().runs.all().any(|file| file.is_pending())
     }
 
-    /// Closes the files of large runs that are not durable before, after maintenance: later runs
-    /// begin another file. A file to which a run is written is closed after the run.
+    /// Closes the files of large runs that are durable only once closed. Call it at the end of
+    /// maintenance: later runs begin another file. A file that takes a run is closed after it.
     ///
     /// # Errors
     /// Errors of storage; the files are closed nevertheless.

@@ -1,4 +1,4 @@
-//! Reports of the segment writer to its manager, under a file's lock: do not call the writer.
+//! Reports of the segment writer to its manager. A file's lock is held: never call the writer back.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! One physical file of this incarnation: `Open -> Closing -> Sealed
-//! Closed`, never back. A file of large runs is lent to one run after the other in between.
+//! One physical file of this incarnation: `Open -> Closing -> Sealed | Closed`, never
+//! back. A file of large runs is lent to one run after the other in between.
 //!
 //! Two locks, always taken in this order. `durability` serialises sync and close, so that a call
 //! which waits for a sync often finds its bytes covered by it. `inner` protects the bytes and is

@@ -222,7 +222,7 @@ impl SegmentWriter {
     }
 
     /// Writes the footers, makes everything durable and closes the open files. A file to which a
-    /// large run is written is closed after the run.
+    /// large run is written is closed after the run. The next append begins a new file.
     ///
     /// # Errors
     /// Errors of storage; the files are closed nevertheless.
@@ -402,7 +402,7 @@ impl SegmentWriter {
         }
     }
 
-    /// A missing file of this writer counts as lost. Files invisible while open were checked.
+    /// A missing file of this writer counts as lost. Invisible ones were checked when finished.
     pub(crate) fn check_present(&self, files: &BTreeSet<FileId>) -> Result<()> {
         if !self.storage.capabilities().durable_append {
             return Ok(());

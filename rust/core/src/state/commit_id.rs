@@ -23,7 +23,7 @@ const PENDING_BYTES: usize = 8 + SEGMENT_REF_BYTES;
 /// Bound on the pending inputs of a version: 1,024 of 52 bytes are 71 KiB of text in `commits/N`.
 pub const MAX_PENDING: usize = 1_024;
 
-/// State of one store at one version, in `commits/N`. Without changes only the version differs.
+/// State of one store at one version. A commit without changes returns an id of the same segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CommitId {
     /// Version of the store, Spark's batch id + 1.
@@ -31,13 +31,13 @@ pub struct CommitId {
     /// `created` of the oldest segment needed to load this version. Older segments of the owner are
     /// dead as soon as no older version is retained.
     pub floor: CheckpointId,
-    /// Delta runs in the lineage. The newest one replaces all older segments that are not in it.
+    /// Delta runs in the lineage. The newest replaces all older segments that are not in the list.
     pub deltas: DeltaRuns,
     /// Whose state it is.
     pub owner: OwnerTag,
     /// The newest segment of the lineage; `None` for a store that was never written.
     pub segment: Option<SegmentRef>,
-    /// The newest segment that `segment`, a run, replaced. Its head names it, too, but may be lost.
+    /// The newest segment that `segment` replaced, if it is a run. The run's head may be lost.
     pub replaced: Option<SegmentRef>,
 }
 
@@ -65,7 +65,7 @@ impl VersionId {
         self.pending.first().map(|pending| pending.version)
     }
 
-    /// An id with one of the pending inputs, for [`VersionId::waiting_for`], if that is pending.
+    /// An id with one pending input only, for [`VersionId::waiting_for`]; `None` if not pending.
     #[must_use]
     pub fn input_alone(&self, version: u64) -> Option<Self> {
         let found = self

@@ -12,8 +12,8 @@ pub type Release = fn(&mut [u8]);
 /// Called when a store has freed much memory, which the allocator may keep.
 pub type GiveBack = fn(&MemoryBudget);
 
-/// Memory of the tables of many stores, against a limit. They count by pages of up to 1 MiB: a
-/// store exceeds the limit by at most a page and its index entries until it fails.
+/// Memory of the tables of many stores, against a limit. Tables count pages of up to 1 MiB as they
+/// grow. So a store exceeds the limit by at most a page and its index entries before it fails.
 #[derive(Debug)]
 pub struct MemoryBudget {
     used_bytes: AtomicU64,
@@ -38,14 +38,14 @@ pub struct MemoryBudget {
 const LOAD_BYTES: u64 = 8 << 20;
 /// A batch that took less memory is not worth a run.
 const LEAST_SPILL_BYTES: u64 = 1 << 20;
-/// The allocator's share of less is small in a process.
+/// The allocator keeps little of a smaller turnover, compared with the process.
 const LEAST_TURNOVER_BYTES: u64 = 2 << 20;
 const UNSET: u64 = u64::MAX;
 
 /// Memory of a key in addition to key and value: slot, index, order.
 pub(crate) const SLOT_BYTES: u64 = 48;
 
-/// Approximate and saturating: the head may be forged.
+/// Memory of a loaded segment, about. It saturates, because the head may be forged.
 pub(crate) fn loaded_bytes(head: &SegmentHead) -> u64 {
     let slots = head.entries.saturating_mul(SLOT_BYTES);
     head.payload_bytes.saturating_add(slots)
@@ -248,7 +248,7 @@ pub(crate) struct MemoryShare {
     /// Memory after the last session, load or spill: a batch took all since, some perhaps by reads.
     settled_bytes: u64,
     last_bytes: u64,
-    /// Expected for the next session, once one has ended.
+    /// Bytes that the next session should take; `None` until a session has ended.
     session_bytes: Option<u64>,
     is_first_session: bool,
 }
@@ -303,7 +303,7 @@ impl MemoryShare {
     }
 
     /// The next session should take an eighth more than the larger of the last two: tables do not
-    /// always grow. One with more than twice the last does not count: it may have filled the store.
+    /// always grow. An older one of over twice the last may have filled the store: ignored.
     pub(crate) fn end_session(&mut self) {
         let grown = self.bytes.saturating_sub(self.begun_bytes);
         self.settled_bytes = self.bytes;

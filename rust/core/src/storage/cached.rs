@@ -15,7 +15,7 @@ const MAX_AHEAD_PAGES: u64 = 16;
 /// Remote storage with a [`LocalCache`], which gets the bytes that this process appends, and the
 /// pages that it reads. A reader that continues where it stopped reads more and more ahead.
 ///
-/// Names are never used again. Each opening asks remote storage, and does not find deleted objects.
+/// No name gets other content later. Each opening asks remote storage: it finds no deleted object.
 #[derive(Debug)]
 pub struct CachedStorage {
     remote: Arc<dyn Storage>,

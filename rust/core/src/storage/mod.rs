@@ -175,7 +175,7 @@ pub trait AppendFile: Send + fmt::Debug {
     fn sync(&mut self) -> Result<()>;
 
     /// A handle that syncs the object while this one appends; `None` if only the writer can sync.
-    /// It keeps open what a sync needs, so that no sync fails for want of a descriptor.
+    /// It keeps open what a sync needs, so that no sync fails because no descriptor is left.
     fn syncer(&self) -> Option<Arc<dyn SyncFile>> {
         None
     }

@@ -210,7 +210,7 @@ pub fn apply(store: &mut StateStore, model: &mut Model, change: &Change) {
 /// Reads one key, and leaves all others where they are.
 ///
 /// # Errors
-/// Families of the store.
+/// Errors of the store.
 pub fn look_at(store: &mut StateStore, model: &Model, family: usize, k: u8) -> Result<()> {
     let key = key_of(k);
     let expected = model

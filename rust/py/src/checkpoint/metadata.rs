@@ -329,7 +329,7 @@ impl CheckpointMetadata {
             .collect())
     }
 
-    /// Write the file of this checkpoint, and return its path. It survives a machine crash.
+    /// Write the file of this checkpoint, and return its path. It then survives a machine crash.
     ///
     /// After a crash the file is there whole or not at all. An error means that it is not there.
     /// Leftovers of a crashed write in the folder are removed. One writer per folder at a time.

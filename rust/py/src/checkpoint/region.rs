@@ -31,7 +31,7 @@ use crate::values::SegmentRef;
 /// Raises
 /// ------
 /// ValueError
-///     If a number is negative, the name is too long, or `ref` and `inline` are not exactly one.
+///     If a number is negative, a name is too long, or not exactly one of `ref`, `inline` is given.
 #[pyclass(frozen, eq, hash, from_py_object, module = "holdfast._core")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct InFlight(CoreInFlight);

@@ -59,7 +59,7 @@ impl Piece {
     }
 }
 
-/// One state of an operator in a region: type, shape and bytes, readable without its program.
+/// A state of an operator in a region: type, shape, bytes. Readable without the writer's program.
 ///
 /// Parameters
 /// ----------

@@ -19,9 +19,9 @@
 //! | `Commit` | Spark writes `commits/N` |
 //! | `Crash`, `FixAndRestart` | the driver ends; a query that failed is started with fixed code |
 //!
-//! Mutants sit between the machine and this world: one loses a marker, another one changes an answer. A
-//! mutant has `MarkLate`. The model has no driver that continues next to its successor, no jobs of one
-//! batch at the same time, no storage that fails, and no limit on the number of pending batches.
+//! Mutants sit between the machine and this world: one loses a marker, one changes an answer. Only
+//! a mutant has `MarkLate`. The model has no driver that continues next to its successor, no jobs
+//! of one batch at once, no storage that fails, and no limit on the number of pending batches.
 #![allow(clippy::indexing_slicing, clippy::unwrap_used)]
 
 mod driver;

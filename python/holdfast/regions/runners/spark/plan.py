@@ -48,7 +48,7 @@ class Exchange:
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """A physical operator with the nodes below it; `streams`: rows of the stream pass it."""
+    """An operator and the nodes below it; `streams`: the stream's rows pass it, None if unknown."""
 
     text: str
     streams: bool | None
@@ -63,7 +63,7 @@ class Node:
 def planned_exchanges(frame: DataFrame) -> list[Exchange]:
     """Return the exchanges that Spark plans for a stream before it is started.
 
-    They are in the order of the explained plan, the last one in the stream first.
+    They are in the explained plan's order, the last one in the stream first; none if no row moves.
 
     Raises
     ------

@@ -60,7 +60,7 @@ def _as_error(raised: BaseException) -> Exception:
 
 
 def _jvm_answers(context: Any) -> bool:
-    """Say whether the JVM answers: after its death, py4j may raise a refused call's error."""
+    """Say whether the JVM answers after a failed call: py4j's error does not tell if it died."""
     try:
         context._jvm.System.currentTimeMillis()
     except Exception:
@@ -344,6 +344,6 @@ class RegionalQuery(PipelineQuery):
             self._done.set()
 
     def _has_read_everything(self) -> bool:
-        """Say whether Spark's query ended with its source, not through `stream` or its session."""
+        """Say whether the query ended because its source did, not by `stream` or its session."""
         stream: Any = self._query
         return not self._stopped and bool(stream._jsq.streamingQuery().noNewData())

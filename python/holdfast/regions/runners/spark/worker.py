@@ -162,7 +162,7 @@ def _require_mounted(plan: PipelinePlan) -> None:
 def close_kept_operators(
     pipeline: str, order: ClosingOrder, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Notify and close this worker's operators; `batches` exist because Spark needs rows."""
+    """Notify and close this worker's operators; ignores `batches`: Spark needs rows for a task."""
     deque(batches, maxlen=0)
     if (cache := _CACHES.get(pipeline)) is not None:
         cache.close(order)

@@ -73,7 +73,7 @@ class Run:
 def places_of(stored: Iterable[StoredPiece], nbytes: int, layout: Layout) -> list[Place | None]:
     """Find the chunks of an array in the pieces that a checkpoint has of it.
 
-    The pieces are in order, and `nbytes` long together, with any cuts.
+    The pieces are in order, and `nbytes` long together. They may be cut elsewhere than chunks.
     """
     places: list[Place | None] = [None] * layout.chunks(nbytes)
     start = 0
@@ -92,7 +92,7 @@ def places_of(stored: Iterable[StoredPiece], nbytes: int, layout: Layout) -> lis
 class Holders:
     """The segments of an array's chunks, in a form that is quick to ask.
 
-    `payload_bytes` is by segment; `of_chunk` has the number of each chunk's segment, or -1.
+    `payload_bytes` is each segment's payload size, `of_chunk` each chunk's segment number or -1.
     """
 
     refs: list[SegmentRef]

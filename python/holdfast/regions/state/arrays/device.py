@@ -92,7 +92,7 @@ class Device(Protocol):
     ) -> PendingDigests:
         """Begin to compute the digests of an array's chunks.
 
-        Chunks whose digests differ from `before` are copied to `room` in turn, while they fit.
+        Chunks whose digests differ from `before` go to `room`, one after the other, while they fit.
         """
 
     def room(self, nbytes: int) -> Image:

@@ -14,7 +14,7 @@ If the changes do not fit in there:
   when it is written. The first snapshot does the same.
 - If the device has too little memory, the operator waits until the changes are in host memory.
 
-If the device has no room for the digests, everything counts as changed.
+If the device has no memory even for the digests, everything counts as changed.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class DeviceArray(ArrayOnDevice[Digests]):
         room = self._usual_room()
         reading = self._begun(written.content, room)
         if reading is None and room is not None:
-            room = self._room = None  # perhaps there is no memory with it
+            room = self._room = None  # perhaps it leaves too little memory
             reading = self._begun(None, None)
         if reading is None:
             return _Found(*self._nothing_kept(), None)

@@ -224,7 +224,7 @@ class CupyLane:
 
 
 class Kernels:
-    """The kernels of `chunks.cu` on one device, and this process's key of digests by chunk size."""
+    """Kernels of `chunks.cu` on a device; `key` returns the digest key by chunk size in bytes."""
 
     def __init__(self, device: Any, key: Callable[[int], DigestKey] = DigestKey.random) -> None:
         self._new_key = key
@@ -238,7 +238,7 @@ class Kernels:
             self._copy_chunks = module.get_function("copy_chunks")
 
     def digests(self, array: Any, chunk_bytes: int) -> Digests:
-        """Compute the digests of the chunks of an array in C order, on the current stream."""
+        """Compute and await digests of an array's chunks in C order, on the current stream."""
         digests: Digests = self.queue_digests(array, chunk_bytes).get()
         return digests
 

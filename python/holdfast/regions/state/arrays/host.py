@@ -6,8 +6,8 @@ else. `FrozenArray.write` puts the content into segments later.
 A large array knows the places and digests of the chunks of its last written snapshot. An instance
 continues only from exactly the state that it last wrote, so that snapshot belongs to the latest
 completed checkpoint of its region. After a failure a new instance begins with the pieces of the
-restored checkpoint. If that ever fails, the manager refuses to lease segments that no checkpoint
-has, and these chunks are written again.
+restored checkpoint. If that is ever untrue, the manager refuses to lease segments that no
+checkpoint has, and these chunks are written again.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class FrozenArray:
         self._write: Callable[[Append], list[Piece]] | None = write
 
     def write(self, append: Append) -> list[Piece]:
-        """Write the content, once, and free its memory; an error of `append` ends the instance."""
+        """Write the content once and free it. If `append` raises, do not use the instance again."""
         write, self._write = self._write, None
         if write is None:
             raise RuntimeError(f"{self.name!r} was written before")

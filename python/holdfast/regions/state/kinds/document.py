@@ -102,7 +102,7 @@ class LargeState(TableState):
         return rows
 
     def _put(self, *columns: Sequence[Any]) -> None:
-        """Note rows to write, by the columns of the schema."""
+        """Note rows to write, given as the columns of the schema, in its order."""
         for start in range(0, len(columns[0]), _ROWS):
             slices = [column[start : start + _ROWS] for column in columns]
             self._rows.append(pa.table(slices, schema=pa.schema([*self.key, *self.value])))

@@ -67,7 +67,7 @@ class ExpiringValue(ValueState[T]):
         self._content, self._encoded = content, (b"", "")
 
     def restore(self, saved: SavedState, content: T) -> None:
-        """Take over a checkpoint's content; a life that it lacks begins now."""
+        """Take over a checkpoint's content; without a time by its clock, its life begins now."""
         self._content, self._encoded = content, encode_value(content)
         if saved.dtype == EXPIRING:
             record = json.loads(bytes(saved.data))

@@ -25,8 +25,9 @@ _DUE: Final = b'"due":'
 class FrozenTable:
     """A table that was committed for a checkpoint.
 
-    `columns` are as in `description`. `segments` are all of the table's, oldest first. `keys` is
-    their number. `due_us`: microseconds since 1970 at which the first processing-time timer is due.
+    `columns` are as in `description`. `segments` are all segments of the table, oldest first.
+    `keys` is the number of its keys. The first processing-time timer is due at `due_us`, in
+    microseconds since 1970.
     """
 
     name: str

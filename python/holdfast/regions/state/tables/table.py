@@ -84,7 +84,7 @@ class TableState:
         return len(self._open)
 
     def __getitem__(self, key: object) -> Any:
-        """Return the value of one key: a dict of columns, or the only column; else a KeyError."""
+        """Return a key's value: a dict, or the only column's value. KeyError if it is missing."""
         row = self._key.row(key)
         if not self._contains(row)[0].as_py():
             raise KeyError(key)
@@ -145,7 +145,7 @@ class TableState:
 
     def _upsert(self, keys: Sequence[ColumnBuffers], values: Sequence[ColumnBuffers]) -> None:
         if self._require_here is not None and not self._is_checked and keys[0][2]:
-            # Most keys of another type than the rows are elsewhere, so one key shows the mistake.
+            # Most keys of a wrong type belong to other instances, so one key shows the mistake.
             self._require_here(self._key.batch(keys).slice(0, 1))
             self._is_checked = True
         self._open.upsert(keys, values)

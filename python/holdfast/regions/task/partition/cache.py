@@ -27,7 +27,7 @@ class OperatorCache:
     region. Another attempt at a task may have acknowledged the same region, so the states
     themselves are compared, by reference. Only a region's thread calls and closes its operators.
 
-    With more regions than `all_pruned`, a batch only looks at the ones that may have changed.
+    With over `all_pruned` regions, a batch only looks at operators of ones that may have changed.
     """
 
     def __init__(self, *, all_pruned: int = 1_000) -> None:

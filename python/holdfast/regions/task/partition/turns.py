@@ -122,9 +122,9 @@ class RegionThreads:
         return self._answers.qsize()
 
     def stop(self) -> None:
-        """Let the turns end; a thread that hangs in an operator is left alone.
+        """Let the turns end; a thread that hangs in an operator is left running.
 
-        A region whose answer `wait` has not returned is abandoned on its thread, after that.
+        A thread abandons regions that `wait` has not returned, once it is back from the operator.
         """
         self._stopped.set()
         with self._lock:
@@ -144,7 +144,7 @@ class RegionThreads:
             self._reinforce()
 
     def _reinforce(self) -> None:
-        """Begin turns for waiting regions, also with stuck ones; allow one more if it helps."""
+        """Begin turns for waiting regions, even if some are stuck; allow one more if it helps."""
         with self._lock:
             self._begin_turns()
             if self._allowed == self._count or not self._ready.keys() - self._turns.keys():

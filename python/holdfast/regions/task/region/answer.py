@@ -25,8 +25,8 @@ from holdfast.regions.task.region.region import Region
 class Answered:
     """An acknowledgement or a decline, not durable yet.
 
-    `segments` and `outputs` must be durable before the driver receives it. The next attempt may
-    continue with the operators in `keep`. See `protocol.figures` for `figures`.
+    `segments` and `outputs` must be durable before the driver receives the answer. The next attempt
+    may continue with the operators in `keep`. See `protocol.figures` for `figures`.
     """
 
     event: Acked | Declined
@@ -66,7 +66,7 @@ class Work(Enum):
 
 
 class Phase:
-    """A phase of a region; this one follows the answer. `instances` are open operators."""
+    """A phase of a region; this base class is after the answer. `instances`: open operators."""
 
     instances: Instances | None = None
 
@@ -89,7 +89,7 @@ class Phase:
 
 
 def acknowledged(region: Region, instances: Instances, snapshot: RegionSnapshot) -> Answered:
-    """Write a region's snapshot, and close its output. No data moved: the operators are at it."""
+    """Write the snapshot, close the output. No data moved since, so operators are exactly at it."""
     plan, store, attempt = region.task.plan, region.store, region.task.order.attempt
     entries: list[OperatorEntry] = []
     segments: list[tuple[Owner, Sequence[SegmentRef]]] = []

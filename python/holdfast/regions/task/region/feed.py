@@ -155,7 +155,7 @@ class RegionFeed:
         return enough
 
     def end(self) -> None:
-        """No more rows follow in this batch, but the barrier."""
+        """No more rows follow in this batch; the barrier is next."""
         self._hand_on()
         self.ended = True
 
@@ -221,7 +221,7 @@ class RegionFeed:
         return row, why
 
     def suspect(self, error: Exception) -> bool:
-        """Search the rows that the graph has for rows that fail; False if there are none."""
+        """Search the graph's rows for rows that fail; False if there are none, or too many runs."""
         begin, end = self.under_way.passed, self.under_way.given
         return (
             self.suspects is not None

@@ -92,7 +92,7 @@ class RegionRun:
         return self.feed.ended and not self.feed.waits
 
     def expire(self, cause: str) -> None:
-        """Decline after `feed.end` for a thread that may be in the middle of `step` for ever.
+        """Decline in place of a thread that may hang in `step` for ever; call it after `feed.end`.
 
         Operators and output that the thread uses are left alone: staged output of ended attempts is
         swept, and these operators are never used again.

@@ -25,7 +25,7 @@ pub struct FamilyOfInterest {
 /// them. `ids` are the ids of all stores of the partition. `None` if the commit changed nothing.
 ///
 /// # Errors
-/// `NotFound` or `Corrupt` for segments gone or damaged; `Unsupported` if all content was written.
+/// `NotFound` or `Corrupt` for a segment; `Unsupported` for a commit that wrote all content.
 pub fn read_changes(
     storage: &dyn Storage,
     owner: &Owner,
@@ -60,7 +60,7 @@ pub enum Changes {
 }
 
 impl Changes {
-    /// Calls `act` for every change of one family: operations in order, else [`for_each_change`].
+    /// Calls `act` for every change of one family: operations in order, or as [`for_each_change`].
     ///
     /// # Errors
     /// `Corrupt` for wrong entries.
@@ -84,7 +84,7 @@ impl Changes {
     }
 }
 
-/// The segments of a commit, oldest first: the runs that its session spilled, then the changelog.
+/// The runs that the session spilled, oldest first, then its changelog. Empty without changes.
 pub(crate) fn find_changes(
     storage: &dyn Storage,
     owner: &Owner,
@@ -185,7 +185,7 @@ pub fn for_each_change(
     })
 }
 
-/// Calls `act` for every entry of one family. The first argument says if it is a list's value.
+/// Calls `act(is_list_value, key_in_table, change)` for every entry of one family.
 fn each_entry<'p>(
     payload: &'p [u8],
     layout: KeyLayout,

@@ -121,7 +121,7 @@ impl Families {
             .collect()
     }
 
-    /// Makes it if needed. Adds options: a later program may scan a family made without scans.
+    /// Number of the family, made if needed. Adds options: a later program may first need scans.
     pub(crate) fn open(&mut self, name: &str, options: FamilyOptions) -> Result<u32> {
         if let KeyLayout::Plain(_) = self.layout {
             return Err(Error::invalid_input(format!(
@@ -204,7 +204,7 @@ impl Families {
         })
     }
 
-    /// Returns the number of entries. Without runs below, removals are not needed.
+    /// Returns the number of entries. Omits removals if no runs are below (`is_first`).
     pub(crate) fn write_changes(&self, is_first: bool, out: &mut RunWriter<'_>) -> Result<u64> {
         let mut written = 0;
         self.each_change(|prefix, key, change| {
@@ -217,6 +217,7 @@ impl Families {
         Ok(written)
     }
 
+    /// Calls `act` in the order on disk, with the prefix of each key's table.
     fn each_change(
         &self,
         mut act: impl FnMut(&[u8], &[u8], Change<'_>) -> Result<()>,
@@ -229,7 +230,7 @@ impl Families {
             let [(of_heads, heads), (of_elements, elements)] = numbered(number, family);
             let prefix = of_heads.bytes(self.layout);
             heads.each_change(false, &[], |key, change| act(prefix, key, change))?;
-            // All values of a list that was set again: else they would read as appended ones.
+            // All values of a list that was set again: readers would take some for appended ones.
             let prefix = of_elements.bytes(self.layout);
             elements.each_change(true, &family.marks(), |key, change| {
                 act(prefix, key, change)
@@ -238,6 +239,7 @@ impl Families {
         Ok(())
     }
 
+    /// Repeats the changes of the open session of `other`, which began with this content.
     pub(crate) fn repeat(&mut self, other: &Self) -> Result<()> {
         self.directory.repeat(&other.directory)?;
         self.read_directory()?;

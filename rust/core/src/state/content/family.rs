@@ -216,7 +216,7 @@ impl Family {
         Ok(())
     }
 
-    /// Every element, or the first one of each key. Reads the lists into memory.
+    /// Every element, or the first one of each key in `range`. Reads the lists into memory.
     pub(crate) fn lists_in(
         &mut self,
         range: KeyRange<'_>,

@@ -20,7 +20,7 @@ pub(crate) const ALONG_ENTRIES: u64 = 256;
 /// else. One that wants all of `n` keys has them after about the square root of `n` blocks.
 pub(crate) const MORE_ENTRIES: u64 = 2;
 
-/// The keys that a store still has to read.
+/// The keys that a store still has to read; with `everything` also those of the oldest run.
 #[derive(Debug)]
 pub struct Hydration {
     pub(crate) runs: Arc<RunStack>,
@@ -30,7 +30,7 @@ pub struct Hydration {
     cursor: Option<StackCursor>,
 }
 
-/// Entries of one table in the runs.
+/// Entries of one table in the runs, with the lengths of each key and value (`lens`).
 #[derive(Debug, Default)]
 pub struct HydratedEntries {
     pub(crate) prefix: Vec<u8>,
@@ -38,6 +38,7 @@ pub struct HydratedEntries {
     lens: Vec<(usize, usize)>,
 }
 
+/// `Over`: nothing is left. `Waits`: a caller may read the next entries. `Taken`: a caller does.
 #[derive(Debug, Default)]
 pub(crate) enum Progress {
     #[default]

@@ -51,7 +51,7 @@ impl Journal {
         self.entries = Vec::new();
     }
 
-    /// A changelog shows all operations if each changed a key, and was the only one on it.
+    /// False if a changelog shows all operations: each changed a key, and no two the same key.
     pub fn tells_more_than(&self, changes: Option<&SessionChanges>) -> bool {
         let shown = changes.map_or(0, SessionChanges::of_keys);
         let is_parted = !self.parts.is_empty();
@@ -63,7 +63,7 @@ impl Journal {
     }
 }
 
-/// `None` if none was recorded. The last part, just before the changelog, names earlier ones.
+/// `None` if the commit has none. The last part, just before the changelog, names the others.
 pub(crate) fn read_journal(
     storage: &dyn Storage,
     changelog: &SegmentRef,

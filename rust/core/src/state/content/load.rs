@@ -1,4 +1,4 @@
-//! Reads a version's segments page by page. Rebuilds the state around a damaged run, if it can.
+//! Reads segments page by page; for a damaged run the segments that it replaced, if still there.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::state::memory::{MemoryShare, loaded_bytes};
 use crate::state::runs::entry_stream::EntryStream;
 use crate::state::runs::stack::OpenRun;
 
-/// On remote storage every read is a round trip.
+/// Bytes of one read. On remote storage every read is a round trip.
 pub(crate) const READ_AHEAD_BYTES: u64 = 4 << 20;
 /// A run of up to this size is read together with the bytes around it.
 const LITTLE_BYTES: u64 = 512 << 10;
@@ -22,7 +22,7 @@ const IN_MEMORY: u64 = 4;
 pub(crate) struct Load<'a> {
     pub segments: SegmentReader<'a>,
     pub owner: &'a Owner,
-    /// Empty at first.
+    /// The content, empty at first.
     pub families: &'a mut Families,
     /// With it the content lies over runs that do not fit or load slowly; keys are read on demand.
     pub memory: Option<&'a MemoryShare>,

@@ -32,7 +32,7 @@ pub struct MergeTask {
     pub(crate) below: Vec<SegmentRef>,
     /// They are runs of one session, which readers of changes look at.
     pub(crate) is_of_session: bool,
-    /// All segments above these, oldest first.
+    /// All segments above these, oldest first. Together they make version `created`.
     pub(crate) merged: Vec<SegmentRef>,
     pub(crate) created: CheckpointId,
     pub(crate) budget: Arc<MemoryBudget>,
@@ -75,7 +75,7 @@ impl MergeTask {
     /// section of groups, 3 MiB to make a filter); the directory; three times the largest entry.
     ///
     /// # Errors
-    /// `NotFound` or `Corrupt` for an input; `Storage`; `AttemptEnded` if abandoned: no result.
+    /// `NotFound` or `Corrupt` for an input; `Storage`; `AttemptEnded` if given up. Leaves nothing.
     pub fn run(self, storage: &dyn Storage, writer: &SegmentWriter) -> Result<MergedRun> {
         let _work = self.budget.begin_work(self.memory_bytes());
         let mut segments = SegmentReader::new(storage);
@@ -170,7 +170,7 @@ impl BegunLists {
         is_anew.then(|| Begun::Anew.mark(list))
     }
 
-    /// Runs may have marks of both kinds.
+    /// Returns whether the mark differs from the last one: runs may have marks of both kinds.
     fn is_new(&mut self, mark: &[u8]) -> bool {
         let is_new = self.last_mark != mark;
         self.last_mark = mark.to_vec();

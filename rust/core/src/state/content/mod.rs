@@ -1,4 +1,4 @@
-//! The content of a store: column families, how segments become content, and content segments.
+//! The content of a store: column families, and how they are read and written as segments.
 
 pub(crate) mod changes;
 pub(crate) mod families;

@@ -6,7 +6,7 @@ use crate::state::runs::key_range::KeyRange;
 use crate::state::tables::arena::RecordAt;
 use crate::state::tables::table::Pass;
 
-/// Valid until the store's next session begins.
+/// Entries still to be returned. Valid until the store's next session begins.
 #[derive(Debug)]
 pub(crate) struct Scan {
     entries: Entries,

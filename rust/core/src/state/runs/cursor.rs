@@ -38,7 +38,7 @@ impl StackCursor {
         Self::over(runs, 0, prefix, range, &SCAN)
     }
 
-    /// In all runs but the oldest `left_out`. [`RunStack::reads`] does not count its reads.
+    /// Over all runs but the oldest `left_out`. [`RunStack::reads`] does not count these reads.
     pub fn of_all(runs: &Arc<RunStack>, prefix: &[u8], left_out: usize) -> Result<Self> {
         Self::over(runs, left_out, prefix, KeyRange::All, &BULK)
     }
@@ -60,7 +60,7 @@ impl StackCursor {
         Ok(cursor)
     }
 
-    /// `None` at the end of the range.
+    /// Key in the table and value; `None` at the end of the range.
     pub fn entry(&self) -> Option<(&[u8], &[u8])> {
         let (key, value) = self.cursors.get(self.current?)?.entry()?;
         Some((key, value?))
@@ -138,7 +138,7 @@ struct RunCursor {
     runs: Arc<RunStack>,
     run: Arc<OpenRun>,
     prefix_bytes: usize,
-    /// Number of the group, and the group once it is read.
+    /// Number of the group, and the group once it is read. `block` is the next one in it.
     group: (usize, Option<Arc<Group>>),
     block: usize,
     ahead: Ahead,

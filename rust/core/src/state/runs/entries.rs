@@ -1,4 +1,4 @@
-//! Entries of changelogs, base images and runs: sorted, so merges stream and neighbours compress.
+//! Entries of changelogs, base images and runs, sorted by key: merges stream, neighbours compress.
 
 use crate::error::{Error, Result};
 use crate::format::{parse_entry, put_entry};

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::format::{EntryAt, SegmentHead, SegmentKind, SegmentStream, parse_entry};
 
 /// Reads entries in ascending order of their keys. Memory: one page (a block of a run, or a frame
-/// of 1 MiB), the entry that crosses into it, and the read-ahead of the stream.
+/// of 1 MiB), the entry that crosses into it, and the read-ahead. `next` is an offset in the page.
 pub(crate) struct EntryStream {
     stream: SegmentStream,
     page: Vec<u8>,
@@ -49,7 +49,7 @@ impl EntryStream {
     }
 
     /// Number of entries to make room for. The head is not verified yet, so the bytes at hand bound
-    /// the allocation: keys differ, so each entry takes more than one of them, even compressed.
+    /// the allocation: keys differ, so each entry takes more than a byte, even compressed.
     pub fn expected(&self) -> usize {
         let head = self.head();
         let by_bytes = head.payload_bytes / MIN_ENTRY_BYTES as u64;

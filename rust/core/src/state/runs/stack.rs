@@ -21,7 +21,7 @@ pub(crate) struct RunStack {
     reads: AtomicU64,
 }
 
-/// A block, by the numbers of run, group and block.
+/// A block, at most [`MAX_BLOCKS`] of them, by the numbers of run, group and block.
 #[derive(Debug)]
 struct CachedBlock {
     at: (usize, usize, usize),

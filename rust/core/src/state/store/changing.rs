@@ -97,7 +97,8 @@ impl StateStore {
         self.trust(dropped)
     }
 
-    /// Ends the session: appends its changes, if any, and returns the id of the next version.
+    /// Ends the session: appends its changes and returns the id of the next version. Without
+    /// changes it writes nothing, and the new id names the same segment.
     ///
     /// # Errors
     /// `InvalidInput` outside a session, and on top of a parked version whose input was not
@@ -110,7 +111,7 @@ impl StateStore {
         self.commit_above(writer, &mut None, never)
     }
 
-    /// Like [`StateStore::commit`]. Builds on a durable `merged` run; large changes become a run.
+    /// Like [`StateStore::commit`]. Changes build on a durable `merged`; large ones become a run.
     pub(crate) fn commit_above(
         &mut self,
         writer: &SegmentWriter,
@@ -270,12 +271,13 @@ impl StateStore {
         is_open.ok_or_else(|| self.refused("no session is open"))
     }
 
-    /// Has later sessions record all operations for [`read_changes`](crate::state::read_changes).
+    /// Has later sessions record all operations for [`read_changes`](crate::state::read_changes),
+    /// also those that change nothing, or that a later one of the same session replaces.
     pub fn record_operations(&mut self, record: bool) {
         self.records = record;
     }
 
-    /// To set no values removes the key.
+    /// Records that the values of a key were set, or added to. To set no values removes the key.
     fn record(
         &mut self,
         family: u32,

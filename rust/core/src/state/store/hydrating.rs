@@ -83,7 +83,7 @@ impl StateStore {
         self.memory.has_room(more) && (hydration.everything || self.memory.is_half_free(more))
     }
 
-    /// Hydration of everything waits a session: other stores need the memory for their first batch.
+    /// Hydrating everything waits for the next session: others need memory for their first batch.
     fn is_held_back(&self, hydration: &Hydration) -> bool {
         hydration.everything && self.memory.is_first_session() && !self.memory.is_half_free(0)
     }

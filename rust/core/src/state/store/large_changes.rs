@@ -14,7 +14,7 @@ use crate::state::runs::entries::ChangeReader;
 pub(crate) struct LargeChanges {
     /// Their least bytes before compression.
     pub bytes: u64,
-    /// First merge the changelogs below that a load applies, if smaller. No other merge has them.
+    /// Merges the changelogs below that a load applies, if smaller. No merge in progress has them.
     pub merges: bool,
 }
 

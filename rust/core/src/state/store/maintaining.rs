@@ -1,4 +1,4 @@
-//! Maintenance keeps a version's segments few: merges in sessions, and base images from memory.
+//! Maintenance keeps a version's segments few: merges during sessions, and base images from memory.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -97,7 +97,7 @@ impl StateStore {
             least: min_changelogs.max(1),
             wasteful: from.lineage.iter().position(|s| wasteful.contains(&s.file)),
         })?;
-        // Even if it changed nothing: commits on the run then need no older segment.
+        // The version, even if it changed nothing: commits on the run then need no older segment.
         self.merge_above(kept, &from.lineage, from.id.version)
     }
 

@@ -8,7 +8,7 @@ const MAX_WAIT: usize = 4;
 
 #[derive(Debug, Default)]
 pub(crate) struct Merging {
-    /// A run that may not be durable yet, so that no commit may refer to it.
+    /// A run that may not be durable yet: no commit may name it. `has_waited`: maintenance saw it.
     pub pending: Option<PendingRun>,
     pub is_starved: bool,
 }
@@ -21,12 +21,12 @@ pub(crate) struct PendingRun {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MergeFacts<'a> {
-    /// Lengths of its runs, oldest first.
+    /// Lengths of its runs, oldest first; `changelogs` are the lengths of those above them.
     pub runs: &'a [u64],
     pub changelogs: &'a [u64],
     /// The first of the runs is a base image, and not the first changelog.
     pub has_base_image: bool,
-    /// Memory is short or the bound on unmerged segments is near.
+    /// One changelog is enough, not `least`: memory is short or unmerged segments near their bound.
     pub is_urgent: bool,
     pub least: usize,
     /// Place in the lineage of the first segment in a wasteful file.
@@ -68,8 +68,8 @@ pub(crate) fn before_spill(facts: &MergeFacts<'_>) -> usize {
     }
 }
 
-/// Number of newest runs that a session merges for a place. `runs` are lengths, oldest first. Each
-/// takes in older ones that are not larger, so that most bytes are written twice.
+/// Number of newest runs that a session merges if it has no place for another. `runs` are lengths,
+/// oldest first. Each takes in older ones that are not larger, so most bytes are written twice.
 pub(crate) fn merged_of_session(runs: &[u64]) -> usize {
     let mut merged = 0;
     let mut bytes = 0;

@@ -34,7 +34,7 @@ pub struct Parking {
 }
 
 impl SharedStore {
-    /// Begins to park the version after `version`, which has this id (0 has none), at any position.
+    /// Begins to park the version after `version` with this `id` (0: none), wherever the store is.
     ///
     /// # Errors
     /// `InvalidInput` if id and version disagree, for the id of another store, if the input of
@@ -89,7 +89,7 @@ impl SharedStore {
     /// Opens the input of the batch that made `version`, which the version with this id waits for.
     ///
     /// # Errors
-    /// `InvalidInput` if it does not wait for it; `NotFound` or `Corrupt` for its last piece.
+    /// `InvalidInput` if it is not pending; `NotFound`/`Corrupt` if its last piece is gone/damaged.
     pub fn pending_input(&self, id: &VersionId, version: u64) -> Result<PendingInput> {
         let (owner, budget) = self.owner_and_budget();
         let found = id.pending.iter().find(|pending| pending.version == version);
@@ -166,7 +166,7 @@ impl Parking {
         Ok(())
     }
 
-    /// Returns the id of the parked version with so many rows. It is as durable as after a commit.
+    /// Ends the input of so many rows. Returns the parked version's id, as durable as a commit's.
     ///
     /// # Errors
     /// Errors of [`Parking::append`], and of a sync if the pieces are in several files.

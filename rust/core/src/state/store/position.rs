@@ -17,7 +17,7 @@ pub(crate) struct Position {
     /// The lineage of the next changelog, oldest first: an optional base image, delta runs, then
     /// changelogs. An installed run is here before it is in `id`.
     pub lineage: Vec<SegmentRef>,
-    /// There are none without a base image.
+    /// The delta runs in `lineage`. There are none without a base image.
     pub deltas: DeltaRuns,
     /// `created` of the newest changelogs, oldest first, as far as they are known.
     pub changed: Vec<CheckpointId>,
@@ -53,7 +53,7 @@ impl Position {
         }
     }
 
-    /// The version read from `segment` with this `head`; its id names another if it was rebuilt.
+    /// A version read from `segment` with this `head`. If rebuilt, its id may name another segment.
     pub fn read(
         id: CommitId,
         segment: SegmentRef,
@@ -221,7 +221,7 @@ impl Position {
         first.is_some_and(|first| version < *first)
     }
 
-    /// The position of an open session that wrote `run`. Damage is final: no older segment has it.
+    /// The position of an open session that wrote `run`. Damage is final: only `run` has its data.
     pub fn with_spilled(&self, run: SegmentRef) -> Result<Self> {
         let created = CheckpointId(self.id.version + 1);
         let mut next = self.clone();
@@ -235,7 +235,7 @@ impl Position {
         Ok(next)
     }
 
-    /// Puts a changelog in the form of a run above the oldest `kept`. A load lies over it.
+    /// Replaces all above the oldest `kept` by `run`, a changelog as a run. A load lies over it.
     pub fn put_ready(&mut self, kept: usize, run: SegmentRef, created: CheckpointId) {
         let gone = self.lineage.len().saturating_sub(kept);
         self.lineage.truncate(kept);

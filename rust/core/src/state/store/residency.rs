@@ -22,6 +22,7 @@ pub(crate) struct Residency {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunFacts {
     pub newest: Option<SegmentRef>,
+    /// The newest of the runs that the store lies over.
     pub below: Option<SegmentRef>,
     pub looked_at: Option<SegmentRef>,
     pub is_short: bool,

@@ -11,6 +11,7 @@ pub(super) struct Session {
     pub spilled: Option<Spilled>,
     /// It has replayed the pending input of the opened version.
     pub replayed: bool,
+    /// Blocks that were read before it, for keys that were not in memory.
     pub reads_before: u64,
 }
 
@@ -20,7 +21,7 @@ pub(super) struct Spilled {
     /// The opened version, all of it in runs.
     pub version: Position,
     pub runs: Vec<SegmentRef>,
-    /// Before compression.
+    /// Bytes that the session wrote so far, before compression.
     pub bytes: u64,
 }
 

@@ -69,7 +69,7 @@ impl StoreFolder {
 pub struct Beside {
     /// [`SharedStore::hydrate`].
     pub hydration: bool,
-    /// [`SharedStore::maintain`], without waiting for maintenance.
+    /// [`SharedStore::maintain`] at once, without waiting for the next round of maintenance.
     pub merge: bool,
 }
 

@@ -114,8 +114,8 @@ impl StateStore {
         self.warning.take()
     }
 
-    /// Positions the store at `version`, whose commit returned `id`; version 0 is empty and has
-    /// none. Remains there, undoes the last commit if that leads there, or loads.
+    /// Positions the store at `version`, whose commit returned `id`. Version 0 is empty, without
+    /// id. Remains if at that version, else undoes the last commit if that leads there, or loads.
     ///
     /// # Errors
     /// `InvalidInput` if id and version disagree, or in a session; `NotFound` and `Corrupt`, with
@@ -194,7 +194,8 @@ impl StateStore {
     }
 
     /// Positions the store directly before `version`, with the content of an older `id` or none.
-    /// For callers that skip versions: attempts that ended, or changed another owner.
+    /// So the next commit makes `version`. For callers that skip versions: attempts at a checkpoint
+    /// that ended, or changed another owner.
     ///
     /// # Errors
     /// Errors of [`StateStore::open`]; `InvalidInput` for an `id` that is not older.
@@ -262,7 +263,7 @@ impl StateStore {
         Ok(())
     }
 
-    /// Outside sessions, frees all but the newest `versions` (of two). `open` loads freed ones.
+    /// Frees all but the newest `versions` of two; `open` reloads them. Does nothing in a session.
     pub fn retain(&mut self, versions: u32) {
         if self.session.is_some() || versions > 1 {
             return;
@@ -278,13 +279,13 @@ impl StateStore {
         }
         self.standing.forget_before();
         self.scans.clear();
+        // Drops the undo log of the last commit. The budget only refuses growth.
         self.families.begin();
-        // The budget only refuses growth.
         let _ = self.count_memory();
     }
 
     /// Positions the store at `to`: loads the older `from` and applies all later changes. So it
-    /// reads no newer run. `ids` are those after `from`, of all stores of the partition.
+    /// reads no newer run. `ids` are of the versions after `from`, of all stores of the partition.
     ///
     /// # Errors
     /// Errors of [`StateStore::open`]; `InvalidInput` if `to` is older than `from`; `Unsupported`

@@ -1,4 +1,4 @@
-//! Memory for the records of one table: append-only pages.
+//! Memory for the records of one table. A record is `key_len u32, value_len u32, key, value`.
 
 use crate::state::memory::Release;
 
@@ -42,7 +42,7 @@ impl Record<'_> {
     }
 }
 
-/// Append-only pages of records. A record is `key_len u32, value_len u32, key, value`.
+/// Append-only pages. The first `forgotten` are freed; `used_bytes` counts dead records, too.
 #[derive(Debug, Default)]
 pub(crate) struct Arena {
     pages: Vec<Vec<u8>>,
@@ -52,7 +52,7 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// `None` if key and value together exceed 4 GiB.
+    /// Appends a record; `None` if key and value together exceed 4 GiB.
     pub(crate) fn push(&mut self, key: &[u8], value: &[u8]) -> Option<RecordAt> {
         let key_len = u32::try_from(key.len()).ok()?;
         let value_len = u32::try_from(value.len()).ok()?;
@@ -89,6 +89,7 @@ impl Arena {
         Some(Record { key, value })
     }
 
+    /// Overwrites the value of a record in place; false if the sizes differ.
     pub(crate) fn overwrite(&mut self, at: RecordAt, value: &[u8]) -> bool {
         let Some(record) = self.get(at).filter(|r| r.value.len() == value.len()) else {
             return false;

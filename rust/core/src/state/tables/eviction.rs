@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// Evicts all slots that were last touched before session `newest`, and so many bytes of the slots
-/// that `newest` touched last, which may be nearly all after a load.
+/// Evicts all slots last touched before session `newest`, and `bytes_of_newest` of its own slots,
+/// nearly all after a load. Call [`Self::takes`] once for each slot, because it counts bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Eviction {
     newest: Option<u32>,
@@ -12,7 +12,7 @@ pub(crate) struct Eviction {
 }
 
 impl Eviction {
-    /// Evicts `bytes` or a little more of `ages`: what can go, by the session of its last use.
+    /// Evicts `bytes` or a little more. `ages` are all evictable bytes, by session of last use.
     pub fn of(bytes: usize, ages: BTreeMap<u32, usize>) -> Self {
         let mut eviction = Self::default();
         let mut left = bytes;

@@ -2,7 +2,7 @@
 //! by key. An insertion moves at most one block. Two binary searches find a range, which is
 //! contiguous in memory. Keys remain in the records of the table. Each number has the first bytes
 //! in which keys differ next to it, so that nearly all comparisons read no record. Each block
-//! repeats its last entry, so that the search for a block reads no other.
+//! repeats its last entry, so that the search for a block reads no other. Inserted keys are new.
 
 use std::cmp::Ordering;
 
@@ -11,7 +11,7 @@ use crate::state::runs::key_range::KeyRange;
 
 /// A block splits at this many entries: 8 KiB, which shift in well under a microsecond.
 const MAX_BLOCK_ENTRIES: usize = 512;
-/// Ordered input leaves blocks with so many entries, and some room for keys in between.
+/// Entries of the blocks that ordered input fills, with some room for keys in between.
 const FULL_BLOCK_ENTRIES: usize = MAX_BLOCK_ENTRIES * 7 / 8;
 
 #[derive(Clone, Copy, Debug)]
@@ -247,7 +247,7 @@ impl Bound<'_> {
 
 /// At most so many keys are sorted by whole keys.
 const FEW_KEYS: usize = 24;
-/// Keys that agree in so many bytes also are, which bounds the recursion.
+/// Keys that agree in so many bytes are also sorted by whole keys, which bounds the recursion.
 const LONG_KEY_BYTES: usize = 512;
 
 /// Sorts slots by keys that agree up to `skip`. Next to each slot are eight bytes of its key, so
@@ -276,7 +276,7 @@ pub(crate) fn sort_by_key<'k>(
     }
 }
 
-/// Eight bytes of `key` from `skip` on, big-endian, zero-padded: in the order of keys equal before.
+/// Eight bytes from `skip` on, big-endian, zero-padded. They order keys that agree up to `skip`.
 fn head_of(key: &[u8], skip: usize) -> u64 {
     let mut head = [0; 8];
     for (to, from) in head.iter_mut().zip(key.iter().skip(skip)) {
@@ -285,7 +285,7 @@ fn head_of(key: &[u8], skip: usize) -> u64 {
     u64::from_be_bytes(head)
 }
 
-/// All entries inside are at the start. Finds few in few steps.
+/// Number of entries inside, all of which are at the start. Finds few in few steps.
 fn leading(entries: &[Entry], inside: impl Fn(&Entry) -> bool) -> usize {
     if entries.last().is_some_and(&inside) {
         return entries.len();

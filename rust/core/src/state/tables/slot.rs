@@ -20,7 +20,7 @@ pub(crate) struct Slot {
     pub stamp: Stamp,
 }
 
-/// The session that last touched a slot, and its state; the slot is in the undo log iff current.
+/// Last session and state of a slot. The undo log has exactly the slots of the current session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stamp(u32);
 
@@ -109,7 +109,7 @@ pub(crate) fn hash_of(key: &[u8]) -> u32 {
     xxh3_64(key) as u32
 }
 
-/// The index needs high bits that vary.
+/// Spreads the 32 bits of a hash, because the index needs high bits that vary.
 pub(crate) fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

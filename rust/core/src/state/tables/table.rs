@@ -92,7 +92,7 @@ impl Table {
         self.slots.is_empty() && self.below.is_none()
     }
 
-    /// Most of the memory, and known at once.
+    /// Memory of the pages with records: most of the memory, and known at once.
     pub(crate) fn page_bytes(&self) -> usize {
         self.arena.capacity_bytes()
     }
@@ -147,7 +147,7 @@ impl Table {
         }
     }
 
-    /// Keeps records that were found one by one unchanged, like selected ones.
+    /// Records that were found one by one also remain unchanged until the next session begins.
     pub(crate) fn pin(&mut self) {
         self.pinned = true;
     }
@@ -233,7 +233,7 @@ impl Table {
             before: before.record,
             stamp: before.stamp,
         });
-        // Only the key. A touched slot's record is of this session, so that a put may overwrite it.
+        // Has only the key. A touched slot's record is of this session, so a put may overwrite it.
         if let Some(tombstone) = self.arena.push(key, &[]) {
             slot.record = tombstone;
             self.live_bytes -= self.stored_bytes(before.record);
@@ -242,6 +242,7 @@ impl Table {
         true
     }
 
+    /// Existing keys that this session touched, and whether they existed before.
     pub(crate) fn touched(&self) -> impl Iterator<Item = (&[u8], bool)> {
         let live = self.undo_log().filter(|(_, slot, _)| !slot.is_dead());
         live.map(|(undo, _, now)| (now.key, !undo.was_absent()))
@@ -291,7 +292,7 @@ impl Table {
         marks.try_for_each(|mark| act(mark, Change::Remove))
     }
 
-    /// By key; 16 bytes for each.
+    /// The slots that this session changed, by key: 16 bytes for each.
     fn changed_slots(&self, repeats: bool) -> Vec<(u64, u32)> {
         let is_change = |(undo, slot, now): &(&Undo, &Slot, Record<'_>)| {
             let before = self.arena.get(undo.before).filter(|_| !undo.was_absent());
@@ -415,7 +416,7 @@ impl Table {
         record.map_or(0, |record| record.stored_bytes())
     }
 
-    /// The caller has counted off a live one.
+    /// Drops a slot. The caller has counted off a live one.
     fn unlink(&mut self, number: u32) {
         let record = self.slots.get(number as usize).map(|slot| slot.record);
         self.live_bytes -= record.map_or(0, |record| self.stored_bytes(record));
@@ -468,7 +469,7 @@ impl Table {
         old.forget_all(release);
     }
 
-    /// 4 bytes for each.
+    /// Numbers of slots, by the pages of their records; 4 bytes for each.
     fn slots_by_page(&self) -> Vec<u32> {
         let linked = self.slots.iter().zip(0u32..);
         let linked = linked.filter(|(slot, _)| !slot.record.is_none());

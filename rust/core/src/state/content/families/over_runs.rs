@@ -1,6 +1,5 @@
-//! The tables of a store over runs, which have the keys without a slot. The directory of column
-//! families remains in memory. Every other table lies over the keys of the runs with its prefix, or
-//! over no run.
+//! The tables of a store over runs, which have the keys without a slot. The directory of
+//! families remains in memory. Other tables lie over the keys with their prefix, or over no run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -162,6 +161,7 @@ impl Families {
         Some(Hydration::of(runs, &tables, everything))
     }
 
+    /// Bound on the memory of all keys in the runs.
     pub(crate) fn unread_bytes(&self) -> u64 {
         let runs = self.runs.as_ref().map_or(&[][..], |runs| &runs.runs);
         let bytes = runs.iter().map(|run| loaded_bytes(&run.reader.head));
@@ -193,7 +193,7 @@ impl Families {
         self.runs = None;
     }
 
-    /// Evicts about `bytes` of the runs' keys between sessions, oldest first, none of the last one.
+    /// Between sessions: evicts about `bytes` in runs, oldest first, none of the last session.
     pub(crate) fn evict(&mut self, bytes: usize, release: Release) {
         let garbage: usize = self.tables().map(|(_, table)| table.garbage_bytes()).sum();
         let mut ages = BTreeMap::new();

@@ -87,7 +87,7 @@ impl Table {
         self.below.as_ref().filter(|below| !below.is_in_memory)
     }
 
-    /// Between two sessions: all keys are in memory.
+    /// Leaves the runs between two sessions, when all keys are in memory.
     pub(crate) fn leave_runs(&mut self) {
         self.move_over(None, self.session);
         self.keeps_removed = false;
@@ -139,7 +139,7 @@ impl Table {
         Ok(())
     }
 
-    /// Moves over runs with the content of `session`. Slots that were untouched since are clean.
+    /// Between sessions: moves over runs as of `session`. Slots not touched since are clean.
     pub(crate) fn move_over(&mut self, below: Option<Below>, session: u32) {
         let keys = self.len();
         for number in 0..self.slots.len() as u32 {
@@ -187,7 +187,7 @@ impl Table {
         self.arena.used_bytes().saturating_sub(self.live_bytes)
     }
 
-    /// Evicts garbage and slots of `eviction`, between two sessions.
+    /// Between sessions: evicts garbage, and slots of [`Table::add_ages`] by `eviction`.
     pub(crate) fn evict(&mut self, eviction: &mut Eviction, release: Release) {
         if self.below.is_none() {
             return;
@@ -234,7 +234,7 @@ impl Table {
         dirty.map(|slot| self.memory_of(slot.record)).sum()
     }
 
-    /// In order if the table keeps one; `None` if all keys are in memory.
+    /// A pass over `range`, in order if the table keeps one; `None` if all keys are in memory.
     pub(crate) fn pass(&mut self, range: KeyRange<'_>) -> Result<Option<Pass>> {
         let Some(below) = self.runs_to_read() else {
             return Ok(None);
@@ -386,9 +386,9 @@ pub(crate) struct Below {
     prefix: Vec<u8>,
     /// Number of the table's keys that are in runs and have no slot.
     pub unlinked: u64,
-    /// `unlinked` is wrong for now, so that loads look for no key.
+    /// `unlinked` is wrong until [`Table::count_unlinked`], so loads look for no key.
     pub is_uncounted: bool,
-    /// Hydration has read all runs, and every key has a slot.
+    /// Hydration has read all runs, and every key has a slot: the runs are read no more.
     pub is_in_memory: bool,
 }
 

@@ -45,7 +45,7 @@ public final class HoldfastConf {
   /** A local property of a query's threads. */
   public static final String QUERY_ID_KEY = "sql.streaming.queryId";
 
-  /** In the Hadoop configuration of tasks. */
+  /** Key of the id of a query's run, in the Hadoop configuration of its tasks. */
   public static final String RUN_ID_KEY = "sql.streaming.runId";
 
   /** A local property of the tasks of a running query, and of no others. */
@@ -64,7 +64,7 @@ public final class HoldfastConf {
 
   private static final String RESOURCE = "/holdfast-settings.json";
 
-  /** By the names of the options in Python. */
+  /** The declarations, by the names of the options in Python. */
   private static final Map<String, JsonNode> DECLARED = declared();
 
   public final long maxFileBytes;
@@ -78,8 +78,8 @@ public final class HoldfastConf {
   public final double isolationMaxRatio;
 
   /**
-   * Batches with pending rows of one partition. A partition that fails for so long needs a repair,
-   * and each batch costs it a pass when it catches up.
+   * Bound on batches with pending rows of one partition. A partition that fails for so long needs a
+   * repair, and each batch costs it a pass when it catches up.
    */
   public final int isolationMaxBatches = 100;
 
@@ -204,7 +204,7 @@ public final class HoldfastConf {
     return declared.get("key").asText();
   }
 
-  /** In lower case. The constructor refuses wrong values at the start. */
+  /** A value or its default, in lower case. The constructor refuses wrong ones at the start. */
   private static String found(BinaryOperator<String> get, String name) {
     JsonNode declared = DECLARED.get(name);
     return get.apply(key(declared), declared.get("default").asText())

@@ -186,7 +186,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
     return loading(version, () -> open(version, () -> load(version, checkpointId)));
   }
 
-  /** Returns the id of a view, whose rows are to be put in, or null. */
+  /** Loads a version. Returns its id if it is a view, whose rows are to be put in; else null. */
   private String load(long version, Option<String> checkpointId) {
     String found = idOf(version, checkpointId);
     if (found == null && version > 0 && isReader() && context.lacksPartition(version)) {
@@ -201,8 +201,8 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
   }
 
   /**
-   * The id of a version. Spark gives it, but the state readers of Spark 4.0 need the commit log. A
-   * running query without an id has another format or provider, and is refused.
+   * The id of a version. Spark gives it, except in state readers of Spark 4.0: the commit log has
+   * it for them. A running query without an id has another format or provider, and is refused.
    */
   private String idOf(long version, Option<String> given) {
     if (!isReader() || version == 0) {
@@ -338,7 +338,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
 
   /**
    * The counters that the metrics of a store begin at. Spark 4.0 opens a version for reading and
-   * then again for changes. It asks only the second store for metrics, with the loads of the first.
+   * then again for changes. Only the second is asked for metrics, which include the first's loads.
    */
   private TimedStats statsBefore() {
     TaskContext task = TaskContext.get();

@@ -73,8 +73,8 @@ public final class Native {
   public static native void sealPendingRuns(long folder);
 
   /**
-   * Limits the memory of all stores of this process, in bytes; 0 for no limit. Above the target,
-   * stores keep only state that they use; 0 for three quarters of the limit.
+   * Limits the native memory of all stores of this process, in bytes; 0 for no limit. Above the
+   * target, stores keep only state that they use; 0 for three quarters of the limit.
    */
   public static native void limitMemory(long limit, long target);
 
@@ -94,7 +94,7 @@ public final class Native {
   public static native long usedMemory();
 
   /**
-   * {@code options} such as {@code ORDERED} describe the only family, without column families.
+   * Without column families, {@code options} like {@code ORDERED} describe the only family.
    *
    * @param journal whether sessions record every operation, for {@link #changes}
    */
@@ -163,7 +163,7 @@ public final class Native {
   /** Makes a column family unless it exists; returns its number. */
   public static native int openFamily(long store, String name, int options);
 
-  /** Returns false if there was no such column family. */
+  /** Removes a column family with its content; returns false if there was none. */
   public static native boolean removeFamily(long store, String name);
 
   public static native String[] familyNames(long store);
@@ -202,7 +202,7 @@ public final class Native {
 
   public static native void closeScan(long store, int scan);
 
-  /** Returns the id of the next version. */
+  /** Writes the changes; returns the id of the next version. */
   public static native String commit(long store);
 
   public static native void abort(long store);
@@ -211,7 +211,7 @@ public final class Native {
   public static native long park(long store, long version, String id);
 
   /**
-   * Stores a part of a version's input again, for the version {@code commit}. {@link
+   * Begins to store a part of a version's input again, for the version {@code commit}. {@link
    * #finishParking} returns an id for {@link #waitingFor}.
    */
   public static native long keep(long store, long version, long commit);
@@ -258,10 +258,10 @@ public final class Native {
   /** Opens the machine that isolates failures in one run of a query. */
   public static native long openRun(String id, String checkpoint);
 
-  /** False if the marker, which is durable, is damaged. */
+  /** Adds a marker that is durable; returns false if it is damaged. */
   public static native boolean knowMarker(long run, long batch, byte[] marker);
 
-  /** Null without a durable marker. */
+  /** The durable marker of a batch; null without one. */
   public static native String markerOf(long run, long batch);
 
   /** Tells a machine what happened in a batch; returns its actions. Both are JSON. */
@@ -354,7 +354,7 @@ public final class Native {
       long maxFileBytes,
       int compression);
 
-  /** Seals its files; returns warnings for the log. */
+  /** Seals the files of a manager and closes it; returns warnings for the log. */
   public static native String[] closeRegional(long manager);
 
   /** Takes a message about a checkpoint; returns warnings for the log. */

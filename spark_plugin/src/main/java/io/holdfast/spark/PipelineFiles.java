@@ -71,7 +71,7 @@ public final class PipelineFiles {
   }
 
   /**
-   * Returns {@link #status}, a space and the name of each file and folder in it, sorted by name.
+   * Returns the content of a folder, sorted by name: {@link #status}, a space and the name of each.
    *
    * @throws FileNotFoundException if there is no such folder
    */
@@ -111,7 +111,7 @@ public final class PipelineFiles {
   /**
    * Makes a file with its parents, whole and durable on return. No reader sees a part of it.
    *
-   * @throws FileAlreadyExistsException if the name is taken; of several processes, one succeeds
+   * @throws FileAlreadyExistsException if the name is taken; of several at once, one succeeds
    */
   public void create(String uri, byte[] data) throws IOException {
     write("cannot create", uri, data, false);
@@ -176,8 +176,8 @@ public final class PipelineFiles {
   }
 
   /**
-   * Deletes files that exist: one request to an object store per folder, and none that asks for
-   * them.
+   * Deletes files that exist. An object store gets one request per folder, and none that asks
+   * whether the files exist.
    *
    * @throws IOException if one is not deleted; others may be
    */

@@ -60,7 +60,7 @@ public final class CheckpointGuard {
     }
   }
 
-  /** True if a query that selects Holdfast reads a plan. Readers, on other threads, may read it. */
+  /** True if a query that selects Holdfast reads a plan. State readers, on other threads, pass. */
   public static boolean isRestart(Configuration conf, Path path) {
     return wantsHoldfast(conf)
         && SparkFile.of(path).kind() == SparkFile.Kind.PLAN

@@ -28,7 +28,7 @@ import org.apache.hadoop.fs.Path;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** Makes the files of a batch durable before it commits, by their writers, or fails the batch. */
+/** Has executors make their files of a batch durable before it commits, or fails the batch. */
 final class Durability {
   private static final Logger LOG = LoggerFactory.getLogger(Durability.class);
 
@@ -36,7 +36,7 @@ final class Durability {
     /** By file, the executor that could not sync it. A later sync may succeed without the bytes. */
     final Map<FileId, String> lost = new ConcurrentHashMap<>();
 
-    /** The last committed batch refers to these files. */
+    /** Durable bytes of each file that the last committed batch refers to. */
     Map<FileId, Long> durableBytes = new HashMap<>();
   }
 
@@ -44,7 +44,7 @@ final class Durability {
   private record Request(
       Terms.Writer writer, Map<FileId, Long> files, CompletableFuture<ExecutorReply> reply) {}
 
-  /** A file without a writer that could make it durable. */
+  /** A file without a writer that could make it durable, and why. */
   private record Orphan(long end, String why) {}
 
   private final Map<String, Folder> folders = new ConcurrentHashMap<>();
@@ -105,6 +105,7 @@ final class Durability {
     }
   }
 
+  /** Asks all writers at once; returns the files whose writers are gone. */
   private Map<FileId, Orphan> askWriters(SegmentFolder where, Map<FileId, Long> files)
       throws IOException {
     Map<Long, Map<FileId, Long>> byTerm = new LinkedHashMap<>();

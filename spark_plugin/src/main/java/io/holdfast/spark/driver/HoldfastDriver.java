@@ -170,6 +170,7 @@ public final class HoldfastDriver implements DriverPlugin {
     partitionFolders.create(state, ids, conf);
   }
 
+  /** Called when an entry of the commit log is on disk. */
   void published(SparkFile entry, Configuration conf) {
     published.add(entry.checkpoint().toUri().getPath());
     reclaimer.published(entry, conf);

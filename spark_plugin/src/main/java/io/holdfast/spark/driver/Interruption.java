@@ -36,7 +36,7 @@ public final class Interruption {
     }
   }
 
-  /** Like {@link #throwIfBehind}, but unchecked; else returns the failure. */
+  /** Like {@link #throwIfBehind}, but returns: the interruption, or else the failure, unchecked. */
   public static RuntimeException orSame(Exception thrown) {
     RuntimeException failure =
         thrown instanceof IOException e ? new UncheckedIOException(e) : (RuntimeException) thrown;

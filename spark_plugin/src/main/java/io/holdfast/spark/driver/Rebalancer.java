@@ -44,7 +44,7 @@ import scala.jdk.javaapi.CollectionConverters;
 final class Rebalancer extends SparkListener {
   private static final Logger LOG = LoggerFactory.getLogger(Rebalancer.class);
 
-  private static final long ANSWER_S = 5;
+  private static final long ANSWER_S = 5; // how long a batch waits for an executor's answer
 
   /** Between two batches. The next batch opens each moved partition, so more would slow it down. */
   private static final int MOVES_MAX = 64;

@@ -42,7 +42,7 @@ public final class RegionalPipelines {
 
   private static final long MAX_QUEUED_BYTES = 64L << 20;
 
-  /** For one {@link #poll} beyond its first message: large results take longer per byte. */
+  /** For one {@link #poll} beyond its first message: large results reach Python more slowly. */
   private static final int MAX_POLLED_BYTES = 1 << 20;
 
   private static final class Pipeline {
@@ -52,7 +52,7 @@ public final class RegionalPipelines {
     private long queuedBytes;
     private boolean closed;
     private boolean woken;
-    private volatile String wasteful = ""; // files of ended managers to rewrite
+    private volatile String wasteful = ""; // names of ended managers' files to rewrite, a line each
 
     Pipeline(DriverRequest.Run run, SegmentFolder folder) {
       this.run = run;
@@ -189,7 +189,7 @@ public final class RegionalPipelines {
         new UiEvents.PipelineOpened(uiRun(run), name, folder.name, System.currentTimeMillis()));
   }
 
-  /** If it is open: refuses its workers, drops waiting messages, and executors seal their files. */
+  /** If it is open: refuses its workers, drops waiting messages, has executors seal their files. */
   public void close(String name) {
     Pipeline pipeline = open.remove(name);
     if (pipeline == null) {
@@ -214,7 +214,7 @@ public final class RegionalPipelines {
     metrics.show(pipeline, lines);
   }
 
-  /** Shows a line of the history in Spark's UI and in the event log. */
+  /** Shows the end of an attempt, a line of the history, in Spark's UI and in the event log. */
   public void attemptEnded(String name, String line) {
     events.accept(UiEvents.AttemptEnded.of(uiRun(named(name).run), line));
   }
@@ -233,7 +233,7 @@ public final class RegionalPipelines {
     return terms.newest(folder(folder).name);
   }
 
-  /** Begins a clean-up, for {@link #reclaimOrphans}. All terms in the folder count as known. */
+  /** Returns a handle for {@link #reclaimOrphans}. All terms in the folder count as known. */
   public long openOrphans(String segmentsFolder, String metadataFolder, String pipeline) {
     SegmentFolder segments = folder(segmentsFolder);
     SegmentFolder metadata = folder(metadataFolder);

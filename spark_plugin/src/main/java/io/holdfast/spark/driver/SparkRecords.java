@@ -22,7 +22,7 @@ import org.apache.hadoop.fs.Path;
 
 /**
  * Records which Spark wrote the state of a checkpoint, in {@code <checkpoint>/state/holdfast.json}:
- * Spark does not notice that an older minor continues with the state. A run reads the record once,
+ * an older minor must not continue with it, and Spark does not check. A run reads the record once,
  * at its start. It writes the record before a newer minor changes the state for the first time.
  */
 public final class SparkRecords {

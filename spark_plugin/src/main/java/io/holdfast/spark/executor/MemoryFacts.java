@@ -79,7 +79,7 @@ public record MemoryFacts(
       String total = lines.filter(line -> line.startsWith("MemTotal:")).findFirst().orElseThrow();
       return Long.parseLong(total.replaceAll("[^0-9]", "")) << 10;
     } catch (IOException | RuntimeException e) {
-      // An executor runs without it. A container then looks like a machine, with a smaller share.
+      // An executor must run without it. A container then counts as a machine: state gets less.
       String said = "Cannot read {}: the memory of the machine is taken to be {} bytes";
       LOG.warn(said, MACHINE, limitBytes, e);
       return limitBytes;

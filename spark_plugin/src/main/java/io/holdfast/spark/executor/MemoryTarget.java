@@ -9,7 +9,7 @@ import org.apache.spark.SparkConf;
  *
  * @param bytes 0 for three quarters of the limit
  * @param origin the source of the figure, for people
- * @param isChosen by settings; else a share of the executor's memory, which few executors reach
+ * @param isChosen whether by settings; else a share of executor memory, which few executors reach
  */
 public record MemoryTarget(long bytes, String origin, boolean isChosen) {
   static final long NONE = Long.MAX_VALUE; // never reached

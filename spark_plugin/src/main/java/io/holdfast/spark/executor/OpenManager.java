@@ -18,7 +18,7 @@ abstract class OpenManager {
     LOG.info("Holdfast writes to {} with term {}", dir, Long.toHexString(term));
   }
 
-  /** Returns warnings for the log. */
+  /** Seals its files; returns warnings for the log. */
   abstract String[] sealFiles();
 
   /** Returns false if a file could not be sealed. Readers scan a file without a footer. */

@@ -40,7 +40,7 @@ public final class StoreManagers {
   /** Idle managers are sealed and closed after this time. */
   private static final long IDLE_MS = 60_000;
 
-  /** Ends maintenance: Spark's threads take the next store at once, and do not name the last. */
+  /** Maintenance is over after so long without a store: Spark pauses only after the last store. */
   private static final long QUIET_MS = 2_000;
 
   public interface OpenStore {
@@ -55,7 +55,7 @@ public final class StoreManagers {
 
     private volatile boolean closed;
     public volatile FileId[] wasteful = {}; // should go, by the driver's last notice
-    private volatile long pinnedBytes; // of the same notice
+    private volatile long pinnedBytes; // that no retained batch needs, by the same notice
 
     private final LongAdder unreportedSealNanos = new LongAdder();
     private int maintained; // stores in maintenance now
@@ -180,7 +180,7 @@ public final class StoreManagers {
   private final StoreWork hydrator = new StoreWork("holdfast-hydrator");
   private final StoreWork merger = new StoreWork("holdfast-merger");
   private final Map<String, Manager> managers = new HashMap<>(); // by folder
-  private final Set<Manager> retired = new HashSet<>(); // the last user closes them
+  private final Set<Manager> retired = new HashSet<>(); // replaced; the last user closes them
   private WriterStats writtenBefore = WriterStats.NOTHING; // of closed managers
 
   /** By folder, lost files that the driver knows. */
@@ -261,7 +261,7 @@ public final class StoreManagers {
     return manager;
   }
 
-  /** The driver is about to commit a batch that needs the files. */
+  /** Makes files durable: the driver is about to commit a batch that needs them. */
   ExecutorReply sync(ExecutorRequest.SyncFiles request) {
     Manager manager = acquireOpen(request.dir(), request.term());
     if (manager == null) {

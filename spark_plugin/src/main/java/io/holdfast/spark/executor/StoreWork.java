@@ -75,7 +75,7 @@ final class StoreWork {
         });
   }
 
-  /** Does work, one per store at a time. It returns a pause in ms before it runs again, or 0. */
+  /** Does nothing if the store has work. The work returns ms until it runs again; 0 if done. */
   private void add(Object store, LongSupplier work) {
     if (known.add(store)) {
       thread.execute(() -> run(store, work));

@@ -36,7 +36,7 @@ public final class HadoopFolder {
   private final FileSystem fileSystem;
   private final Path folder;
 
-  /** Files are visible while they are written, and then only an open file knows its length. */
+  /** Files are visible while written, and only open files know their length; else none changes. */
   private final boolean seenWhileWritten;
 
   private final WriterThreads writers = new WriterThreads();

@@ -5,7 +5,7 @@ package io.holdfast.spark.merged;
  * (rust/jni/src/driver.rs).
  *
  * @param done for the log; empty if the pass changed nothing
- * @param files that remain, with files that are written to
+ * @param files that remain, with files that are written to; {@code bytes} is their size
  * @param physicalBytes of the closed files that remain
  * @param pinnedBytes of the closed files that no retained version needs
  * @param wasteful the most wasteful of the closed files

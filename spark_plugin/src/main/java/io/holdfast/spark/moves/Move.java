@@ -126,6 +126,7 @@ public abstract class Move {
     return first;
   }
 
+  /** Completes the state of the batch, which is planned. */
   abstract void beforeCommit() throws IOException;
 
   /** Deletes files that are in no checkpoint. */

@@ -65,7 +65,7 @@ public final class Repartition extends Move {
 
   private final StateStoreConf conf;
   private final List<SplitRows.Source> sources = new ArrayList<>();
-  private final List<SplitRows.Source> targets = new ArrayList<>(); // by number
+  private final List<SplitRows.Source> targets = new ArrayList<>(); // by new partition
 
   private final LongAccumulator rows;
   private final int to;

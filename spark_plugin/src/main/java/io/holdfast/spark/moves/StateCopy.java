@@ -241,7 +241,7 @@ public final class StateCopy extends Move {
   }
 
   /**
-   * Gives state that one of Spark's providers made its names. They follow from the batch, so the
+   * Gives its names to state that one of Spark's providers made. They follow from the batch, so the
    * batch has to be planned before. An adoption records the files that exist, for a purge.
    */
   @Override

@@ -35,6 +35,7 @@ public sealed interface DriverRequest extends Serializable {
     }
   }
 
+  /** Physical files could not be made durable. */
   record LostFiles(String dir, String executorId, List<FileId> files) implements DriverRequest {}
 
   /**

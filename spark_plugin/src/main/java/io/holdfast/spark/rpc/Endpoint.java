@@ -13,7 +13,7 @@ import scala.PartialFunction;
 import scala.PartialFunction$;
 import scala.runtime.BoxedUnit;
 
-/** Takes requests that may wait. The plugin's own channel, to the driver, serves them singly. */
+/** Takes requests that may wait. The plugin's channel takes one at a time, to the driver. */
 public final class Endpoint<Q, R extends Serializable> implements RpcEndpoint {
   public static final String DECISIONS = "HoldfastDecisions"; // on the driver
 

@@ -62,7 +62,7 @@ public final class CommitLog {
     return batches(log, conf).max().orElse(-1);
   }
 
-  /** Fails if the log has a later batch than this new entry, whose batch Spark may have deleted. */
+  /** Fails if the log is past this new entry. Spark may have deleted an entry of the same batch. */
   public static void requireNext(SparkFile entry, Configuration conf) throws IOException {
     long newest = newestBatch(entry.path().getParent(), conf);
     if (newest > entry.number()) {

@@ -43,6 +43,7 @@ import org.apache.hadoop.util.functional.FutureIO;
  * all that any process needs to complete it.
  *
  * @param sha256 of the content, to recognise the object
+ * @param parts handles of the parts, in their order
  */
 record Upload(Path target, long length, byte[] sha256, byte[] upload, List<byte[]> parts) {
   /** The limit of S3 for all parts but the last. */

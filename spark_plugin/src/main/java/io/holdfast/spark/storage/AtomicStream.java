@@ -12,7 +12,7 @@ public abstract class AtomicStream extends CancellableFSDataOutputStream {
     super(out);
   }
 
-  /** On a failure nothing is left to discard. Called once at most. */
+  /** Makes the file appear; on a failure nothing is left to discard. Called once at most. */
   protected abstract void publish() throws IOException;
 
   /** Called once at most, and not after {@link #publish}. */

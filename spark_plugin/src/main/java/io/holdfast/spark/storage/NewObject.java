@@ -26,7 +26,7 @@ public final class NewObject extends AtomicStream {
   /** Option and capability since Hadoop 3.4.2. */
   private static final String CONDITIONAL = "fs.option.create.conditional.overwrite";
 
-  /** Otherwise S3A looks twice at the name, for a file and for a folder. */
+  /** Creates without a look at the name. Otherwise S3A looks twice, for a file and for a folder. */
   private static final String S3A_NO_LOOK = "fs.s3a.create.performance";
 
   /** Metadata of the object: the stream that made it. */

@@ -63,7 +63,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
 
   private final Identity identity;
   private final Settings settings;
-  private final Object maintaining = new Object();
+  private final Object maintaining = new Object(); // held by the one thread that maintains
   private long user = UNUSED;
 
   /** Null while the native store is closed. */
@@ -387,7 +387,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
         });
   }
 
-  /** Stores a part of a version's input again, with the commit of a replay to {@code commit}. */
+  /** Begins to store a part of a version's input again, with a replay's {@code commit}. */
   public Parking keep(long version, long commit) {
     return new Parking(Native.keep(store, version, commit), manager::reportFiles);
   }
@@ -402,7 +402,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
     return pending;
   }
 
-  /** The keys of a version that a task here opened or made lately; else 0. Loads nothing. */
+  /** Number of keys of a version that a task here opened or made lately; else 0. Loads nothing. */
   public long knownKeys(String id) {
     return manager.keys.get(toString(), id);
   }

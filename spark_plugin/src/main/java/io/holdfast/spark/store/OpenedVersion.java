@@ -132,7 +132,7 @@ public abstract class OpenedVersion implements ReadStateStore {
     return family.values(key);
   }
 
-  /** Readable after a commit, too: complete mode does so. */
+  /** The whole family. It may be read after a commit, too: complete mode does so. */
   @Override
   public StateStoreIterator<UnsafeRowPair> iterator(String columnFamily) {
     return family("iterator", columnFamily).range(null, null, false);

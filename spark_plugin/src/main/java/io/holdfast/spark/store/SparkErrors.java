@@ -9,7 +9,7 @@ import org.apache.spark.sql.execution.streaming.state.StateStore;
 import org.apache.spark.sql.execution.streaming.state.StateStoreErrors$;
 import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 
-/** Exceptions of Spark's providers: callers know their conditions. Holdfast's is the cause. */
+/** Exceptions of Spark's providers: callers check the conditions. Holdfast's are the causes. */
 public final class SparkErrors {
   private static final String NO_FAMILIES = "multiple column families is disabled in Holdfast";
 

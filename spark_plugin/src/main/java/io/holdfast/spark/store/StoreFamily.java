@@ -42,7 +42,7 @@ final class StoreFamily {
     return row;
   }
 
-  /** In the order of the keys; null for a key without a value. */
+  /** Values as they are now, in the order of the keys; null for a key without a value. */
   Iterator<UnsafeRow> getAll(UnsafeRow[] keys) {
     byte[][] values = new byte[keys.length][];
     for (int i = 0; i < keys.length; i++) {

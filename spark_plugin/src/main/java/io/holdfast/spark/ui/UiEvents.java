@@ -28,7 +28,7 @@ public final class UiEvents {
    * A clean-up of a query's files has ended.
    *
    * @param batch the last batch before it
-   * @param files that remain, with files that are written to
+   * @param files that remain, with files that are written to; {@code bytes} is their size
    * @param closedBytes of the closed files
    * @param pinnedBytes of the closed files that no retained batch needs
    */

@@ -145,7 +145,7 @@ public final class DecisionService {
     return guards.get(key).side;
   }
 
-  /** Called before the sink of a batch commits. Returns when that is durable. */
+  /** Called before the sink of a batch commits. Returns when the permission is durable. */
   public void seal(GuardKey key) {
     Guarded guard = guards.get(key);
     if (guard == null) {

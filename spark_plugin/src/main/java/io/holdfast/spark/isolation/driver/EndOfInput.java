@@ -36,7 +36,7 @@ public final class EndOfInput extends MultiBatchExecutor {
     this.conf = conf;
   }
 
-  /** Watches the query of this thread. Spark calls it after the search for the last plan. */
+  /** Watches this thread's query. Spark calls its trigger after it looked for the last plan. */
   public static void watch(SparkContext spark, Path checkpoint, Configuration conf) {
     String id = spark.getLocalProperty(HoldfastConf.QUERY_ID_KEY);
     if (id == null || !HoldfastConf.isolatesFailures(conf::get)) {

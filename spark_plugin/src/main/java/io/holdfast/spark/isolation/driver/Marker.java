@@ -5,7 +5,7 @@ import com.fasterxml.jackson.annotation.JsonProperty;
 import java.util.List;
 import java.util.Map;
 
-/** The durable decisions about one batch. The operator's times have the names of its fields. */
+/** The core's durable decisions about a batch. Times and watermarks are by operator field. */
 @JsonIgnoreProperties(ignoreUnknown = true)
 record Marker(Map<String, Long> times, Map<Integer, Parked> parked) {
   /** A partition parked in this batch, with the last error and groups of keys with waiting rows. */

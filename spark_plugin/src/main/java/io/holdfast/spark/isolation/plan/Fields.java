@@ -45,7 +45,7 @@ final class Fields {
     return value instanceof Option<?> option ? option.getOrElse(() -> null) : value;
   }
 
-  /** Fields of an operator, by its name in checkpoints, that isolation needs and Spark lacks. */
+  /** Fields that isolation needs and this Spark lacks. {@code name} is as in checkpoints. */
   static List<String> missing(SparkPlan operator, String name) {
     int times =
         name.startsWith("transformWithState") ? TIMES.length : name.contains("WithState") ? 3 : 2;

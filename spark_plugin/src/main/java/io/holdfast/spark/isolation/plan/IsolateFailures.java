@@ -78,7 +78,7 @@ public final class IsolateFailures {
       return above.get(above.size() - 1);
     }
 
-    /** -1 for a node that is no exchange. */
+    /** The number of an exchange; -1 for any other node. */
     int exchange(SparkPlan node) {
       return IntStream.range(0, exchanges.size())
           .filter(i -> exchanges.get(i) == node)
@@ -110,7 +110,7 @@ public final class IsolateFailures {
     }
   }
 
-  /** Returns the same plan without an operator that can be guarded. */
+  /** Returns the plan with a guard, or the same plan if no operator can be guarded. */
   public SparkPlan apply(SparkPlan plan) {
     List<SparkPlan> path = Stages.pathToOperator(plan);
     if (path == null) {

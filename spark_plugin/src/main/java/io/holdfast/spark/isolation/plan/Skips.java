@@ -57,7 +57,7 @@ record Skips(@JsonProperty("version") int version, @JsonProperty("skipped") List
     }
   }
 
-  /** Per partition with these ids, bounds of ranges of rows to leave out of a batch. */
+  /** By partition with pending input ({@code ids}), bounds of ranges of rows to leave out. */
   Map<Integer, long[]> of(long operator, long batch, Map<Integer, String> ids) {
     Map<Integer, long[]> ranges = new HashMap<>();
     for (Skip skip : skipped) {

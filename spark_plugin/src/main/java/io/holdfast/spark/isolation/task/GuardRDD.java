@@ -36,7 +36,7 @@ public final class GuardRDD extends RDD<InternalRow> {
   /** A {@link ParkTask} in bytes, which a task of a healthy partition does not read. */
   private final byte[] parking;
 
-  /** Their tasks ask first. Each attempt of the stage takes what the driver knows then. */
+  /** Partitions whose tasks ask first. Each stage attempt takes what the driver knows then. */
   private final Set<Integer> suspects;
 
   private final int count;
@@ -56,7 +56,7 @@ public final class GuardRDD extends RDD<InternalRow> {
   record Split(int index, Partition stage, Partition[] inputs, Partition[] passes, String[] base)
       implements RowsRDD.OwnPartition {}
 
-  /** {@code passes} are the rows of its stage by batch with pending rows. */
+  /** {@code inputs} are rows by exchange, {@code passes} stage rows by batch with pending rows. */
   public GuardRDD(
       RDD<InternalRow> stage,
       List<RDD<InternalRow>> inputs,
