@@ -66,6 +66,7 @@ class StoreOptions(TypedDict, total=False):
     max_memory_bytes: int | str | None
     target_memory_bytes: int | str | None
     local_cache_bytes: int | str | None
+    commit_copies: Literal[0, 1] | None
     change_journal: bool | None
     spark_files: bool | None
     rebalance: Literal["auto", "off"] | None

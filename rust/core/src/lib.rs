@@ -10,6 +10,7 @@ mod error;
 mod ids;
 
 pub mod checkpoint;
+pub mod commits;
 pub mod digest;
 pub mod format;
 pub mod isolation;

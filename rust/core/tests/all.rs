@@ -5,6 +5,7 @@
 mod checkpoint_damage;
 mod cold_requests;
 mod common;
+mod copies;
 mod format_damage;
 mod format_fixtures;
 mod format_round_trip;

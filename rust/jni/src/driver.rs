@@ -3,14 +3,16 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use holdfast_core::commits::{Facts, Failure, Step, Writer, next_step as next};
 use holdfast_core::liveness::Floors;
 use holdfast_core::reclaim::{self, IndexCache, KnownTerms};
+use holdfast_core::segment::create_from_copies as create;
 use holdfast_core::state::VersionId;
 use holdfast_core::storage::set_local_umask as set_umask;
-use holdfast_core::{Error, FileId, Term};
+use holdfast_core::{ErrorKind, FileId, Term};
 use jni::objects::{JObject, JObjectArray};
 use jni::strings::JNIStr;
-use jni::sys::{jint, jlong};
+use jni::sys::{jboolean, jint, jlong};
 use jni::{Env, JValue, jni_sig, jni_str};
 use parking_lot::Mutex;
 
@@ -60,9 +62,15 @@ natives! {
         dir: JString, files: "io.holdfast.spark.merged.HadoopFolder", own: [jlong]
     ) -> jlong;
     rust fn referenced_ends(ids: [JString]) -> ["io.holdfast.spark.merged.FileEnd"];
-    env fn adopt_file(
+    rust fn next_step(
+        end: jlong, is_lost: jboolean, writer: jint, stored: jlong, copied: jint
+    ) -> jint;
+    env fn look_at_file(
+        dir: JString, files: "io.holdfast.spark.merged.HadoopFolder", term: jlong, number: jlong
+    ) -> jlong;
+    env fn create_from_copies(
         dir: JString, files: "io.holdfast.spark.merged.HadoopFolder", term: jlong, number: jlong,
-        end: jlong
+        bytes: [jbyte]
     );
     env fn reclaim(
         cache: jlong, dir: JString, files: "io.holdfast.spark.merged.HadoopFolder",
@@ -89,31 +97,80 @@ fn referenced_ends(ids: Vec<VersionId>) -> Result<LongRecords<3>> {
     ))
 }
 
+/// Java's `FileFacts`. `stored` and `copied` are negative before a look.
+fn next_step(
+    end: jlong,
+    is_lost: jboolean,
+    writer: jint,
+    stored: jlong,
+    copied: jint,
+) -> Result<jint> {
+    let writer = match writer {
+        0 => Writer::Unasked,
+        1 => Writer::Done,
+        2 => Writer::Failed,
+        3 => Writer::Silent,
+        _ => Writer::Gone,
+    };
+    let facts = Facts {
+        end: end as u64,
+        is_lost,
+        writer,
+        stored: u64::try_from(stored).ok(),
+        copied: (copied >= 0).then_some(copied > 0),
+    };
+    Ok(match next(&facts) {
+        Step::Ask => 0,
+        Step::Look => 1,
+        Step::Gather => 2,
+        Step::Complete => 3,
+        Step::Done => 4,
+        Step::Fail(Failure::Lost) => 5,
+        Step::Fail(Failure::WriterFailed) => 6,
+        Step::Fail(Failure::WriterSilent) => 7,
+        Step::Fail(Failure::Incomplete) => 8,
+    })
+}
+
 /// Makes a file whose writer is gone survive a machine crash, if storage can do that for another
-/// process. Fails if the file is gone or ends before `end`.
-fn adopt_file(
+/// process. Returns its length; 0 without the file.
+fn look_at_file(
     env: &mut Env<'_>,
     dir: String,
     files: JObject<'_>,
     term: jlong,
     number: jlong,
-    end: jlong,
-) -> Result<()> {
+) -> Result<jlong> {
     let storage = storage(env, dir, &files)?;
     let name = file_id(Term(term as u64), number)?.file_name();
-    if storage.capabilities().sync_by_name {
-        storage.sync(&name)?;
+    let look = || {
+        if storage.capabilities().sync_by_name {
+            storage.sync(&name)?;
+        }
+        storage.len(&name)
+    };
+    match look() {
+        Ok(bytes) => Ok(bytes as jlong),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(0),
+        Err(e) => Err(e.into()),
     }
-    let found = storage.len(&name)?;
-    let end = u64::try_from(end).unwrap_or(u64::MAX);
-    if found < end {
-        return Err(Error::corrupt(format!(
-            "{}/{name} has {found} bytes, the batch refers to {end}",
-            storage.location()
-        ))
-        .into());
+}
+
+/// Makes a file from copies, unless there is one.
+fn create_from_copies(
+    env: &mut Env<'_>,
+    dir: String,
+    files: JObject<'_>,
+    term: jlong,
+    number: jlong,
+    bytes: Vec<u8>,
+) -> Result<()> {
+    let storage = storage(env, dir, &files)?;
+    let file = file_id(Term(term as u64), number)?;
+    match create(storage.as_ref(), file, bytes) {
+        Err(e) if e.kind() != ErrorKind::AlreadyExists => Err(e.into()),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// `record Reclaimed(String done, long files, long bytes, long physicalBytes, long pinnedBytes,

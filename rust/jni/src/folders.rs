@@ -51,7 +51,7 @@ natives! {
     rust fn take_cache_failure() -> JString;
     env fn open_folder(
         dir: JString, files: "io.holdfast.spark.merged.HadoopFolder", term: jlong,
-        max_file_bytes: jlong, compression_code: jint
+        max_file_bytes: jlong, compression_code: jint, copies: jboolean
     ) -> jlong;
     raw fn leave_deleted_file(folder: jlong);
     raw fn seal(folder: jlong);
@@ -59,6 +59,7 @@ natives! {
     raw fn seal_pending_runs(folder: jlong);
     raw fn close_folder(folder: jlong);
     rust fn sync_files(folder: jlong, numbers: [jlong]);
+    rust fn take_uncopied(folder: jlong) -> [jbyte];
     rust fn writer_stats(folder: jlong) -> "io.holdfast.spark.merged.WriterStats";
     rust fn take_warnings(folder: jlong) -> [JString];
     rust fn lost_files(folder: jlong) -> [jlong];
@@ -127,6 +128,7 @@ fn open_folder(
     term: jlong,
     max_file_bytes: jlong,
     compression_code: jint,
+    copies: jboolean,
 ) -> Result<jlong> {
     let handles = Arc::clone(&HANDLES);
     let mut storage: Arc<dyn Storage> =
@@ -147,6 +149,7 @@ fn open_folder(
         let options = WriterOptions {
             max_file_bytes: max_file_bytes.max(1) as u64,
             compression: compression(compression_code)?,
+            copies,
         };
         Some(SegmentWriter::open(Arc::clone(&storage), term, options))
     };
@@ -192,6 +195,17 @@ fn sync_files(folder: jlong, numbers: Vec<jlong>) -> Result<()> {
     // The batch ends. Stores are opened at its beginning, so none needs these pages any more.
     folder.forget_nearby();
     Ok(folder.writer()?.sync_files(&files)?)
+}
+
+/// For each file its number and the number of its bytes, 8 bytes each, then its bytes.
+fn take_uncopied(folder: jlong) -> Result<Vec<u8>> {
+    let mut all = Vec::new();
+    for (file, bytes) in FOLDERS.get(folder)?.writer()?.take_uncopied() {
+        all.extend_from_slice(&u64::from(file.seq).to_be_bytes());
+        all.extend_from_slice(&(bytes.len() as u64).to_be_bytes());
+        all.extend_from_slice(&bytes);
+    }
+    Ok(all)
 }
 
 /// `record WriterStats(long filesCreated, long filesSealed, long segments, long storedBytes)`.

@@ -51,6 +51,7 @@ pub(crate) fn writer_options(max_file_bytes: i64, compression: &str) -> PyResult
     Ok(WriterOptions {
         max_file_bytes,
         compression: one_of("compression", compression, &known)?,
+        copies: false,
     })
 }
 

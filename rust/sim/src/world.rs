@@ -290,6 +290,7 @@ fn open(faulty: &Arc<FaultyStorage>, params: &Params) -> Result<SnapshotManager,
         writer: WriterOptions {
             max_file_bytes: params.max_file_bytes,
             compression: Compression::None,
+            copies: false,
         },
         across_checkpoints: Some(params.across_checkpoints),
         max_space_amplification: params.max_space_amplification,

@@ -30,7 +30,7 @@ from support.spark.fault_queries import QUERIES, feed
 from support.spark.fault_report_job import REPORTED, Disk
 from support.spark.process_fault_job import ANSWER, PATIENCE_S
 from support.spark.queries import canonical
-from support.spark.watched_s3 import WatchedS3
+from support.spark.watched_s3 import KILL_EXECUTOR, WatchedS3
 
 HERE = Path(__file__).parent
 #: Inputs before the fault, with it, and in all.
@@ -418,17 +418,19 @@ class Trial:
             said = [one.answer() for one in (watched, other)]
             yield Tried("two drivers at once", "", self.copy(copy), said)
 
-    def executors_killed(self) -> Iterator[Tried]:
-        """An executor that dies while tasks commit their state."""
+    def executors_killed(self, kills: int = len(COMMITS)) -> Iterator[Tried]:
+        """An executor that dies while tasks commit their state, in so many runs."""
         # Otherwise tasks ask a dead executor for its part of a shuffle for 15 s.
         words = ["--set=spark.executor.memory=1g", "--set=spark.shuffle.io.retryWait=200ms"]
         if isinstance(self.control, Control):
             settings = {"LD_PRELOAD": self.control.libraries, **self.control.environment()}
             words += [f"--set=spark.executorEnv.{key}={value}" for key, value in settings.items()]
+        # On a local disk only executors are watched.
+        action = KILL_EXECUTOR if self.disk.server else "kill"
         with self.application("c", "--master", CLUSTER, *words) as executors:
-            for nth in COMMITS:
+            for nth in COMMITS[:kills]:
                 copy = self.copy(self.world)
-                self.control.order("kill", nth, "/state/", copy)
+                self.control.order(action, nth, "/state/", copy)
                 said = self.run(executors, copy)
                 if self.control.end():
                     return  # No executor writes so often.

@@ -9,8 +9,12 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from support.spark.processes import status
+
+#: The action that leaves drivers alone.
+KILL_EXECUTOR: Final = "kill executor"
 
 
 @dataclass(frozen=True)
@@ -48,13 +52,15 @@ class WatchedS3:
                 return True
             if order.part not in str(changed) or changed.name.startswith("."):
                 return True
-            self._changes += 1
-            if self._changes < order.nth:
-                return True
             process = process_of(port)
             if process is None:
                 return False  # It was killed.
-            kills = order.action == "kill"
+            if order.action == KILL_EXECUTOR and not is_executor(process):
+                return True
+            self._changes += 1
+            if self._changes < order.nth:
+                return True
+            kills = order.action != "stop"
             os.kill(process, signal.SIGKILL if kills else signal.SIGSTOP)
             self._order = None
             if kills:
@@ -85,6 +91,10 @@ class WatchedS3:
         with self._lock:
             reached, self._reached = self._reached, None
             return reached
+
+
+def is_executor(process: int) -> bool:
+    return b"CoarseGrainedExecutorBackend" in Path(f"/proc/{process}/cmdline").read_bytes()
 
 
 def is_stopped(process: int) -> bool:

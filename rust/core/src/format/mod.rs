@@ -21,7 +21,7 @@ pub(crate) use entry::{EntryAt, parse_entry, put_entry, shared_bytes};
 pub(crate) use footer::encode_footer;
 pub use opened::OpenedFiles;
 pub(crate) use run::{Block, Group, RunEncoder, RunReader};
-pub(crate) use scan::list_files;
+pub(crate) use scan::{list_files, scan_index};
 pub use scan::{read_index, read_sealed_index};
 pub(crate) use segment::{
     EncodedSegment, decode_segment, encode_file_header, encode_segment, encode_with_journal,

@@ -220,10 +220,15 @@ pub fn read_index(storage: &dyn Storage, file: FileId) -> Result<FileIndex> {
         let input = storage.open(&file.file_name())?;
         match read_footer(input.as_ref(), file)? {
             Some(index) => Ok(index),
-            None => Scan::new(input.as_ref(), file).run(),
+            None => scan_index(input.as_ref(), file),
         }
     };
     read().map_err(|e| context(storage, file, e))
+}
+
+/// Lists the segments of a file by a scan that verifies all frames.
+pub(crate) fn scan_index(input: &dyn ReadFile, file: FileId) -> Result<FileIndex> {
+    Scan::new(input, file).run()
 }
 
 /// Lists the segments of a file from its footer; `None` without a valid one. It never scans, so it

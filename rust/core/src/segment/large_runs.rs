@@ -63,7 +63,7 @@ impl SegmentWriter {
         }
         let id = self.new_name(&mut files)?;
         drop(files);
-        let file = Arc::new(self.create(id, self.lane)?);
+        let file = Arc::new(self.create(id, self.lane, false)?);
         let lent = file.lend();
         self.files.lock().runs.lent.push(file);
         lent.ok_or_else(|| Error::invalid_input(format!("{id} was lent before it was there")))

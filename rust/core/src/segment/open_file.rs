@@ -45,6 +45,8 @@ struct Inner {
     /// Bytes of failed appends, known once it is closed.
     garbage_bytes: u64,
     entries: Vec<IndexEntry>,
+    /// Bytes that no copy has, if the file is to be copied until it is finished.
+    uncopied: Option<Vec<u8>>,
     /// It is to be closed after the run that is written to it.
     closes_next: bool,
     /// A caller of `sync` has learned that bytes of this file were lost.
@@ -55,6 +57,7 @@ struct Inner {
 
 impl Inner {
     fn end(&mut self) {
+        self.uncopied = None;
         self.handle = None;
         self.syncer = None;
         self.status = Status::Closed;
@@ -97,7 +100,15 @@ pub(super) struct OpenFile {
 }
 
 impl OpenFile {
-    pub fn new(id: FileId, lane: u64, handle: Box<dyn AppendFile>, header_bytes: u64) -> Self {
+    /// `header` was appended. With `copied`, [`OpenFile::take_uncopied`] returns all appended bytes.
+    pub fn new(
+        id: FileId,
+        lane: u64,
+        handle: Box<dyn AppendFile>,
+        header: Vec<u8>,
+        copied: bool,
+    ) -> Self {
+        let header_bytes = header.len() as u64;
         let inner = Inner {
             syncer: handle.syncer(),
             handle: Some(handle),
@@ -107,6 +118,7 @@ impl OpenFile {
             physical_bytes: header_bytes,
             garbage_bytes: 0,
             entries: Vec::new(),
+            uncopied: copied.then_some(header),
             closes_next: false,
             loss_reported: false,
             footer_failure: None,
@@ -151,6 +163,9 @@ impl OpenFile {
         let mut offset = inner.good_bytes;
         inner.good_bytes += bytes.len() as u64;
         inner.physical_bytes = inner.good_bytes;
+        if let Some(uncopied) = &mut inner.uncopied {
+            uncopied.extend_from_slice(bytes);
+        }
         let mut place = |entry: &mut IndexEntry| {
             entry.reference.file = self.id;
             entry.reference.offset = offset;
@@ -166,6 +181,16 @@ impl OpenFile {
         inner.entries.push(entry);
         let full = inner.is_full(max_file_bytes);
         Appended::Written { reference, full }
+    }
+
+    /// Returns the bytes since the last call, in their order; empty for a file that is durable or lost.
+    pub fn take_uncopied(&self) -> Vec<u8> {
+        let mut inner = self.inner.lock();
+        inner
+            .uncopied
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
     }
 
     pub fn physical_bytes(&self) -> u64 {
@@ -296,6 +321,7 @@ impl OpenFile {
             physical_bytes.unwrap_or(good_bytes + *footer.as_ref().unwrap_or(&0));
         inner.garbage_bytes =
             (inner.physical_bytes - good_bytes).saturating_sub(*footer.as_ref().unwrap_or(&0));
+        inner.uncopied = None;
         self.tell(&inner, observer);
         inner.footer_failure = footer.err().filter(|_| finished.is_ok());
         finished.map_err(|e| e.context(self.lost_what(&inner, storage)))

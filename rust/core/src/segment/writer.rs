@@ -28,6 +28,9 @@ pub struct WriterOptions {
     pub max_file_bytes: u64,
     /// Compression of payloads.
     pub compression: Compression,
+    /// Where files are not there until they are finished, [`SegmentWriter::take_uncopied`] returns what
+    /// is appended to them.
+    pub copies: bool,
 }
 
 impl Default for WriterOptions {
@@ -35,6 +38,7 @@ impl Default for WriterOptions {
         Self {
             max_file_bytes: DEFAULT_MAX_FILE_BYTES,
             compression: Compression::Lz4,
+            copies: false,
         }
     }
 }
@@ -219,6 +223,15 @@ impl SegmentWriter {
         self.check_process()?;
         let files = self.unsettled(files);
         first_error(files.iter().map(|file| self.sync_file(file)))
+    }
+
+    /// Returns the bytes of unfinished files since the last call, by file. The bytes of a file follow
+    /// those of the calls before. Files of large runs are not among them: no commit refers to a run of
+    /// an unfinished file.
+    pub fn take_uncopied(&self) -> Vec<(FileId, Vec<u8>)> {
+        let files: Vec<_> = self.files.lock().unsettled.values().cloned().collect();
+        let taken = files.iter().map(|file| (file.id, file.take_uncopied()));
+        taken.filter(|(_, bytes)| !bytes.is_empty()).collect()
     }
 
     /// Writes the footers, makes everything durable and closes the open files. A file to which a
@@ -442,7 +455,7 @@ impl SegmentWriter {
 
     fn new_file(&self, files: &mut Files, lane: u64) -> Result<Arc<OpenFile>> {
         let id = self.new_name(files)?;
-        let file = Arc::new(self.create(id, lane)?);
+        let file = Arc::new(self.create(id, lane, self.options.copies)?);
         files.unsettled.insert(id, file.clone());
         Ok(file)
     }
@@ -459,7 +472,7 @@ impl SegmentWriter {
         })
     }
 
-    pub(super) fn create(&self, id: FileId, lane: u64) -> Result<OpenFile> {
+    pub(super) fn create(&self, id: FileId, lane: u64, copied: bool) -> Result<OpenFile> {
         let location = self.storage.location();
         let mut handle = self
             .storage
@@ -483,7 +496,8 @@ impl SegmentWriter {
             self.delete_unused(id, header.len() as u64);
             return Err(e.context(format!("header of {location}/{id}")));
         }
-        Ok(OpenFile::new(id, lane, handle, header.len() as u64))
+        let copied = copied && !self.storage.capabilities().durable_append;
+        Ok(OpenFile::new(id, lane, handle, header, copied))
     }
 
     /// Deletes a closed file without a segment, or leaves it to reclaim.

@@ -33,6 +33,7 @@ pub fn options(max_file_bytes: u64, compression: Compression) -> WriterOptions {
     WriterOptions {
         max_file_bytes,
         compression,
+        copies: false,
     }
 }
 

@@ -1,5 +1,7 @@
 //! Applications, the driver of the query in each, and their executors.
 
+use holdfast_core::commits::{Facts, Step, Writer, next_step};
+
 use crate::model::{BATCHES, Model, Mutant};
 use crate::storage::{Id, Name, Storage, bit};
 
@@ -25,6 +27,8 @@ pub struct Query {
     pub batch: usize,
     pub parent: Id,
     pub stage: Stage,
+    /// For an invariant: the term of an executor that could take a copy of the commit.
+    pub neighbour: Option<u8>,
     /// It has published nothing yet.
     pub is_new: bool,
 }
@@ -34,6 +38,8 @@ pub enum Stage {
     Tasks,
     /// The driver has the id of the commit.
     Made(Id),
+    /// The executor is gone, and the driver has these segments of its object.
+    Gathered(Id, u8),
     Durable(Id),
     /// No newer term was in the folder.
     Checked(Id),
@@ -54,6 +60,8 @@ pub struct Executor {
     pub of: usize,
     /// Its manager writes this file.
     pub file: Name,
+    /// What it appended to an object that is not finished, as bits.
+    pub buffer: u8,
     /// The file was deleted while it is open: what is appended goes nowhere.
     pub is_deleted: bool,
     /// Its driver takes it for gone. It may continue.
@@ -73,7 +81,16 @@ pub enum Task {
     Committed {
         version: u8,
         id: Id,
+        neighbour: Option<u8>,
     },
+}
+
+/// A copy of what a commit appended to an object, on the executor at a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Copy {
+    pub name: Name,
+    pub version: u8,
+    pub at: usize,
 }
 
 impl Application {
@@ -128,10 +145,27 @@ impl Executor {
         Self {
             of,
             file,
+            buffer: 0,
             is_deleted: false,
             is_lost: false,
             task: Task::None,
         }
+    }
+
+    pub fn append(&mut self, model: &Model, storage: &mut Storage, version: u8) {
+        if model.objects {
+            self.buffer |= bit(version);
+        } else if !self.is_deleted {
+            storage.append(self.file, version);
+        }
+    }
+
+    /// Finishes its object. Returns false if the name is taken.
+    pub fn finish(&mut self, storage: &mut Storage) -> bool {
+        let is_new = storage.create(self.file, self.buffer);
+        self.file.number += 1;
+        self.buffer = 0;
+        is_new
     }
 }
 
@@ -144,6 +178,7 @@ impl Query {
             batch,
             parent,
             stage: Stage::Tasks,
+            neighbour: None,
             is_new: true,
         })
     }
@@ -152,28 +187,61 @@ impl Query {
         self.batch as u8 + 1
     }
 
-    /// `Durability::makeDurable`. None if the batch fails, which ends the query.
+    /// `Durability::makeDurable`, up to the point where a file is made from copies. None if the batch
+    /// fails, which ends the query.
     pub fn make_durable(
         &self,
         id: &Id,
         model: &Model,
-        executors: &[Option<Executor>],
+        executors: &mut [Option<Executor>],
+        copies: &[Copy],
         storage: &mut Storage,
     ) -> Option<Stage> {
         let (name, version) = id.newest();
-        let mut writers = executors.iter().flatten();
-        let has_writer = writers.any(|one| one.file.term == name.term && !one.is_lost);
-        let file = storage.file(name);
-        let is_whole = file
-            .as_ref()
-            .is_some_and(|file| file.segments & bit(version) != 0);
-        if !has_writer && !is_whole && !model.is(Mutant::TrustsTheLost) {
-            return None;
+        if model.is(Mutant::SyncsNothing) && storage.has(name) {
+            return Some(Stage::Durable(id.clone()));
         }
-        if let Some(file) = file.filter(|_| !model.is(Mutant::SyncsNothing)) {
-            file.durable |= file.segments;
+        let mut facts = Facts {
+            end: u64::from(version),
+            is_lost: false,
+            writer: Writer::Unasked,
+            stored: None,
+            copied: None,
+        };
+        let mut found = 0;
+        loop {
+            match next_step(&facts) {
+                Step::Ask => facts.writer = ask(name, model, executors, storage),
+                Step::Look => {
+                    let stored = stored(name, version, storage);
+                    facts.stored = Some(match model.is(Mutant::TrustsTheLost) {
+                        true => facts.end,
+                        false => stored,
+                    });
+                }
+                Step::Gather => {
+                    let is_there =
+                        |at: usize| executors[at].as_ref().is_some_and(|one| !one.is_lost);
+                    let copies = copies
+                        .iter()
+                        .filter(|one| one.name == name && is_there(one.at));
+                    found = copies.fold(0, |all, one| all | bit(one.version));
+                    let has_all = found & bit(version) != 0;
+                    facts.copied = Some(has_all || model.is(Mutant::TakesAnyCopies));
+                }
+                Step::Complete => return Some(Stage::Gathered(id.clone(), found)),
+                Step::Done => return Some(Stage::Durable(id.clone())),
+                Step::Fail(_) => return None,
+            }
         }
-        Some(Stage::Durable(id.clone()))
+    }
+
+    /// Makes the file from copies, unless its name is taken: then the file there has to do.
+    pub fn complete(&self, id: &Id, found: u8, storage: &mut Storage) -> Option<Stage> {
+        let (name, version) = id.newest();
+        let is_new = storage.create(name, found);
+        let is_whole = stored(name, version, storage) == u64::from(version);
+        (is_new || is_whole).then(|| Stage::Durable(id.clone()))
     }
 
     /// `Terms::requireNewest`, and in the first batch of a run `CommitLog.requireNext`. None if another
@@ -206,8 +274,46 @@ impl Query {
             batch,
             parent: id.clone(),
             stage: Stage::Tasks,
+            neighbour: None,
             is_new: false,
         })
+    }
+}
+
+/// The writer of a file makes it durable, if it is there.
+fn ask(
+    name: Name,
+    model: &Model,
+    executors: &mut [Option<Executor>],
+    storage: &mut Storage,
+) -> Writer {
+    let mut writers = executors.iter_mut().flatten();
+    let Some(writer) = writers.find(|one| one.file.term == name.term && !one.is_lost) else {
+        return Writer::Gone;
+    };
+    if !model.objects {
+        if let Some(file) = storage.file(name) {
+            file.durable |= file.segments;
+        }
+        return Writer::Done;
+    }
+    let is_open = writer.file == name;
+    if (is_open && writer.finish(storage)) || (!is_open && storage.has(name)) {
+        Writer::Done
+    } else {
+        Writer::Failed
+    }
+}
+
+/// Looks at a file whose writer is gone, and makes it durable. Returns its end; 0 without the file.
+fn stored(name: Name, version: u8, storage: &mut Storage) -> u64 {
+    let Some(file) = storage.file(name) else {
+        return 0;
+    };
+    file.durable |= file.segments;
+    match file.segments & bit(version) {
+        0 => 1,
+        _ => u64::from(version),
     }
 }
 

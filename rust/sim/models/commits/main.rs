@@ -31,7 +31,9 @@ mod steps;
 mod storage;
 
 use harness::{assert_that_every_history_keeps_the_invariants, assert_that_some_history_breaks};
-use model::{FENCED_IS_OVER, GOES_ON, LIVE_STAYS, Model, Mutant, NO_COMMIT_LOST, READABLE};
+use model::{
+    FENCED_IS_OVER, GOES_ON, LIVE_STAYS, Model, Mutant, NO_COMMIT_LOST, READABLE, SURVIVES,
+};
 
 /// Two applications, each of which has one executor and may clean up once.
 const BESIDE: Model = Model {
@@ -42,6 +44,7 @@ const BESIDE: Model = Model {
     disturbances: 0,
     passes: 1,
     stands_still: false,
+    objects: false,
     mutant: None,
 };
 
@@ -71,6 +74,21 @@ const OVERTAKEN: Model = Model {
     ..BESIDE
 };
 
+/// On an object store, with two executors of which one is killed, or continues without its driver.
+const COPIED: Model = Model {
+    applications: 1,
+    at_once: 2,
+    disturbances: 1,
+    objects: true,
+    ..BESIDE
+};
+
+const COPIED_BESIDE: Model = Model {
+    applications: 2,
+    starts: 2,
+    ..COPIED
+};
+
 #[test]
 fn a_driver_that_was_overtaken_and_gets_another_executor() {
     assert_that_every_history_keeps_the_invariants(OVERTAKEN);
@@ -92,6 +110,17 @@ fn a_partition_that_moves_between_executors() {
 }
 
 #[test]
+fn executors_that_stop_before_their_objects_are_finished() {
+    assert_that_every_history_keeps_the_invariants(COPIED);
+}
+
+#[test]
+#[ignore = "minutes: `make models`"]
+fn copies_of_two_applications() {
+    assert_that_every_history_keeps_the_invariants(COPIED_BESIDE);
+}
+
+#[test]
 #[ignore = "minutes: `make models`"]
 fn two_drivers_of_which_one_is_disturbed() {
     assert_that_every_history_keeps_the_invariants(Model {
@@ -107,9 +136,13 @@ fn a_partition_that_moves_beside_another_application() {
 }
 
 /// Each mutant, a model that suffers from it, and the invariant that it breaks.
-const MUTANTS: [(Mutant, Model, &str); 12] = [
+const MUTANTS: [(Mutant, Model, &str); 16] = [
     (Mutant::SyncsNothing, DISTURBED, READABLE),
     (Mutant::TrustsTheLost, DISTURBED, READABLE),
+    (Mutant::ReportsWithoutCopy, COPIED, SURVIVES),
+    (Mutant::KeepsCopyAtHome, COPIED, SURVIVES),
+    (Mutant::DropsCopiesEarly, COPIED, SURVIVES),
+    (Mutant::TakesAnyCopies, COPIED, READABLE),
     (Mutant::ChecksNoTerms, BESIDE, FENCED_IS_OVER),
     (Mutant::LooksAtNoLog, BESIDE, LIVE_STAYS),
     (Mutant::HidesBehindNewest, OVERTAKEN, FENCED_IS_OVER),

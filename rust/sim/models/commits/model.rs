@@ -2,7 +2,7 @@
 
 use stateright::Property;
 
-use crate::driver::{Application, Executor, Query, Stage, Task};
+use crate::driver::{Application, Copy, Executor, Query, Stage, Task};
 use crate::storage::{FIRST_FILE, Id, Name, Storage};
 
 /// The last batch. The first one is committed when a history begins.
@@ -17,6 +17,14 @@ pub enum Mutant {
     SyncsNothing,
     /// The file of an executor that is gone is taken without a look at it.
     TrustsTheLost,
+    /// A task reports its commit without a copy of it.
+    ReportsWithoutCopy,
+    /// The copy of a commit is on the executor that made the commit.
+    KeepsCopyAtHome,
+    /// Copies go when the driver takes the result of the task.
+    DropsCopiesEarly,
+    /// A file is made from copies that do not have all that the batch needs.
+    TakesAnyCopies,
     /// A driver publishes although a newer term is in the folder.
     ChecksNoTerms,
     /// The first batch of a run is published although the log has later ones.
@@ -56,6 +64,8 @@ pub struct Model {
     /// A driver may stand still between its looks and its entry, until another one has made this entry
     /// and later ones, and Spark has deleted it.
     pub stands_still: bool,
+    /// Files are objects: they appear whole when they are finished. Commits have copies until then.
+    pub objects: bool,
     pub mutant: Option<Mutant>,
 }
 
@@ -71,6 +81,8 @@ pub struct State {
     pub applications: Vec<Application>,
     /// A place becomes free when its executor ends.
     pub executors: Vec<Option<Executor>>,
+    /// Of commits whose objects were unfinished, in order.
+    pub copies: Vec<Copy>,
     pub starts: u8,
     /// Executors that may still come.
     pub joins: usize,
@@ -95,12 +107,31 @@ impl State {
         let mut given = self.given;
         let term = application.give_term(model, &storage, &mut given);
         let file = Name { term, number: 0 };
-        storage.append(file, query.version());
+        let mut executor = Executor::new(0, file);
+        executor.append(model, &mut storage, query.version());
         let id = Id::next(&query.parent, query.version(), file);
-        let executors = [Some(Executor::new(0, file))];
-        query.make_durable(&id, model, &executors, &mut storage)?;
+        query.make_durable(&id, model, &mut [Some(executor)], &[], &mut storage)?;
         query.check(&id, &application, model, &storage)?;
         query.publish(&id, model, &mut storage)
+    }
+
+    /// Returns whether the driver can finish what a task reported, if the executor that has the copy
+    /// is still there.
+    fn survives(&self, model: &Model, query: &Query) -> bool {
+        let Stage::Made(id) = &query.stage else {
+            return true;
+        };
+        let mut executors = self.executors.clone();
+        let mut live = executors.iter().flatten().filter(|one| !one.is_lost);
+        if !live.any(|one| query.neighbour == Some(one.file.term)) {
+            return true;
+        }
+        let mut storage = self.storage.clone();
+        let stage = query.make_durable(id, model, &mut executors, &self.copies, &mut storage);
+        match stage {
+            Some(Stage::Gathered(id, found)) => query.complete(&id, found, &mut storage).is_some(),
+            other => other.is_some(),
+        }
     }
 
     /// Returns whether Spark may delete old entries: not while a driver is about to create one of them.
@@ -116,6 +147,7 @@ pub const NO_COMMIT_LOST: &str = "no acknowledged commit is lost";
 pub const READABLE: &str = "no reader of a published commit finds a missing file";
 pub const LIVE_STAYS: &str = "no file of a live commit is reclaimed";
 pub const FENCED_IS_OVER: &str = "a fenced driver publishes nothing";
+pub const SURVIVES: &str = "a commit with a copy outlives its executor";
 pub const GOES_ON: &str = "a new application goes on";
 
 /// A claim about every state, or about some state.
@@ -140,6 +172,9 @@ pub fn invariants() -> Vec<Claim> {
         Claim::always(READABLE, |_, state| state.storage.is_readable()),
         Claim::always(LIVE_STAYS, |_, state| !state.storage.took_live),
         Claim::always(FENCED_IS_OVER, |_, state| !state.storage.late),
+        Claim::always(SURVIVES, |model, state| {
+            state.queries().all(|query| state.survives(model, query))
+        }),
         Claim::always(GOES_ON, |model, state| {
             state.storage.committed() == BATCHES || state.goes_on(model).is_some()
         }),
@@ -171,6 +206,24 @@ pub fn reached(model: &Model) -> Vec<Claim> {
         reached.push(Claim::sometimes("an open file is reclaimed", |_, state| {
             state.executors.iter().flatten().any(|one| one.is_deleted)
         }));
+    }
+    if model.objects && model.disturbances > 0 {
+        reached.push(Claim::sometimes(
+            "a file is about to be made from copies",
+            |_, state| {
+                let mut queries = state.queries();
+                queries.any(|one| matches!(one.stage, Stage::Gathered(..)))
+            },
+        ));
+        reached.push(Claim::sometimes(
+            "a zombie finishes its object before the driver",
+            |_, state| {
+                state.queries().any(|one| match &one.stage {
+                    Stage::Gathered(id, _) => state.storage.has(id.newest().0),
+                    _ => false,
+                })
+            },
+        ));
     }
     if model.disturbances > 0 {
         reached.push(Claim::sometimes(

@@ -2,8 +2,8 @@
 
 use stateright::Property;
 
-use crate::driver::{Application, Executor, Pass, Query, Stage, Task, judge, read_floor};
-use crate::model::{BATCHES, Model, State, invariants, reached};
+use crate::driver::{Application, Copy, Executor, Pass, Query, Stage, Task, judge, read_floor};
+use crate::model::{BATCHES, Model, Mutant, State, invariants, reached};
 use crate::storage::{FIRST_FILE, Id, Name, Storage};
 
 /// A step. Applications and executors are named by their places.
@@ -22,6 +22,8 @@ pub enum Action {
     Lose(usize),
     CrashExecutor(usize),
     MakeDurable(usize),
+    /// The driver makes a file from copies.
+    Complete(usize),
     Check(usize),
     Publish(usize),
     Purge(usize),
@@ -58,6 +60,7 @@ impl State {
                 }
             }
             Stage::Made(_) => actions.push(Action::MakeDurable(me)),
+            Stage::Gathered(..) => actions.push(Action::Complete(me)),
             Stage::Durable(_) => actions.push(Action::Check(me)),
             Stage::Checked(_) => actions.push(Action::Publish(me)),
         }
@@ -77,7 +80,7 @@ impl State {
             Task::Runs { .. } => actions.push(Action::Commit(place)),
             Task::Committed { .. } => actions.push(Action::Report(place)),
         }
-        if one.file.number == 0 && self.storage.has(one.file) {
+        if one.file.number == 0 && (self.storage.has(one.file) || one.buffer != 0) {
             actions.push(Action::Seal(place));
         }
         if self.disturbances > 0 {
@@ -91,14 +94,16 @@ impl State {
     fn step_of_query(
         &mut self,
         me: usize,
-        step: impl FnOnce(&Query, &Id, &[Option<Executor>], &mut Storage) -> Option<Query>,
+        step: impl FnOnce(&Query, &Id, &mut State) -> Option<Query>,
     ) -> Option<()> {
         let query = self.applications[me].query.take()?;
         let id = match &query.stage {
             Stage::Tasks => return None,
-            Stage::Made(id) | Stage::Durable(id) | Stage::Checked(id) => id.clone(),
+            Stage::Made(id) | Stage::Gathered(id, _) | Stage::Durable(id) | Stage::Checked(id) => {
+                id.clone()
+            }
         };
-        self.applications[me].query = step(&query, &id, &self.executors, &mut self.storage);
+        self.applications[me].query = step(&query, &id, self);
         Some(())
     }
 
@@ -136,19 +141,38 @@ impl State {
                 };
             }
             Action::Commit(place) => {
+                let neighbour = self.neighbour(model, place);
                 let one = self.executors[place].as_mut()?;
                 let Task::Runs { version, parent } = &one.task else {
                     return None;
                 };
-                let (version, id) = (*version, Id::next(parent, *version, one.file));
-                if !one.is_deleted {
-                    self.storage.append(one.file, version);
+                let (version, name) = (*version, one.file);
+                let id = Id::next(parent, version, name);
+                one.append(model, &mut self.storage, version);
+                one.task = Task::Committed {
+                    version,
+                    id,
+                    neighbour: neighbour.map(|(_, term)| term),
+                };
+                if let Some((at, _)) = neighbour
+                    && !model.is(Mutant::ReportsWithoutCopy)
+                {
+                    let at = match model.is(Mutant::KeepsCopyAtHome) {
+                        true => place,
+                        false => at,
+                    };
+                    self.copies.push(Copy { name, version, at });
+                    self.copies.sort();
+                    self.copies.dedup();
                 }
-                one.task = Task::Committed { version, id };
             }
             Action::Report(place) => {
                 let one = self.executors[place].as_mut()?;
-                let Task::Committed { version, id } = std::mem::replace(&mut one.task, Task::None)
+                let Task::Committed {
+                    version,
+                    id,
+                    neighbour,
+                } = std::mem::replace(&mut one.task, Task::None)
                 else {
                     return None;
                 };
@@ -156,10 +180,18 @@ impl State {
                 let is_wanted = query.stage == Stage::Tasks && query.version() == version;
                 if is_wanted && !one.is_lost {
                     query.stage = Stage::Made(id);
+                    query.neighbour = neighbour;
+                    if model.is(Mutant::DropsCopiesEarly) {
+                        self.copies.clear();
+                    }
                 }
             }
             Action::Seal(place) => {
                 let one = self.executors[place].as_mut()?;
+                if model.objects {
+                    one.finish(&mut self.storage);
+                    return Some(());
+                }
                 let file = self.storage.file(one.file)?;
                 file.durable = file.segments;
                 one.file.number += 1;
@@ -173,28 +205,44 @@ impl State {
                 self.disturbances -= 1;
                 let name = self.executors[place].take()?.file;
                 self.storage.crash(name.term);
+                self.copies.retain(|copy| copy.at != place);
             }
             Action::MakeDurable(me) => {
-                self.step_of_query(me, |query, id, executors, storage| {
-                    let stage = query.make_durable(id, model, executors, storage)?;
-                    Some(Query {
-                        stage,
-                        ..query.clone()
-                    })
-                })?
-            }
-            Action::Check(me) => {
-                let application = self.applications[me].clone();
-                self.step_of_query(me, |query, id, _, storage| {
-                    let stage = query.check(id, &application, model, storage)?;
+                self.step_of_query(me, |query, id, state| {
+                    let (executors, storage) = (&mut state.executors, &mut state.storage);
+                    let stage = query.make_durable(id, model, executors, &state.copies, storage)?;
                     Some(Query {
                         stage,
                         ..query.clone()
                     })
                 })?;
             }
-            Action::Publish(me) => self.step_of_query(me, |query, id, _, storage| {
-                query.publish(id, model, storage)
+            Action::Complete(me) => {
+                self.step_of_query(me, |query, id, state| {
+                    let Stage::Gathered(_, found) = query.stage else {
+                        return None;
+                    };
+                    let stage = query.complete(id, found, &mut state.storage)?;
+                    Some(Query {
+                        stage,
+                        ..query.clone()
+                    })
+                })?;
+            }
+            Action::Check(me) => {
+                let application = self.applications[me].clone();
+                self.step_of_query(me, |query, id, state| {
+                    let stage = query.check(id, &application, model, &state.storage)?;
+                    Some(Query {
+                        stage,
+                        ..query.clone()
+                    })
+                })?;
+            }
+            Action::Publish(me) => self.step_of_query(me, |query, id, state| {
+                let name = id.newest().0;
+                state.copies.retain(|copy| copy.name != name);
+                query.publish(id, model, &mut state.storage)
             })?,
             Action::Purge(me) => {
                 let batch = self.applications[me].query.as_ref()?.batch;
@@ -245,6 +293,17 @@ impl State {
         }
     }
 
+    /// Where a copy of a commit goes: another executor of the application, and its term.
+    fn neighbour(&self, model: &Model, place: usize) -> Option<(usize, u8)> {
+        let of = self.executors[place].as_ref()?.of;
+        let mut others = self.executors.iter().enumerate();
+        let found = others.find_map(|(at, one)| {
+            let one = one.as_ref().filter(|one| one.of == of && !one.is_lost)?;
+            (at != place).then_some((at, one.file.term))
+        });
+        found.filter(|_| model.objects)
+    }
+
     fn lose_executors(&mut self, of: usize) {
         for one in self.executors.iter_mut().flatten() {
             one.is_lost |= one.of == of;
@@ -261,6 +320,7 @@ impl stateright::Model for Model {
             storage: Storage::new(),
             applications: vec![Application::new(self.passes); self.applications],
             executors: vec![None; 2],
+            copies: Vec::new(),
             starts: self.starts,
             joins: self.executors,
             disturbances: self.disturbances,

@@ -138,6 +138,21 @@ impl Storage {
         }
     }
 
+    /// Creates an object, unless its name is taken.
+    pub fn create(&mut self, name: Name, segments: u8) -> bool {
+        let found = self.files.binary_search_by_key(&name, |file| file.name);
+        if let Err(at) = found {
+            let durable = segments;
+            let file = File {
+                name,
+                segments,
+                durable,
+            };
+            self.files.insert(at, file);
+        }
+        found.is_err()
+    }
+
     /// The newest batch in the log, 0 without any.
     pub fn committed(&self) -> usize {
         let published = self.log.iter().rposition(Option::is_some);

@@ -72,6 +72,7 @@ public final class HoldfastConf {
   public final long maxMemoryBytes; // 0 for no limit
   public final OptionalLong targetMemoryBytes; // empty if the executor decides, 0 for none
   public final long localCacheBytes; // local disk for remote state that may leave memory
+  public final boolean commitCopies; // on object stores
   final boolean changeJournal; // commits record every operation
 
   public final boolean isolateFailures;
@@ -104,6 +105,7 @@ public final class HoldfastConf {
             ? OptionalLong.empty()
             : OptionalLong.of(bytes(get, "target_memory_bytes"));
     localCacheBytes = bytes(get, "local_cache_bytes");
+    commitCopies = found(get, "commit_copies").equals("1");
     changeJournal = flag(get, "change_journal");
     isolateFailures = flag(get, "isolate_failures");
     isolationMaxRatio = Double.parseDouble(found(get, "isolation_max_ratio"));

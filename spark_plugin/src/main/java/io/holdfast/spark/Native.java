@@ -52,9 +52,21 @@ public final class Native {
    * @param files how to reach the files; null for a local folder
    * @param term 0 opens it for reading only
    * @param compression a {@link Compression#code}
+   * @param copies whether {@link #takeUncopied} has something to return
    */
   public static native long openFolder(
-      String dir, HadoopFolder files, long term, long maxFileBytes, int compression);
+      String dir,
+      HadoopFolder files,
+      long term,
+      long maxFileBytes,
+      int compression,
+      boolean copies);
+
+  /**
+   * Bytes that were appended to unfinished files since the last call. For each file its number and
+   * the number of its bytes, 8 bytes each, then its bytes.
+   */
+  public static native byte[] takeUncopied(long folder);
 
   /** Makes these files survive a machine crash; seals them on object stores. */
   public static native void syncFiles(long folder, long[] numbers);
@@ -301,9 +313,16 @@ public final class Native {
 
   public static native FileEnd[] referencedEnds(String[] ids);
 
-  /** Makes a file of a writer that is gone survive a machine crash, and checks that it is whole. */
-  public static native void adoptFile(
-      String dir, HadoopFolder files, long term, long number, long end);
+  /** What the driver does next for a file that a batch needs, see {@code FileFacts}. */
+  public static native int nextStep(
+      long end, boolean isLost, int writer, long stored, int copied);
+
+  /** Makes a file of a writer that is gone survive a machine crash. Its length; 0 without the file. */
+  public static native long lookAtFile(String dir, HadoopFolder files, long term, long number);
+
+  /** Makes a file from copies of all that was appended to it, unless there is one. */
+  public static native void createFromCopies(
+      String dir, HadoopFolder files, long term, long number, byte[] bytes);
 
   /**
    * Deletes files that no manager appends to and no retained version needs.

@@ -1,8 +1,8 @@
 package io.holdfast.spark.driver;
 
-import io.holdfast.spark.DamagedStateException;
 import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.Native;
+import io.holdfast.spark.copies.GatheredCopies;
 import io.holdfast.spark.merged.FileEnd;
 import io.holdfast.spark.merged.FileId;
 import io.holdfast.spark.merged.SegmentFolder;
@@ -22,7 +22,6 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeoutException;
-import java.util.stream.Collectors;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.slf4j.Logger;
@@ -40,12 +39,13 @@ final class Durability {
     Map<FileId, Long> durableBytes = new HashMap<>();
   }
 
-  /** A request to make files of one executor durable, up to their ends. */
+  /** A request to make files of one executor durable. */
   private record Request(
-      Terms.Writer writer, Map<FileId, Long> files, CompletableFuture<ExecutorReply> reply) {}
-
-  /** A file without a writer that could make it durable, and why. */
-  private record Orphan(long end, String why) {}
+      Terms.Writer writer, List<FileFacts> files, CompletableFuture<ExecutorReply> reply) {
+    void answered(FileFacts.Writer answer, String text, Throwable failure) {
+      files.forEach(file -> file.answered(answer, text, failure));
+    }
+  }
 
   private final Map<String, Folder> folders = new ConcurrentHashMap<>();
   private final Terms terms;
@@ -74,88 +74,80 @@ final class Durability {
     Folder folder = of(where.name);
     synchronized (folder) {
       Map<FileId, Long> durable = new HashMap<>();
-      Map<FileId, Long> fresh = new LinkedHashMap<>();
+      List<FileFacts> fresh = new ArrayList<>();
       for (FileEnd referenced : Native.referencedEnds(ids)) {
         FileId file = referenced.file();
         long before = folder.durableBytes.getOrDefault(file, 0L);
         if (referenced.end() > before) {
-          fresh.put(file, referenced.end());
+          fresh.add(new FileFacts(file, referenced.end()));
         }
         durable.put(file, Math.max(before, referenced.end()));
       }
-      refuseLost(where, folder, fresh);
-      Map<FileId, Orphan> orphans = askWriters(where, fresh);
-      // A writer that is gone may have reported a failure during the call.
-      refuseLost(where, folder, fresh);
-      orphans.forEach((file, orphan) -> adopt(where, file, orphan));
+      askWriters(where, folder, fresh);
+      for (FileFacts file : fresh) {
+        finish(where, folder, file);
+      }
       folder.durableBytes = durable;
     }
-  }
-
-  private static void refuseLost(SegmentFolder where, Folder folder, Map<FileId, Long> files) {
-    Map<FileId, Long> lost = new LinkedHashMap<>(files);
-    lost.keySet().retainAll(folder.lost.keySet());
-    if (!lost.isEmpty()) {
-      String executors =
-          lost.keySet().stream()
-              .map(file -> "executor " + folder.lost.get(file))
-              .distinct()
-              .collect(Collectors.joining(", "));
-      throw failed(where, lost, "a sync failed on " + executors, null);
+    Set<Long> gone = terms.takeGone(where.name);
+    if (!gone.isEmpty()) {
+      GatheredCopies.remove(where.name, gone);
     }
   }
 
-  /** Asks all writers at once; returns the files whose writers are gone. */
-  private Map<FileId, Orphan> askWriters(SegmentFolder where, Map<FileId, Long> files)
+  /** Asks all writers at once. */
+  private void askWriters(SegmentFolder where, Folder folder, List<FileFacts> fresh)
       throws IOException {
-    Map<Long, Map<FileId, Long>> byTerm = new LinkedHashMap<>();
-    files.forEach(
-        (file, end) ->
-            byTerm.computeIfAbsent(file.term(), key -> new LinkedHashMap<>()).put(file, end));
-    Map<FileId, Orphan> orphans = new LinkedHashMap<>();
+    Map<Long, List<FileFacts>> byTerm = new LinkedHashMap<>();
+    for (FileFacts file : fresh) {
+      if (next(folder, file) != FileFacts.Step.ASK) {
+        finish(where, folder, file);
+      }
+      byTerm.computeIfAbsent(file.file.term(), key -> new ArrayList<>()).add(file);
+    }
     List<Request> requests = new ArrayList<>();
     byTerm.forEach(
         (term, written) -> {
           Terms.Writer writer = terms.writerOf(where.name, term);
           if (writer == null) {
-            leave(orphans, written, "its executor was lost");
+            written.forEach(
+                file -> file.answered(FileFacts.Writer.GONE, "its executor was lost", null));
           } else {
-            long[] numbers = written.keySet().stream().mapToLong(FileId::number).toArray();
+            long[] numbers = written.stream().mapToLong(file -> file.file.number()).toArray();
             ExecutorRequest sync = new ExecutorRequest.SyncFiles(where.name, term, numbers);
             requests.add(new Request(writer, written, writer.link().ask(sync)));
           }
         });
     for (Request request : requests) {
-      String gone = whyGone(where, request);
-      if (gone != null) {
-        leave(orphans, request.files(), gone);
-      }
+      await(where, request);
     }
-    return orphans;
   }
 
-  private static void leave(Map<FileId, Orphan> orphans, Map<FileId, Long> files, String why) {
-    files.forEach((file, end) -> orphans.put(file, new Orphan(end, why)));
+  private static FileFacts.Step next(Folder folder, FileFacts file) {
+    return file.next(folder.lost.containsKey(file.file));
   }
 
-  /** Returns null if the files are durable, else why no writer answers for them. */
-  private static String whyGone(SegmentFolder where, Request request) throws IOException {
+  /** Waits for the answer of a writer. */
+  private static void await(SegmentFolder where, Request request) throws IOException {
     Terms.Writer writer = request.writer();
     try {
       ExecutorReply reply = request.reply().get();
-      return switch (reply.outcome()) {
-        case DONE -> null;
-        case CLOSED -> writer + " closed it";
-        case FAILED -> throw failed(where, request.files(), writer + ": " + reply.error(), null);
-      };
-    } catch (ExecutionException e) {
-      if (e.getCause() instanceof TimeoutException || e.getCause() instanceof HoldfastException) {
-        // It may be alive, or its reply unreadable: only the writer knows if its bytes are safe.
-        throw failed(where, request.files(), writer + " does not answer", e.getCause());
+      switch (reply.outcome()) {
+        case DONE -> request.answered(FileFacts.Writer.DONE, "", null);
+        case CLOSED -> request.answered(FileFacts.Writer.GONE, writer + " closed it", null);
+        case FAILED ->
+            request.answered(FileFacts.Writer.FAILED, writer + ": " + reply.error(), null);
       }
-      Set<FileId> files = request.files().keySet();
-      LOG.warn("{}, which wrote {} in {}, is gone", writer, files, where.name, e.getCause());
-      return writer + " was lost";
+    } catch (ExecutionException e) {
+      Throwable cause = e.getCause();
+      if (cause instanceof TimeoutException || cause instanceof HoldfastException) {
+        // It may be alive, or its reply is unreadable.
+        request.answered(FileFacts.Writer.SILENT, writer + " does not answer", cause);
+      } else {
+        List<FileId> files = request.files().stream().map(file -> file.file).toList();
+        LOG.warn("{}, which wrote {} in {}, is gone", writer, files, where.name, cause);
+        request.answered(FileFacts.Writer.GONE, writer + " was lost", null);
+      }
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
       // Spark recognises a stopped query by this class.
@@ -164,27 +156,39 @@ final class Durability {
     }
   }
 
-  /** Takes the file of a writer that is gone, if it is complete. */
-  private static void adopt(SegmentFolder where, FileId file, Orphan orphan) {
-    try {
-      Native.adoptFile(where.name, where.files(), file.term(), file.number(), orphan.end());
-    } catch (DamagedStateException e) {
-      String why = orphan.why() + " before the file was complete: " + e.getMessage();
-      throw failed(where, Map.of(file, orphan.end()), why, e);
+  /** Takes steps until the file is durable. */
+  private static void finish(SegmentFolder where, Folder folder, FileFacts file) {
+    while (true) {
+      switch (next(folder, file)) {
+        case LOOK -> file.look(where);
+        case GATHER -> file.gather(where);
+        case COMPLETE -> {
+          LOG.warn("{} in {} is made from copies, because {}", file.file, where.name, file.said);
+          file.complete(where);
+        }
+        case DONE -> {
+          return;
+        }
+        case LOST ->
+            throw failed(
+                where, file, "a sync failed on executor " + folder.lost.get(file.file), null);
+        case INCOMPLETE -> {
+          String why = file.said + " before the file was complete: " + file.found();
+          throw failed(where, file, why, null);
+        }
+        case WRITER_FAILED, WRITER_SILENT -> throw failed(where, file, file.said, file.cause);
+        case ASK -> throw new IllegalStateException("no writer was asked for " + file.file);
+      }
     }
   }
 
   private static HoldfastException failed(
-      SegmentFolder where, Map<FileId, Long> files, String why, Throwable cause) {
-    String ends =
-        files.entrySet().stream()
-            .map(file -> file.getKey() + " up to offset " + file.getValue())
-            .collect(Collectors.joining(", "));
+      SegmentFolder where, FileFacts file, String why, Throwable cause) {
     return new HoldfastException(
         String.format(
-            "The batch was not committed: physical files in %s could not be made durable: %s (%s)."
-                + " %s",
-            where.name, ends, why, whatToDo(where)),
+            "The batch was not committed: physical files in %s could not be made durable: %s up to"
+                + " offset %d (%s). %s",
+            where.name, file.file, file.end, why, whatToDo(where)),
         cause);
   }
 

@@ -23,6 +23,9 @@ public final class Terms {
   /** By folder, the writers that may still append, by terms of this application. */
   private final Map<String, Map<Long, Writer>> live = new HashMap<>();
 
+  /** By folder, terms whose executors were lost since the last call of {@link #takeGone}. */
+  private final Map<String, Set<Long>> gone = new HashMap<>();
+
   /** By folder, all terms that this application gave. */
   private final Map<String, TreeSet<Long>> own = new HashMap<>();
 
@@ -125,7 +128,23 @@ public final class Terms {
   }
 
   synchronized void forgetExecutor(String executorId) {
-    live.values()
-        .forEach(terms -> terms.values().removeIf(writer -> writer.executorId().equals(executorId)));
+    live.forEach(
+        (dir, terms) ->
+            terms
+                .entrySet()
+                .removeIf(
+                    term -> {
+                      boolean isGone = term.getValue().executorId().equals(executorId);
+                      if (isGone) {
+                        gone.computeIfAbsent(dir, key -> new HashSet<>()).add(term.getKey());
+                      }
+                      return isGone;
+                    }));
+  }
+
+  /** Returns the terms of a folder whose executors were lost, once. */
+  synchronized Set<Long> takeGone(String dir) {
+    Set<Long> found = gone.remove(dir);
+    return found == null ? Set.of() : found;
   }
 }

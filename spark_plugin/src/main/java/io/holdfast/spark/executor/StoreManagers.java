@@ -3,6 +3,7 @@ package io.holdfast.spark.executor;
 import io.holdfast.spark.DaemonThreads;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.Native;
+import io.holdfast.spark.copies.CommitCopies;
 import io.holdfast.spark.merged.FileId;
 import io.holdfast.spark.merged.SegmentFolder;
 import io.holdfast.spark.merged.WriterStats;
@@ -21,12 +22,14 @@ import java.util.Map;
 import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Executor;
 import java.util.concurrent.Executors;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.LongAdder;
 import org.apache.spark.SparkConf;
+import org.apache.spark.storage.BlockId;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -66,9 +69,11 @@ public final class StoreManagers {
     private WriterStats reported = WriterStats.NOTHING;
     public final KnownKeys keys = new KnownKeys();
     private final Set<OpenStore> stores = ConcurrentHashMap.newKeySet();
+    private final CommitCopies copies; // null without copies
 
-    private Manager(String dir, long term, long handle) {
+    private Manager(String dir, long term, long handle, boolean copied) {
       super(dir, term, handle);
+      copies = copied ? new CommitCopies(dir, term, handle) : null;
     }
 
     @Override
@@ -98,13 +103,26 @@ public final class StoreManagers {
     }
 
     /**
-     * Tells the driver about files that could not be made durable, and the log about files without
-     * a footer. A store calls this after every write and before the task ends, so that the driver
-     * learns it before it commits a batch.
+     * Copies what was written, and tells the driver about files that could not be made durable, and
+     * the log about files without a footer. A store calls this after every write and before the task
+     * ends, so that the driver learns it before it commits a batch.
      */
-    public void reportFiles() {
+    public void written() {
+      if (copies != null) {
+        copies.copy();
+      }
       warn(Native.takeWarnings(handle));
       reportLostFiles(this);
+    }
+
+    /** Files up to this number are finished or lost, so nobody needs copies of them. */
+    private void endCopies(long number, Executor worker) {
+      if (copies != null) {
+        List<BlockId> ended = copies.takeFinished(number);
+        if (!ended.isEmpty()) {
+          worker.execute(() -> CommitCopies.remove(ended));
+        }
+      }
     }
 
     /** {@link #endMaintenance} ends it. */
@@ -279,6 +297,7 @@ public final class StoreManagers {
       return ExecutorReply.failed(e);
     } finally {
       OpenManager.warn(Native.takeWarnings(manager.handle));
+      manager.endCopies(Arrays.stream(request.numbers()).max().orElse(0), sweeper);
       release(manager);
     }
   }
@@ -406,10 +425,13 @@ public final class StoreManagers {
   }
 
   private Manager open(SegmentFolder folder, HoldfastConf conf, long term) {
+    // In local mode the driver's process is the only one.
+    boolean copies =
+        conf.commitCopies && !folder.isLocal() && !"driver".equals(driver.executorId());
     long handle =
         Native.openFolder(
-            folder.name, folder.files(), term, conf.maxFileBytes, conf.compression.code);
-    Manager manager = new Manager(folder.name, term, handle);
+            folder.name, folder.files(), term, conf.maxFileBytes, conf.compression.code, copies);
+    Manager manager = new Manager(folder.name, term, handle, copies);
     managers.put(folder.name, manager);
     return manager;
   }
@@ -435,6 +457,7 @@ public final class StoreManagers {
         LOG.warn("Lost files in {} were not reported to the driver", manager.dir, unreachable);
       }
     }
+    manager.endCopies(Long.MAX_VALUE, Runnable::run);
     writtenBefore = writtenBefore.plus(Native.writerStats(manager.handle));
     Native.closeFolder(manager.handle);
   }

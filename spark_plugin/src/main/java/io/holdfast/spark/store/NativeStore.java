@@ -361,7 +361,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
     commitNanos += nanos;
     manager.totals().appendNanos.add(nanos);
     warn(Native.takeWarning(store));
-    manager.reportFiles();
+    manager.written();
     manager.lookAtCache();
     return id;
   }
@@ -383,13 +383,13 @@ public final class NativeStore implements StoreManagers.OpenStore {
         Native.park(store, version, id),
         () -> {
           committed = true;
-          manager.reportFiles();
+          manager.written();
         });
   }
 
   /** Begins to store a part of a version's input again, with a replay's {@code commit}. */
   public Parking keep(long version, long commit) {
-    return new Parking(Native.keep(store, version, commit), manager::reportFiles);
+    return new Parking(Native.keep(store, version, commit), manager::written);
   }
 
   /** The input that a version waits for, oldest first; none if it is not parked. */
@@ -458,7 +458,7 @@ public final class NativeStore implements StoreManagers.OpenStore {
       return Native.mergeChangelogs(store, settings.minChangelogs(), held.wasteful);
     } finally {
       held.endMaintenance();
-      held.reportFiles();
+      held.written();
     }
   }
 
