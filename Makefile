@@ -143,11 +143,15 @@ faults: $(VENV)/installed  ## what each provider does under the same faults: the
 	PYTHONPATH=tests:examples $(BIN)/python -m support.spark.fault_report $(FAULTS_ARGS)
 
 .PHONY: soak
-soak: soak-stores soak-regional  ## both soaks, one after the other
+soak: soak-stores soak-executors soak-regional  ## all soaks, one after the other
 
 .PHONY: soak-stores
 soak-stores: $(VENV)/installed  ## 500 batches of a query with random restarts (SOAK_ARGS=... are passed on)
 	PYTHONPATH=tests:examples $(BIN)/python -m support.spark.soak $(SOAK_ARGS)
+
+.PHONY: soak-executors
+soak-executors: $(VENV)/installed  ## 50 random kills of executors in one run on an S3 server (likewise)
+	PYTHONPATH=tests:examples $(BIN)/python -m support.spark.executor_soak $(SOAK_ARGS)
 
 .PHONY: soak-regional
 soak-regional: $(VENV)/installed  ## 300 batches of a regional pipeline with random kills (likewise)

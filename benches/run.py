@@ -26,7 +26,6 @@ from common.plan import Plan
 from common.rounds import ALL_PROVIDERS, WrongStateError
 from common.targets import Verdict
 from gpu import state
-from isolation import measure as isolation
 from memory import measure as memory
 from moves import measure as moves
 from regional import coordinator, idle, keyed, pipeline, regions, requests
@@ -34,6 +33,7 @@ from resident import backfill
 from resident import measure as resident
 from resident.queries import ALL_QUERIES as OPERATORS
 from restarts import measure as restarts
+from settings import measure as settings
 from spark import measure as queries
 from spark.cases import SUITES
 from spark.queries import QUERIES
@@ -70,7 +70,8 @@ PLANS: Mapping[str, Callable[[argparse.Namespace, Path], Iterator[Plan]]] = {
     "requests": requests.plans,
     "restarts": restarts.plans,
     "memory": memory.plans,
-    "isolation": isolation.plans,
+    "isolation": settings.plans_of_isolation,
+    "copies": settings.plans_of_copies,
     "moves": partial(moves.plans, copies=True),
     "repartition": partial(moves.plans, copies=False),
     **{suite: partial(queries.plans, cases) for suite, cases in SUITES.items()},
@@ -102,6 +103,7 @@ suites:
   restarts  what queries and pipelines do first when they go on from HDFS and S3 (the same)
   memory   native memory of one JVM over 3,000 batches of a small query (needs the JDK's jcmd)
   isolation  single batches with and without isolation of failures, on 20 and 200 partitions
+  copies   the same with and without copies of commits, on three executors and an S3 server
   moves    adopt and leave, beside the offline repartition of the same RocksDB state (Spark 4.3)
   repartition  200 to 400 to 150 partitions, and the first batches behind, beside the same
   many     queries on 200 partitions

@@ -41,6 +41,7 @@ PARTS = {
     "kills": (["process_faults", "--kills"], list(QUERIES)),
     "processes": (["process_faults"], list(QUERIES)),
     "processes on S3": (["process_faults", "--s3"], ["aggregation"]),
+    "executors on S3": (["process_faults", "--executors"], list(QUERIES)),
 }
 #: The ends of a query in words of the document, the worst first.
 SAID = {
@@ -152,7 +153,7 @@ def tables(found: Found) -> dict[str, Iterator[str]]:
         "s3": of_files(found, "files on S3", KINDS),
         "processes": of_processes(found, ["kills", "processes"]),
         "power": of_processes(found, ["processes"], power=True),
-        "processes-s3": of_processes(found, ["processes on S3"]),
+        "processes-s3": of_processes(found, ["processes on S3", "executors on S3"]),
     }
 
 

@@ -1,6 +1,6 @@
 """Makes an older server of the S3 protocol, without conditional creates, or with late listings.
 
-Tests may act before it changes an object.
+Tests may act before and after a request.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
-#: Requests that change an object.
-_CHANGES = {"PUT", "POST", "DELETE"}
 #: Headers about the connection to this server.
 _OWN = {"connection", "expect"}
 _LISTED = re.compile(rb"<Contents>.*?<Key>(.*?)</Key>.*?</Contents>", re.DOTALL)
+
+#: Gets verb, path and port of a request.
+Watcher = Callable[[str, str, int], bool]
 
 
 class OldS3:
@@ -33,16 +34,18 @@ class OldS3:
     ----------
     late
         Keys of objects not yet in any listing.
-    before
-        Gets the path of an object, and the port of the client, before a request that changes the
-        object. The request is lost if it returns False.
+    before, after
+        Get a request before and after it changes or reads an object: its verb, the path of the
+        object, and the port of the client. The request, or its answer, is lost if they return
+        False.
     """
 
     def __init__(self, endpoint: str, *, has_conditions: bool = False) -> None:
         address = urlsplit(endpoint).netloc
         own = _OWN if has_conditions else _OWN | {"if-none-match"}
         self.late: set[str] = set()
-        self.before: Callable[[str, int], bool] = lambda path, port: True
+        self.before: Watcher = lambda verb, path, port: True
+        self.after: Watcher = self.before
         late, old = self.late, self
 
         def listed(found: re.Match[bytes]) -> bytes:
@@ -53,7 +56,7 @@ class OldS3:
 
             def _pass_on(self) -> None:
                 path, port = unquote(urlsplit(self.path).path), self.client_address[1]
-                if self.command in _CHANGES and not old.before(path, port):
+                if not old.before(self.command, path, port):
                     self.close_connection = True
                     return
                 length = int(self.headers.get("Content-Length") or 0)
@@ -64,6 +67,10 @@ class OldS3:
                 server.request(self.command, self.path, self.rfile.read(length), headers)
                 answer = server.getresponse()
                 body = answer.read()
+                server.close()
+                if not old.after(self.command, path, port):
+                    self.close_connection = True
+                    return
                 if late and self.command == "GET" and "list-type" in self.path:
                     body = _LISTED.sub(listed, body)
                 self.send_response(answer.status, answer.reason)
@@ -74,7 +81,6 @@ class OldS3:
                 self.send_header("Content-Length", told or str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
-                server.close()
 
             def __getattr__(self, name: str) -> Callable[[], None]:
                 # The base class calls the method of each verb: do_GET, do_PUT.

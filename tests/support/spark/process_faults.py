@@ -2,7 +2,8 @@
 
 A query runs some batches. From copies of its checkpoint and sink it runs two more, with a fault.
 Then it continues with one more batch, and the rows of all batches in the sink are compared.
-``--kills`` has the kills of drivers, and ``--s3`` faults of processes on a server of S3's protocol.
+``--kills`` has the kills of drivers, ``--s3`` faults of drivers on a server of S3's protocol, and
+``--executors`` those of executors there.
 """
 
 from __future__ import annotations
@@ -17,31 +18,41 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from harness.process import kill_session
 from support import environment, preloadable, program
+from support.spark import processes
 from support.spark.fault_queries import QUERIES, feed
 from support.spark.fault_report_job import REPORTED, Disk
-from support.spark.process_fault_job import ANSWER, PATIENCE_S
+from support.spark.process_fault_job import ANSWER
 from support.spark.queries import canonical
-from support.spark.watched_s3 import KILL_EXECUTOR, WatchedS3
+from support.spark.watched_s3 import HAS_WRITTEN, READS, WRITES, WatchedS3
 
 HERE = Path(__file__).parent
 #: Inputs before the fault, with it, and in all.
 BEFORE, WITH, ALL = 5, 7, 8
-CLUSTER = "local-cluster[2,1,1024]"
+CLUSTER, LARGER = "local-cluster[2,1,1024]", "local-cluster[4,1,1024]"
 #: Changes that a disk takes before it is full.
 ROOM = range(0, 160, 20)
 #: Folders of a checkpoint, and their changes in the two batches that have a kill before them.
 KILLS = {"sources": (2,), "offsets": (2,), "state": (1, 4, 8, 12), "commits": (2,)}
 #: Changes of state before an executor dies.
 COMMITS = (1, 2, 3, 5)
+#: The action of a sink that has the rows of a batch: all tasks have committed.
+COMMITTED: Final = "committed"
+#: Actions on an executor, on a server of S3's protocol.
+MOMENTS = {
+    READS: "it reads its state in a task",
+    COMMITTED: "its tasks have committed",
+    WRITES: "it writes its state",
+    HAS_WRITTEN: "it has written its state",
+}
 #: Part of the path of the change before which a driver pauses, and the numbers of these changes.
 PAUSES = {
     "it plans a batch": ("/offsets/5", 1),
@@ -52,6 +63,8 @@ PAUSES = {
 AT_ONCE: Final = 2
 FULL: Final = "the disk is full"
 WAIT_S = 240
+#: Seconds after which a query that neither ends nor fails is abandoned.
+PATIENCE_S = 100
 
 #: Power cuts: the part of a checkpoint, and True if names are lost, too.
 POWER_CUTS = {
@@ -64,6 +77,16 @@ POWER_CUTS = {
 #: The last word of an application: "ended", "error" or "hangs", and why.
 Said = tuple[str, str]
 ENDED: Final = ("ended", "")
+
+
+class Signals(NamedTuple):
+    """A signal, and the number of executors that get it."""
+
+    executors: int
+    number: int = signal.SIGKILL
+
+
+NO_SIGNALS: Final = Signals(0)
 
 
 class Application:
@@ -103,23 +126,39 @@ class Application:
                 self._lines.put(line.removeprefix(ANSWER))
         self._lines.put(None)
 
-    def begin(self, query: str, inputs: Path, world: Path, checkpoint: str) -> None:
-        """Let a query take in all input."""
+    def begin(
+        self,
+        query: str,
+        inputs: Path,
+        world: Path,
+        checkpoint: str,
+        *,
+        told: Signals = NO_SIGNALS,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        """Let a query take in all input; its sink sends signals in the first batch."""
         assert self._process.stdin is not None
         order = {
             "query": query,
             "inputs": str(inputs),
             "world": str(world),
             "checkpoint": checkpoint,
+            "executors": told.executors,
+            "signal": told.number,
+            "patience_s": patience_s,
         }
         print(json.dumps(order), file=self._process.stdin, flush=True)
 
     def has_answered(self) -> bool:
         return not self._lines.empty()
 
-    def answer(self) -> Said:
+    def executors(self) -> list[int]:
+        """Its executors that are processes of their own."""
+        return processes.executors(self._process.pid)
+
+    def answer(self, patience_s: float = PATIENCE_S) -> Said:
         """Wait until the query is done."""
-        line = self._lines.get(timeout=PATIENCE_S + WAIT_S)
+        line = self._lines.get(timeout=patience_s + WAIT_S)
         if line is None:
             raise RuntimeError(f"the application ended: see {self._log.name}")
         outcome, why = json.loads(line)
@@ -285,7 +324,7 @@ class Trial:
         self.control: Control | WatchedS3
         if disk.server:
             self.control = WatchedS3(disk.folder.parent)
-            disk.server.before = self.control.before
+            disk.server.before, disk.server.after = self.control.before, self.control.after
         else:
             self.control = Control.made(folder / "control")
         self.copies = 0
@@ -303,13 +342,13 @@ class Trial:
         for batch in range(first, end):
             feed(self.inputs, batch)
 
-    def begin(self, application: Application, world: Path) -> None:
+    def begin(self, application: Application, world: Path, told: Signals = NO_SIGNALS) -> None:
         checkpoint = self.disk.location(world / "checkpoint")
-        application.begin(self.query, self.inputs, world, checkpoint)
+        application.begin(self.query, self.inputs, world, checkpoint, told=told)
 
-    def run(self, application: Application, world: Path) -> Said:
-        """Let the query take in all input."""
-        self.begin(application, world)
+    def run(self, application: Application, world: Path, told: Signals = NO_SIGNALS) -> Said:
+        """Let the query take in all input; its sink sends signals to executors."""
+        self.begin(application, world, told)
         return application.answer()
 
     def application(self, name: str, *arguments: str, watched: bool = False) -> Application:
@@ -418,24 +457,54 @@ class Trial:
             said = [one.answer() for one in (watched, other)]
             yield Tried("two drivers at once", "", self.copy(copy), said)
 
-    def executors_killed(self, kills: int = len(COMMITS)) -> Iterator[Tried]:
-        """An executor that dies while tasks commit their state, in so many runs."""
-        # Otherwise tasks ask a dead executor for its part of a shuffle for 15 s.
-        words = ["--set=spark.executor.memory=1g", "--set=spark.shuffle.io.retryWait=200ms"]
-        if isinstance(self.control, Control):
-            settings = {"LD_PRELOAD": self.control.libraries, **self.control.environment()}
-            words += [f"--set=spark.executorEnv.{key}={value}" for key, value in settings.items()]
-        # On a local disk only executors are watched.
-        action = KILL_EXECUTOR if self.disk.server else "kill"
-        with self.application("c", "--master", CLUSTER, *words) as executors:
-            for nth in COMMITS[:kills]:
+    def executors_killed(self) -> Iterator[Tried]:
+        """An executor that dies while tasks commit their state to a local disk."""
+        assert isinstance(self.control, Control)
+        settings = {"LD_PRELOAD": self.control.libraries, **self.control.environment()}
+        words = [f"--set=spark.executorEnv.{key}={value}" for key, value in settings.items()]
+        with self.cluster(CLUSTER, *words) as executors:
+            for nth in COMMITS:
                 copy = self.copy(self.world)
-                self.control.order(action, nth, "/state/", copy)
+                self.control.order("kill", nth, "/state/", copy)
                 said = self.run(executors, copy)
                 if self.control.end():
                     return  # No executor writes so often.
                 place = f"before write {nth} of state"
                 yield Tried("an executor is killed", "", self.copy(copy), [said], place)
+
+    def executors_killed_on_s3(self, moments: Iterable[str] = MOMENTS) -> Iterator[Tried]:
+        """An executor that dies at some moments, on a server of S3's protocol."""
+        with self.cluster(CLUSTER) as executors:
+            for action in moments:
+                copy = self.copy(self.world)
+                if action == COMMITTED:
+                    said = self.run(executors, copy, Signals(1))
+                else:
+                    self.control.order(action, 1, "/state/", copy)
+                    said = self.run(executors, copy)
+                    assert not self.control.end(), f"no executor {action}"
+                yield Tried("an executor is killed", MOMENTS[action], self.copy(copy), [said])
+
+    def two_executors_killed(self) -> Iterator[Tried]:
+        """Two of four executors that die at once, when all tasks of a batch have committed."""
+        with self.cluster(LARGER) as executors:
+            copy = self.copy(self.world)
+            said = self.run(executors, copy, Signals(2))
+            yield Tried("two of four executors are killed", "", self.copy(copy), [said])
+
+    def executor_decommissioned(self) -> Iterator[Tried]:
+        """An executor that is told to go when all tasks of a batch have committed."""
+        enabled = [f"--set=spark.{part}decommission.enabled=true" for part in ("", "storage.")]
+        with self.cluster(CLUSTER, *enabled) as executors:
+            copy = self.copy(self.world)
+            said = self.run(executors, copy, Signals(1, signal.SIGPWR))
+            yield Tried("an executor is decommissioned", "", self.copy(copy), [said])
+
+    def cluster(self, master: str, *words: str) -> Application:
+        # Otherwise tasks ask a dead executor for its part of a shuffle for 15 s.
+        settings = ["spark.executor.memory=1g", "spark.shuffle.io.retryWait=200ms"]
+        more = [f"--set={setting}" for setting in settings]
+        return self.application(f"c{self.copies}", "--master", master, *more, *words)
 
 
 def kills(trial: Trial, watched: Application, other: Application) -> Iterator[Tried]:
@@ -453,11 +522,17 @@ def on_local_disk(trial: Trial, watched: Application, other: Application) -> Ite
 
 
 def on_s3(trial: Trial, watched: Application, other: Application) -> Iterator[Tried]:
-    """Faults of processes."""
+    """Faults of drivers."""
     yield from trial.killed()
     yield from trial.paused(watched, other)
     yield from trial.at_once(watched, other)
-    yield from trial.executors_killed()
+
+
+def of_executors(trial: Trial, watched: Application, other: Application) -> Iterator[Tried]:
+    """Faults of executors on a server of S3's protocol."""
+    yield from trial.executors_killed_on_s3()
+    yield from trial.two_executors_killed()
+    yield from trial.executor_decommissioned()
 
 
 def main() -> None:
@@ -468,11 +543,14 @@ def main() -> None:
     parser.add_argument("--query", required=True, choices=QUERIES)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--kills", action="store_true", help="only kills of drivers")
-    which.add_argument("--s3", action="store_true", help="on a server of S3's protocol")
+    which.add_argument("--s3", action="store_true", help="of drivers on a server of S3's protocol")
+    which.add_argument("--executors", action="store_true", help="of executors on such a server")
     args = parser.parse_args()
-    faults = kills if args.kills else on_s3 if args.s3 else on_local_disk
+    faults = on_s3 if args.s3 else of_executors if args.executors else on_local_disk
+    faults = kills if args.kills else faults
     args.folder.mkdir()
-    on_disk = Disk.on_s3(args.folder) if args.s3 else nullcontext(Disk.local(args.folder))
+    remote = args.s3 or args.executors
+    on_disk = Disk.on_s3(args.folder) if remote else nullcontext(Disk.local(args.folder))
     with on_disk as disk, args.results.open("w") as out:
         for line in Trial(args.provider, args.query, args.folder, disk).results(faults):
             print(json.dumps({"provider": args.provider, **line}), file=out, flush=True)

@@ -13,8 +13,20 @@ from typing import Final
 
 from support.spark.processes import status
 
-#: The action that leaves drivers alone.
-KILL_EXECUTOR: Final = "kill executor"
+#: Kills of executors: before they read an object, before they change one, and after that.
+READS: Final = "reads"
+WRITES: Final = "writes"
+HAS_WRITTEN: Final = "has written"
+
+_CHANGES: Final = frozenset({"PUT", "POST", "DELETE"})
+#: By action: True if it comes after the request, its verbs, and True if it leaves drivers alone.
+_WHEN: Final = {
+    "kill": (False, _CHANGES, False),
+    "stop": (False, _CHANGES, False),
+    READS: (False, frozenset({"GET"}), True),
+    WRITES: (False, _CHANGES, True),
+    HAS_WRITTEN: (True, _CHANGES, True),
+}
 
 
 @dataclass(frozen=True)
@@ -26,9 +38,9 @@ class _Order:
 
 
 class WatchedS3:
-    """Acts before a request changes an object that is no temporary file.
+    """Acts before or after a request for an object that is no temporary file.
 
-    A request of a killed process is lost, and waits while its process is stopped.
+    A request or answer of a killed process is lost. A request waits while its process is stopped.
 
     Parameters
     ----------
@@ -43,19 +55,29 @@ class WatchedS3:
         self._changes = 0
         self._reached: int | None = None
 
-    def before(self, path: str, port: int) -> bool:
+    def before(self, verb: str, path: str, port: int) -> bool:
         """Act on an order, if there is one; returns False if the request is lost."""
+        return self._act(verb, path, port, after=False)
+
+    def after(self, verb: str, path: str, port: int) -> bool:
+        """The same, after a request; returns False if its answer is lost."""
+        return self._act(verb, path, port, after=True)
+
+    def _act(self, verb: str, path: str, port: int, *, after: bool) -> bool:
         with self._lock:
             order = self._order
-            changed = self._buckets / path.lstrip("/")
-            if order is None or order.folder not in changed.parents:
+            found = self._buckets / path.lstrip("/")
+            if order is None or order.folder not in found.parents:
                 return True
-            if order.part not in str(changed) or changed.name.startswith("."):
+            is_after, verbs, only_executors = _WHEN[order.action]
+            if after != is_after or verb not in verbs:
+                return True
+            if order.part not in str(found) or found.name.startswith("."):
                 return True
             process = process_of(port)
             if process is None:
                 return False  # It was killed.
-            if order.action == KILL_EXECUTOR and not is_executor(process):
+            if only_executors and not is_executor(process):
                 return True
             self._changes += 1
             if self._changes < order.nth:

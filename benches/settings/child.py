@@ -1,4 +1,4 @@
-"""Two queries of one application, with and without isolation: ``child.py SPEC FD``."""
+"""Two queries of one application that differ in one setting: ``child.py SPEC FD``."""
 
 from __future__ import annotations
 
@@ -17,54 +17,65 @@ if TYPE_CHECKING:
 
 #: An idle query looks for input as often, beside the batch of the other one.
 _POLL = "300ms"
-_ISOLATES = "spark.sql.streaming.stateStore.holdfast.isolateFailures"
+_SENT = Path("/sys/class/net/lo/statistics/tx_bytes")
 
 
 def run(spec: dict[str, Any], report: Reporter) -> None:
-    """Run single batches of both queries in turns, and report the time of each."""
+    """Run single batches of both queries in turns, and report the figures of each."""
     spark = start_session(
         provider="holdfast",
         partitions=spec["partitions"],
         driver_memory=spec["driver_memory"],
-        # A task needs a second attempt, or nothing is isolated.
         extra={
-            "spark.master": "local[2,4]",
             "spark.sql.streaming.pollingDelay": _POLL,
             "spark.sql.streaming.minBatchesToRetain": "10",
+            **spec["settings"],
         },
     )
     folder = Path(spec["folder"])
     rows = spark.range(spec["rows"]).selectExpr("id * 7919 % 100003 AS key").coalesce(1)
     rows.write.parquet(str(folder / "rows"))
     file = next((folder / "rows").glob("*.parquet"))
+    names = list(spec["values"])
     queries = {
-        name: start(spark, folder / name, isolates=name == "isolated") for name in spec["names"]
+        name: start(spark, folder / name, spec, value) for name, value in spec["values"].items()
     }
     for pair in itertools.count(-spec["warm_up"]):
         if pair == spec["pairs"]:
             break
-        for name in spec["names"][:: 1 if pair % 2 else -1]:
+        for name in names[:: 1 if pair % 2 else -1]:
             os.link(file, folder / name / f"{pair}.parquet")
+            sent = int(_SENT.read_text())
             queries[name].processAllAvailable()
-            batch = BatchFigures.from_progress(last_batch(queries[name]))
-            report("batch", name=name, pair=pair, ms=batch.batch_ms, rows=batch.input_rows)
+            sent = int(_SENT.read_text()) - sent
+            progress = last_batch(queries[name])
+            batch = BatchFigures.from_progress(progress)
+            report(
+                "batch",
+                name=name,
+                pair=pair,
+                ms=batch.batch_ms,
+                rows=batch.input_rows,
+                sent=sent,
+                stored=progress["stateOperators"][0]["customMetrics"]["holdfastStoredBytes"],
+            )
     for query in queries.values():
         query.stop()
     spark.stop()
     report("done")
 
 
-def start(spark: SparkSession, folder: Path, *, isolates: bool) -> StreamingQuery:
+def start(spark: SparkSession, folder: Path, spec: dict[str, Any], value: str) -> StreamingQuery:
     """Count rows by key. Spark reads the setting when the query starts."""
     folder.mkdir()
-    spark.conf.set(_ISOLATES, str(isolates).lower())
+    spark.conf.set(spec["setting"], value)
     rows = spark.readStream.schema("key long").parquet(str(folder))
     return (
         rows.groupBy("key")
         .count()
         .writeStream.format("noop")
         .outputMode("update")
-        .option("checkpointLocation", f"{folder}-checkpoint")
+        .option("checkpointLocation", f"{spec['uri']}/{folder.name}-checkpoint")
         .start()
     )
 
