@@ -138,7 +138,8 @@ PLUGIN = Path(__file__).resolve().parents[2] / "spark_plugin" / "src"
 #: Packages of the plugin, from the lowest to the highest. Classes above them, in none of them, are
 #: what Spark and Python load, exceptions and the core's methods.
 JAVA_ORDER = (
-    *("storage", "merged", "minor", "plan", "sparklog", "rpc", "staging", "executor", "store"),
+    *("storage", "merged", "minor", "plan", "sparklog", "rpc", "staging", "copies"),
+    *("executor", "store"),
     *("isolation.task", "isolation.driver", "isolation.show", "isolation.plan"),
     *("ui", "moves", "driver"),
 )

@@ -84,6 +84,9 @@ pub(crate) fn storage(env: &Env<'_>, dir: String, files: &JObject<'_>) -> Result
 /// S3A a handle may hold a connection, and S3A has 500 of them by default.
 const MAX_HANDLES: u64 = 256;
 
+/// Bound on a copy: arrays of Java and blocks of Spark are bounded, and commits are not.
+const COPY_BYTES: usize = 32 << 20;
+
 /// Handles take at most an eighth of the descriptors that the process may have, so 128 of 1,024. A
 /// JVM with Spark's jars has 340 open, and for a moment 100 more.
 fn max_handles() -> usize {
@@ -197,10 +200,11 @@ fn sync_files(folder: jlong, numbers: Vec<jlong>) -> Result<()> {
     Ok(folder.writer()?.sync_files(&files)?)
 }
 
-/// For each file its number and the number of its bytes, 8 bytes each, then its bytes.
+/// For each file its number and the number of its bytes, 8 bytes each, then its bytes. Java asks again
+/// until there is nothing.
 fn take_uncopied(folder: jlong) -> Result<Vec<u8>> {
     let mut all = Vec::new();
-    for (file, bytes) in FOLDERS.get(folder)?.writer()?.take_uncopied() {
+    for (file, bytes) in FOLDERS.get(folder)?.writer()?.take_uncopied(COPY_BYTES) {
         all.extend_from_slice(&u64::from(file.seq).to_be_bytes());
         all.extend_from_slice(&(bytes.len() as u64).to_be_bytes());
         all.extend_from_slice(&bytes);

@@ -10,6 +10,7 @@ mod lending;
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
+use prost::bytes::BytesMut;
 
 use super::observer::{FileChange, Observer};
 use crate::error::{Error, ErrorKind, Result};
@@ -46,7 +47,7 @@ struct Inner {
     garbage_bytes: u64,
     entries: Vec<IndexEntry>,
     /// Bytes that no copy has, if the file is to be copied until it is finished.
-    uncopied: Option<Vec<u8>>,
+    uncopied: Option<BytesMut>,
     /// It is to be closed after the run that is written to it.
     closes_next: bool,
     /// A caller of `sync` has learned that bytes of this file were lost.
@@ -118,7 +119,7 @@ impl OpenFile {
             physical_bytes: header_bytes,
             garbage_bytes: 0,
             entries: Vec::new(),
-            uncopied: copied.then_some(header),
+            uncopied: copied.then(|| header.as_slice().into()),
             closes_next: false,
             loss_reported: false,
             footer_failure: None,
@@ -183,14 +184,11 @@ impl OpenFile {
         Appended::Written { reference, full }
     }
 
-    /// Returns the bytes since the last call, in their order; empty for a file that is durable or lost.
-    pub fn take_uncopied(&self) -> Vec<u8> {
+    /// Returns up to `max` bytes that follow those of the last call; none of a durable or lost file.
+    pub fn take_uncopied(&self, max: usize) -> BytesMut {
         let mut inner = self.inner.lock();
-        inner
-            .uncopied
-            .as_mut()
-            .map(std::mem::take)
-            .unwrap_or_default()
+        let uncopied = inner.uncopied.as_mut();
+        uncopied.map_or_else(BytesMut::new, |bytes| bytes.split_to(max.min(bytes.len())))
     }
 
     pub fn physical_bytes(&self) -> u64 {

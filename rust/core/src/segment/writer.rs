@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use prost::bytes::BytesMut;
 
 use super::observer::{FileChange, Observer, Unobserved};
 use super::open_file::{Appended, Durability, OpenFile};
@@ -225,12 +226,12 @@ impl SegmentWriter {
         first_error(files.iter().map(|file| self.sync_file(file)))
     }
 
-    /// Returns the bytes of unfinished files since the last call, by file. The bytes of a file follow
-    /// those of the calls before. Files of large runs are not among them: no commit refers to a run of
-    /// an unfinished file.
-    pub fn take_uncopied(&self) -> Vec<(FileId, Vec<u8>)> {
+    /// Returns bytes of unfinished files, up to `max` of each file; nothing once all are taken. The
+    /// bytes of a file follow those of the calls before. Files of large runs are not among them: no
+    /// commit refers to a run of an unfinished file.
+    pub fn take_uncopied(&self, max: usize) -> Vec<(FileId, BytesMut)> {
         let files: Vec<_> = self.files.lock().unsettled.values().cloned().collect();
-        let taken = files.iter().map(|file| (file.id, file.take_uncopied()));
+        let taken = files.iter().map(|file| (file.id, file.take_uncopied(max)));
         taken.filter(|(_, bytes)| !bytes.is_empty()).collect()
     }
 

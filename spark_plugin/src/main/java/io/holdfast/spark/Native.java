@@ -63,8 +63,9 @@ public final class Native {
       boolean copies);
 
   /**
-   * Bytes that were appended to unfinished files since the last call. For each file its number and
-   * the number of its bytes, 8 bytes each, then its bytes.
+   * Bytes that were appended to unfinished files since the last call, up to 32 MiB of each; empty
+   * once all are taken. For each file its number and the number of its bytes, 8 bytes each, then its
+   * bytes.
    */
   public static native byte[] takeUncopied(long folder);
 

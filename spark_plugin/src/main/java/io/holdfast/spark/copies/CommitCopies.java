@@ -52,7 +52,13 @@ public final class CommitCopies {
    * copies its bytes. A copy that fails costs safety and no commit: files are durable without it.
    */
   public synchronized void copy() {
-    ByteBuffer appended = ByteBuffer.wrap(Native.takeUncopied(manager));
+    byte[] taken;
+    while ((taken = Native.takeUncopied(manager)).length > 0) {
+      copy(ByteBuffer.wrap(taken));
+    }
+  }
+
+  private void copy(ByteBuffer appended) {
     while (appended.hasRemaining()) {
       FileId file = new FileId(term, appended.getLong());
       byte[] bytes = new byte[(int) appended.getLong()];
