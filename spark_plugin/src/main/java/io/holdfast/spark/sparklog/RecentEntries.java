@@ -14,14 +14,14 @@ import org.apache.hadoop.fs.Path;
 /**
  * The last entries that this process wrote into one of Spark's logs. Spark asks whether an entry
  * exists before it writes it, and reads new entries back. On HDFS and object stores these are half
- * of the requests of a batch.
+ * of the requests of a batch. Entries that repeat all earlier ones grow without bound, so their
+ * content is not kept.
  */
 final class RecentEntries {
-  /** Bound on all entries that are kept. Most have hundreds of bytes. */
-  private static final int MAX_BYTES = 1 << 20;
+  /** Spark reads the last two, and compaction those since the last compact entry, by default 9. */
+  private static final int MAX_ENTRIES = 10;
 
   private final Map<Path, byte[]> kept = new LinkedHashMap<>();
-  private int keptBytes;
   private Path folder;
   private long newest = -1;
 
@@ -44,8 +44,10 @@ final class RecentEntries {
 
   /** Keeps the entry when it is closed. */
   AtomicStream keeping(AtomicStream entry, SparkFile file) {
-    Captured copy = new Captured();
-    return new AtomicStream(new TeeOutputStream(entry, copy)) {
+    boolean repeats = file.isCompact();
+    ByteArrayOutputStream copy = new ByteArrayOutputStream();
+    OutputStream both = repeats ? entry : new TeeOutputStream(entry, copy);
+    return new AtomicStream(both) {
       @Override
       protected void publish() throws IOException {
         try {
@@ -54,7 +56,7 @@ final class RecentEntries {
           forget(file.path());
           throw e;
         }
-        keep(file, copy.content());
+        keep(file, repeats ? Optional.empty() : Optional.of(copy.toByteArray()));
       }
 
       @Override
@@ -66,7 +68,7 @@ final class RecentEntries {
 
   /** Forgets an entry that is deleted or that may not be complete. */
   synchronized void forget(Path path) {
-    forgetContent(path);
+    kept.remove(path);
     if (SparkFile.of(path).number() >= newest) {
       newest = -1;
     }
@@ -76,45 +78,10 @@ final class RecentEntries {
     Path path = file.path();
     folder = path.getParent();
     newest = file.number();
-    forgetContent(path);
-    content.ifPresent(
-        bytes -> {
-          kept.put(path, bytes);
-          keptBytes += bytes.length;
-        });
-    while (keptBytes > MAX_BYTES) {
-      forgetContent(kept.keySet().iterator().next());
-    }
-  }
-
-  private void forgetContent(Path path) {
-    byte[] content = kept.remove(path);
-    if (content != null) {
-      keptBytes -= content.length;
-    }
-  }
-
-  /** Captures the content of an entry, unless it is too large to keep. */
-  private static final class Captured extends OutputStream {
-    private ByteArrayOutputStream written = new ByteArrayOutputStream();
-
-    @Override
-    public void write(int b) {
-      write(new byte[] {(byte) b}, 0, 1);
-    }
-
-    @Override
-    public void write(byte[] bytes, int from, int length) {
-      if (written != null && written.size() + length > MAX_BYTES) {
-        written = null;
-      }
-      if (written != null) {
-        written.write(bytes, from, length);
-      }
-    }
-
-    Optional<byte[]> content() {
-      return Optional.ofNullable(written).map(ByteArrayOutputStream::toByteArray);
+    kept.remove(path);
+    content.ifPresent(bytes -> kept.put(path, bytes));
+    while (kept.size() > MAX_ENTRIES) {
+      kept.remove(kept.keySet().iterator().next());
     }
   }
 }

@@ -50,6 +50,11 @@ public record SparkFile(Path path, Kind kind, long number) {
     return number >= 0;
   }
 
+  /** Returns true for an entry that repeats all earlier entries of its log. */
+  public boolean isCompact() {
+    return isEntry() && path.getName().endsWith(COMPACT);
+  }
+
   /** The checkpoint of a plan or a commit. */
   public Path checkpoint() {
     return path.getParent().getParent();
