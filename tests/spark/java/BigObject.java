@@ -47,7 +47,7 @@ public final class BigObject {
   private long openManager(long term) {
     long neverFull = Long.MAX_VALUE;
     return Native.openFolder(
-        folder.toString(), files, term, neverFull, Compression.NONE.code);
+        folder.toString(), files, term, neverFull, Compression.NONE.code, false);
   }
 
   private static long openStore(long manager) {
