@@ -1,6 +1,8 @@
 //! Names of things: checkpoints, owners, terms, physical files and segments.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use prost::Message;
 use prost::bytes::{Buf, BufMut};
@@ -68,14 +70,15 @@ impl Owner {
         }
     }
 
-    /// Its digest: xxh3-64 of the four parts, each after its length in bytes (u64, little-endian).
+    /// Its digest: the low 32 bits of the xxh3-64 of the four parts, each after its length in bytes
+    /// (u64, little-endian).
     pub fn tag(&self) -> OwnerTag {
         let mut bytes = Vec::new();
         for part in self.parts() {
             bytes.put_u64_le(part.len() as u64);
             bytes.extend_from_slice(part.as_bytes());
         }
-        OwnerTag(xxh3_64(&bytes))
+        OwnerTag(xxh3_64(&bytes) as u32)
     }
 
     pub(crate) fn parts(&self) -> [&String; 4] {
@@ -83,9 +86,10 @@ impl Owner {
     }
 }
 
-/// Takes the place of an [`Owner`] whose name would be too long, as in commit ids.
+/// Takes the place of an [`Owner`] whose name would be too long, as in commit ids. Two owners may
+/// have the same tag: segments have the owner itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct OwnerTag(pub u64);
+pub struct OwnerTag(pub u32);
 
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -156,7 +160,10 @@ pub const SEGMENT_REF_BYTES: usize = 44;
 
 /// Reference to a segment: a byte range of a physical file and the digest of these bytes. The
 /// digest is deliberately kept outside the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+///
+/// A reference that was read from a commit id has only the low half of the digest. It is equal to
+/// the whole one. Half is enough against accidental damage.
+#[derive(Clone, Copy, Debug)]
 pub struct SegmentRef {
     /// File that holds the segment.
     pub file: FileId,
@@ -164,11 +171,25 @@ pub struct SegmentRef {
     pub offset: u64,
     /// Length in bytes, all frames of the segment included.
     pub len: u64,
-    /// xxh3-128 of the segment's bytes as stored.
+    /// xxh3-128 of the segment's bytes as stored; above its low half zeros, if only that is known.
     pub digest: u128,
 }
 
 impl SegmentRef {
+    /// The part of a digest that every reference has.
+    pub fn half(digest: u128) -> u64 {
+        digest as u64
+    }
+
+    /// Returns whether this is the digest of its bytes.
+    pub fn has_digest(&self, found: u128) -> bool {
+        found == self.digest || u128::from(Self::half(found)) == self.digest
+    }
+
+    fn key(&self) -> (FileId, u64, u64, u64) {
+        (self.file, self.offset, self.len, Self::half(self.digest))
+    }
+
     /// First byte after the segment.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.len)
@@ -207,6 +228,32 @@ impl SegmentRef {
             len: rest.get_u64_le(),
             digest: rest.get_u128_le(),
         })
+    }
+}
+
+impl PartialEq for SegmentRef {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for SegmentRef {}
+
+impl PartialOrd for SegmentRef {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for SegmentRef {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl Hash for SegmentRef {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key().hash(state);
     }
 }
 

@@ -6,7 +6,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::common::faulty;
-use holdfast_core::Owner;
 use holdfast_core::Term;
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::{
@@ -14,6 +13,7 @@ use holdfast_core::state::{
     inspect_segment,
 };
 use holdfast_core::storage::{CachedStorage, LocalCache, NearbyStorage, Storage};
+use holdfast_core::{Owner, SegmentRef};
 use holdfast_sim::{FaultyStorage, Operation};
 
 /// Four groups of blocks, with values that do not compress: blocks of 120 keys.
@@ -251,7 +251,9 @@ fn small_runs_have_filters_where_memory_was_short() {
         store.accept(image);
         store.begin().unwrap();
         let id = store.commit(&writer).unwrap();
-        let report = inspect_segment(remote.storage.as_ref(), &id.segment.unwrap()).unwrap();
+        let inspect = |s: &SegmentRef| inspect_segment(remote.storage.as_ref(), s).unwrap();
+        let changelog = inspect(&id.segment.unwrap());
+        let report = inspect(&changelog.head.lineage[0]);
         let index = report.index.unwrap();
         assert!(index.blocks > 8);
         // Loaded whole, it needs none.

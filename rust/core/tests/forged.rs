@@ -100,7 +100,7 @@ fn sample() -> Sample {
         }
     }
     writer.seal().unwrap();
-    assert!(ids.iter().any(|id| id.deltas.iter().count() > 0), "{ids:?}");
+    assert!(ids.iter().any(|id| !id.deltas.is_empty()), "{ids:?}");
     let file = |entry: std::io::Result<std::fs::DirEntry>| {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap();

@@ -13,7 +13,7 @@ use holdfast_core::liveness::{
 use holdfast_core::manager::{ManagerOptions, SnapshotManager};
 use holdfast_core::reclaim::{IndexCache, ReclaimReport, reclaim, reclaim_orphans};
 use holdfast_core::segment::SegmentWriter;
-use holdfast_core::state::DeltaRuns;
+use holdfast_core::state::DeltaMarks;
 use holdfast_core::storage::Storage;
 use holdfast_core::{CheckpointId, ErrorKind, FileId, Result, SegmentRef, Term};
 use holdfast_sim::{FaultyStorage, Operation};
@@ -30,7 +30,7 @@ fn floors(list: &[(&str, u64)]) -> Floors {
     let mut floors = Floors::default();
     for (region, floor) in list {
         let floor = CheckpointId(*floor);
-        floors.add(owner(region).tag(), floor, DeltaRuns::NONE);
+        floors.add(owner(region).tag(), floor, DeltaMarks::NONE);
     }
     floors
 }

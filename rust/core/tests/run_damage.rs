@@ -11,7 +11,7 @@ use holdfast_core::format::{
     Compression, NewSegment, SegmentKind, read_any_head, read_head, read_index, read_segment,
 };
 use holdfast_core::segment::SegmentWriter;
-use holdfast_core::state::{CommitId, DeltaRuns, StateStore, inspect_segment};
+use holdfast_core::state::{CommitId, DeltaMarks, StateStore, inspect_segment};
 use holdfast_core::storage::LocalStorage;
 use holdfast_core::{CheckpointId, ErrorKind, SegmentRef, Term};
 
@@ -80,7 +80,7 @@ impl Sample {
             let id = CommitId {
                 version: 5,
                 floor: CheckpointId(5),
-                deltas: DeltaRuns::NONE,
+                deltas: DeltaMarks::NONE,
                 owner: owner.tag(),
                 segment: Some(*reference),
                 replaced: None,
@@ -220,7 +220,7 @@ fn a_reference_to_other_bytes_is_refused() {
         let id = CommitId {
             version: 5,
             floor: CheckpointId(5),
-            deltas: DeltaRuns::NONE,
+            deltas: DeltaMarks::NONE,
             owner: owner("b").tag(),
             segment: Some(reference),
             replaced: None,

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use crate::common::{append, content, faulty, options, owner, payload, plain, writer};
 use holdfast_core::format::{Compression, NewSegment, SegmentKind, read_index, read_segment};
 use holdfast_core::segment::{Durability, RunWriter, SegmentWriter};
-use holdfast_core::state::{CommitId, DeltaRuns, StateStore};
+use holdfast_core::state::{CommitId, DeltaMarks, StateStore};
 use holdfast_core::storage::Storage;
 use holdfast_core::{CheckpointId, ErrorKind, Owner, Result, SegmentRef, Term};
 use holdfast_sim::Operation;
@@ -169,7 +169,7 @@ fn a_run_on_top_of_runs_says_what_changed() {
     let id = CommitId {
         version: 3,
         floor: CheckpointId(1),
-        deltas: DeltaRuns::NONE,
+        deltas: DeltaMarks::NONE,
         owner: owner.tag(),
         segment: lineage.last().copied(),
         replaced: None,

@@ -11,7 +11,7 @@ use holdfast_core::liveness::Floors;
 use holdfast_core::reclaim::{IndexCache, reclaim};
 use holdfast_core::segment::SegmentWriter;
 use holdfast_core::state::{
-    CommitId, DeltaRuns, FIRST_FAMILY, MemoryBudget, StateStore, VersionId,
+    CommitId, DeltaMarks, FIRST_FAMILY, MemoryBudget, StateStore, VersionId,
 };
 use holdfast_core::storage::Storage;
 use holdfast_core::{CheckpointId, FileId, Owner, Term};
@@ -177,9 +177,13 @@ fn a_store_that_rests_on_a_delta_run_names_it() {
     }
     assert_eq!(world.merge(&mut store, &HashSet::new()), Some(false));
     let idle = world.commit(&mut store, &[], &[]);
-    assert_eq!(world.lineage(&idle), [SegmentKind::Run; 2]);
+    let shape = [SegmentKind::Run, SegmentKind::Run, SegmentKind::Changelog];
+    assert_eq!(world.lineage(&idle), shape);
     assert_eq!(idle.deltas.len(), 1);
-    assert_eq!((store.merged_runs(), store.unmerged()), (2, 0));
+    assert_eq!((store.merged_runs(), store.unmerged()), (2, 1));
+    let longer = world.commit(&mut store, &[], &[]);
+    assert_eq!(longer.segment, idle.segment, "one changelog names the run");
+    let idle = longer;
     assert_eq!(idle.to_string().parse::<VersionId>().unwrap(), idle.into());
     all.insert("new".into(), "3".into());
     all.remove("key-0001");
@@ -190,7 +194,7 @@ fn a_store_that_rests_on_a_delta_run_names_it() {
     let mut store = world.load(&idle);
     assert_eq!(store.stored_bytes(), before);
     let next = world.commit(&mut store, &[("new", "4")], &[]);
-    assert_eq!((store.merged_runs(), store.unmerged()), (2, 1));
+    assert_eq!((store.merged_runs(), store.unmerged()), (2, 2));
     assert_eq!(next.deltas, idle.deltas);
     assert_eq!(next.floor, idle.floor);
 }
@@ -217,7 +221,7 @@ fn a_store_leaves_a_wasteful_file_with_what_lies_in_it_and_above() {
     assert!(next.deltas.newest() > id.deltas.newest());
     assert_eq!(world.merge(&mut store, &base), Some(true), "everything");
     let next = world.commit(&mut store, &[("other", "3")], &[]);
-    assert_eq!(next.deltas, DeltaRuns::NONE);
+    assert_eq!(next.deltas, DeltaMarks::NONE);
     assert!(next.floor > id.floor);
 }
 

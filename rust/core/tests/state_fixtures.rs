@@ -227,12 +227,12 @@ const PARKS: [Option<&[&[u8]]>; 5] = [
     None,
 ];
 
+/// The ids of an older release, each with its text in the format of today.
 fn parked_ids() -> Vec<(String, VersionId)> {
-    let text = std::fs::read_to_string(folder(PARKED).join("ids.txt")).unwrap();
-    let ids = text
-        .lines()
-        .map(|line| (line.to_owned(), line.parse().unwrap()));
-    ids.collect()
+    let read = |name| std::fs::read_to_string(folder(PARKED).join(name)).unwrap();
+    let (older, newer) = (read("ids.txt"), read("ids-2.txt"));
+    let ids = older.lines().map(|line| line.parse().unwrap());
+    newer.lines().map(str::to_owned).zip(ids).collect()
 }
 
 #[test]
@@ -246,6 +246,7 @@ fn parked_versions_load_and_their_input_is_read() {
         let mut found = Vec::new();
         for (version, (text, id)) in (1..).zip(parked_ids()) {
             assert_eq!(id.to_string(), text);
+            assert_eq!(text.parse::<VersionId>().unwrap(), id);
             store.open_version(version, Some(&id)).unwrap();
             let keys = content(&mut store.lock()).into_keys();
             let last = if version < 5 {

@@ -208,14 +208,12 @@ fn a_damaged_store_parks_without_a_read_and_goes_on_once_it_is_whole() {
     commit(&store, &[("b", "2")]);
     merge(&store, &world);
     let base = commit(&store, &[]);
-    let run = base.state.segment.unwrap();
-    assert_eq!(
-        inspect_segment(world.storage.as_ref(), &run)
-            .unwrap()
-            .head
-            .kind,
-        SegmentKind::Run
-    );
+    let head = |segment: &SegmentRef| {
+        let report = inspect_segment(world.storage.as_ref(), segment);
+        report.unwrap().head
+    };
+    let run = head(&base.state.segment.unwrap()).lineage[0];
+    assert_eq!(head(&run).kind, SegmentKind::Run);
     // Deletes the segments that the run replaced.
     world.reclaim(&base);
     let good = std::fs::read(world.path(&run)).unwrap();

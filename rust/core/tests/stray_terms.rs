@@ -7,7 +7,7 @@ use holdfast_core::liveness::Floors;
 use holdfast_core::manager::{ManagerOptions, SnapshotManager};
 use holdfast_core::reclaim::{IndexCache, reclaim};
 use holdfast_core::segment::SegmentWriter;
-use holdfast_core::state::DeltaRuns;
+use holdfast_core::state::DeltaMarks;
 use holdfast_core::storage::Storage;
 use holdfast_core::{CheckpointId, FileId, Term};
 
@@ -49,7 +49,7 @@ fn a_clean_up_leaves_strays_alone_and_does_its_work() {
     }
     let mut floors = Floors::default();
     let tag = owner("0").tag();
-    floors.add(tag, CheckpointId(2), DeltaRuns::NONE);
+    floors.add(tag, CheckpointId(2), DeltaMarks::NONE);
     let report = reclaim(
         storage.as_ref(),
         &mut IndexCache::default(),

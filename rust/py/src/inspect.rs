@@ -21,7 +21,7 @@ pub(crate) struct CommitId {
     version: u64,
     /// The newest segment of the version; None for a store that was never written.
     r#ref: Option<SegmentRef>,
-    /// If `ref` is a base image, the newest segment that the image replaces.
+    /// The newest segment that `ref` replaces, if an older release wrote the id of a run.
     replaced: Option<SegmentRef>,
     /// Pending rows of a parked partition, oldest first: the version that a batch made, and its
     /// last segment, whose lineage names the others.

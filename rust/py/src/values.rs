@@ -126,7 +126,8 @@ impl SegmentRef {
         self.0.len
     }
 
-    /// XXH3-128 of the stored bytes, 16 bytes, big-endian (the canonical form of xxHash).
+    /// XXH3-128 of the stored bytes, 16 bytes, big-endian (the canonical form of xxHash). References
+    /// in ids of commits have zeros in its first half, and are equal to those with the whole one.
     #[getter]
     fn digest<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.0.digest.to_be_bytes())

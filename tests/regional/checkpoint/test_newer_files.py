@@ -118,7 +118,7 @@ def test_the_output_folder_of_a_newer_holdfast_is_not_taken(path: Path) -> None:
 
 def test_ids_of_stores_and_marks_in_kafka_of_a_newer_holdfast_are_named() -> None:
     with pytest.raises(hf.NewerFormatError, match=NEWER):
-        CommitId.parse("hf2-AAAA")
+        CommitId.parse("hf3-AAAA")
     with pytest.raises(NotImplementedError, match="was not written by Holdfast"):
         CommitId.parse("6f1c2b9e-uuid")
     with pytest.raises(hf.NewerFormatError, match=NEWER):

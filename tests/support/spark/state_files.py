@@ -93,21 +93,10 @@ class Segment(NamedTuple):
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Tags and values of a Protocol Buffers message of varints and bytes."""
     position = 0
-
-    def varint() -> int:
-        nonlocal position
-        value = shift = 0
-        while True:
-            byte = message[position]
-            position += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
-
     while position < len(message):
-        tag, kind = divmod(varint(), 8)
-        value = varint()
+        key, position = _varint(message, position)
+        tag, kind = divmod(key, 8)
+        value, position = _varint(message, position)
         if kind == 2:
             yield tag, message[position : position + value]
             position += value
@@ -117,16 +106,23 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 def delta_runs(store_id: str) -> int:
     """The number of delta runs in a commit id."""
-    return _decode(store_id)[24] & 0x7F
+    return _decode(store_id)[0] & 0x0F
 
 
 def segment_of(store_id: str) -> Segment | None:
     """The segment that a commit id refers to."""
     data = _decode(store_id)
-    # Version, floor, owner, the number of delta runs and their times, the segment, and a checksum
-    # at the end.
-    at = 25 + 8 * data[24]
-    return Segment.decode(data[at : at + 44]) if len(data) > at + 4 else None
+    shape = data[0]
+    if not shape & 0x10:
+        return None
+    # Version, floor, newest delta run with marks, and owner come before the segment.
+    _, at = _varint(data, 1)
+    at += 1 + (6 if shape & 0x0F else 0) + 4
+    end_of_term = at + (8 if shape & 0x40 else 7)
+    seq, at_offset = _varint(data, end_of_term)
+    offset, at_len = _varint(data, at_offset)
+    length, _ = _varint(data, at_len)
+    return Segment(int.from_bytes(data[at:end_of_term], "little"), seq, offset, length)
 
 
 def lineage(checkpoint: Path, store_id: str) -> list[Segment]:
@@ -136,6 +132,18 @@ def lineage(checkpoint: Path, store_id: str) -> list[Segment]:
         return []
     older = [value for tag, value in newest.head(checkpoint) if tag == 4]
     return [*(Segment.decode(value) for value in older if isinstance(value, bytes)), newest]
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number, and the position after it."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, at
 
 
 def _decode(store_id: str) -> bytes:

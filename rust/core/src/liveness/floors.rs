@@ -4,22 +4,23 @@ use std::collections::{HashMap, HashSet};
 
 use super::rule::{Evidence, ListedKind};
 use crate::ids::{CheckpointId, Owner, OwnerTag};
-use crate::state::{DeltaRuns, VersionId};
+use crate::state::{DeltaMarks, VersionId};
 
 /// The oldest versions that are needed, by store. A floor is the live set `[floor, infinity)`,
 /// without open attempts and leases: a running batch writes versions above the floor.
 ///
 /// The floor of a version with delta runs is the floor of its base image, which may be old.
 /// Segments that are older than the newest delta run, and no runs of the version, were merged into
-/// its runs. Later versions have the same runs, or newer ones.
+/// its runs. Later versions have the same runs, or newer ones. Commit ids only mark the runs, so a
+/// few older runs stay until the marks change.
 ///
 /// ```
 /// use holdfast_core::liveness::{Evidence, Floors};
-/// use holdfast_core::state::DeltaRuns;
+/// use holdfast_core::state::DeltaMarks;
 /// use holdfast_core::{CheckpointId, Owner};
 /// let owner = Owner::new("", "0", "7", "default");
 /// let mut floors = Floors::default();
-/// floors.add(owner.tag(), CheckpointId(5), DeltaRuns::NONE);
+/// floors.add(owner.tag(), CheckpointId(5), DeltaMarks::NONE);
 /// assert!(!floors.is_needed(&owner, CheckpointId(4), CheckpointId(4)));
 /// assert!(floors.is_needed(&owner, CheckpointId(5), CheckpointId(5)));
 /// ```
@@ -27,7 +28,7 @@ use crate::state::{DeltaRuns, VersionId};
 pub struct Floors {
     of_stores: HashMap<OwnerTag, CheckpointId>,
     /// The delta runs of the stores that have some.
-    deltas: HashMap<OwnerTag, DeltaRuns>,
+    deltas: HashMap<OwnerTag, DeltaMarks>,
     /// The oldest pending input that may be needed, by store.
     pending: HashMap<OwnerTag, CheckpointId>,
     /// Each `operator/partition` that has a version.
@@ -53,11 +54,11 @@ impl Floors {
     }
 
     /// Adds a store of the oldest retained entry: needed from `floor` on, with these delta runs.
-    pub fn add(&mut self, owner: OwnerTag, floor: CheckpointId, deltas: DeltaRuns) {
+    pub fn add(&mut self, owner: OwnerTag, floor: CheckpointId, deltas: DeltaMarks) {
         let known = *self.deltas.entry(owner).or_insert(deltas);
         if known != deltas {
-            // Two versions of one store, so nothing counts as merged.
-            self.deltas.insert(owner, DeltaRuns::NONE);
+            // Two versions of one store, or two stores, so nothing counts as merged.
+            self.deltas.insert(owner, DeltaMarks::NONE);
         }
         let known = self.of_stores.entry(owner).or_insert(floor);
         *known = floor.min(*known);
@@ -90,11 +91,10 @@ impl Evidence for Floors {
             let oldest = self.pending.get(&owner.tag());
             return oldest.map(|oldest| created >= *oldest);
         }
-        let (deltas, floor) = (self.deltas.get(&owner.tag())?, self.of(owner)?);
+        let deltas = self.deltas.get(&owner.tag())?;
         // A run may have the same version as the newest changelog in it.
-        let older = deltas.newest().is_some_and(|newest| created < newest);
-        let is_own = created == floor || deltas.iter().any(|run| run == created);
-        (older && !(kind == ListedKind::Run && is_own)).then_some(false)
+        let is_own = kind == ListedKind::Run && deltas.may_have(created);
+        (created < deltas.newest() && !is_own).then_some(false)
     }
 }
 

@@ -103,8 +103,8 @@ impl Ledger {
     pub fn segment(&self, reference: &SegmentRef) -> Option<&SegmentFacts> {
         let file = self.files.get(&reference.file)?;
         let segment = file.segments.get(&reference.offset)?;
-        let same = segment.len == reference.len && segment.digest == reference.digest;
-        same.then_some(segment)
+        let found = segment_ref(reference.file, reference.offset, segment);
+        (found == *reference).then_some(segment)
     }
 
     /// Files with segments that the open attempt wrote or leased, and that are not durable.
@@ -226,8 +226,8 @@ impl Ledger {
         let Some(segment) = self.segment_mut(place) else {
             return false;
         };
-        let known = (segment.len, segment.digest, &*segment.owner);
-        if known != (reference.len, reference.digest, owner) {
+        let known = segment_ref(reference.file, reference.offset, segment);
+        if known != *reference || *segment.owner != *owner {
             return false;
         }
         segment.created = segment.created.min(origin);

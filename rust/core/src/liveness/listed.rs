@@ -73,7 +73,7 @@ pub struct SortedOut {
 ///
 /// ```
 /// use holdfast_core::liveness::{Floors, ListedFile, ListedKind, ListedSegment, sort_out};
-/// use holdfast_core::state::DeltaRuns;
+/// use holdfast_core::state::DeltaMarks;
 /// use holdfast_core::{CheckpointId, FileId, Owner, Term};
 /// let owner = Owner::new("", "0", "7", "default");
 /// let file = FileId { term: Term(1), seq: 1 };
@@ -88,7 +88,7 @@ pub struct SortedOut {
 /// let facts = ListedFile { file, sealed: true, damaged: false, physical_bytes: 200, segments };
 /// for (floor, going) in [(4, false), (5, true)] {
 ///     let mut floors = Floors::default();
-///     floors.add(owner.tag(), CheckpointId(floor), DeltaRuns::NONE);
+///     floors.add(owner.tag(), CheckpointId(floor), DeltaMarks::NONE);
 ///     let sorted = sort_out(vec![facts.clone()], &floors, &|_| false, 2.0);
 ///     assert_eq!(sorted.going.len() == 1, going);
 /// }

@@ -7,7 +7,9 @@ use crate::error::{Error, Result};
 use crate::format::{NewSegment, SegmentKind};
 use crate::ids::{CheckpointId, Owner, SegmentRef};
 use crate::rows::Packed;
-use crate::state::{CommitId, DeltaRuns, FIRST_FAMILY, KeyRange, MemoryBudget, ScanOf, StateStore};
+use crate::state::{
+    CommitId, DeltaMarks, FIRST_FAMILY, KeyRange, MemoryBudget, ScanOf, StateStore,
+};
 use crate::storage::Storage;
 
 const READ_BYTES: usize = 1 << 20;
@@ -133,7 +135,7 @@ fn commit_of(
         id: CommitId {
             version,
             floor,
-            deltas: DeltaRuns::NONE,
+            deltas: DeltaMarks::NONE,
             owner: owner.tag(),
             segment,
             replaced: None,

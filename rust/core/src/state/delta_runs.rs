@@ -1,11 +1,11 @@
-//! The delta runs of a version, as small as a commit id needs them.
+//! The delta runs of a version, and as much of them as a commit id tells.
 
 use std::fmt;
 
 use crate::error::{Error, Result};
 use crate::ids::CheckpointId;
 
-/// Each costs another filter for a key in no run, and 8 bytes in every commit id.
+/// Each costs another filter for a key in no run.
 pub(crate) const MAX_DELTA_RUNS: usize = 8;
 
 /// `created` of each delta run of a version, oldest first.
@@ -64,11 +64,73 @@ impl DeltaRuns {
         self.iter().last()
     }
 
+    /// Their marks, above the base image that was made for `floor`.
+    pub fn marks(&self, floor: CheckpointId) -> DeltaMarks {
+        let Some(newest) = self.newest() else {
+            return DeltaMarks::NONE;
+        };
+        let marks = self.iter().chain([floor]).map(mark);
+        DeltaMarks {
+            len: self.len,
+            newest,
+            marks: marks.fold(0, |all, one| all | one),
+        }
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = CheckpointId> {
         let created = self.created.iter().take(self.len());
         created.map(|created| CheckpointId(*created))
     }
+}
+
+/// As much of the runs of a version as says which segments were merged into them. A list of the
+/// runs would have up to 8 bytes for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DeltaMarks {
+    pub(super) len: u8,
+    pub(super) newest: CheckpointId,
+    /// A bit for each run. Of other runs, a fifth at most have the bit of one.
+    pub(super) marks: u64,
+}
+
+/// Bits of [`DeltaMarks`].
+pub(super) const MARKS: u32 = 40;
+
+impl DeltaMarks {
+    /// Without delta runs.
+    pub const NONE: Self = Self {
+        len: 0,
+        newest: CheckpointId(0),
+        marks: 0,
+    };
+
+    /// Number of delta runs.
+    pub fn len(&self) -> usize {
+        usize::from(self.len)
+    }
+
+    /// Returns whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What is older and no run of the version was merged into one. The newest delta run is not
+    /// older than this. 0 without delta runs.
+    pub fn newest(&self) -> CheckpointId {
+        self.newest
+    }
+
+    /// Returns true for `created` of each run of the version, also of the base image.
+    pub fn may_have(&self, created: CheckpointId) -> bool {
+        self.marks & mark(created) != 0
+    }
+}
+
+/// Versions that are close get different bits: a multiplicative hash by the golden ratio.
+fn mark(CheckpointId(created): CheckpointId) -> u64 {
+    let hash = created.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    1 << ((u128::from(hash) * u128::from(MARKS)) >> 64)
 }
 
 impl fmt::Debug for DeltaRuns {

@@ -21,7 +21,7 @@ pub use content::family::{Family, FamilyOptions};
 pub use content::hydration::{HYDRATION_BYTES, HydratedEntries, Hydration};
 pub use content::inspect::{RunIndex, SegmentReport, inspect_segment};
 pub use content::merge_task::{MergeTask, MergedRun};
-pub use delta_runs::DeltaRuns;
+pub use delta_runs::{DeltaMarks, DeltaRuns};
 pub use memory::{GiveBack, MemoryBudget, Release};
 pub use runs::entries::{Change, ChangeKind, ChangeReader, ChangeWriter};
 pub use runs::key_range::KeyRange;

@@ -285,12 +285,12 @@ pub fn body_of(bytes: &[u8], kind: u8) -> Option<Vec<u8>> {
 pub fn change_id(rng: &mut Rng, text: &str) -> String {
     let (prefix, encoded) = text.split_at(4);
     let mut bytes = URL_SAFE_NO_PAD.decode(encoded).unwrap();
-    bytes.truncate(bytes.len() - 4);
+    bytes.truncate(bytes.len() - 3);
     change(rng, &mut bytes);
     let crc = crc32c::crc32c(&bytes).to_le_bytes();
-    bytes.extend_from_slice(&crc);
+    bytes.extend_from_slice(&crc[..3]);
     let prefix = if rng.one_in(4) {
-        ["hf1-", "hf2-", "hfv1-"][rng.below(3)]
+        ["hf1-", "hf2-", "hf3-", "hfv1-"][rng.below(4)]
     } else {
         prefix
     };

@@ -26,7 +26,9 @@ pub(crate) struct Load<'a> {
     pub families: &'a mut Families,
     /// With it the content lies over runs that do not fit or load slowly; keys are read on demand.
     pub memory: Option<&'a MemoryShare>,
-    /// `created` of the newest segments, oldest first.
+    /// `created` of the runs of the version, oldest first.
+    pub runs: Vec<CheckpointId>,
+    /// `created` of the newest changelogs, oldest first.
     pub changed: Vec<CheckpointId>,
     /// Number of the oldest changelogs that the content lies over, instead of applying them.
     pub ready: usize,
@@ -60,8 +62,6 @@ impl Load<'_> {
         if let Err(damage) = self.apply_runs(runs, changelogs, &head.tables, None) {
             self.rebuild(damage, head.replaced)?;
             self.ready = 0;
-        }
-        if self.ready == 0 {
             self.changed.clear();
         }
         for changelog in changelogs.iter().skip(self.ready) {
@@ -86,6 +86,8 @@ impl Load<'_> {
         };
         // A part of the damaged run may be applied already.
         self.ready = 0;
+        self.runs.clear();
+        self.changed.clear();
         *self.families = Families::new(self.families.layout());
         match self.run(&replaced, None) {
             Ok(applied) => {
@@ -139,6 +141,9 @@ impl Load<'_> {
                 Some(stream) => self.apply_stream(run, stream)?,
                 None => self.apply(run)?,
             }
+        }
+        if self.ready == 0 {
+            self.runs.append(&mut self.changed);
         }
         Ok(())
     }
@@ -209,10 +214,13 @@ impl Load<'_> {
             stay.push(Arc::new(OpenRun::new(run)));
         }
         stay.extend(above.into_iter().map(|run| Arc::new(OpenRun::new(run))));
+        let heads = stay.iter().take(below).map(|run| run.reader.head.created);
+        let created = heads.collect();
         match self.families.open_over(stay) {
             Ok(()) => {
                 self.ready = changed.len();
                 self.changed = changed;
+                self.runs = created;
                 below
             }
             Err(_) => {

@@ -98,7 +98,8 @@ impl StateStore {
     }
 
     /// Ends the session: appends its changes and returns the id of the next version. Without
-    /// changes it writes nothing, and the new id names the same segment.
+    /// changes the new id names the same segment. Only the first commit on a new run then writes a
+    /// changelog, without entries.
     ///
     /// # Errors
     /// `InvalidInput` outside a session, and on top of a parked version whose input was not
@@ -144,7 +145,7 @@ impl StateStore {
         let session = self.session.as_ref();
         let journal = session.and_then(|session| session.journal.as_ref());
         let journal = journal.filter(|journal| journal.tells_more_than(changes.as_ref()));
-        let next = if changed || journal.is_some() || spilled.is_some() {
+        let next = if changed || journal.is_some() || spilled.is_some() || at.is_untold() {
             let changes = changes.map_or_else(ChangeWriter::default, |changes| changes.entries);
             let has_target = self.memory.has_target();
             let tables = has_target.then(|| self.families.table_keys());

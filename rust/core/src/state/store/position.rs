@@ -5,7 +5,7 @@ use crate::format::{SegmentHead, SegmentKind};
 use crate::ids::{CheckpointId, OwnerTag, SegmentRef};
 use crate::state::commit_id::CommitId;
 use crate::state::content::merge_task::MergedRun;
-use crate::state::delta_runs::DeltaRuns;
+use crate::state::delta_runs::{DeltaMarks, DeltaRuns};
 
 /// 256 references of 44 bytes are 11 KiB in every head. Stores ask for a merge at a quarter of it.
 pub(crate) const MAX_LINEAGE_SEGMENTS: usize = 256;
@@ -36,7 +36,7 @@ impl Position {
         let id = CommitId {
             version,
             floor: created,
-            deltas: DeltaRuns::NONE,
+            deltas: DeltaMarks::NONE,
             owner,
             segment: None,
             replaced: None,
@@ -53,17 +53,21 @@ impl Position {
         }
     }
 
-    /// A version read from `segment` with this `head`. If rebuilt, its id may name another segment.
+    /// A version read from `segment` with this `head`. `runs` are `created` of its runs, oldest
+    /// first; without them, or if rebuilt, nothing builds on this position.
     pub fn read(
         id: CommitId,
         segment: SegmentRef,
         head: SegmentHead,
+        runs: &[CheckpointId],
         changed: Vec<CheckpointId>,
         rebuilt: bool,
     ) -> Self {
-        let deltas = head.most_runs().saturating_sub(1);
-        // With an id of another lineage, nothing builds on this position.
-        let rebuilt = rebuilt || deltas != id.deltas.len();
+        let (base, above) = runs.split_first().unwrap_or((&id.floor, &[]));
+        let deltas = DeltaRuns::of(above.iter().copied());
+        // The same holds for an id of another lineage.
+        let is_known = runs.len() == head.most_runs() && above.len() == id.deltas.len();
+        let rebuilt = rebuilt || !is_known || deltas.is_err();
         let replaced = match head.kind {
             SegmentKind::Run => head.replaced,
             _ if rebuilt => Some(segment),
@@ -74,10 +78,10 @@ impl Position {
         Self {
             id,
             lineage,
-            deltas: id.deltas,
+            deltas: deltas.unwrap_or(DeltaRuns::NONE),
             changed,
             ready: 0,
-            lineage_floor: id.floor,
+            lineage_floor: *base,
             replaced,
             rebuilt,
         }
@@ -116,22 +120,21 @@ impl Position {
         }
     }
 
+    /// Returns whether the newest run is in no id, or in one that also names what it replaced. A
+    /// changelog on top names both, in fewer bytes than an id, so the next commit writes one.
+    pub fn is_untold(&self) -> bool {
+        let newest = self.lineage.last();
+        self.changelogs().is_empty()
+            && (newest != self.id.segment.as_ref() || self.id.replaced.is_some())
+    }
+
     pub fn unchanged(&self) -> Self {
         let version = self.id.version + 1;
-        let id = match (self.lineage.last(), self.changelogs()) {
-            (None, _) => return Self::empty(self.id.owner, version),
-            // The last run, perhaps installed since, leads to the whole state.
-            (Some(newest), []) => CommitId {
-                version,
-                floor: self.lineage_floor,
-                deltas: self.deltas,
-                segment: Some(*newest),
-                replaced: self.replaced,
-                ..self.id
-            },
-            // The segment of the last id names an older lineage: its floor remains.
-            _ => CommitId { version, ..self.id },
-        };
+        if self.lineage.is_empty() {
+            return Self::empty(self.id.owner, version);
+        }
+        // Its segment may name an older lineage: the floor is that of the id.
+        let id = CommitId { version, ..self.id };
         Self { id, ..self.clone() }
     }
 
@@ -147,6 +150,7 @@ impl Position {
     /// actions), the driver makes only the first run durable: the next commit must build on it.
     pub fn adopt(&mut self, id: CommitId) {
         if let (Some(own), Some(wanted)) = (self.id.segment, id.segment)
+            && own != wanted
             && let Some(newest) = self.lineage.last_mut().filter(|newest| **newest == own)
         {
             *newest = wanted;
@@ -165,7 +169,7 @@ impl Position {
         let id = CommitId {
             version,
             floor,
-            deltas: self.deltas,
+            deltas: self.deltas.marks(floor),
             segment: Some(segment),
             replaced: None,
             ..self.id
@@ -270,7 +274,8 @@ impl Position {
     }
 
     pub fn has_content_of(&self, id: &CommitId) -> bool {
-        let content = |id: &CommitId| id.segment.map(|segment| (segment.len, segment.digest));
+        let half = SegmentRef::half;
+        let content = |id: &CommitId| id.segment.map(|one| (one.len, half(one.digest)));
         content(&self.id) == content(id)
     }
 }

@@ -8,7 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::state_store::StateStore;
 use crate::error::{Error, Result};
-use crate::ids::{CheckpointId, FileId, OwnerTag};
+use crate::ids::{CheckpointId, FileId, Owner};
 use crate::segment::SegmentWriter;
 use crate::state::commit_id::{CommitId, VersionId};
 use crate::state::content::hydration::HYDRATION_BYTES;
@@ -23,7 +23,7 @@ pub struct StoreFolder {
     /// Runs of stores that closed before commits could build on them, for the owner's next store:
     /// Spark's `unloadOnCommit` closes stores after every batch. At most one per store, with
     /// references only: about 1 KiB after ten changelogs, so 1 MiB for a thousand stores.
-    runs: Mutex<HashMap<OwnerTag, MergedRun>>,
+    runs: Mutex<HashMap<Owner, MergedRun>>,
 }
 
 impl StoreFolder {
@@ -94,7 +94,7 @@ pub struct SharedStore {
 impl SharedStore {
     /// Shares `state`, which takes over the run that [`SharedStore::close`] left, if there is one.
     pub fn new(folder: Arc<StoreFolder>, mut state: StateStore) -> Self {
-        if let Some(run) = folder.runs.lock().remove(&state.owner().tag()) {
+        if let Some(run) = folder.runs.lock().remove(state.owner()) {
             state.accept(run);
         }
         Self {
@@ -107,7 +107,7 @@ impl SharedStore {
     pub fn close(&self) {
         let mut state = self.lock();
         if let Some(run) = state.take_pending_run() {
-            self.folder.runs.lock().insert(state.owner().tag(), run);
+            self.folder.runs.lock().insert(state.owner().clone(), run);
         }
     }
 

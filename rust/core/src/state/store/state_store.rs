@@ -403,7 +403,7 @@ impl StateStore {
         };
         let head = read_head(storage, &reference, &self.owner)?;
         // The lineage may name a damaged run: as if rebuilt, the next session builds on an image.
-        Ok(Position::read(*id, reference, head, Vec::new(), true))
+        Ok(Position::read(*id, reference, head, &[], Vec::new(), true))
     }
 
     pub(super) fn forget_content(&mut self) {
@@ -465,6 +465,7 @@ impl StateStore {
             owner: &self.owner,
             families: &mut self.families,
             memory: None,
+            runs: Vec::new(),
             changed: Vec::new(),
             ready: 0,
             rebuilt: Vec::new(),
@@ -496,12 +497,14 @@ impl StateStore {
                     owner: &self.owner,
                     families: &mut self.families,
                     memory,
+                    runs: Vec::new(),
                     changed: Vec::new(),
                     ready: 0,
                     rebuilt: Vec::new(),
                 };
                 let loaded = load.run(&reference, wanted.replaced);
-                let (messages, changed, ready) = (load.rebuilt, load.changed, load.ready);
+                let (messages, ready) = (load.rebuilt, load.ready);
+                let (runs, changed) = (load.runs, load.changed);
                 let (newest, head) = loaded.inspect_err(|_| self.forget_content())?;
                 let rebuilt = !messages.is_empty();
                 if rebuilt {
@@ -510,7 +513,7 @@ impl StateStore {
                 }
                 Position {
                     ready: if rebuilt { 0 } else { ready },
-                    ..Position::read(wanted, newest, head, changed, rebuilt)
+                    ..Position::read(wanted, newest, head, &runs, changed, rebuilt)
                 }
             }
         };
