@@ -24,7 +24,7 @@ from holdfast.regions.driver.cleanup import CleanUp
 from holdfast.regions.files.folders import DROPPED_TOGETHER, CheckpointFolders
 from support.spark.java_side import classpath, gateway, jars, skipped_without_jars
 from support.spark.object_stores import S3Server
-from support.spark.refused_deletes import RefusedDeletes
+from support.spark.s3_answers import RefusedDeletes
 
 MIB = 1 << 20
 NOT_FOUND = "java.io.FileNotFoundException"
