@@ -203,4 +203,4 @@ def require_served_by(name: str, checkpoint: Path) -> None:
         operators = commit_ids(checkpoint, batch).values()
         ids = [id_ for stores in operators for partition in stores for id_ in partition]
         assert ids
-        assert {id_.startswith("hf2-") for id_ in ids} == {name == "holdfast"}
+        assert {id_.startswith("hf") for id_ in ids} == {name == "holdfast"}
