@@ -33,7 +33,7 @@ const PARKED: u8 = 0x80;
 const TERM_BYTES: usize = 7;
 const MARK_BYTES: usize = MARKS as usize / 8;
 const CHECKSUM_BYTES: usize = 3;
-/// What [`rough`] says of an age that it cannot express.
+/// The byte of an age that [`rough`] cannot express.
 const ANY_AGE: u8 = u8::MAX;
 
 /// Bound on the pending inputs of a version: 1,024 of up to 28 bytes are 38 KiB in `commits/N`.
@@ -165,7 +165,7 @@ impl fmt::Display for VersionId {
     }
 }
 
-/// How old a version is, in one byte: in blocks of `2^n` versions, fewer than 8 of them. The inverse,
+/// The age of a version in one byte: in blocks of `2^n` versions, fewer than 8 of them. The inverse,
 /// [`not_after`], is exact up to an age of 7, and else earlier by less than a third of the age.
 fn rough(version: u64, CheckpointId(created): CheckpointId) -> u8 {
     let age = |bits: u32| (version >> bits).saturating_sub(created >> bits);

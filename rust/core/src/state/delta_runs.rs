@@ -84,8 +84,7 @@ impl DeltaRuns {
     }
 }
 
-/// As much of the runs of a version as says which segments were merged into them. A list of the
-/// runs would have up to 8 bytes for each.
+/// Says which segments were merged into the runs of a version, in fewer bytes than a list of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeltaMarks {
     pub(super) len: u8,
@@ -115,8 +114,8 @@ impl DeltaMarks {
         self.len == 0
     }
 
-    /// What is older and no run of the version was merged into one. The newest delta run is not
-    /// older than this. 0 without delta runs.
+    /// Older segments were merged, except the runs of the version. The newest delta run may be
+    /// newer. 0 without delta runs.
     pub fn newest(&self) -> CheckpointId {
         self.newest
     }
