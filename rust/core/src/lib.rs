@@ -21,6 +21,7 @@ pub mod rows;
 pub mod segment;
 pub mod state;
 pub mod storage;
+pub mod terms;
 
 pub use error::{Error, ErrorKind, Result};
 pub use ids::{CheckpointId, FileId, Owner, OwnerTag, SEGMENT_REF_BYTES, SegmentRef, Term};

@@ -47,6 +47,7 @@ mod state_spill;
 mod state_store;
 mod storage;
 mod stray_terms;
+mod terms;
 
 /// Files that are programs of their own, in `Cargo.toml`.
 const ON_THEIR_OWN: [&str; 4] = ["all", "forged", "out_of_descriptors", "run_memory"];

@@ -9,7 +9,7 @@ use holdfast_core::reclaim::{self, IndexCache, KnownTerms};
 use holdfast_core::segment::create_from_copies as create;
 use holdfast_core::state::VersionId;
 use holdfast_core::storage::set_local_umask as set_umask;
-use holdfast_core::{ErrorKind, FileId, Term};
+use holdfast_core::{ErrorKind, FileId, Term, terms};
 use jni::objects::{JObject, JObjectArray};
 use jni::strings::JNIStr;
 use jni::sys::{jboolean, jint, jlong};
@@ -38,19 +38,51 @@ fn set_local_umask(umask: jint) -> Result<()> {
     Ok(())
 }
 
-/// The highest term of any file in `dir` that is none of `own` and that a manager can have, else 0.
-fn newest_foreign_term(
+/// The newest term of a file in `dir` that is none of `own`, and the newest that is; 0 without one.
+fn newest_terms(
     env: &mut Env<'_>,
     dir: String,
     files: JObject<'_>,
     own: Vec<jlong>,
-) -> Result<jlong> {
+) -> Result<Vec<jlong>> {
     let storage = storage(env, dir, &files)?;
-    let newest = reclaim::newest_foreign_term(storage.as_ref(), &terms(own))?;
-    Ok(newest.map_or(0, |term| term.0 as jlong))
+    let newest = terms::newest_terms(storage.as_ref(), &all(own))?;
+    Ok(vec![newest.foreign.0 as jlong, newest.own.0 as jlong])
 }
 
-fn terms(given: Vec<jlong>) -> HashSet<Term> {
+/// The kind of the step, in the order of Java's `Terms.Step`, and its term. `older` is negative
+/// before a look.
+fn next_term(
+    older: jlong,
+    marker: jlong,
+    newest: jlong,
+    held: jlong,
+    clock: jlong,
+) -> Result<Vec<jlong>> {
+    let term = |term: jlong| Term(term as u64);
+    let facts = terms::Facts {
+        older: (older >= 0).then_some(term(older)),
+        marker: term(marker),
+        newest: term(newest),
+        held: term(held),
+        clock: term(clock),
+    };
+    let (kind, term) = match terms::next_step(&facts) {
+        terms::Step::Look => (0, Term(0)),
+        terms::Step::Mark(term) => (1, term),
+        terms::Step::Keep => (2, facts.held),
+        terms::Step::Give(term) => (3, term),
+    };
+    Ok(vec![kind, term.0 as jlong])
+}
+
+/// Makes a marker in a folder of markers, and deletes those of older terms.
+fn mark_term(env: &mut Env<'_>, dir: String, files: JObject<'_>, term: jlong) -> Result<()> {
+    let storage = storage(env, dir, &files)?;
+    Ok(terms::mark(storage.as_ref(), Term(term as u64))?)
+}
+
+fn all(given: Vec<jlong>) -> HashSet<Term> {
     given.into_iter().map(|term| Term(term as u64)).collect()
 }
 
@@ -58,9 +90,15 @@ natives! {
     raw fn open_index_cache() -> jlong;
     raw fn close_index_cache(cache: jlong);
     raw fn set_local_umask(umask: jint);
-    env fn newest_foreign_term(
+    env fn newest_terms(
         dir: JString, files: "io.holdfast.spark.merged.HadoopFolder", own: [jlong]
-    ) -> jlong;
+    ) -> [jlong];
+    rust fn next_term(
+        older: jlong, marker: jlong, newest: jlong, held: jlong, clock: jlong
+    ) -> [jlong];
+    env fn mark_term(
+        dir: JString, files: "io.holdfast.spark.merged.HadoopFolder", term: jlong
+    );
     rust fn referenced_ends(ids: [JString]) -> ["io.holdfast.spark.merged.FileEnd"];
     rust fn next_step(
         end: jlong, is_lost: jboolean, writer: jint, stored: jlong, copied: jint
@@ -193,10 +231,10 @@ fn reclaim<'local>(
     for (partition, id) in partitions.iter().zip(&ids) {
         floors.add_version(partition, id);
     }
-    let live = terms(live_terms);
+    let live = all(live_terms);
     let known = KnownTerms {
         older: Term(older as u64),
-        own: terms(own),
+        own: all(own),
     };
     let report = reclaim::reclaim(
         storage.as_ref(),

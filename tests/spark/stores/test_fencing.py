@@ -51,7 +51,9 @@ def test_an_application_that_gets_another_executor_sees_who_took_over_before(
     job.wait_until_stopped_at("task")
     # Another application has begun meanwhile. The next executor gets a newer term, by the clock.
     taken = max(int(file.name[:16], 16) for file in merged_files(world.checkpoint)) + 1
-    (world.checkpoint / "state" / "holdfast" / f"{taken:016x}-00000001.hf").write_bytes(b"")
+    markers = world.checkpoint / "state" / "holdfast" / "terms"
+    assert len([*markers.iterdir()]) == 1
+    (markers / f"{taken:016x}-00000000.hf").write_bytes(b"")
     (executor,) = job.executors()
     os.kill(executor, signal.SIGKILL)
     world.go("task")
@@ -119,19 +121,12 @@ def test_on_an_object_store_the_second_to_create_an_entry_fails_and_overwrites_n
 ) -> None:
     world = object_world
     world.feed(5)
-    world.arm("publish", nth=2)
+    # The older one has passed every check, and its entry is on its way ...
+    world.arm("before-entry", nth=3)
     older = world.start(LOCAL, **ONLY_BATCHES)
-    older.wait_until_stopped_at("publish")
-    # Nothing of what the newer application has written of batch 2 can be seen yet.
-    world.arm("task", nth=2)
-    newer = world.start(LOCAL, "--mapper", "pause", **ONLY_BATCHES)
-    newer.wait_until_stopped_at("task")
-    # So the older one passes every check, and its entry is on its way ...
-    world.arm("before-entry")
-    world.go("publish")
     older.wait_until_stopped_at("before-entry")
     # ... when the newer one overtakes it.
-    world.go("task")
+    newer = world.start(LOCAL, **ONLY_BATCHES)
     newer.wait_until("batch 2 committed", lambda: world.is_committed(2))
     entry = (world.checkpoint / "commits" / "2").read_bytes()
     world.go("before-entry")

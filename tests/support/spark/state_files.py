@@ -30,7 +30,7 @@ def snapshot(folder: Path) -> dict[str, str]:
 
 def merged_files(checkpoint: Path) -> list[Path]:
     """Holdfast's physical files of a checkpoint."""
-    return sorted(_folder(checkpoint).glob("*"))
+    return sorted(_folder(checkpoint).glob("*.hf"))
 
 
 def stored_segments(file: Path) -> list[int]:

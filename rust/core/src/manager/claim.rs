@@ -51,7 +51,7 @@ impl Claim {
                     "{location} has no terms left"
                 )));
             }
-            let state = match create(storage.as_ref(), term) {
+            let state = match create_claim(storage.as_ref(), term) {
                 Ok(()) => ClaimState::Opened,
                 // Another manager was quicker, or a failed call left a file in the way of a retry.
                 Err(e) if e.kind() == ErrorKind::AlreadyExists || failed < TRIES => {
@@ -108,7 +108,7 @@ impl Claim {
         }
         if !there {
             // It could not be made before, or the folder was emptied by hand.
-            create(storage, self.term).map_err(|e| e.context("writing to this folder"))?;
+            create_claim(storage, self.term).map_err(|e| e.context("writing to this folder"))?;
         }
         if unclaimed {
             *state = ClaimState::Opened;
@@ -147,7 +147,8 @@ fn name(term: Term) -> String {
     FileId { term, seq }.file_name()
 }
 
-fn create(storage: &dyn Storage, term: Term) -> Result<()> {
+/// Creates the empty file that is the claim of a term.
+pub(crate) fn create_claim(storage: &dyn Storage, term: Term) -> Result<()> {
     let name = name(term);
     let made = storage.create(&name).and_then(|claim| claim.finish());
     match made {

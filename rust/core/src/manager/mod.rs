@@ -15,6 +15,8 @@ mod table_work;
 mod tables;
 mod upkeep;
 
+pub(crate) use claim::create_claim;
+
 pub use crate::liveness::{Fallbacks, PostponedCheckpoints, RestoredCheckpoint, Retained};
 pub use registry::EarlierManagers;
 pub use snapshot_manager::{ManagerOptions, SnapshotManager};

@@ -10,4 +10,4 @@ mod pass;
 
 pub use index_cache::IndexCache;
 pub use orphans::reclaim_orphans;
-pub use pass::{KnownTerms, ReclaimReport, newest_foreign_term, newest_term, reclaim};
+pub use pass::{KnownTerms, ReclaimReport, newest_term, reclaim};

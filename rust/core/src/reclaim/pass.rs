@@ -175,14 +175,8 @@ pub(super) fn physical_files(
 
 /// The newest term of a file or claim. Ignores terms that no manager can have.
 pub fn newest_term(storage: &dyn Storage) -> Result<Option<Term>> {
-    newest_foreign_term(storage, &HashSet::new())
-}
-
-/// The same, without the terms that an application gave.
-pub fn newest_foreign_term(storage: &dyn Storage, own: &HashSet<Term>) -> Result<Option<Term>> {
     let terms = list_files(storage)?.map(|(file, _)| file.term);
-    let foreign = terms.filter(|term| term.can_be_given() && !own.contains(term));
-    Ok(foreign.max())
+    Ok(terms.filter(|term| term.can_be_given()).max())
 }
 
 fn classify(

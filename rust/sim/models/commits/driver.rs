@@ -1,6 +1,8 @@
 //! Applications, the driver of the query in each, and their executors.
 
+use holdfast_core::Term;
 use holdfast_core::commits::{Facts, Step, Writer, next_step};
+use holdfast_core::terms;
 
 use crate::model::{BATCHES, Model, Mutant};
 use crate::storage::{Id, Name, Storage, bit};
@@ -10,11 +12,13 @@ use crate::storage::{Id, Name, Storage, bit};
 pub struct Application {
     /// The terms that it gave, as bits.
     pub own: u32,
-    /// The newest term of another application when the first executor of the run asked. A newer one ends the
-    /// run.
+    /// The newest term of another application when the first executor of the run asked. A newer marker ends
+    /// the run.
     pub base: u8,
-    /// An executor has asked in this run.
-    pub has_begun: bool,
+    /// It has looked at the folder in this run.
+    pub has_looked: bool,
+    /// Its newest marker that was there then; 0 without one.
+    pub marker: u8,
     pub query: Option<Query>,
     pub pass: Option<Pass>,
     /// Clean-ups that it may still begin.
@@ -98,45 +102,63 @@ impl Application {
         Self {
             own: 0,
             base: 0,
-            has_begun: false,
+            has_looked: false,
+            marker: 0,
             query: None,
             pass: None,
             passes,
         }
     }
 
-    /// `Terms::next`: above all that is in the folder and that it gave. The clock keeps a term from
-    /// being given twice; a list does it here.
-    pub fn give_term(&mut self, model: &Model, storage: &Storage, given: &mut u32) -> u8 {
-        let listed = match model.is(Mutant::TermsIgnoreFolder) {
+    fn newest(&self) -> u8 {
+        newest_of(self.own)
+    }
+
+    /// The next step of `Terms` for an executor that has no term. The clock keeps a term from being
+    /// given twice; a list does it here.
+    pub fn step(&self, model: &Model, given: u32) -> terms::Step {
+        let older = match model.is(Mutant::TermsIgnoreFolder) {
             true => 0,
-            false => storage.newest_term(),
+            false => self.base,
         };
-        let newest = u8::try_from(self.own.checked_ilog2().unwrap_or(0)).unwrap_or(u8::MAX);
-        let mut term = listed.max(newest) + 1;
-        while *given & (1 << term) != 0 {
-            term += 1;
+        let mut clock = older.max(self.newest()) + 1;
+        while given & (1 << clock) != 0 {
+            clock += 1;
         }
-        *given |= 1 << term;
-        self.own |= 1 << term;
-        term
+        let term = |term: u8| Term(u64::from(term));
+        terms::next_step(&terms::Facts {
+            older: self.has_looked.then_some(term(older)),
+            marker: match model.is(Mutant::MarksNothing) {
+                true => Term::END,
+                false => term(self.marker),
+            },
+            newest: term(self.newest()),
+            held: term(0),
+            clock: term(clock),
+        })
     }
 
-    /// `Terms::forRun`, for the first executor that asks in a run.
-    pub fn begin_run(&mut self, model: &Model, storage: &Storage) {
-        if !self.has_begun && !model.is(Mutant::BeginsBlind) {
-            self.has_begun = true;
-            self.base = storage.newest_foreign(self.own);
-        }
+    /// The look of a run that begins.
+    pub fn look(&mut self, storage: &Storage) {
+        self.has_looked = true;
+        self.marker = newest_of(storage.markers & self.own);
+        self.base = storage.newest_foreign(self.own);
     }
 
-    /// `Terms::requireNewest`: whether another application has written since the run began.
+    /// Uses a term.
+    pub fn take(&mut self, term: Term, given: &mut u32) -> u8 {
+        *given |= 1 << term.0;
+        self.own |= 1 << term.0;
+        self.newest()
+    }
+
+    /// Whether another application took over since the run began.
     pub fn is_over(&self, model: &Model, storage: &Storage) -> bool {
-        if model.is(Mutant::HidesBehindNewest) {
-            let newest = self.own.checked_ilog2().unwrap_or(0);
-            return u32::from(storage.newest_term()) > newest;
-        }
-        storage.newest_foreign(self.own) > self.base
+        let compared = match model.is(Mutant::HidesBehindNewest) {
+            true => self.newest(),
+            false => self.base,
+        };
+        newest_of(storage.markers & !self.own) > compared
     }
 }
 
@@ -326,7 +348,7 @@ pub fn read_floor(model: &Model, storage: &Storage) -> Option<Pass> {
     Some(Pass::Floor(storage.log[entry].as_ref()?.floor))
 }
 
-/// `reclaim`: lists and judges. None if a file has a newer term.
+/// `reclaim`: judges the files that the driver knows. A list would show no others, or end the clean-up.
 pub fn judge(
     floor: u8,
     me: usize,
@@ -334,10 +356,11 @@ pub fn judge(
     model: &Model,
     executors: &[Option<Executor>],
     storage: &Storage,
-) -> Option<Pass> {
-    if application.is_over(model, storage) && !model.is(Mutant::ReclaimsWhenFenced) {
-        return None;
-    }
+) -> Pass {
+    let is_known = |name: Name| {
+        let is_own = application.own & (1 << name.term) != 0;
+        is_own || name.term <= application.base || model.is(Mutant::ReclaimsForeignFiles)
+    };
     let may_append = |name: Name| {
         let mut live = executors.iter().flatten();
         live.any(|one| one.of == me && !one.is_lost && one.file == name)
@@ -350,7 +373,12 @@ pub fn judge(
     };
     let files = storage.files.iter();
     let doomed = files
-        .filter(|file| is_dead(file.segments) && !may_append(file.name))
+        .filter(|file| is_known(file.name) && is_dead(file.segments) && !may_append(file.name))
         .map(|file| file.name);
-    Some(Pass::Judged(doomed.collect()))
+    Pass::Judged(doomed.collect())
+}
+
+/// The newest of terms, which are bits; 0 without any.
+fn newest_of(terms: u32) -> u8 {
+    u8::try_from(terms.checked_ilog2().unwrap_or(0)).unwrap_or(u8::MAX)
 }

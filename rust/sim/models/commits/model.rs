@@ -1,5 +1,6 @@
 //! The bounds of a model, its state and its invariants.
 
+use holdfast_core::terms::Step;
 use stateright::Property;
 
 use crate::driver::{Application, Copy, Executor, Query, Stage, Task};
@@ -25,20 +26,20 @@ pub enum Mutant {
     DropsCopiesEarly,
     /// A file is made from copies that do not have all that the batch needs.
     TakesAnyCopies,
-    /// A driver publishes although a newer term is in the folder.
+    /// A driver publishes although a newer marker is in the folder.
     ChecksNoTerms,
     /// The first batch of a run is published although the log has later ones.
     LooksAtNoLog,
     /// Terms are compared with the newest that the application gave, not with those that are its own.
     HidesBehindNewest,
-    /// A run that begins does not accept the terms that are there.
-    BeginsBlind,
     /// The entry of the commit log replaces one that is there.
     PublishReplaces,
     /// A term is above those that the application gave, not above those in the folder.
     TermsIgnoreFolder,
-    /// A clean-up deletes although a newer term is in the folder.
-    ReclaimsWhenFenced,
+    /// An application makes no marker.
+    MarksNothing,
+    /// A clean-up deletes files of another application.
+    ReclaimsForeignFiles,
     /// A clean-up deletes files that executors may append to.
     ReclaimsOpenFiles,
     /// The newest batch decides what is needed.
@@ -103,9 +104,18 @@ impl State {
         let mut storage = self.storage.clone();
         let mut application = Application::new(0);
         let query = Query::start(&storage)?;
-        application.begin_run(model, &storage);
         let mut given = self.given;
-        let term = application.give_term(model, &storage, &mut given);
+        let term = loop {
+            match application.step(model, given) {
+                Step::Look => application.look(&storage),
+                Step::Mark(term) => {
+                    application.marker = application.take(term, &mut given);
+                    storage.mark(application.marker);
+                }
+                Step::Keep => return None,
+                Step::Give(term) => break application.take(term, &mut given),
+            }
+        };
         let file = Name { term, number: 0 };
         let mut executor = Executor::new(0, file);
         executor.append(model, &mut storage, query.version());

@@ -1,5 +1,6 @@
 //! The steps, for the model checker.
 
+use holdfast_core::terms::Step;
 use stateright::Property;
 
 use crate::driver::{Application, Copy, Executor, Pass, Query, Stage, Task, judge, read_floor};
@@ -11,6 +12,9 @@ use crate::storage::{FIRST_FILE, Id, Name, Storage};
 pub enum Action {
     StartQuery(usize),
     CrashDriver(usize),
+    /// The driver lists files and markers.
+    Look(usize),
+    Mark(usize),
     /// An executor comes and is given a term.
     Join(usize),
     BeginTask(usize),
@@ -51,14 +55,18 @@ impl State {
             actions.push(Action::CrashDriver(me));
         }
         match query.stage {
-            Stage::Tasks => {
-                let executors = self.executors.iter().flatten();
-                let own = executors.filter(|one| one.of == me && !one.is_lost);
-                let has_room = own.count() < model.at_once && self.executors.contains(&None);
-                if has_room && self.joins > 0 {
-                    actions.push(Action::Join(me));
+            Stage::Tasks => match application.step(model, self.given) {
+                Step::Look => actions.push(Action::Look(me)),
+                Step::Mark(_) => actions.push(Action::Mark(me)),
+                Step::Keep | Step::Give(_) => {
+                    let executors = self.executors.iter().flatten();
+                    let own = executors.filter(|one| one.of == me && !one.is_lost);
+                    let has_room = own.count() < model.at_once && self.executors.contains(&None);
+                    if has_room && self.joins > 0 {
+                        actions.push(Action::Join(me));
+                    }
                 }
-            }
+            },
             Stage::Made(_) => actions.push(Action::MakeDurable(me)),
             Stage::Gathered(..) => actions.push(Action::Complete(me)),
             Stage::Durable(_) => actions.push(Action::Check(me)),
@@ -69,9 +77,17 @@ impl State {
         }
     }
 
-    fn actions_of_executor(&self, place: usize, one: &Executor, actions: &mut Vec<Action>) {
+    fn actions_of_executor(
+        &self,
+        model: &Model,
+        place: usize,
+        one: &Executor,
+        actions: &mut Vec<Action>,
+    ) {
         let query = self.applications[one.of].query.as_ref();
-        let waits = query.filter(|query| query.stage == Stage::Tasks && !one.is_lost);
+        let step = self.applications[one.of].step(model, self.given);
+        let has_begun = !matches!(step, Step::Look | Step::Mark(_));
+        let waits = query.filter(|query| query.stage == Stage::Tasks && !one.is_lost && has_begun);
         match &one.task {
             Task::None if waits.is_some_and(|query| query.batch < BATCHES) => {
                 actions.push(Action::BeginTask(place));
@@ -111,7 +127,7 @@ impl State {
         match *action {
             Action::StartQuery(me) => {
                 self.starts -= 1;
-                self.applications[me].has_begun = false;
+                self.applications[me].has_looked = false;
                 self.applications[me].query = Some(Query::start(&self.storage)?);
             }
             Action::CrashDriver(me) => {
@@ -119,17 +135,26 @@ impl State {
                 self.lose_executors(me);
                 self.applications[me] = Application::new(self.applications[me].passes);
             }
+            Action::Look(me) => self.look(me),
+            Action::Mark(me) => {
+                let application = &mut self.applications[me];
+                let Step::Mark(term) = application.step(model, self.given) else {
+                    return None;
+                };
+                application.marker = application.take(term, &mut self.given);
+                self.storage.mark(application.marker);
+            }
             Action::Join(me) => {
                 self.joins -= 1;
-                self.begin_run(model, me);
-                let given = &mut self.given;
                 let application = &mut self.applications[me];
-                let term = application.give_term(model, &self.storage, given);
+                let Step::Give(term) = application.step(model, self.given) else {
+                    return None;
+                };
+                let term = application.take(term, &mut self.given);
                 let place = self.executors.iter().position(Option::is_none)?;
                 self.executors[place] = Some(Executor::new(me, Name { term, number: 0 }));
             }
             Action::BeginTask(place) => {
-                self.begin_run(model, self.executors[place].as_ref()?.of);
                 let one = self.executors[place].as_mut()?;
                 if one.is_lost {
                     return Some(());
@@ -258,7 +283,7 @@ impl State {
                     return None;
                 };
                 let application = &self.applications[me];
-                self.applications[me].pass = judge(
+                let pass = judge(
                     floor,
                     me,
                     application,
@@ -266,6 +291,7 @@ impl State {
                     &self.executors,
                     &self.storage,
                 );
+                self.applications[me].pass = Some(pass);
             }
             Action::Delete(me) => {
                 let Some(Pass::Judged(doomed)) = self.applications[me].pass.take() else {
@@ -280,13 +306,9 @@ impl State {
         Some(())
     }
 
-    /// `Terms::forRun` of an executor. Executors whose terms are older than another application's get new
-    /// ones.
-    fn begin_run(&mut self, model: &Model, me: usize) {
-        if self.applications[me].has_begun {
-            return;
-        }
-        self.applications[me].begin_run(model, &self.storage);
+    /// Executors whose terms are older than another application's get new ones.
+    fn look(&mut self, me: usize) {
+        self.applications[me].look(&self.storage);
         let base = self.applications[me].base;
         for one in self.executors.iter_mut().flatten() {
             one.is_lost |= one.of == me && one.file.term <= base;
@@ -334,7 +356,7 @@ impl stateright::Model for Model {
         }
         for (place, one) in state.executors.iter().enumerate() {
             if let Some(one) = one {
-                state.actions_of_executor(place, one, actions);
+                state.actions_of_executor(self, place, one, actions);
             }
         }
     }

@@ -60,6 +60,8 @@ pub const FIRST_FILE: Name = Name { term: 4, number: 0 };
 pub struct Storage {
     /// Ordered by name.
     pub files: Vec<File>,
+    /// Terms of markers, as bits.
+    pub markers: u32,
     /// By batch.
     pub log: [Option<Id>; BATCHES + 1],
     /// For invariants: what was acknowledged, and whether a publication came after a later one.
@@ -84,6 +86,7 @@ impl Storage {
                 segments: bit(1),
                 durable: bit(1),
             }],
+            markers: 0,
             acknowledged: log.clone(),
             log,
             late: false,
@@ -91,18 +94,16 @@ impl Storage {
         }
     }
 
-    pub fn newest_term(&self) -> u8 {
-        let terms = self.files.iter().map(|file| file.name.term);
-        terms.max().unwrap_or(0)
+    /// The newest term of a file or marker that is not one of these terms, which are bits; 0 without any.
+    pub fn newest_foreign(&self, own: u32) -> u8 {
+        let terms = self.files.iter().map(|file| 1 << file.name.term);
+        let all = terms.fold(self.markers, |all: u32, term: u32| all | term);
+        u8::try_from((all & !own).checked_ilog2().unwrap_or(0)).unwrap_or(u8::MAX)
     }
 
-    /// The newest term of a file that is not one of these terms, which are bits; 0 without any.
-    pub fn newest_foreign(&self, own: u32) -> u8 {
-        let terms = self.files.iter().map(|file| file.name.term);
-        terms
-            .filter(|term| own & (1 << term) == 0)
-            .max()
-            .unwrap_or(0)
+    /// Makes a marker, and deletes those of older terms.
+    pub fn mark(&mut self, term: u8) {
+        self.markers = self.markers >> term << term | 1 << term;
     }
 
     pub fn file(&mut self, name: Name) -> Option<&mut File> {

@@ -301,8 +301,15 @@ public final class Native {
   /** Sets the umask of all files and folders that this process makes on local disks from now on. */
   public static native void setLocalUmask(int umask);
 
-  /** Highest term of a file in {@code dir} that is none of these; 0 without one. */
-  public static native long newestForeignTerm(String dir, HadoopFolder files, long[] own);
+  /** Newest term of a file that is none of these, and newest that is one; 0 without one. */
+  public static native long[] newestTerms(String dir, HadoopFolder files, long[] own);
+
+  /** The driver's next step for a manager that wants a term, and its term, see {@code Terms}. */
+  public static native long[] nextTerm(
+      long older, long marker, long newest, long held, long clock);
+
+  /** Makes a marker durable in a folder of markers, and then deletes those of older terms. */
+  public static native void markTerm(String dir, HadoopFolder files, long term);
 
   public static native WriterStats writerStats(long folder);
 

@@ -3,6 +3,7 @@ package io.holdfast.spark.driver;
 import com.codahale.metrics.Gauge;
 import com.codahale.metrics.MetricRegistry;
 import io.holdfast.spark.DaemonThreads;
+import io.holdfast.spark.FencedException;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.Native;
 import io.holdfast.spark.merged.Reclaimed;
@@ -133,8 +134,15 @@ final class Reclaimer {
     // A file of a term that is given later stops the pass. The next pass knows the term.
     Terms.Given given = terms.given(folder.name);
     long[] live = given.writers().keySet().stream().mapToLong(Long::longValue).toArray();
-    Reclaimed pass =
-        Native.reclaim(cache, folder.name, folder.files(), partitions, ids, live, given.own(), given.older());
+    Reclaimed pass;
+    try {
+      pass =
+          Native.reclaim(
+              cache, folder.name, folder.files(), partitions, ids, live, given.own(), given.older());
+    } catch (FencedException e) {
+      terms.lookForOthers(folder);
+      throw e;
+    }
     reclaimed.put(folder.name, pass);
     String query = queries.get(folder.name);
     if (query != null) {

@@ -10,7 +10,11 @@ import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
 
-/** The terms of managers. The driver gives each term once, and above all terms in the folder. */
+/**
+ * The terms of managers. The driver gives each term once, and above all terms in the folder. The
+ * core decides its steps. Markers in a folder of their own tell applications apart, so that no batch
+ * has to list the files.
+ */
 public final class Terms {
   /** The executor of a term, unless it is known to be gone. */
   public record Writer(String executorId, ExecutorLink link) {
@@ -20,131 +24,211 @@ public final class Terms {
     }
   }
 
-  /** By folder, the writers that may still append, by terms of this application. */
-  private final Map<String, Map<Long, Writer>> live = new HashMap<>();
+  /** In the order of rust/jni/src/driver.rs. */
+  private enum Step {
+    LOOK,
+    MARK,
+    KEEP,
+    GIVE
+  }
 
-  /** By folder, terms whose executors were lost since the last call of {@link #takeGone}. */
-  private final Map<String, Set<Long>> gone = new HashMap<>();
+  private static final long UNKNOWN = -1;
 
-  /** By folder, all terms that this application gave. */
-  private final Map<String, TreeSet<Long>> own = new HashMap<>();
+  /** The term of a manager that needs none. */
+  private static final long ANY = Long.MAX_VALUE;
 
-  /**
-   * By folder, the newest term of another application when the first executor of a run asked. A
-   * newer one ends the run. The newest term of this application is no measure: while it has no
-   * file, it would hide another application that took over below it.
-   */
-  private final Map<String, Long> older = new HashMap<>();
+  private static final class Folder {
+    /** Writers that may still append, by terms of this application. */
+    final Map<Long, Writer> live = new HashMap<>();
 
-  /** Folders in which an executor has asked since the last run started. */
-  private final Set<String> begun = new HashSet<>();
+    /** Terms whose executors were lost since the last call of {@link #takeGone}. */
+    Set<Long> gone = new HashSet<>();
 
-  synchronized void starting(SegmentFolder folder) {
-    begun.remove(folder.name);
+    /** All terms that this application used, also for markers. */
+    final TreeSet<Long> own = new TreeSet<>();
+
+    /**
+     * The newest term of another application when the first executor of a run asked. A newer one
+     * ends the run. The newest term of this application is no measure: while it has no file, it
+     * would hide another application that took over below it.
+     */
+    long older;
+
+    /** The run has looked at the folder. */
+    boolean looked;
+
+    /** The newest marker of this application that is there; 0 without one. */
+    long marker;
+
+    /** The newest term of another application that a clean-up found in this run. */
+    long found;
+
+    long newest() {
+      return own.isEmpty() ? 0 : own.last();
+    }
+
+    long[] own() {
+      return array(own);
+    }
+  }
+
+  private final Map<String, Folder> folders = new HashMap<>();
+
+  private Folder of(String dir) {
+    return folders.computeIfAbsent(dir, key -> new Folder());
+  }
+
+  synchronized void starting(SegmentFolder where) {
+    Folder folder = of(where.name);
+    folder.looked = false;
+    folder.found = 0;
   }
 
   /**
    * Returns a new term if the executor holds none, or if another application has written since:
    * files of the old term do not stop that application.
    */
-  synchronized long forRun(SegmentFolder folder, long held, Writer writer) {
-    begin(folder, begun.contains(folder.name) ? 0 : newestForeign(folder));
-    return held > older.get(folder.name) ? held : next(folder, writer);
-  }
-
-  private void begin(SegmentFolder folder, long foreign) {
-    if (begun.add(folder.name)) {
-      older.put(folder.name, foreign);
+  synchronized long forRun(SegmentFolder where, long held, Writer writer) {
+    long term = step(where, held);
+    if (term != held) {
+      of(where.name).live.put(term, writer);
     }
-  }
-
-  /**
-   * Gives a term above every term in the folder and every term given before. It contains the clock,
-   * so no term is given again after all of its files were deleted.
-   */
-  synchronized long next(SegmentFolder folder, Writer writer) {
-    String dir = folder.name;
-    long last = Math.max(newestForeign(folder), newest(dir));
-    long term = Math.max(last + 1, System.currentTimeMillis() * 1000);
-    own.computeIfAbsent(dir, key -> new TreeSet<>()).add(term);
-    live.computeIfAbsent(dir, key -> new HashMap<>()).put(term, writer);
     return term;
   }
 
-  /** The newest term that this application gave for a folder; 0 without one. */
-  public synchronized long newest(String dir) {
-    TreeSet<Long> given = own.get(dir);
-    return given == null ? 0 : given.last();
+  /** Takes steps until a manager has its term. */
+  private long step(SegmentFolder where, long held) {
+    Folder folder = of(where.name);
+    while (true) {
+      long older = folder.looked ? folder.older : UNKNOWN;
+      long clock = System.currentTimeMillis() * 1000;
+      long[] step = Native.nextTerm(older, folder.marker, folder.newest(), held, clock);
+      long term = step[1];
+      switch (Step.values()[(int) step[0]]) {
+        case LOOK -> look(where, folder);
+        case MARK -> {
+          SegmentFolder markers = where.markers();
+          folder.own.add(term);
+          Native.markTerm(markers.name, markers.files(), term);
+          folder.marker = term;
+        }
+        case KEEP -> {
+          return held;
+        }
+        case GIVE -> {
+          folder.own.add(term);
+          return term;
+        }
+      }
+    }
   }
 
-  private long newestForeign(SegmentFolder folder) {
-    return Native.newestForeignTerm(folder.name, folder.files(), own(folder.name));
+  private static void look(SegmentFolder where, Folder folder) {
+    long[] marked = newest(where.markers(), folder);
+    folder.marker = marked[1];
+    folder.older = Math.max(marked[0], newest(where, folder)[0]);
+    folder.looked = true;
   }
 
-  private long[] own(String dir) {
-    return own.getOrDefault(dir, new TreeSet<>()).stream().mapToLong(Long::longValue).toArray();
+  /** Lists a folder: the newest term of other applications, and that of this one. */
+  private static long[] newest(SegmentFolder where, Folder folder) {
+    return Native.newestTerms(where.name, where.files(), folder.own());
   }
 
   /**
-   * Fails if another application has written to {@code folder} since the run began: it restarted
-   * the query, and this run must not commit any more.
+   * Gives a term above every term in the folder of a pipeline and every term given before. It
+   * contains the clock, so no term is given again after all of its files were deleted.
    */
-  synchronized void requireNewest(SegmentFolder folder) {
-    long found = newestForeign(folder);
-    begin(folder, found);
-    if (found > older.get(folder.name)) {
+  synchronized long next(SegmentFolder where, Writer writer) {
+    Folder folder = of(where.name);
+    long last = Math.max(newest(where, folder)[0], folder.newest());
+    long term = Math.max(last + 1, System.currentTimeMillis() * 1000);
+    folder.own.add(term);
+    folder.live.put(term, writer);
+    return term;
+  }
+
+  /** The newest term that this application used for a folder; 0 without one. */
+  public synchronized long newest(String dir) {
+    return of(dir).newest();
+  }
+
+  /**
+   * Fails if another application has taken {@code where} over since the run began: it restarted the
+   * query, and this run must not commit any more.
+   */
+  synchronized void requireNewest(SegmentFolder where) {
+    step(where, ANY);
+    Folder folder = of(where.name);
+    long found = Math.max(folder.found, newest(where.markers(), folder)[0]);
+    if (found > folder.older) {
       throw new HoldfastException(
           String.format(
               "Another query took over this checkpoint: %s has files of term %x, which this application"
                   + " did not give. The batch was not committed and nothing is lost, but this query"
                   + " must be stopped: only one query may use a checkpoint.",
-              folder.name, found));
+              where.name, found));
     }
+  }
+
+  /**
+   * Ends the run if files of another application are in {@code where}. An older Holdfast makes no
+   * marker.
+   */
+  synchronized void lookForOthers(SegmentFolder where) {
+    Folder folder = of(where.name);
+    folder.found = newest(where, folder)[0];
   }
 
   record Given(Map<Long, Writer> writers, long[] own, long older) {}
 
   synchronized Given given(String dir) {
-    return new Given(writers(dir), own(dir), older.getOrDefault(dir, 0L));
+    return new Given(writers(dir), of(dir).own(), of(dir).older);
   }
 
   public synchronized Map<Long, Writer> writers(String dir) {
-    return Map.copyOf(live.getOrDefault(dir, Map.of()));
+    return Map.copyOf(of(dir).live);
   }
 
   /** Terms of the writers of a folder, in order. */
   public synchronized long[] live(String dir) {
-    return writers(dir).keySet().stream().mapToLong(Long::longValue).sorted().toArray();
+    return array(new TreeSet<>(of(dir).live.keySet()));
+  }
+
+  private static long[] array(Set<Long> terms) {
+    return terms.stream().mapToLong(Long::longValue).toArray();
   }
 
   /** The writer of a term; null if it is gone. */
   synchronized Writer writerOf(String dir, long term) {
-    return live.getOrDefault(dir, Map.of()).get(term);
+    return of(dir).live.get(term);
   }
 
   /** The writer of a term appends no more. */
   synchronized void forget(String dir, long term) {
-    live.getOrDefault(dir, Map.of()).remove(term);
+    of(dir).live.remove(term);
   }
 
   synchronized void forgetExecutor(String executorId) {
-    live.forEach(
-        (dir, terms) ->
-            terms
-                .entrySet()
-                .removeIf(
-                    term -> {
-                      boolean isGone = term.getValue().executorId().equals(executorId);
-                      if (isGone) {
-                        gone.computeIfAbsent(dir, key -> new HashSet<>()).add(term.getKey());
-                      }
-                      return isGone;
-                    }));
+    for (Folder folder : folders.values()) {
+      folder
+          .live
+          .entrySet()
+          .removeIf(
+              term -> {
+                boolean isGone = term.getValue().executorId().equals(executorId);
+                if (isGone) {
+                  folder.gone.add(term.getKey());
+                }
+                return isGone;
+              });
+    }
   }
 
   /** Returns the terms of a folder whose executors were lost, once. */
   synchronized Set<Long> takeGone(String dir) {
-    Set<Long> found = gone.remove(dir);
-    return found == null ? Set.of() : found;
+    Set<Long> found = of(dir).gone;
+    of(dir).gone = new HashSet<>();
+    return found;
   }
 }

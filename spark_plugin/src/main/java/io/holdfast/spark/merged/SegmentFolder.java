@@ -42,6 +42,11 @@ public final class SegmentFolder {
     return new SegmentFolder(name, conf);
   }
 
+  /** The folder of the markers of applications, in this one. Readers of state see no folders. */
+  public SegmentFolder markers() {
+    return named(name + "/terms", conf);
+  }
+
   /** True if state stores use the folder. The driver deletes files that they do not need. */
   public boolean isOfStateStores() {
     return name.endsWith("/state/" + HoldfastConf.STATE_FOLDER);
