@@ -25,6 +25,7 @@ mod open_files;
 mod opened_files;
 mod pooled_storage;
 mod reclaim;
+mod reclaim_told;
 mod restore_later;
 mod rows;
 mod run_damage;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use holdfast_core::commits::{Facts, Failure, Step, Writer, next_step as next};
 use holdfast_core::liveness::Floors;
-use holdfast_core::reclaim::{self, IndexCache, KnownTerms};
+use holdfast_core::reclaim::{self, IndexCache, KnownTerms, encode_finished};
 use holdfast_core::segment::create_from_copies as create;
 use holdfast_core::state::VersionId;
 use holdfast_core::storage::set_local_umask as set_umask;
@@ -109,10 +109,12 @@ natives! {
     env fn create_from_copies(
         dir: JString, files: "io.holdfast.spark.merged.HadoopFolder", term: jlong, number: jlong,
         bytes: [jbyte]
-    );
+    ) -> [jbyte];
+    rust fn learn_files(cache: jlong, dir: JString, told: [jbyte]);
     env fn reclaim(
         cache: jlong, dir: JString, files: "io.holdfast.spark.merged.HadoopFolder",
-        partitions: [JString], ids: [JString], live_terms: [jlong], own: [jlong], older: jlong
+        partitions: [JString], ids: [JString], live_terms: [jlong], own: [jlong], older: jlong,
+        told: jboolean, lists: jboolean
     ) -> "io.holdfast.spark.merged.Reclaimed";
 }
 
@@ -194,7 +196,7 @@ fn look_at_file(
     }
 }
 
-/// Makes a file from copies, unless there is one.
+/// Makes a file from copies, unless there is one. Returns facts about it for [`learn_files`].
 fn create_from_copies(
     env: &mut Env<'_>,
     dir: String,
@@ -202,13 +204,19 @@ fn create_from_copies(
     term: jlong,
     number: jlong,
     bytes: Vec<u8>,
-) -> Result<()> {
+) -> Result<Vec<u8>> {
     let storage = storage(env, dir, &files)?;
     let file = file_id(Term(term as u64), number)?;
     match create(storage.as_ref(), file, bytes) {
-        Err(e) if e.kind() != ErrorKind::AlreadyExists => Err(e.into()),
-        _ => Ok(()),
+        Ok(index) => Ok(encode_finished(vec![index])?),
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(Vec::new()),
+        Err(e) => Err(e.into()),
     }
+}
+
+/// Learns of finished files of `dir`.
+fn learn_files(cache: jlong, dir: String, told: Vec<u8>) -> Result<()> {
+    Ok(INDEX_CACHES.get(cache)?.lock().learn_told(&dir, &told)?)
 }
 
 /// `record Reclaimed(String done, long files, long bytes, long physicalBytes, long pinnedBytes,
@@ -225,6 +233,8 @@ fn reclaim<'local>(
     live_terms: Vec<jlong>,
     own: Vec<jlong>,
     older: jlong,
+    told: jboolean,
+    lists: jboolean,
 ) -> Result<JObject<'local>> {
     let storage = storage(env, dir, &files)?;
     let mut floors = Floors::default();
@@ -236,13 +246,16 @@ fn reclaim<'local>(
         older: Term(older as u64),
         own: all(own),
     };
-    let report = reclaim::reclaim(
-        storage.as_ref(),
-        &mut INDEX_CACHES.get(cache)?.lock(),
-        &floors,
-        &|term: Term| live.contains(&term),
-        known,
-    )?;
+    let may_append = |term: Term| live.contains(&term);
+    let cache = INDEX_CACHES.get(cache)?;
+    let (storage, indexes) = (storage.as_ref(), &mut cache.lock());
+    let report = match told {
+        true => {
+            let terms = lists.then_some(known);
+            reclaim::reclaim_told(storage, indexes, &floors, &may_append, terms)
+        }
+        false => reclaim::reclaim(storage, indexes, &floors, &may_append, known),
+    }?;
     let space = &report.space;
     let done = env.new_string(report.summary())?;
     let wasteful: JObjectArray<'_> = file_records(&space.wasteful).into_java(env)?;

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use holdfast_core::format::Compression;
+use holdfast_core::reclaim::encode_finished;
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::StoreFolder;
 use holdfast_core::storage::{
@@ -60,6 +61,7 @@ natives! {
     raw fn close_folder(folder: jlong);
     rust fn sync_files(folder: jlong, numbers: [jlong]);
     rust fn take_uncopied(folder: jlong) -> [jbyte];
+    rust fn take_finished(folder: jlong) -> [jbyte];
     rust fn writer_stats(folder: jlong) -> "io.holdfast.spark.merged.WriterStats";
     rust fn take_warnings(folder: jlong) -> [JString];
     rust fn lost_files(folder: jlong) -> [jlong];
@@ -153,6 +155,7 @@ fn open_folder(
             max_file_bytes: max_file_bytes.max(1) as u64,
             compression: compression(compression_code)?,
             copies,
+            tells: nearby.is_some(),
         };
         Some(SegmentWriter::open(Arc::clone(&storage), term, options))
     };
@@ -210,6 +213,12 @@ fn take_uncopied(folder: jlong) -> Result<Vec<u8>> {
         all.extend_from_slice(&bytes);
     }
     Ok(all)
+}
+
+/// Facts about the files that were finished since the last call, for the driver.
+fn take_finished(folder: jlong) -> Result<Vec<u8>> {
+    let finished = FOLDERS.get(folder)?.writer()?.take_finished();
+    Ok(encode_finished(finished)?)
 }
 
 /// `record WriterStats(long filesCreated, long filesSealed, long segments, long storedBytes)`.

@@ -81,6 +81,7 @@ fn open_regional(
             max_file_bytes: max_file_bytes.max(1) as u64,
             compression: compression(code)?,
             copies: false,
+            tells: false,
         },
         recent_bytes: if files.is_null() { 0 } else { RECENT_BYTES },
         tables: Arc::clone(&MEMORY),

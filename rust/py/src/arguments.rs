@@ -52,6 +52,7 @@ pub(crate) fn writer_options(max_file_bytes: i64, compression: &str) -> PyResult
         max_file_bytes,
         compression: one_of("compression", compression, &known)?,
         copies: false,
+        tells: false,
     })
 }
 

@@ -75,7 +75,7 @@ pub(crate) fn decode<M: Message + Default>(what: &str, bytes: impl Buf) -> Resul
     M::decode(bytes).map_err(|e| Error::corrupt(format!("{what} cannot be decoded: {e}")))
 }
 
-pub(super) fn decode_body<M: Message + Default>(frame: Frame<'_>, kind: FrameKind) -> Result<M> {
+pub(crate) fn decode_body<M: Message + Default>(frame: Frame<'_>, kind: FrameKind) -> Result<M> {
     let mut body = Vec::new();
     frame.expect(kind)?.decode_into(&mut body)?;
     decode(&format!("body of a {kind:?} frame"), body.as_slice())

@@ -30,6 +30,7 @@ pub(crate) enum FrameKind {
     Group = 11,
     Directory = 12,
     RunTrailer = 13,
+    Catalog = 14,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,7 +150,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Frame<'_>> {
     }
     let kind = FrameKind::try_from(i32::from(header.kind)).map_err(|_| {
         Error::corrupt(format!(
-            "frame type: expected 1 to 13, found {}",
+            "frame type: expected 1 to 14, found {}",
             header.kind
         ))
     })?;

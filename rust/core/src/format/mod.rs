@@ -16,7 +16,7 @@ mod window;
 use crate::error::{Error, Result};
 use crate::ids::{CheckpointId, FileId, Owner, SegmentRef};
 
-pub(crate) use bodies::decode;
+pub(crate) use bodies::{decode, decode_body};
 pub(crate) use entry::{EntryAt, parse_entry, put_entry, shared_bytes};
 pub(crate) use footer::encode_footer;
 pub use opened::OpenedFiles;

@@ -5,14 +5,16 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::catalog;
+use crate::error::Result;
 use crate::format::FileIndex;
 use crate::ids::{FileId, Owner};
 use crate::liveness::{ListedFile, ListedSegment};
 
-/// Bound on the memory of a cache. A segment takes 24 bytes, a file 144, and an owner, which its
-/// segments share, some 220. With 1,000 segments a file, 64 MiB hold 2,700 files of 1,000 owners:
-/// 84 GiB of state at 32 MiB each.
-const MAX_BYTES: usize = 64 << 20;
+/// Bound on the memory of a cache. A segment takes 32 bytes, a file 160, and an owner, which its
+/// segments share, some 220. 1,000 executors keep some 130,000 files of 10 segments: 61 MiB, and
+/// 10,000 owners 2 MiB.
+const MAX_BYTES: usize = 256 << 20;
 
 const SEGMENT_BYTES: usize = size_of::<ListedSegment>();
 /// A slot of the map, which may be half empty, and the counters of the shared list.
@@ -50,6 +52,8 @@ pub struct IndexCache {
 #[derive(Debug, Default)]
 struct Folder {
     last_pass: u64,
+    /// Files that a list had and that their writers had not told of yet.
+    awaited: HashSet<FileId>,
     files: HashMap<FileId, ListedFile>,
     /// Every owner once, shared by its segments.
     owners: HashSet<Arc<Owner>>,
@@ -103,15 +107,65 @@ impl IndexCache {
     /// pass asks for all files, so evicting one for another would gain nothing.
     pub(super) fn learn(&mut self, location: &str, index: FileIndex) -> ListedFile {
         let folder = self.folders.entry(location.to_owned()).or_default();
-        let facts = folder.facts(index);
-        if facts.sealed
-            && self.make_room(location, file_bytes(&facts))
-            && let Some(folder) = self.folders.get_mut(location)
-        {
-            folder.bytes += file_bytes(&facts);
-            folder.files.insert(facts.file, facts.clone());
-        }
+        let facts = catalog::listed(index, |owner| folder.shared(owner));
+        self.keep(location, facts.clone());
         facts
+    }
+
+    fn keep(&mut self, location: &str, facts: ListedFile) {
+        let bytes = file_bytes(&facts);
+        if facts.sealed
+            && self.make_room(location, bytes)
+            && let Some(folder) = self.folders.get_mut(location)
+            && folder.files.insert(facts.file, facts).is_none()
+        {
+            folder.bytes += bytes;
+        }
+    }
+
+    /// Learns of the files in the bytes of [`encode_finished`](super::encode_finished), or of a
+    /// catalog.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Newer`: the files after the damage are not known.
+    pub fn learn_told(&mut self, location: &str, told: &[u8]) -> Result<()> {
+        let folder = self.folders.entry(location.to_owned()).or_default();
+        let mut files = Vec::new();
+        let read = catalog::decode(
+            told,
+            |owner| folder.shared(owner),
+            |facts| files.push(facts),
+        );
+        for facts in files {
+            self.keep(location, facts);
+        }
+        read
+    }
+
+    /// The known files of a folder as a catalog.
+    ///
+    /// # Errors
+    /// Errors of compression.
+    pub fn catalog(&self, location: &str) -> Result<Vec<u8>> {
+        let folder = self.folders.get(location).into_iter();
+        catalog::encode(folder.flat_map(|folder| folder.files.values()))
+    }
+
+    /// The known files of a folder, and their sizes.
+    pub(super) fn known(&self, location: &str) -> Vec<(FileId, u64)> {
+        let folder = self.folders.get(location).into_iter();
+        let files = folder.flat_map(|folder| folder.files.values());
+        let mut known: Vec<_> = files
+            .map(|facts| (facts.file, facts.physical_bytes))
+            .collect();
+        known.sort();
+        known
+    }
+
+    /// Returns true the first time that a list has a file which is not known.
+    pub(super) fn awaits(&mut self, location: &str, file: FileId) -> bool {
+        let folder = self.folders.entry(location.to_owned()).or_default();
+        folder.awaited.insert(file)
     }
 
     /// Ends a pass over `location`: forgets all files that are not `left`.
@@ -122,7 +176,7 @@ impl IndexCache {
         };
         folder.last_pass = self.passes;
         folder.keep_only(left);
-        if folder.files.is_empty() {
+        if folder.files.is_empty() && folder.awaited.is_empty() {
             self.folders.remove(location);
         }
     }
@@ -143,22 +197,6 @@ impl IndexCache {
 }
 
 impl Folder {
-    fn facts(&mut self, index: FileIndex) -> ListedFile {
-        let segments = index.segments.into_iter().map(|entry| ListedSegment {
-            owner: self.shared(entry.owner),
-            created: entry.created,
-            len: entry.reference.len,
-            kind: entry.kind.into(),
-        });
-        ListedFile {
-            file: index.file,
-            sealed: index.sealed,
-            damaged: index.damaged_bytes > 0,
-            physical_bytes: index.file_bytes,
-            segments: segments.collect(),
-        }
-    }
-
     fn shared(&mut self, owner: Owner) -> Arc<Owner> {
         if let Some(known) = self.owners.get(&owner) {
             return Arc::clone(known);
@@ -172,6 +210,9 @@ impl Folder {
     /// Also forgets the owners without files, and counts the bytes again.
     fn keep_only(&mut self, left: &HashSet<FileId>) {
         self.files.retain(|file, _| left.contains(file));
+        let files = &self.files;
+        self.awaited
+            .retain(|file| left.contains(file) && !files.contains_key(file));
         self.owners.retain(|owner| Arc::strong_count(owner) > 1);
         let files = self.files.values().map(file_bytes);
         let owners = self.owners.iter().map(|owner| owner_bytes(owner));

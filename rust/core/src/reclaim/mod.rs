@@ -4,10 +4,12 @@
 //! A pass classifies all files before it deletes any. Unknown, unreadable and damaged files stay,
 //! and the report names them.
 
+mod catalog;
 mod index_cache;
 mod orphans;
 mod pass;
 
+pub use catalog::encode_finished;
 pub use index_cache::IndexCache;
 pub use orphans::reclaim_orphans;
-pub use pass::{KnownTerms, ReclaimReport, newest_term, reclaim};
+pub use pass::{KnownTerms, ReclaimReport, newest_term, reclaim, reclaim_told};

@@ -89,12 +89,48 @@ pub fn reclaim(
     may_append: &dyn Fn(Term) -> bool,
     terms: impl Into<KnownTerms>,
 ) -> Result<ReclaimReport> {
+    let files = physical_files(storage, &terms.into())?;
+    Ok(judge(storage, indexes, evidence, may_append, files, false))
+}
+
+/// Like [`reclaim`], where writers tell of the files that they finish. So it looks only at the files
+/// that `indexes` knows, unless it is given `terms`. Then it also lists, which finds files that
+/// nobody told of.
+///
+/// # Errors
+/// Errors of [`reclaim`], if it lists.
+pub fn reclaim_told(
+    storage: &dyn Storage,
+    indexes: &mut IndexCache,
+    evidence: &dyn Evidence,
+    may_append: &dyn Fn(Term) -> bool,
+    terms: Option<KnownTerms>,
+) -> Result<ReclaimReport> {
+    let files = match terms {
+        Some(terms) => physical_files(storage, &terms)?,
+        None => indexes.known(&storage.location()),
+    };
+    Ok(judge(storage, indexes, evidence, may_append, files, true))
+}
+
+fn judge(
+    storage: &dyn Storage,
+    indexes: &mut IndexCache,
+    evidence: &dyn Evidence,
+    may_append: &dyn Fn(Term) -> bool,
+    files: Vec<(FileId, u64)>,
+    told: bool,
+) -> ReclaimReport {
     let location = storage.location();
     let mut report = ReclaimReport::default();
     let mut facts = Vec::new();
-    for (file, listed_bytes) in physical_files(storage, &terms.into())? {
+    for (file, listed_bytes) in files {
         let known = match indexes.find(&location, file, listed_bytes) {
             Some(known) => Ok(known),
+            // Its writer tells of it before the next list, or it is read then.
+            None if told && may_append(file.term) && indexes.awaits(&location, file) => {
+                Ok(unopened(file, listed_bytes))
+            }
             None => classify(storage, indexes, file, listed_bytes, may_append),
         };
         match known {
@@ -117,7 +153,7 @@ pub fn reclaim(
     let failed = report.failed.iter().map(|(file, _)| *file);
     let left: HashSet<FileId> = report.kept.iter().copied().chain(failed).collect();
     indexes.keep_only(&location, &left);
-    Ok(report)
+    report
 }
 
 /// Judges all files, then deletes those that may go.
@@ -194,12 +230,16 @@ fn classify(
     Ok(match index {
         Some(index) => indexes.learn(&storage.location(), index),
         // It stays in any case, so an open file need not be scanned.
-        None => ListedFile {
-            file,
-            sealed: false,
-            damaged: false,
-            physical_bytes: listed_bytes,
-            segments: [].into(),
-        },
+        None => unopened(file, listed_bytes),
     })
+}
+
+fn unopened(file: FileId, listed_bytes: u64) -> ListedFile {
+    ListedFile {
+        file,
+        sealed: false,
+        damaged: false,
+        physical_bytes: listed_bytes,
+        segments: [].into(),
+    }
 }

@@ -1,19 +1,23 @@
 //! Makes a physical file whose writer is gone from copies of what the writer appended.
 
 use crate::error::{Error, Result};
-use crate::format::{encode_footer, scan_index};
+use crate::format::{FileIndex, encode_footer, scan_index};
 use crate::ids::FileId;
 use crate::storage::{ReadFile, Storage, check_range};
 
 /// Creates `file` with these bytes, which begin with its header, and a footer. The offsets of segments
-/// are those of the writer, so commit ids remain right.
+/// are those of the writer, so commit ids remain right. Returns the index of the file.
 ///
 /// # Errors
 /// `Corrupt` if the bytes are not whole segments of the file; `AlreadyExists` if the file is there;
 /// errors of storage.
-pub fn create_from_copies(storage: &dyn Storage, file: FileId, bytes: Vec<u8>) -> Result<()> {
+pub fn create_from_copies(
+    storage: &dyn Storage,
+    file: FileId,
+    bytes: Vec<u8>,
+) -> Result<FileIndex> {
     let copied = Copied(bytes);
-    let index = scan_index(&copied, file)?;
+    let mut index = scan_index(&copied, file)?;
     if index.torn_bytes + index.damaged_bytes > 0 {
         return Err(Error::corrupt(format!(
             "copies of {}/{file} are no whole segments",
@@ -24,7 +28,10 @@ pub fn create_from_copies(storage: &dyn Storage, file: FileId, bytes: Vec<u8>) -
     let mut handle = storage.create(&file.file_name())?;
     handle.append(&copied.0)?;
     handle.append(&footer)?;
-    handle.finish()
+    handle.finish()?;
+    index.sealed = true;
+    index.file_bytes += footer.len() as u64;
+    Ok(index)
 }
 
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use prost::bytes::BytesMut;
 
 use super::observer::{FileChange, Observer};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{IndexEntry, MAX_SEGMENTS_PER_FILE, encode_footer};
+use crate::format::{FileIndex, IndexEntry, MAX_SEGMENTS_PER_FILE, encode_footer};
 use crate::ids::{FileId, SegmentRef};
 use crate::storage::{AppendFile, Storage, SyncFile};
 
@@ -54,6 +54,8 @@ struct Inner {
     loss_reported: bool,
     /// The reason why a durable file has no footer.
     footer_failure: Option<Error>,
+    /// Once it is sealed.
+    index: Option<FileIndex>,
 }
 
 impl Inner {
@@ -123,6 +125,7 @@ impl OpenFile {
             closes_next: false,
             loss_reported: false,
             footer_failure: None,
+            index: None,
         };
         Self {
             id,
@@ -320,9 +323,24 @@ impl OpenFile {
         inner.garbage_bytes =
             (inner.physical_bytes - good_bytes).saturating_sub(*footer.as_ref().unwrap_or(&0));
         inner.uncopied = None;
+        if inner.status == Status::Sealed && inner.garbage_bytes == 0 {
+            inner.index = Some(FileIndex {
+                file: self.id,
+                sealed: true,
+                file_bytes: inner.physical_bytes,
+                segments: entries,
+                torn_bytes: 0,
+                damaged_bytes: 0,
+            });
+        }
         self.tell(&inner, observer);
         inner.footer_failure = footer.err().filter(|_| finished.is_ok());
         finished.map_err(|e| e.context(self.lost_what(&inner, storage)))
+    }
+
+    /// The index of the file that `close` sealed; returned once.
+    pub fn take_index(&self) -> Option<FileIndex> {
+        self.inner.lock().index.take()
     }
 
     /// The reason why `close` left the durable file without a footer; returned once.

@@ -10,14 +10,17 @@ use super::observer::{FileChange, Observer, Unobserved};
 use super::open_file::{Appended, Durability, OpenFile};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
-    Compression, EncodedSegment, IndexEntry, JournalPart, NewSegment, encode_file_header,
-    encode_segment, encode_with_journal,
+    Compression, EncodedSegment, FileIndex, IndexEntry, JournalPart, NewSegment,
+    encode_file_header, encode_segment, encode_with_journal,
 };
 use crate::ids::{FileId, SegmentRef, Term};
 use crate::storage::Storage;
 
 /// Default of [`WriterOptions::max_file_bytes`]: 32 MiB.
 pub const DEFAULT_MAX_FILE_BYTES: u64 = 32 << 20;
+
+/// Bound on the finished files that nobody has asked for. The driver reads the index of any other.
+const MAX_FINISHED: usize = 1024;
 
 /// Bound on the warnings that wait: 64 lines of about 300 bytes.
 const MAX_WARNINGS: usize = 64;
@@ -32,6 +35,8 @@ pub struct WriterOptions {
     /// Where files are not there until they are finished, [`SegmentWriter::take_uncopied`] returns what
     /// is appended to them.
     pub copies: bool,
+    /// [`SegmentWriter::take_finished`] returns the index of each finished file.
+    pub tells: bool,
 }
 
 impl Default for WriterOptions {
@@ -40,6 +45,7 @@ impl Default for WriterOptions {
             max_file_bytes: DEFAULT_MAX_FILE_BYTES,
             compression: Compression::Lz4,
             copies: false,
+            tells: false,
         }
     }
 }
@@ -124,6 +130,7 @@ pub struct SegmentWriter {
     pub(super) observer: Arc<dyn Observer>,
     pub(super) files: Mutex<Files>,
     warnings: Mutex<Vec<String>>,
+    finished: Mutex<Vec<FileIndex>>,
     pub(super) stats: Mutex<WriterStats>,
     /// The lane of segments that come without one.
     pub(super) lane: u64,
@@ -151,6 +158,7 @@ impl SegmentWriter {
             observer,
             files: Mutex::default(),
             warnings: Mutex::default(),
+            finished: Mutex::default(),
             stats: Mutex::default(),
             lane,
             process: std::process::id(),
@@ -233,6 +241,11 @@ impl SegmentWriter {
         let files: Vec<_> = self.files.lock().unsettled.values().cloned().collect();
         let taken = files.iter().map(|file| (file.id, file.take_uncopied(max)));
         taken.filter(|(_, bytes)| !bytes.is_empty()).collect()
+    }
+
+    /// The index of each file that was finished since the last call. Returns each once.
+    pub fn take_finished(&self) -> Vec<FileIndex> {
+        std::mem::take(&mut self.finished.lock())
     }
 
     /// Writes the footers, makes everything durable and closes the open files. A file to which a
@@ -519,6 +532,7 @@ impl SegmentWriter {
         let was_sealed = file.is_sealed();
         let synced = file.make_durable(self.storage.as_ref(), self.observer.as_ref());
         self.warn_without_footer(file);
+        self.note_finished(file);
         self.count_sync(
             !was_sealed && file.is_sealed(),
             !matches!(synced, Ok(false)),
@@ -535,6 +549,7 @@ impl SegmentWriter {
         let was_sealed = file.is_sealed();
         let closed = file.close(self.storage.as_ref(), self.observer.as_ref());
         self.warn_without_footer(file);
+        self.note_finished(file);
         let (garbage_bytes, sealed) = (file.take_garbage(), !was_sealed && file.is_sealed());
         self.stats.lock().garbage_bytes += garbage_bytes;
         self.count_sync(sealed, sealed);
@@ -546,6 +561,15 @@ impl SegmentWriter {
         let mut stats = self.stats.lock();
         stats.files_sealed += u64::from(sealed);
         stats.syncs += u64::from(synced);
+    }
+
+    fn note_finished(&self, file: &OpenFile) {
+        if let Some(index) = file.take_index() {
+            let mut finished = self.finished.lock();
+            if self.options.tells && finished.len() < MAX_FINISHED {
+                finished.push(index);
+            }
+        }
     }
 
     fn warn_without_footer(&self, file: &OpenFile) {

@@ -34,6 +34,7 @@ pub fn options(max_file_bytes: u64, compression: Compression) -> WriterOptions {
         max_file_bytes,
         compression,
         copies: false,
+        tells: false,
     }
 }
 

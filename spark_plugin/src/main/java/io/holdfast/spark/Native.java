@@ -69,6 +69,12 @@ public final class Native {
    */
   public static native byte[] takeUncopied(long folder);
 
+  /**
+   * Facts about files that were finished since the last call, for {@link #learnFiles}. Empty where
+   * files are seen while they are written.
+   */
+  public static native byte[] takeFinished(long folder);
+
   /** Makes these files survive a machine crash; seals them on object stores. */
   public static native void syncFiles(long folder, long[] numbers);
 
@@ -328,9 +334,15 @@ public final class Native {
   /** Makes a file of a writer that is gone survive a machine crash. Its length; 0 without the file. */
   public static native long lookAtFile(String dir, HadoopFolder files, long term, long number);
 
-  /** Makes a file from copies of all that was appended to it, unless there is one. */
-  public static native void createFromCopies(
+  /**
+   * Makes a file from copies of all that was appended to it, unless there is one. Returns facts about
+   * it, for {@link #learnFiles}.
+   */
+  public static native byte[] createFromCopies(
       String dir, HadoopFolder files, long term, long number, byte[] bytes);
+
+  /** Learns of finished files, so that {@link #reclaim} does not read them. */
+  public static native void learnFiles(long cache, String dir, byte[] told);
 
   /**
    * Deletes files that no manager appends to and no retained version needs.
@@ -342,6 +354,8 @@ public final class Native {
    * @param ownTerms terms that this application gave
    * @param olderTerm this and all older terms are known; a file of another unknown term stops the
    *     call
+   * @param told whether executors tell of the files that they finish
+   * @param lists whether to list the files; else only known ones are judged
    */
   public static native Reclaimed reclaim(
       long cache,
@@ -351,7 +365,9 @@ public final class Native {
       String[] ids,
       long[] liveTerms,
       long[] ownTerms,
-      long olderTerm);
+      long olderTerm,
+      boolean told,
+      boolean lists);
 
   /** Listens for Python workers, which have these folders in {@code SPARK_LOCAL_DIRS}. */
   public static native long listen(String localDirs);

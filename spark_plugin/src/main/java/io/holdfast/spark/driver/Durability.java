@@ -35,6 +35,9 @@ final class Durability {
     /** By file, the executor that could not sync it. A later sync may succeed without the bytes. */
     final Map<FileId, String> lost = new ConcurrentHashMap<>();
 
+    /** Facts about the files that were finished for a batch. */
+    final List<byte[]> finished = new ArrayList<>();
+
     /** Durable bytes of each file that the last committed batch refers to. */
     Map<FileId, Long> durableBytes = new HashMap<>();
   }
@@ -65,13 +68,26 @@ final class Durability {
     }
   }
 
+  /** Requests of a second that an object store takes in a folder. */
+  private static final int REQUESTS_PER_S = 3_500;
+
+  /** So many requests in one moment are no burst. */
+  private static final int FEW_REQUESTS = 50;
+
+  /** The time over which so many executors spread their requests. */
+  static int spreadMs(int executors) {
+    return executors <= FEW_REQUESTS ? 0 : executors * 1000 / REQUESTS_PER_S;
+  }
+
   /**
-   * Makes everything that a batch refers to survive a machine crash.
+   * Makes everything that a batch refers to survive a machine crash. Returns facts about files that
+   * were finished for it, for {@code Native.learnFiles}.
    *
    * @throws InterruptedIOException if the query is stopped during the call
    */
-  void makeDurable(SegmentFolder where, String[] ids) throws IOException {
+  List<byte[]> makeDurable(SegmentFolder where, String[] ids) throws IOException {
     Folder folder = of(where.name);
+    List<byte[]> finished;
     synchronized (folder) {
       Map<FileId, Long> durable = new HashMap<>();
       List<FileFacts> fresh = new ArrayList<>();
@@ -88,11 +104,14 @@ final class Durability {
         finish(where, folder, file);
       }
       folder.durableBytes = durable;
+      finished = List.copyOf(folder.finished);
+      folder.finished.clear();
     }
     Set<Long> gone = terms.takeGone(where.name);
     if (!gone.isEmpty()) {
       GatheredCopies.remove(where.name, gone);
     }
+    return finished;
   }
 
   /** Asks all writers at once. */
@@ -105,6 +124,7 @@ final class Durability {
       }
       byTerm.computeIfAbsent(file.file.term(), key -> new ArrayList<>()).add(file);
     }
+    int spreadMs = where.hidesOpenFiles() ? spreadMs(byTerm.size()) : 0;
     List<Request> requests = new ArrayList<>();
     byTerm.forEach(
         (term, written) -> {
@@ -114,12 +134,13 @@ final class Durability {
                 file -> file.answered(FileFacts.Writer.GONE, "its executor was lost", null));
           } else {
             long[] numbers = written.stream().mapToLong(file -> file.file.number()).toArray();
-            ExecutorRequest sync = new ExecutorRequest.SyncFiles(where.name, term, numbers);
+            ExecutorRequest sync = 
+                new ExecutorRequest.SyncFiles(where.name, term, numbers, spreadMs);
             requests.add(new Request(writer, written, writer.link().ask(sync)));
           }
         });
     for (Request request : requests) {
-      await(where, request);
+      await(where, folder, request);
     }
   }
 
@@ -128,12 +149,16 @@ final class Durability {
   }
 
   /** Waits for the answer of a writer. */
-  private static void await(SegmentFolder where, Request request) throws IOException {
+  private static void await(SegmentFolder where, Folder folder, Request request)
+      throws IOException {
     Terms.Writer writer = request.writer();
     try {
       ExecutorReply reply = request.reply().get();
       switch (reply.outcome()) {
-        case DONE -> request.answered(FileFacts.Writer.DONE, "", null);
+        case DONE -> {
+          request.answered(FileFacts.Writer.DONE, "", null);
+          folder.finished.add(reply.files());
+        }
         case CLOSED -> request.answered(FileFacts.Writer.GONE, writer + " closed it", null);
         case FAILED ->
             request.answered(FileFacts.Writer.FAILED, writer + ": " + reply.error(), null);
@@ -164,7 +189,7 @@ final class Durability {
         case GATHER -> file.gather(where);
         case COMPLETE -> {
           LOG.warn("{} in {} is made from copies, because {}", file.file, where.name, file.said);
-          file.complete(where);
+          folder.finished.add(file.complete(where));
         }
         case DONE -> {
           return;

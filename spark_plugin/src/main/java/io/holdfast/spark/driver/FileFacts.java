@@ -65,12 +65,17 @@ final class FileFacts {
     gathered = true;
   }
 
-  /** Makes the file from copies. Another look then finds it, or the file of a writer that lives. */
-  void complete(SegmentFolder where) {
-    Native.createFromCopies(
-        where.name, where.files(), file.term(), file.number(), copies.bytes());
+  /**
+   * Makes the file from copies. Another look then finds it, or the file of a writer that lives.
+   * Returns facts about it, if it was made.
+   */
+  byte[] complete(SegmentFolder where) {
+    byte[] made =
+        Native.createFromCopies(
+            where.name, where.files(), file.term(), file.number(), copies.bytes());
     copies = null;
     look(where);
+    return made;
   }
 
   /** For people. */

@@ -138,7 +138,9 @@ public final class HoldfastDriver implements DriverPlugin {
   /** Called before a query reads the log. */
   public void starting(Path checkpoint, Configuration conf) {
     published.remove(checkpoint.toUri().getPath());
-    terms.starting(SegmentFolder.of(new Path(checkpoint, "state").toString(), conf));
+    SegmentFolder folder = SegmentFolder.of(new Path(checkpoint, "state").toString(), conf);
+    terms.starting(folder);
+    reclaimer.starting(folder);
     decisions.starting(checkpoint);
   }
 
@@ -158,7 +160,7 @@ public final class HoldfastDriver implements DriverPlugin {
     if (query != null) {
       reclaimer.publishing(folder, query);
     }
-    durability.makeDurable(folder, CommitLog.neededIds(ids));
+    reclaimer.finished(folder, durability.makeDurable(folder, CommitLog.neededIds(ids)));
     terms.requireNewest(folder);
     if (!published.contains(entry.checkpoint().toUri().getPath())) {
       // Files of this run stop an older application, which may have continued until now.

@@ -12,10 +12,13 @@ import io.holdfast.spark.rpc.ExecutorRequest;
 import io.holdfast.spark.sparklog.CommitLog;
 import io.holdfast.spark.sparklog.SparkFile;
 import io.holdfast.spark.ui.UiEvents;
+import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.util.List;
 import java.util.Map;
+import java.util.Queue;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.atomic.AtomicBoolean;
@@ -37,6 +40,12 @@ import org.slf4j.LoggerFactory;
 final class Reclaimer {
   private static final Logger LOG = LoggerFactory.getLogger(Reclaimer.class);
 
+  /**
+   * On object stores executors tell of the files that they finish. Only a list finds files that
+   * nobody told of, because their executor died.
+   */
+  private static final int PASSES_BETWEEN_LISTS = 8;
+
   private final Terms terms;
 
   private final Consumer<SparkListenerEvent> events;
@@ -44,7 +53,13 @@ final class Reclaimer {
 
   /** By folder, the result of its last clean-up. */
   private final Map<String, Reclaimed> reclaimed = new ConcurrentHashMap<>();
-  private long indexCache; // of sealed files; 0 before the first clean-up
+  private long indexCache; // of sealed files; 0 before its first use
+
+  /** By folder, facts about finished files that the cache has not learned yet. */
+  private final Map<String, Queue<byte[]>> finished = new ConcurrentHashMap<>();
+
+  /** By folder, clean-ups of this run. */
+  private final Map<String, Integer> passes = new ConcurrentHashMap<>();
 
   private final AtomicBoolean busy = new AtomicBoolean();
   private final ExecutorService worker =
@@ -65,6 +80,16 @@ final class Reclaimer {
     registry.register(name, sum);
   }
 
+  /** The first clean-up of a run lists the files. */
+  void starting(SegmentFolder folder) {
+    passes.remove(folder.name);
+  }
+
+  /** Executors have told of these files. */
+  void finished(SegmentFolder folder, List<byte[]> files) {
+    finished.computeIfAbsent(folder.name, key -> new ConcurrentLinkedQueue<>()).addAll(files);
+  }
+
   void publishing(SegmentFolder folder, String query) {
     queries.put(folder.name, query);
   }
@@ -78,11 +103,18 @@ final class Reclaimer {
     }
   }
 
-  /** A pass lists the folder and reads new indexes. Spark's providers read these settings alike. */
+  /** Spark's providers read these settings alike. */
   private static long batchesBetween(Configuration conf) {
     int retained = conf.getInt(HoldfastConf.RETAINED_KEY, HoldfastConf.RETAINED_DEFAULT);
     double extra = conf.getDouble(HoldfastConf.EXTRA_SPACE_KEY, HoldfastConf.EXTRA_SPACE_DEFAULT);
     return Math.max(1, Math.round(retained * extra));
+  }
+
+  private synchronized long indexCache() {
+    if (indexCache == 0) {
+      indexCache = Native.openIndexCache();
+    }
+    return indexCache;
   }
 
   void stop() {
@@ -93,6 +125,15 @@ final class Reclaimer {
         Native.closeIndexCache(indexCache);
       }
     }
+  }
+
+  private void learn(SegmentFolder folder) {
+    ByteArrayOutputStream all = new ByteArrayOutputStream();
+    Queue<byte[]> files = finished.getOrDefault(folder.name, new ConcurrentLinkedQueue<>());
+    for (byte[] one = files.poll(); one != null; one = files.poll()) {
+      all.writeBytes(one);
+    }
+    Native.learnFiles(indexCache(), folder.name, all.toByteArray());
   }
 
   private void run(SparkFile entry, Configuration conf) {
@@ -124,45 +165,52 @@ final class Reclaimer {
   private String reclaim(SegmentFolder folder, long batch, List<CommitLog.StoreId> oldest) {
     String[] partitions = oldest.stream().map(CommitLog.StoreId::partition).toArray(String[]::new);
     String[] ids = oldest.stream().map(CommitLog.StoreId::id).toArray(String[]::new);
-    long cache;
-    synchronized (this) {
-      if (indexCache == 0) {
-        indexCache = Native.openIndexCache();
-      }
-      cache = indexCache;
-    }
+    boolean told = folder.hidesOpenFiles();
+    int pass = passes.getOrDefault(folder.name, 0);
+    boolean lists = !told || pass % PASSES_BETWEEN_LISTS == 0;
+    learn(folder);
     // A file of a term that is given later stops the pass. The next pass knows the term.
     Terms.Given given = terms.given(folder.name);
     long[] live = given.writers().keySet().stream().mapToLong(Long::longValue).toArray();
-    Reclaimed pass;
+    Reclaimed found;
     try {
-      pass =
+      found =
           Native.reclaim(
-              cache, folder.name, folder.files(), partitions, ids, live, given.own(), given.older());
+              indexCache(),
+              folder.name,
+              folder.files(),
+              partitions,
+              ids,
+              live,
+              given.own(),
+              given.older(),
+              told,
+              lists);
+      passes.put(folder.name, pass + 1);
     } catch (FencedException e) {
       terms.lookForOthers(folder);
       throw e;
     }
-    reclaimed.put(folder.name, pass);
+    reclaimed.put(folder.name, found);
     String query = queries.get(folder.name);
     if (query != null) {
       events.accept(
           new UiEvents.FilesCounted(
               query,
               batch,
-              pass.files(),
-              pass.bytes(),
-              pass.physicalBytes(),
-              pass.pinnedBytes(),
+              found.files(),
+              found.bytes(),
+              found.physicalBytes(),
+              found.pinnedBytes(),
               System.currentTimeMillis()));
     }
-    long toTell = pass.pinnedBytes();
+    long toTell = found.pinnedBytes();
     for (Terms.Writer writer : given.writers().values()) {
       // No answer is needed: the next notice names these files again.
-      writer.link().ask(new ExecutorRequest.WasteNotice(folder.name, toTell, pass.wasteful()));
+      writer.link().ask(new ExecutorRequest.WasteNotice(folder.name, toTell, found.wasteful()));
       // Only one executor reports the bytes, because Spark adds up the metrics of tasks.
       toTell = 0;
     }
-    return pass.done();
+    return found.done();
   }
 }

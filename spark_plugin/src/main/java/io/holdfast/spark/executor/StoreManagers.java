@@ -26,6 +26,7 @@ import java.util.concurrent.Executor;
 import java.util.concurrent.Executors;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.LongAdder;
 import org.apache.spark.SparkConf;
@@ -285,13 +286,14 @@ public final class StoreManagers {
     if (manager == null) {
       return ExecutorReply.closed();
     }
+    waitForPartOf(request.spreadMs());
     long start = System.nanoTime();
     try {
       Native.syncFiles(manager.handle, request.numbers());
       long nanos = System.nanoTime() - start;
       totals.sealNanos.add(nanos);
       manager.unreportedSealNanos.add(nanos);
-      return ExecutorReply.done();
+      return ExecutorReply.done(Native.takeFinished(manager.handle));
     } catch (RuntimeException | Error e) {
       LOG.error("Physical files in {} could not be made durable", request.dir(), e);
       return ExecutorReply.failed(e);
@@ -299,6 +301,16 @@ public final class StoreManagers {
       OpenManager.warn(Native.takeWarnings(manager.handle));
       manager.endCopies(Arrays.stream(request.numbers()).max().orElse(0), sweeper);
       release(manager);
+    }
+  }
+
+  private static void waitForPartOf(int spreadMs) {
+    if (spreadMs > 0) {
+      try {
+        Thread.sleep(ThreadLocalRandom.current().nextInt(spreadMs));
+      } catch (InterruptedException e) {
+        Thread.currentThread().interrupt();
+      }
     }
   }
 

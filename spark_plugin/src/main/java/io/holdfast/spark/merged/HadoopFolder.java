@@ -62,7 +62,7 @@ public final class HadoopFolder {
         : fileSystem.createFile(path).overwrite(false).recursive().build();
   }
 
-  boolean seenWhileWritten() {
+  public boolean seenWhileWritten() {
     return seenWhileWritten;
   }
 

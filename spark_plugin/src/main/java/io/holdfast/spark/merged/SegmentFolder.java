@@ -56,6 +56,11 @@ public final class SegmentFolder {
     return name.startsWith("/");
   }
 
+  /** True on object stores: files appear when they are finished. */
+  public boolean hidesOpenFiles() {
+    return !isLocal() && !files().seenWhileWritten();
+  }
+
   public Path path() {
     return isLocal() ? new Path("file", null, name) : new Path(name);
   }

@@ -7,8 +7,13 @@ import java.io.Serializable;
 public sealed interface ExecutorRequest extends Serializable {
   String dir();
 
-  /** Files of the manager with this term must become durable. */
-  record SyncFiles(String dir, long term, long[] numbers) implements ExecutorRequest {}
+  /**
+   * Files of the manager with this term must become durable.
+   *
+   * @param spreadMs each executor first waits for a random part of this
+   */
+  record SyncFiles(String dir, long term, long[] numbers, int spreadMs)
+      implements ExecutorRequest {}
 
   /**
    * These files should go: stores write the parts that they need again, elsewhere.
