@@ -52,8 +52,8 @@ OF_SPARK: Final[Mapping[str, Requests]] = {
 }
 
 #: Holdfast puts each object at once. Before a commit, the driver lists the markers of applications.
-#: For clean-ups, it lists files and writes catalogs: 0.1 requests a batch with one executor, 0.3 with 8,
-#: 1.1 with 100, and 1.6 with 1,000.
+#: Its lists of files and catalogs are left out: 0.1 requests a batch with one executor, 0.3 with
+#: 8, 1.1 with 100, and 1.6 with 1,000.
 OF_HOLDFAST: Final = Requests(put=1)
 LISTING: Final = "list of markers"
 

@@ -7,7 +7,8 @@ use crate::common::{append, owner};
 use holdfast_core::format::{FileIndex, IndexEntry, SegmentKind};
 use holdfast_core::liveness::Floors;
 use holdfast_core::reclaim::{
-    IndexCache, KnownTerms, ReclaimReport, encode_finished, reclaim_told,
+    IndexCache, KnownTerms, ReclaimReport, catalog_name, encode_finished, read_catalogs,
+    reclaim_told, write_catalog,
 };
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::DeltaRuns;
@@ -62,7 +63,7 @@ impl Query {
             floors.add(tag, CheckpointId(floor), DeltaRuns::NONE);
         }
         let last = self.executors.len() as u64;
-        let terms = lists.then(|| KnownTerms::from(Term(last)));
+        let terms = lists.then(|| KnownTerms::from(Term(999)));
         let live = |term: Term| term.0 <= last;
         let storage = self.storage.as_ref();
         reclaim_told(storage, &mut self.indexes, &floors, &live, terms).unwrap()
@@ -233,4 +234,51 @@ fn the_files_of_a_thousand_executors_fit_into_the_cache() {
         again.bytes(),
         catalog.len()
     );
+}
+
+#[test]
+fn a_driver_that_starts_reads_catalogs_instead_of_files() {
+    let mut query = Query::new(40);
+    let beside = Arc::new(FaultyStorage::new(Arc::new(SimStorage::new(false))));
+    let mut names = Vec::new();
+    for batch in 1..=3 {
+        let told = query.write(batch).concat();
+        let name = catalog_name(40, batch);
+        write_catalog(beside.as_ref(), &name, &told, &[]).unwrap();
+        names.push(name);
+    }
+    let found = read_catalogs(beside.as_ref(), "memory", &mut query.indexes).unwrap();
+    assert_eq!(found, names);
+    assert_eq!(query.indexes.files(), 120);
+    // One has all of it, and replaces the others.
+    let all = query.indexes.catalog("memory").unwrap();
+    let name = catalog_name(41, 1);
+    write_catalog(beside.as_ref(), &name, &all, &names).unwrap();
+    query.indexes = IndexCache::default();
+    let before = beside.calls(Operation::Read);
+    let found = read_catalogs(beside.as_ref(), "memory", &mut query.indexes).unwrap();
+    assert_eq!(found, [name]);
+    assert_eq!(beside.calls(Operation::Read) - before, 1);
+    assert_eq!(query.clean(3, false).deleted.len(), 80);
+    assert_eq!(
+        query.calls(Operation::Open) + query.calls(Operation::List),
+        0
+    );
+}
+
+#[test]
+fn a_damaged_catalog_costs_the_reads_of_its_files_and_nothing_else() {
+    let mut query = Query::new(2);
+    let beside = SimStorage::new(false);
+    let mut told = query.write(1);
+    let half = told[1].len() / 2;
+    told[1].truncate(half);
+    write_catalog(&beside, &catalog_name(2, 1), &told.concat(), &[]).unwrap();
+    write_catalog(&beside, &catalog_name(2, 2), b"no catalog", &[]).unwrap();
+    let found = read_catalogs(&beside, "memory", &mut query.indexes).unwrap();
+    assert_eq!((found.len(), query.indexes.files()), (2, 1));
+    query.executors.pop();
+    let report = query.clean(0, true);
+    assert_eq!((report.kept.len(), query.indexes.files()), (2, 2));
+    assert_eq!(query.calls(Operation::Open), 1);
 }

@@ -111,6 +111,15 @@ natives! {
         bytes: [jbyte]
     ) -> [jbyte];
     rust fn learn_files(cache: jlong, dir: JString, told: [jbyte]);
+    rust fn catalog(cache: jlong, dir: JString) -> [jbyte];
+    env fn read_catalogs(
+        cache: jlong, dir: JString, beside: JString,
+        files: "io.holdfast.spark.merged.HadoopFolder"
+    ) -> [JString];
+    env fn write_catalog(
+        beside: JString, files: "io.holdfast.spark.merged.HadoopFolder", term: jlong,
+        number: jlong, content: [jbyte], replaced: [JString]
+    ) -> JString;
     env fn reclaim(
         cache: jlong, dir: JString, files: "io.holdfast.spark.merged.HadoopFolder",
         partitions: [JString], ids: [JString], live_terms: [jlong], own: [jlong], older: jlong,
@@ -217,6 +226,41 @@ fn create_from_copies(
 /// Learns of finished files of `dir`.
 fn learn_files(cache: jlong, dir: String, told: Vec<u8>) -> Result<()> {
     Ok(INDEX_CACHES.get(cache)?.lock().learn_told(&dir, &told)?)
+}
+
+/// All known files of `dir`.
+fn catalog(cache: jlong, dir: String) -> Result<Vec<u8>> {
+    Ok(INDEX_CACHES.get(cache)?.lock().catalog(&dir)?)
+}
+
+/// Learns of all files of `dir` in the catalogs of the folder `beside`; returns their names.
+fn read_catalogs(
+    env: &mut Env<'_>,
+    cache: jlong,
+    dir: String,
+    beside: String,
+    files: JObject<'_>,
+) -> Result<Vec<String>> {
+    let folder = storage(env, beside, &files)?;
+    let cache = INDEX_CACHES.get(cache)?;
+    let found = reclaim::read_catalogs(folder.as_ref(), &dir, &mut cache.lock())?;
+    Ok(found)
+}
+
+/// Writes a catalog, and then deletes those that it replaces. Returns its name.
+fn write_catalog(
+    env: &mut Env<'_>,
+    beside: String,
+    files: JObject<'_>,
+    term: jlong,
+    number: jlong,
+    content: Vec<u8>,
+    replaced: Vec<String>,
+) -> Result<String> {
+    let folder = storage(env, beside, &files)?;
+    let name = reclaim::catalog_name(term as u64, number as u64);
+    reclaim::write_catalog(folder.as_ref(), &name, &content, &replaced)?;
+    Ok(name)
 }
 
 /// `record Reclaimed(String done, long files, long bytes, long physicalBytes, long pinnedBytes,

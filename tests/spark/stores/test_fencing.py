@@ -51,7 +51,7 @@ def test_an_application_that_gets_another_executor_sees_who_took_over_before(
     job.wait_until_stopped_at("task")
     # Another application has begun meanwhile. The next executor gets a newer term, by the clock.
     taken = max(int(file.name[:16], 16) for file in merged_files(world.checkpoint)) + 1
-    markers = world.checkpoint / "state" / "holdfast" / "terms"
+    markers = world.checkpoint / "state" / "holdfast" / "driver"
     assert len([*markers.iterdir()]) == 1
     (markers / f"{taken:016x}-00000000.hf").write_bytes(b"")
     (executor,) = job.executors()

@@ -344,6 +344,30 @@ public final class Native {
   /** Learns of finished files, so that {@link #reclaim} does not read them. */
   public static native void learnFiles(long cache, String dir, byte[] told);
 
+  /** All known files of a folder, for {@link #writeCatalog}. */
+  public static native byte[] catalog(long cache, String dir);
+
+  /**
+   * Learns of the files of {@code dir} in all catalogs of the folder {@code beside}. Returns the
+   * names of the catalogs.
+   */
+  public static native String[] readCatalogs(
+      long cache, String dir, String beside, HadoopFolder files);
+
+  /**
+   * Writes a catalog, and then deletes those that it replaces. Returns its name.
+   *
+   * @param term of this application
+   * @param number greater than those of earlier catalogs
+   */
+  public static native String writeCatalog(
+      String beside,
+      HadoopFolder files,
+      long term,
+      long number,
+      byte[] content,
+      String[] replaced);
+
   /**
    * Deletes files that no manager appends to and no retained version needs.
    *

@@ -160,7 +160,7 @@ public final class HoldfastDriver implements DriverPlugin {
     if (query != null) {
       reclaimer.publishing(folder, query);
     }
-    reclaimer.finished(folder, durability.makeDurable(folder, CommitLog.neededIds(ids)));
+    reclaimer.told(folder, durability.makeDurable(folder, CommitLog.neededIds(ids)));
     terms.requireNewest(folder);
     if (!published.contains(entry.checkpoint().toUri().getPath())) {
       // Files of this run stop an older application, which may have continued until now.

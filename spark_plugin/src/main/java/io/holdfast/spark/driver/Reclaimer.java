@@ -12,13 +12,11 @@ import io.holdfast.spark.rpc.ExecutorRequest;
 import io.holdfast.spark.sparklog.CommitLog;
 import io.holdfast.spark.sparklog.SparkFile;
 import io.holdfast.spark.ui.UiEvents;
-import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.util.List;
 import java.util.Map;
-import java.util.Queue;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.atomic.AtomicBoolean;
@@ -53,13 +51,11 @@ final class Reclaimer {
 
   /** By folder, the result of its last clean-up. */
   private final Map<String, Reclaimed> reclaimed = new ConcurrentHashMap<>();
-  private long indexCache; // of sealed files; 0 before its first use
 
-  /** By folder, facts about finished files that the cache has not learned yet. */
-  private final Map<String, Queue<byte[]>> finished = new ConcurrentHashMap<>();
+  private final KnownFiles known = new KnownFiles();
 
-  /** By folder, clean-ups of this run. */
-  private final Map<String, Integer> passes = new ConcurrentHashMap<>();
+  /** Folders that had a clean-up in this run. */
+  private final Set<String> begun = ConcurrentHashMap.newKeySet();
 
   private final AtomicBoolean busy = new AtomicBoolean();
   private final ExecutorService worker =
@@ -80,14 +76,13 @@ final class Reclaimer {
     registry.register(name, sum);
   }
 
-  /** The first clean-up of a run lists the files. */
+  /** Another application may have written catalogs. */
   void starting(SegmentFolder folder) {
-    passes.remove(folder.name);
+    begun.remove(folder.name);
   }
 
-  /** Executors have told of these files. */
-  void finished(SegmentFolder folder, List<byte[]> files) {
-    finished.computeIfAbsent(folder.name, key -> new ConcurrentLinkedQueue<>()).addAll(files);
+  void told(SegmentFolder folder, List<byte[]> files) {
+    known.told(folder, files);
   }
 
   void publishing(SegmentFolder folder, String query) {
@@ -97,9 +92,14 @@ final class Reclaimer {
   void published(SparkFile entry, Configuration conf) {
     long every = batchesBetween(conf);
     boolean due = entry.number() % every == every - 1;
+    SegmentFolder folder = SegmentFolder.of(new Path(entry.checkpoint(), "state").toString(), conf);
+    if (known.hasNews(folder)) {
+      worker.execute(() -> known.learn(folder, terms.newest(folder.name)));
+    }
     // If a pass still runs, this one is skipped, and the next one does its work.
     if (due && busy.compareAndSet(false, true)) {
-      worker.execute(() -> run(entry, conf));
+      boolean lists = entry.number() / every % PASSES_BETWEEN_LISTS == 0;
+      worker.execute(() -> run(folder, entry, conf, lists));
     }
   }
 
@@ -110,46 +110,24 @@ final class Reclaimer {
     return Math.max(1, Math.round(retained * extra));
   }
 
-  private synchronized long indexCache() {
-    if (indexCache == 0) {
-      indexCache = Native.openIndexCache();
-    }
-    return indexCache;
-  }
-
   void stop() {
     worker.shutdownNow();
-    synchronized (this) {
-      // A clean-up that still runs keeps the cache alive. A later one fails, as it should.
-      if (indexCache != 0) {
-        Native.closeIndexCache(indexCache);
-      }
-    }
+    known.close();
   }
 
-  private void learn(SegmentFolder folder) {
-    ByteArrayOutputStream all = new ByteArrayOutputStream();
-    Queue<byte[]> files = finished.getOrDefault(folder.name, new ConcurrentLinkedQueue<>());
-    for (byte[] one = files.poll(); one != null; one = files.poll()) {
-      all.writeBytes(one);
-    }
-    Native.learnFiles(indexCache(), folder.name, all.toByteArray());
-  }
-
-  private void run(SparkFile entry, Configuration conf) {
-    Path state = new Path(entry.checkpoint(), "state");
+  private void run(SegmentFolder folder, SparkFile entry, Configuration conf, boolean lists) {
     try {
       Path log = entry.path().getParent();
       long first = CommitLog.batches(log, conf).min().orElse(entry.number());
       List<CommitLog.StoreId> oldest =
           CommitLog.needed(CommitLog.read(new Path(log, Long.toString(first)), conf));
-      String done = reclaim(SegmentFolder.of(state.toString(), conf), entry.number(), oldest);
+      String done = reclaim(folder, entry.number(), oldest, lists);
       if (!done.isEmpty()) {
-        LOG.info("Holdfast reclaimed {}: {}", state, done);
+        LOG.info("Holdfast reclaimed {}: {}", folder.name, done);
       }
     } catch (IOException | RuntimeException e) {
       // Only disk space depends on it, and the next pass tries again.
-      LOG.warn("Holdfast could not reclaim files in {}", state, e);
+      LOG.warn("Holdfast could not reclaim files in {}", folder.name, e);
     } finally {
       busy.set(false);
     }
@@ -160,15 +138,18 @@ final class Reclaimer {
    *
    * @param batch that was published last
    * @param oldest ids of the oldest retained entry
+   * @param listsNow whether it is time to list the files
    * @return the work done, for the log; empty if there was none
    */
-  private String reclaim(SegmentFolder folder, long batch, List<CommitLog.StoreId> oldest) {
+  private String reclaim(
+      SegmentFolder folder, long batch, List<CommitLog.StoreId> oldest, boolean listsNow) {
     String[] partitions = oldest.stream().map(CommitLog.StoreId::partition).toArray(String[]::new);
     String[] ids = oldest.stream().map(CommitLog.StoreId::id).toArray(String[]::new);
     boolean told = folder.hidesOpenFiles();
-    int pass = passes.getOrDefault(folder.name, 0);
-    boolean lists = !told || pass % PASSES_BETWEEN_LISTS == 0;
-    learn(folder);
+    boolean lists = !told || listsNow;
+    if (told && begun.add(folder.name)) {
+      lists |= !known.restore(folder);
+    }
     // A file of a term that is given later stops the pass. The next pass knows the term.
     Terms.Given given = terms.given(folder.name);
     long[] live = given.writers().keySet().stream().mapToLong(Long::longValue).toArray();
@@ -176,7 +157,7 @@ final class Reclaimer {
     try {
       found =
           Native.reclaim(
-              indexCache(),
+              known.cache(),
               folder.name,
               folder.files(),
               partitions,
@@ -186,12 +167,14 @@ final class Reclaimer {
               given.older(),
               told,
               lists);
-      passes.put(folder.name, pass + 1);
     } catch (FencedException e) {
       terms.lookForOthers(folder);
       throw e;
     }
     reclaimed.put(folder.name, found);
+    if (told) {
+      known.replaceCatalogs(folder, terms.newest(folder.name));
+    }
     String query = queries.get(folder.name);
     if (query != null) {
       events.accept(

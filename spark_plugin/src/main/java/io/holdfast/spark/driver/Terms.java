@@ -107,7 +107,7 @@ public final class Terms {
       switch (Step.values()[(int) step[0]]) {
         case LOOK -> look(where, folder);
         case MARK -> {
-          SegmentFolder markers = where.markers();
+          SegmentFolder markers = where.ofDriver();
           folder.own.add(term);
           Native.markTerm(markers.name, markers.files(), term);
           folder.marker = term;
@@ -124,7 +124,7 @@ public final class Terms {
   }
 
   private static void look(SegmentFolder where, Folder folder) {
-    long[] marked = newest(where.markers(), folder);
+    long[] marked = newest(where.ofDriver(), folder);
     folder.marker = marked[1];
     folder.older = Math.max(marked[0], newest(where, folder)[0]);
     folder.looked = true;
@@ -160,7 +160,7 @@ public final class Terms {
   synchronized void requireNewest(SegmentFolder where) {
     step(where, ANY);
     Folder folder = of(where.name);
-    long found = Math.max(folder.found, newest(where.markers(), folder)[0]);
+    long found = Math.max(folder.found, newest(where.ofDriver(), folder)[0]);
     if (found > folder.older) {
       throw new HoldfastException(
           String.format(

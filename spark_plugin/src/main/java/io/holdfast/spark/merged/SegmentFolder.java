@@ -42,9 +42,9 @@ public final class SegmentFolder {
     return new SegmentFolder(name, conf);
   }
 
-  /** The folder of the markers of applications, in this one. Readers of state see no folders. */
-  public SegmentFolder markers() {
-    return named(name + "/terms", conf);
+  /** The folder in this one that only drivers use, for markers and catalogs. */
+  public SegmentFolder ofDriver() {
+    return named(name + "/driver", conf);
   }
 
   /** True if state stores use the folder. The driver deletes files that they do not need. */
