@@ -4,6 +4,8 @@ import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.Native;
 import io.holdfast.spark.merged.SegmentFolder;
 import io.holdfast.spark.rpc.ExecutorLink;
+import java.time.Instant;
+import java.time.temporal.ChronoUnit;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Map;
@@ -101,8 +103,7 @@ public final class Terms {
     Folder folder = of(where.name);
     while (true) {
       long older = folder.looked ? folder.older : UNKNOWN;
-      long clock = System.currentTimeMillis() * 1000;
-      long[] step = Native.nextTerm(older, folder.marker, folder.newest(), held, clock);
+      long[] step = Native.nextTerm(older, folder.marker, folder.newest(), held, clock());
       long term = step[1];
       switch (Step.values()[(int) step[0]]) {
         case LOOK -> look(where, folder);
@@ -142,10 +143,15 @@ public final class Terms {
   synchronized long next(SegmentFolder where, Writer writer) {
     Folder folder = of(where.name);
     long last = Math.max(newest(where, folder)[0], folder.newest());
-    long term = Math.max(last + 1, System.currentTimeMillis() * 1000);
+    long term = Math.max(last + 1, clock());
     folder.own.add(term);
     folder.live.put(term, writer);
     return term;
+  }
+
+  /** In microseconds: two applications that start at once must not use the same terms. */
+  private static long clock() {
+    return ChronoUnit.MICROS.between(Instant.EPOCH, Instant.now());
   }
 
   /** The newest term that this application used for a folder; 0 without one. */
