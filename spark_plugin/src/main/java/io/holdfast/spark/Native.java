@@ -335,8 +335,8 @@ public final class Native {
   public static native long lookAtFile(String dir, HadoopFolder files, long term, long number);
 
   /**
-   * Makes a file from copies of all that was appended to it, unless there is one. Returns facts about
-   * it, for {@link #learnFiles}.
+   * Makes a file from copies of all that was appended to it, unless there is one. Returns facts
+   * about it, for {@link #learnFiles}.
    */
   public static native byte[] createFromCopies(
       String dir, HadoopFolder files, long term, long number, byte[] bytes);

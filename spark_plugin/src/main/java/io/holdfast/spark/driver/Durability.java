@@ -134,7 +134,7 @@ final class Durability {
                 file -> file.answered(FileFacts.Writer.GONE, "its executor was lost", null));
           } else {
             long[] numbers = written.stream().mapToLong(file -> file.file.number()).toArray();
-            ExecutorRequest sync = 
+            ExecutorRequest sync =
                 new ExecutorRequest.SyncFiles(where.name, term, numbers, spreadMs);
             requests.add(new Request(writer, written, writer.link().ask(sync)));
           }

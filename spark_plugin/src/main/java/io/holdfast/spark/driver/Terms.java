@@ -14,8 +14,7 @@ import java.util.TreeSet;
 
 /**
  * The terms of managers. The driver gives each term once, and above all terms in the folder. The
- * core decides its steps. Markers in a folder of their own tell applications apart, so that no batch
- * has to list the files.
+ * core decides its steps. Markers tell applications apart, so that no batch has to list the files.
  */
 public final class Terms {
   /** The executor of a term, unless it is known to be gone. */
