@@ -33,7 +33,7 @@ def checkpoint(hdfs: MiniHdfs, spark: SparkSession, tmp_path: Path) -> RemoteFol
 
 
 def merged_file(checkpoint: RemoteFolder) -> str:
-    (file,) = checkpoint.files("state/holdfast")
+    (file,) = checkpoint.merged_files()
     return f"{checkpoint.uri}/{file}"
 
 
@@ -93,7 +93,7 @@ def test_rows_equal_sparks_own_provider_and_20_partitions_share_a_file(
             provider(name)
             where = checkpoint.uri if name == "holdfast" else tmp_path / "own"
             drain(totals(spark, folder), checkpoint=where, mode="update", into=into)
-        objects.append(checkpoint.files("state/holdfast"))
+        objects.append(checkpoint.merged_files())
     assert sorted(runs["holdfast"]) == list(range(6))
     assert runs["holdfast"] == runs["hdfs"]
     assert len(objects[0]) == 1, "three batches of 20 partitions"
@@ -166,9 +166,9 @@ def test_files_that_no_retained_batch_needs_are_reclaimed(
         drain(totals(spark, folder), checkpoint=checkpoint.uri, mode="update", into={})
     # 30 batches of 4 partitions wrote 120 changelogs, one file each, and base images.
     deadline = time.monotonic() + 60
-    while len(checkpoint.files("state/holdfast")) > 80 and time.monotonic() < deadline:
+    while len(checkpoint.merged_files()) > 80 and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert len(checkpoint.files("state/holdfast")) <= 80
+    assert len(checkpoint.merged_files()) <= 80
     state = spark.read.format("statestore").load(checkpoint.uri)
     rows = state.agg(F.sum("value.count")).collect()
     assert rows[0][0] == batches * 400

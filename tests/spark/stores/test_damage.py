@@ -46,7 +46,7 @@ def remove(path: Path, segment: Segment) -> None:
 def contents(checkpoint: Path) -> dict[Path, bytes]:
     """State files and commit log."""
     folders = [checkpoint / "state" / "holdfast", checkpoint / "commits"]
-    files = [path for folder in folders for path in folder.iterdir()]
+    files = [path for folder in folders for path in folder.iterdir() if path.is_file()]
     return {path: path.read_bytes() for path in files}
 
 

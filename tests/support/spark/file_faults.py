@@ -14,7 +14,7 @@ from support.spark.state_files import commit_ids, segment_of
 KINDS = {
     "schema of state": r"state/\d+/(\d+/(.*/)?_metadata/schema.*|_stateSchema/.*)",
     "metadata of operators": r"state/\d+/_metadata/.*",
-    "Holdfast: hf": r"state/holdfast/.*\.hf",
+    "Holdfast: hf": r"state/holdfast/[^/]*\.hf",
     "default: delta": r"state/.*\.delta",
     "default: snapshot": r"state/.*\.snapshot",
     "RocksDB: zip": r"state/.*\.zip",

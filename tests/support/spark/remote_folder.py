@@ -37,6 +37,10 @@ class RemoteFolder:
                 found.append(entries.next().getPath().toString().split(self.uri + "/", 1)[1])
         return sorted(found)
 
+    def merged_files(self) -> list[str]:
+        """Names of Holdfast's physical files of a checkpoint."""
+        return [name for name in self.files("state/holdfast") if name.count("/") == 2]
+
     def exists(self, name: str) -> bool:
         return bool(self.file_system().exists(self.path(name)))
 
