@@ -33,6 +33,7 @@ from resident import backfill
 from resident import measure as resident
 from resident.queries import ALL_QUERIES as OPERATORS
 from restarts import measure as restarts
+from scale import measure as scale
 from settings import measure as settings
 from spark import measure as queries
 from spark.cases import SUITES
@@ -69,6 +70,7 @@ PLANS: Mapping[str, Callable[[argparse.Namespace, Path], Iterator[Plan]]] = {
     "regions": regions.plans,
     "requests": requests.plans,
     "restarts": restarts.plans,
+    "scale": scale.plans,
     "memory": memory.plans,
     "isolation": settings.plans_of_isolation,
     "copies": settings.plans_of_copies,
@@ -101,6 +103,7 @@ suites:
   regions  10,000 regions on two executors: from the last row to the published checkpoint
   requests  what checkpoints of a pipeline ask HDFS and S3 for (needs Maven the first time)
   restarts  what queries and pipelines do first when they go on from HDFS and S3 (the same)
+  scale    the driver with 10, 100 and 1,000 simulated executors, on a store that counts requests
   memory   native memory of one JVM over 3,000 batches of a small query (needs the JDK's jcmd)
   isolation  single batches with and without isolation of failures, on 20 and 200 partitions
   copies   the same with and without copies of commits, on three executors and an S3 server
@@ -156,6 +159,9 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--partitions", type=count, default=20, help="partitions of the suite resident (20)"
+    )
+    parser.add_argument(
+        "--executors", type=count, help="only this number of executors of the suite scale"
     )
     parser.add_argument(
         "--warm-up",

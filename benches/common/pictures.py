@@ -38,6 +38,7 @@ SWEPT = {
     "partitions": "partitions",
     "keys": "keys in the state",
     "state_mib": "MiB of state",
+    "executors": "executors",
 }
 
 
