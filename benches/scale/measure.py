@@ -149,9 +149,7 @@ class Plan:
         BuildError
             If the Java part cannot be compiled.
         """
-        classes = compile_java(
-            _HERE / "java", into=self.folder / f"{self.title}-classes", jars=plugin_jars()
-        )
+        classes = self.compiled()
         load = os.getloadavg()[0]
         events: list[tuple[str, Mapping[str, Any]]] = []
         with screen.runs():
@@ -186,11 +184,16 @@ class Plan:
             notes=NOTES,
         )
 
-    def spec(self, classes: Path, checkpoint: str = "scale://bucket/checkpoint") -> dict[str, Any]:
+    def compiled(self) -> Path:
+        """Return the folder of the compiled Java part."""
+        into = self.folder / f"{self.title}-classes"
+        return compile_java(_HERE / "java", into=into, jars=plugin_jars())
+
+    def spec(self, classes: Path) -> dict[str, Any]:
         """Return the task of the child."""
         return {
             "classes": str(classes),
-            "checkpoint": checkpoint,
+            "checkpoint": "scale://bucket/checkpoint",
             "executors": self.executors,
             "partitions_each": _PARTITIONS,
             "driver_memory": self.driver_memory,

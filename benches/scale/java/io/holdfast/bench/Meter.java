@@ -176,7 +176,7 @@ final class Meter {
 
   /** CPU time of clean-ups since the last call. */
   long takeCleanUpNanos() {
-    long now = ownNanos(cleanUpThread);
+    long now = cleanUpThread == 0 ? 0 : ownNanos(cleanUpThread);
     long fresh = now - cleanUpNanos;
     cleanUpNanos = now;
     return fresh;

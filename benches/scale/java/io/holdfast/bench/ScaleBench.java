@@ -255,7 +255,6 @@ public final class ScaleBench {
     cpu.pause();
     figures.put("publish_wall_ms", (System.nanoTime() - published) / 1_000_000);
     figures.put("messages_cpu_ns", Meter.ONLY.messageNanos() - messages);
-    figures.put("answers_cpu_ns", Meter.ONLY.answeringNanos() - asked);
     figures.put("batch", next);
     cleanUp(figures);
     maintain();
@@ -268,6 +267,7 @@ public final class ScaleBench {
           cpu.pause();
         });
     figures.put("query_cpu_ns", cpu.nanos);
+    figures.put("answers_cpu_ns", Meter.ONLY.answeringNanos() - asked);
     figures.put("wall_ms", (System.nanoTime() - start) / 1_000_000);
   }
 
