@@ -17,9 +17,6 @@ from holdfast import plugin_jars
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Batches between two reports.
-_PART = 5
-
 
 def start_spark(spec: dict[str, Any]) -> SparkSession:
     """Start the driver, with the classes of the benchmark beside those of the plugin."""
@@ -32,13 +29,13 @@ def start_spark(spec: dict[str, Any]) -> SparkSession:
     )
 
 
-def start(spec: dict[str, Any], spark: SparkSession) -> Any:
-    """Make the query's run on a driver that has just begun."""
+def start(spec: dict[str, Any], spark: SparkSession, number: int) -> Any:
+    """Make a run of the query, on a driver that has just begun."""
     jvm: Any = spark._jvm
     return jvm.io.holdfast.bench.ScaleBench(
         spark._jsparkSession.sparkContext(),
         spark._jsparkSession.sessionState().newHadoopConf(),
-        spec["checkpoint"],
+        spec["checkpoints"][number],
         spec["executors"],
         spec["partitions_each"],
         spec["seed"],
@@ -50,14 +47,10 @@ def run(spec: dict[str, Any], report: Reporter) -> None:
     for number, batches in enumerate((spec["batches"], spec["batches_restarted"])):
         spark = start_spark(spec)
         jvm: Any = spark._jvm
-        query = start(spec, spark)
+        query = start(spec, spark, number)
         report("started", run=number, **json.loads(query.start()))
-        left = batches
-        while left:
-            part = min(left, 1 if left == batches else _PART)
-            for figures in json.loads(query.batches(part)):
-                report("batch", run=number, **figures)
-            left -= part
+        for _ in range(batches):
+            report("batch", run=number, **json.loads(query.batch()))
         query.end()
         if number:
             # The driver remains, without executors and the content of the store.

@@ -79,13 +79,14 @@ def test_the_store_counts_as_many_requests_as_s3a_sends(
 ) -> None:
     store = s3.store("simulated")
     spec = plan.spec(classes)
+    spec["checkpoints"] = ["scale://simulated/checkpoint"] * 2
     simulated: Counter[str] = Counter()
     for _, event in run(spec, plan.folder / "log"):
         for on_server, kind in KINDS.items():
             roles = ("driver", "clean_up", "executor")
             simulated[on_server] += sum(event.get(f"{role}_{kind}", 0) for role in roles)
     before = s3.requests()
-    spec["checkpoint"] = store.uri
+    spec["checkpoints"] = [store.uri] * 2
     spec["settings"] = spec["settings"] | store.settings
     spec["classes"] = os.pathsep.join(map(str, [classes, *s3.client]))
     run(spec, plan.folder / "s3-log")

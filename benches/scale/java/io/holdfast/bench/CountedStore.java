@@ -36,9 +36,10 @@ import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.util.Progressable;
 
 /**
- * An object store in memory, {@code scale://bucket/path}. Each call of Hadoop counts the requests
- * that S3A sends for it (tests/spark/filesystems/test_simulated_requests.py compares). Calls that
- * Holdfast makes on no object store are not there.
+ * An object store in memory, {@code scale://bucket/path}. All buckets are one, and a listing may
+ * name another. Each call of Hadoop counts the requests that S3A sends for it, which
+ * tests/spark/filesystems/test_simulated_requests.py compares. Calls that Holdfast makes on no
+ * object store are not there.
  */
 public final class CountedStore extends FileSystem {
   static final String SCHEME = "scale";
@@ -55,7 +56,8 @@ public final class CountedStore extends FileSystem {
   private static final int DELETED_KEYS_DEFAULT = 250; // S3A's
   private static final int READ_AHEAD = 64 << 10; // S3A's, of random reads
 
-  private record Stored(byte[] content, Map<String, String> metadata) {}
+  /** The status is not made again for each listing, which would take most of the CPU time. */
+  private record Stored(byte[] content, Map<String, String> metadata, FileStatus status) {}
 
   /** By path. A folder without content has a name that ends with a slash. */
   private static final ConcurrentSkipListMap<String, Stored> OBJECTS =
@@ -184,7 +186,7 @@ public final class CountedStore extends FileSystem {
         return;
       }
       ended = true;
-      Stored made = new Stored(toByteArray(), metadata);
+      Stored made = stored(key, toByteArray(), metadata);
       Stored before =
           request(
               Kind.PUT,
@@ -218,7 +220,7 @@ public final class CountedStore extends FileSystem {
       }
       head(key(parent));
     }
-    request(Kind.PUT, () -> OBJECTS.put(key + "/", new Stored(new byte[0], Map.of())));
+    request(Kind.PUT, () -> OBJECTS.put(key + "/", stored(key, new byte[0], Map.of())));
     return true;
   }
 
@@ -280,7 +282,7 @@ public final class CountedStore extends FileSystem {
     String key = key(path);
     Stored file = head(key);
     if (file != null) {
-      return fileStatus(key, file);
+      return file.status;
     }
     if (isFolder(key)) {
       return folderStatus(key);
@@ -288,8 +290,10 @@ public final class CountedStore extends FileSystem {
     throw new FileNotFoundException("No such file: " + path);
   }
 
-  private FileStatus fileStatus(String key, Stored file) {
-    return new FileStatus(file.content.length, false, 1, 1, 0, new Path(name + key));
+  private Stored stored(String key, byte[] content, Map<String, String> metadata) {
+    Path path = new Path(name + key);
+    return new Stored(
+        content, metadata, new FileStatus(content.length, false, 1, 1, 0, path));
   }
 
   private FileStatus folderStatus(String key) {
@@ -325,7 +329,7 @@ public final class CountedStore extends FileSystem {
       }
       int end = key.indexOf('/', folder.length());
       if (end < 0) {
-        found.add(fileStatus(key, entry.getValue()));
+        found.add(entry.getValue().status);
         entry = OBJECTS.higherEntry(key);
       } else {
         String below = key.substring(0, end);

@@ -1,6 +1,5 @@
 package io.holdfast.bench;
 
-import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import io.holdfast.spark.HoldfastCheckpointFileManager;
 import io.holdfast.spark.HoldfastConf;
@@ -21,6 +20,7 @@ import java.util.Random;
 import java.util.UUID;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -114,17 +114,9 @@ public final class ScaleBench {
     return JSON.writeValueAsString(onQueryThread(() -> measured(this::begin)));
   }
 
-  /** Runs so many batches, and returns the figures of each as JSON. */
-  public String batches(int count) throws Exception {
-    return JSON.writeValueAsString(
-        onQueryThread(
-            () -> {
-              List<Map<String, Object>> figures = new ArrayList<>();
-              for (int i = 0; i < count; i++) {
-                figures.add(measured(this::batch));
-              }
-              return figures;
-            }));
+  /** Runs a batch, and returns its figures as JSON. */
+  public String batch() throws Exception {
+    return JSON.writeValueAsString(onQueryThread(() -> measured(this::batch)));
   }
 
   /** Ends all executors. */
@@ -147,7 +139,7 @@ public final class ScaleBench {
     return runtime.totalMemory() - runtime.freeMemory();
   }
 
-  private <T> T onQueryThread(java.util.concurrent.Callable<T> work) throws Exception {
+  private static <T> T onQueryThread(Callable<T> work) throws Exception {
     FutureTask<T> task = new FutureTask<>(work);
     Thread thread = new UninterruptibleThread(task, "stream execution thread");
     thread.start();
@@ -302,7 +294,7 @@ public final class ScaleBench {
                 "\"]]}}"));
   }
 
-  /** Waits for the clean-up of this batch, if one is due, so that all runs have the same requests. */
+  /** Waits for the clean-up of this batch, if one is due: all runs have the same requests. */
   private void cleanUp(Map<String, Object> figures) throws InterruptedException {
     if (next % cleanUpEvery != cleanUpEvery - 1) {
       return;

@@ -15,8 +15,8 @@ import org.apache.spark.resource.ResourceInformation;
 import org.apache.spark.unsafe.Platform;
 
 /**
- * The executor side of the plugin, once more in this process, with a few partitions of one operator.
- * It asks the driver in this process. Spark's messages bring the driver's requests.
+ * The executor side of the plugin, once more in this process, with a few partitions. It asks the
+ * driver in this process. Spark's messages bring the driver's requests.
  */
 final class SimulatedExecutor {
   static final String OPERATOR = "0";
@@ -83,7 +83,7 @@ final class SimulatedExecutor {
     return first;
   }
 
-  /** Does the tasks of a batch: each commits a few changes, and replaces the id of its partition. */
+  /** Does the tasks of a batch. Each commits a few changes and replaces the id of its partition. */
   void work(long batch, String[] ids) {
     for (int i = 0; i < stores.length; i++) {
       Native.load(stores[i], batch, ids[first + i]);
