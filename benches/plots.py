@@ -52,6 +52,7 @@ def plots(texts: Mapping[str, str]) -> Mapping[str, Figure]:
         "batch-times-default.svg": _batch_times(texts, "of Spark's default"),
         "restores.svg": _restores(texts["restores"]),
         "memory.svg": _memory(texts["memory"]),
+        "scale.svg": _scale(texts["scale"]),
     }
 
 
@@ -86,6 +87,24 @@ def _restores(text: str) -> Figure:
     return _of_lines("until the first key of a restored store, ms", lines, of="million keys")
 
 
+def _scale(text: str) -> Figure:
+    head, sizes = rows(text)
+    lines = [
+        Line(
+            name=f"{head[column].removeprefix('requests ')}, {build}",
+            colour=colour,
+            points=[
+                Point(x=_number(row[1]), spread=Spread.of([_number(row[column])]))
+                for row in sizes
+                if row[0] == build
+            ],
+        )
+        for build in dict.fromkeys(row[0] for row in sizes)
+        for column, colour in ((2, "tab:blue"), (9, "tab:purple"))
+    ]
+    return _of_lines("requests of the driver", lines, of="executors")
+
+
 def _of_lines(title: str, lines: Sequence[Line], *, of: str) -> Figure:
     made = figure([2.8], width=7.0)
     draw_lines(made.axes[0], title, lines, of=of)
@@ -99,9 +118,13 @@ def _millions(cell: str) -> float:
     return float(number)
 
 
+def _number(cell: str) -> float:
+    return float(cell.replace(",", ""))
+
+
 def _memory(text: str) -> Figure:
     head, providers = rows(text)
-    batches = [float(cell.replace(",", "")) for cell in head[1:]]
+    batches = [_number(cell) for cell in head[1:]]
     colours = ("tab:blue", "tab:green", "tab:orange")
     lines = [
         Line(

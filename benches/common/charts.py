@@ -161,7 +161,7 @@ def draw_lines(axes: Axes, title: str, lines: Sequence[Line], *, of: str) -> Non
     ends = [end for point in points for end in (point.spread.low, point.spread.high)]
     _scale(axes, axes.yaxis, title, ends)
     places = sorted({point.x for point in points})
-    if places[-1] > _WIDE_FROM * places[0] > 0:
+    if places[-1] >= _WIDE_FROM * places[0] > 0:
         axes.set_xscale("log")
         of += ", logarithmic"
     for number, line in enumerate(lines):

@@ -117,8 +117,7 @@ final class Meter {
   /** Counts a request of a file system of this role, and runs it. */
   <T> T request(Kind kind, boolean byExecutor, Supplier<T> answer) {
     Thread thread = Thread.currentThread();
-    // An executor's question makes the driver look with the executor's settings.
-    Role role = byExecutor && lane.get() == null ? Role.EXECUTOR : Role.DRIVER;
+    Role role = byExecutor ? Role.EXECUTOR : Role.DRIVER;
     if (thread.getName().equals(CLEAN_UP_THREAD)) {
       role = Role.CLEAN_UP;
       if (cleanUpThread != thread.getId()) {

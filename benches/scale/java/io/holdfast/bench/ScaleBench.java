@@ -348,7 +348,7 @@ public final class ScaleBench {
   }
 
   private SimulatedExecutor executor(String id, int first) {
-    return new SimulatedExecutor(id, spark.conf(), folder, run, first, partitionsEach);
+    return new SimulatedExecutor(id, spark.conf(), conf, folder, run, first, partitionsEach);
   }
 
   private interface Work {

@@ -7,12 +7,15 @@ import io.holdfast.spark.driver.HoldfastDriver;
 import io.holdfast.spark.executor.HoldfastExecutor;
 import io.holdfast.spark.executor.StoreManagers;
 import io.holdfast.spark.merged.SegmentFolder;
+import io.holdfast.spark.rpc.DriverRequest;
 import java.util.Map;
 import java.util.UUID;
+import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.SparkConf;
 import org.apache.spark.api.plugin.PluginContext;
 import org.apache.spark.resource.ResourceInformation;
 import org.apache.spark.unsafe.Platform;
+import org.apache.spark.util.SerializableConfiguration;
 
 /**
  * The executor side of the plugin, once more in this process, with a few partitions. It asks the
@@ -34,7 +37,11 @@ final class SimulatedExecutor {
   private final long[] stores;
   private final long scratch = Platform.allocateMemory(2 * LONG_BYTES);
 
-  private record Context(SparkConf conf, String executorID, MetricRegistry metricRegistry)
+  private record Context(
+      SparkConf conf,
+      String executorID,
+      MetricRegistry metricRegistry,
+      SerializableConfiguration ofDriver)
       implements PluginContext {
     @Override
     public String hostname() {
@@ -53,16 +60,32 @@ final class SimulatedExecutor {
 
     @Override
     public Object ask(Object message) throws Exception {
-      return Meter.ONLY.answering(() -> HoldfastDriver.running().receive(message));
+      Object asked =
+          message instanceof DriverRequest.StoreTerm wanted
+              ? new DriverRequest.StoreTerm(
+                  wanted.dir(), ofDriver, wanted.held(), wanted.executorId(), wanted.executor())
+              : message;
+      return Meter.ONLY.answering(() -> HoldfastDriver.running().receive(asked));
     }
   }
 
-  /** Joins, and opens its partitions from {@code first} on. */
+  /**
+   * Joins, and opens its partitions from {@code first} on.
+   *
+   * @param ofDriver Hadoop's settings, with which the driver looks for terms
+   */
   SimulatedExecutor(
-      String id, SparkConf conf, SegmentFolder folder, UUID run, int first, int partitions) {
+      String id,
+      SparkConf conf,
+      Configuration ofDriver,
+      SegmentFolder folder,
+      UUID run,
+      int first,
+      int partitions) {
     this.id = id;
     this.first = first;
-    executor.init(new Context(conf, id, new MetricRegistry()), Map.of());
+    SerializableConfiguration settingsOfDriver = new SerializableConfiguration(ofDriver);
+    executor.init(new Context(conf, id, new MetricRegistry(), settingsOfDriver), Map.of());
     HoldfastConf settings = HoldfastConf.of(conf);
     executor.stores().limitMemory(settings);
     manager = executor.stores().acquire(folder, settings, run);
