@@ -134,9 +134,9 @@ class Plan:
         """Say in a few lines what is measured and how."""
         return (
             f"{self.executors:,} executors with {_PARTITIONS} partitions each, which commit a few "
-            f"changes in each of {self.batches} batches;\n{self.retained} batches are retained, a "
-            f"clean-up follows every {self.between}th batch; executors die and are replaced; one "
-            f"run\nFigures are of the last {self.between} batches and of a restart behind them"
+            f"changes in each of {self.batches} batches\n{self.retained} batches are retained; a "
+            f"clean-up follows after every {self.between} batches; executors die and are replaced; "
+            f"one run\nFigures are of the last {self.between} batches and of a restart behind them"
         )
 
     def measure(self, screen: Screen) -> Result:
