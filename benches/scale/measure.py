@@ -36,6 +36,7 @@ _CLEAN_UPS = 2
 
 _SEED = 7
 _KINDS = ("put", "list", "get", "head", "delete", "bulk_delete")
+_DRIVER, _CLEAN_UP = "driver", "clean_up"
 _NS_PER_MS = 1e6
 _MS_PER_S = 1e3
 
@@ -44,6 +45,7 @@ BY_KIND = {
     kind: Metric(name=kind, title=f"of these, {kind.replace('_', ' ')}", decimals=2)
     for kind in _KINDS
 }
+BESIDE = Metric(name="beside", title="requests of clean-ups, per batch", decimals=2)
 PUTS = Metric(name="executor_puts", title="puts of an executor, per batch", decimals=2)
 WAIT = Metric(name="wait_s", title="a batch waits for the driver's requests, s", decimals=2)
 LONGEST = Metric(name="longest_s", title="the longest such wait, s", decimals=2)
@@ -60,7 +62,7 @@ RESTART_WAIT = Metric(
 )
 
 METRICS = (
-    *(REQUESTS, *BY_KIND.values(), PUTS, WAIT, LONGEST, READS, CLEAN_UP),
+    *(REQUESTS, *BY_KIND.values(), BESIDE, PUTS, WAIT, LONGEST, READS, CLEAN_UP),
     *(CPU, CLEAN_UP_CPU, MESSAGES_CPU, HEAP, START, RESTART, RESTART_WAIT),
 )
 
@@ -77,12 +79,12 @@ NOTES = (
     "The driver's code is the plugin's, and executors are simulated around the plugin's code. The "
     "store is in memory and counts\nthe requests of S3A. A wait is the sum of the requests' times "
     "on a virtual clock: 30 ms a put or delete, 15 ms a get or\nhead, 80 ms a list or bulk delete. "
-    "Executors that the driver asks work at the same time. Tasks take no time. Clean-ups\nand "
-    "Spark's deletions of old entries run beside batches, and their requests are among the "
-    "driver's.\nCPU time: the query's thread, answers to executors, clean-ups and Spark's threads "
-    "for messages, which serve both sides\nhere. Without the store and its client. Heap: after "
-    "collections, Spark's included, without executors and the content of\nthe store. A restart: "
-    "up to its first batch and the clean-up behind it. There are no copies of commits."
+    "Executors that the driver asks work at the same time. Tasks take no time. Clean-ups\nrun "
+    "beside batches. So do Spark's deletions of old entries, which are among the requests of a "
+    "batch. CPU time: the\nquery's thread, answers to executors, clean-ups and Spark's threads for "
+    "messages, which serve both sides here. Without the\nstore and its client. Heap: after "
+    "collections, Spark's included, without executors and the content of the store. A\nrestart: up "
+    "to its first batch and the clean-up behind it. There are no copies of commits."
 )
 
 #: The settings of the query, without its retention.
@@ -177,6 +179,7 @@ class Plan:
                 "retained": self.retained,
                 "batches_of_each_executor": self.batches,
                 "driver_memory": self.driver_memory,
+                "curves": [fields for kind, fields in events if kind != "heap"],
             },
             metrics=METRICS,
             targets=TARGETS if self.executors == max(SIZES) else (),
@@ -209,9 +212,10 @@ class Plan:
         }
 
 
-def requests(events: Sequence[Mapping[str, Any]], kinds: Sequence[str] = _KINDS) -> int:
-    """Return the driver's requests in some events, also those of clean-ups."""
-    roles = ("driver", "clean_up")
+def requests(
+    events: Sequence[Mapping[str, Any]], roles: Sequence[str], kinds: Sequence[str] = _KINDS
+) -> int:
+    """Return the number of requests of some kinds in some events."""
     return sum(event[f"{role}_{kind}"] for event in events for role in roles for kind in kinds)
 
 
@@ -236,11 +240,12 @@ def figures(
     ]
     restart = [starts[1], restarted]
     return {
-        REQUESTS.name: [requests(steady) / len(steady)],
+        REQUESTS.name: [requests(steady, [_DRIVER]) / len(steady)],
         **{
-            metric.name: [requests(steady, [kind]) / len(steady)]
+            metric.name: [requests(steady, [_DRIVER], [kind]) / len(steady)]
             for kind, metric in BY_KIND.items()
         },
+        BESIDE.name: [requests(steady, [_CLEAN_UP]) / len(steady)],
         PUTS.name: [batch["executor_put"] / plan.executors for batch in steady],
         WAIT.name: waits,
         LONGEST.name: [max(waits)],
@@ -250,8 +255,8 @@ def figures(
         CLEAN_UP_CPU.name: [clean_up_ns / _NS_PER_MS],
         MESSAGES_CPU.name: [batch["messages_cpu_ns"] / _NS_PER_MS for batch in steady],
         HEAP.name: [heap / (1 << 20)],
-        START.name: [requests([starts[0], first])],
-        RESTART.name: [requests(restart)],
+        START.name: [requests([starts[0], first], [_DRIVER, _CLEAN_UP])],
+        RESTART.name: [requests(restart, [_DRIVER, _CLEAN_UP])],
         RESTART_WAIT.name: [sum(step["path_ms"] for step in restart) / _MS_PER_S],
     }
 

@@ -66,6 +66,7 @@ def test_the_figures_of_a_few_executors(plan: Any, classes: Path) -> None:
     assert sum(by_kind.values()) == pytest.approx(requests)
     # The plan and the commit of a batch are written, and those of an old one deleted.
     assert (by_kind["put"], by_kind["delete"]) == (2, 2)
+    assert found["beside"][0] > 0
     assert found["executor_puts"] == [1] * plan.between
     # A put of the plan, one of all executors at the same time, and one of the commit.
     assert min(found["wait_s"]) >= 0.09
