@@ -88,10 +88,10 @@ def _restores(text: str) -> Figure:
 
 
 def _scale(text: str) -> Figure:
-    head, sizes = rows(text)
+    _, sizes = rows(text)
     lines = [
         Line(
-            name=f"{head[column].removeprefix('requests ')}, {build}",
+            name=f"{step}, {build}",
             colour=colour,
             points=[
                 Point(x=_number(row[1]), spread=Spread.of([_number(row[column])]))
@@ -100,7 +100,7 @@ def _scale(text: str) -> Figure:
             ],
         )
         for build in dict.fromkeys(row[0] for row in sizes)
-        for column, colour in ((2, "tab:blue"), (9, "tab:purple"))
+        for step, column, colour in (("a batch", 2, "tab:blue"), ("a restart", 10, "tab:purple"))
     ]
     return _of_lines("requests of the driver", lines, of="executors")
 

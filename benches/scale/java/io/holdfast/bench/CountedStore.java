@@ -344,8 +344,12 @@ public final class CountedStore extends FileSystem {
 
   @Override
   public FSDataInputStream open(Path path, int bufferSize) throws IOException {
-    long length = getFileStatus(path).getLen();
-    return new FSDataInputStream(new Download(path, length, Long.MAX_VALUE));
+    return new FSDataInputStream(new Download(path, length(path), Long.MAX_VALUE));
+  }
+
+  /** The length of a file. An open looks for no folder. */
+  private long length(Path path) throws FileNotFoundException {
+    return found(path, head(key(path))).content.length;
   }
 
   @Override
@@ -353,10 +357,8 @@ public final class CountedStore extends FileSystem {
       Path path, OpenFileParameters parameters) throws IOException {
     String known = parameters.getOptions().get(OpenFileOptions.FS_OPTION_OPENFILE_LENGTH);
     FileStatus status = parameters.getStatus();
-    if (status == null && known == null) {
-      status = getFileStatus(path);
-    }
-    long length = status == null ? Long.parseLong(known) : status.getLen();
+    long length =
+        status != null ? status.getLen() : known != null ? Long.parseLong(known) : length(path);
     return CompletableFuture.completedFuture(
         new FSDataInputStream(new Download(path, length, READ_AHEAD)));
   }
