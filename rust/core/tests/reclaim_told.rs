@@ -11,7 +11,7 @@ use holdfast_core::reclaim::{
     reclaim_told, write_catalog,
 };
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
-use holdfast_core::state::DeltaRuns;
+use holdfast_core::state::DeltaMarks;
 use holdfast_core::storage::Storage;
 use holdfast_core::{CheckpointId, ErrorKind, FileId, Owner, SegmentRef, Term};
 use holdfast_sim::{FaultyStorage, Operation, SimStorage};
@@ -60,7 +60,7 @@ impl Query {
         let mut floors = Floors::default();
         for place in 0..self.executors.len() {
             let tag = owner(&place.to_string()).tag();
-            floors.add(tag, CheckpointId(floor), DeltaRuns::NONE);
+            floors.add(tag, CheckpointId(floor), DeltaMarks::NONE);
         }
         let last = self.executors.len() as u64;
         let terms = lists.then(|| KnownTerms::from(Term(999)));
