@@ -19,7 +19,8 @@ pub struct Facts {
     /// The newest term of another application when the run began, of a file or a marker. `None`
     /// before the look.
     pub older: Option<Term>,
-    /// The newest marker of this application that is in the folder; 0 without one.
+    /// The newest marker of this application that is in the folder; 0 without one. The highest number
+    /// if it only reads, and so makes none.
     pub marker: Term,
     /// The newest term that this application has used; 0 without one.
     pub newest: Term,

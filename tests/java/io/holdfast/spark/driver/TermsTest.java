@@ -56,6 +56,14 @@ class TermsTest {
   }
 
   @Test
+  void aReaderOfTheStateStopsNoQuery() {
+    Terms query = begun();
+    Terms reader = new Terms();
+    assertTrue(reader.forRun(folder(), 0, writer("1")) > query.newest(dir.toString()));
+    query.requireNewest(folder());
+  }
+
+  @Test
   void aRunAfterwardsTakesOverAgain() {
     Terms first = begun();
     Terms second = begun();

@@ -35,6 +35,8 @@ public final class Terms {
 
   private static final long UNKNOWN = -1;
 
+  private static final long NOT_NEEDED = Long.MAX_VALUE;
+
   /** The term of a manager that needs none. */
   private static final long ANY = Long.MAX_VALUE;
 
@@ -54,6 +56,9 @@ public final class Terms {
      * would hide another application that took over below it.
      */
     long older;
+
+    /** A query of this application has started. Otherwise it only reads the state. */
+    boolean runs;
 
     /** The run has looked at the folder. */
     boolean looked;
@@ -81,6 +86,7 @@ public final class Terms {
 
   synchronized void starting(SegmentFolder where) {
     Folder folder = of(where.name);
+    folder.runs = true;
     folder.looked = false;
     folder.found = 0;
   }
@@ -102,7 +108,9 @@ public final class Terms {
     Folder folder = of(where.name);
     while (true) {
       long older = folder.looked ? folder.older : UNKNOWN;
-      long[] step = Native.nextTerm(older, folder.marker, folder.newest(), held, clock());
+      // The marker of a reader would stop a query of another application.
+      long marker = folder.runs || held == ANY ? folder.marker : NOT_NEEDED;
+      long[] step = Native.nextTerm(older, marker, folder.newest(), held, clock());
       long term = step[1];
       switch (Step.values()[(int) step[0]]) {
         case LOOK -> look(where, folder);
