@@ -42,7 +42,7 @@ def test_every_option_has_a_meaning_and_says_what_it_may_be() -> None:
     assert [*OPTIONS] == [*hints]
     for name, option in OPTIONS.items():
         names, bare = get_args(get_args(hints[name])[0]), {*get_args(hints[name])}
-        assert option.type != "name" or names == tuple(option.names), name
+        assert option.type != "name" or tuple(map(str, names)) == tuple(option.names), name
         assert option.type != "flag" or bare == {bool, NoneType}, name
         assert option.type != "share" or bare == {float, NoneType}, name
         assert option.type != "size" or bare == {int, str, NoneType}, name

@@ -26,7 +26,7 @@ TUNING = {
     for name in (
         *("maxFileBytes", "compression"),
         *("maxMemoryBytes", "targetMemoryBytes", "localCacheBytes"),
-        *("changeJournal", "sparkFiles", "adopt", "isolateFailures"),
+        *("commitCopies", "changeJournal", "sparkFiles", "adopt", "isolateFailures"),
         *("rebalance", "isolationMaxRatio", "isolationMaxBytes", "isolationRerun"),
     )
 }
@@ -102,6 +102,7 @@ def test_spark_conf_holds_every_setting_as_text() -> None:
         f"{STORE}.holdfast.maxMemoryBytes": "0",
         f"{STORE}.holdfast.targetMemoryBytes": "auto",
         f"{STORE}.holdfast.localCacheBytes": "1073741824",
+        f"{STORE}.holdfast.commitCopies": "1",
         f"{STORE}.holdfast.changeJournal": "false",
         f"{STORE}.holdfast.sparkFiles": "true",
         f"{STORE}.holdfast.rebalance": "auto",
@@ -120,6 +121,7 @@ def test_options_reach_their_keys() -> None:
         max_memory_bytes=1 << 30,
         target_memory_bytes=1 << 20,
         local_cache_bytes="10g",
+        commit_copies=0,
         change_journal=True,
         spark_files=False,
         adopt=True,
@@ -133,6 +135,7 @@ def test_options_reach_their_keys() -> None:
     assert conf[f"{STORE}.holdfast.maxMemoryBytes"] == "1073741824"
     assert conf[f"{STORE}.holdfast.targetMemoryBytes"] == "1048576"
     assert conf[f"{STORE}.holdfast.localCacheBytes"] == str(10 << 30)
+    assert conf[f"{STORE}.holdfast.commitCopies"] == "0"
     assert conf[f"{STORE}.holdfast.compression"] == "none"
     assert conf[f"{STORE}.holdfast.changeJournal"] == "true"
     assert conf[f"{STORE}.holdfast.sparkFiles"] == "false"

@@ -64,8 +64,10 @@ def test_the_figures_of_a_few_executors(plan: Any, classes: Path) -> None:
     (requests,) = found["requests"]
     by_kind = {kind: found[kind][0] for kind in KINDS.values()}
     assert sum(by_kind.values()) == pytest.approx(requests)
-    # The plan and the commit of a batch are written, and those of an old one deleted.
-    assert (by_kind["put"], by_kind["delete"]) == (2, 2)
+    # The plan and the commit of a batch are written, and a catalog after some batches. The entries
+    # of an old batch are deleted.
+    assert 2 <= by_kind["put"] < 3
+    assert by_kind["delete"] == 2
     assert found["beside"][0] > 0
     assert found["executor_puts"] == [1] * plan.between
     # A put of the plan, one of all executors at the same time, and one of the commit.

@@ -180,6 +180,7 @@ def test_an_unwritable_checkpoint_root_is_named(spark: SparkSession, tmp_path: P
     assert merged_files(checkpoint) == [], "no state yet, so nothing was written"
     # A plain file where the folder of merged files must go: not even root can write there.
     obstacle = checkpoint / "state" / "holdfast"
+    shutil.rmtree(obstacle)  # It has the marker of the run.
     obstacle.write_text("in the way")
     write_batch(folder, 1, [{"key": 1}])
     with pytest.raises(StreamingQueryException) as error:
