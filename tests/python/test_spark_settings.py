@@ -174,6 +174,7 @@ def test_configure_returns_the_same_builder_with_everything_set(
         "max_memory_bytes": 1 << 30,
         "target_memory_bytes": 1 << 29,
         "local_cache_bytes": 0,
+        "commit_copies": 0,
         "change_journal": True,
         "spark_files": False,
         "adopt": True,
