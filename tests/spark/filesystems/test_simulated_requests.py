@@ -43,7 +43,7 @@ def classes(plan: Any) -> Path:
 
 
 def run(spec: dict[str, Any], log: Path) -> list[tuple[str, dict[str, Any]]]:
-    """What the child of the benchmark reports."""
+    """Return the events that the child of the benchmark reports."""
     events: list[tuple[str, dict[str, Any]]] = []
     command = [str(BENCHES / "scale" / "child.py")]
     follow(

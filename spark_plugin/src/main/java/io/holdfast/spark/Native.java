@@ -327,7 +327,7 @@ public final class Native {
 
   public static native FileEnd[] referencedEnds(String[] ids);
 
-  /** What the driver does next for a file that a batch needs, see {@code FileFacts}. */
+  /** The next step of the driver for a file that a batch needs, see {@code FileFacts}. */
   public static native int nextStep(
       long end, boolean isLost, int writer, long stored, int copied);
 

@@ -5,7 +5,7 @@ import io.holdfast.spark.copies.GatheredCopies;
 import io.holdfast.spark.merged.FileId;
 import io.holdfast.spark.merged.SegmentFolder;
 
-/** What the driver knows of a file that a batch needs. The core decides what it does next. */
+/** Facts of the driver about a file that a batch needs. The core decides the next step. */
 final class FileFacts {
   /** In the order of rust/jni/src/driver.rs. */
   enum Step {
