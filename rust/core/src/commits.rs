@@ -28,7 +28,7 @@ pub struct Facts {
     pub writer: Writer,
     /// Bytes of the file in storage; 0 for a file that is not there.
     pub stored: Option<u64>,
-    /// Whether copies on other executors have all that the batch needs of the file.
+    /// True if copies on other executors have all that the batch needs of the file.
     pub copied: Option<bool>,
 }
 

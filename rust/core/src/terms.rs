@@ -19,9 +19,11 @@ pub struct Facts {
     /// The newest term of another application when the run began, of a file or a marker. `None`
     /// before the look.
     pub older: Option<Term>,
-    /// The newest marker of this application that is in the folder; 0 without one. The highest number
-    /// if it only reads, and so makes none.
+    /// The newest marker of this application that is in the folder; 0 without one.
     pub marker: Term,
+    /// This application runs a query here. The marker of a mere reader would stop the query of another
+    /// application.
+    pub runs: bool,
     /// The newest term that this application has used; 0 without one.
     pub newest: Term,
     /// The term of the open manager that asks; 0 without one.
@@ -50,7 +52,7 @@ pub fn next_step(facts: &Facts) -> Step {
     };
     let newest = older.max(facts.newest);
     let above = Term(newest.0 + 1).max(facts.clock);
-    if facts.marker <= older {
+    if facts.runs && facts.marker <= older {
         // Other applications stop before a file of this one appears.
         return Step::Mark(above);
     }

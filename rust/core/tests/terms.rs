@@ -12,6 +12,7 @@ use holdfast_sim::{FaultyStorage, Operation};
 const FACTS: Facts = Facts {
     older: Some(Term(7)),
     marker: Term(9),
+    runs: true,
     newest: Term(9),
     held: Term(0),
     clock: Term(3),
@@ -67,6 +68,16 @@ fn an_application_that_was_overtaken_marks_again_in_its_next_run() {
         ..FACTS
     };
     assert_eq!(next_step(&facts), Step::Mark(Term(10)));
+}
+
+#[test]
+fn a_reader_gets_a_term_without_a_marker() {
+    let facts = Facts {
+        marker: Term(0),
+        runs: false,
+        ..FACTS
+    };
+    assert_eq!(next_step(&facts), Step::Give(Term(10)));
 }
 
 #[test]

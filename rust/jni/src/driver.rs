@@ -55,6 +55,7 @@ fn newest_terms(
 fn next_term(
     older: jlong,
     marker: jlong,
+    runs: jboolean,
     newest: jlong,
     held: jlong,
     clock: jlong,
@@ -63,6 +64,7 @@ fn next_term(
     let facts = terms::Facts {
         older: (older >= 0).then_some(term(older)),
         marker: term(marker),
+        runs,
         newest: term(newest),
         held: term(held),
         clock: term(clock),
@@ -94,7 +96,7 @@ natives! {
         dir: JString, files: "io.holdfast.spark.merged.HadoopFolder", own: [jlong]
     ) -> [jlong];
     rust fn next_term(
-        older: jlong, marker: jlong, newest: jlong, held: jlong, clock: jlong
+        older: jlong, marker: jlong, runs: jboolean, newest: jlong, held: jlong, clock: jlong
     ) -> [jlong];
     env fn mark_term(
         dir: JString, files: "io.holdfast.spark.merged.HadoopFolder", term: jlong

@@ -64,7 +64,7 @@ pub struct Executor {
     pub of: usize,
     /// Its manager writes this file.
     pub file: Name,
-    /// What it appended to an object that is not finished, as bits.
+    /// Bits of its appends to an object that is not finished.
     pub buffer: u8,
     /// The file was deleted while it is open: what is appended goes nowhere.
     pub is_deleted: bool,
@@ -132,6 +132,7 @@ impl Application {
                 true => Term::END,
                 false => term(self.marker),
             },
+            runs: true,
             newest: term(self.newest()),
             held: term(0),
             clock: term(clock),
@@ -152,7 +153,7 @@ impl Application {
         self.newest()
     }
 
-    /// Whether another application took over since the run began.
+    /// Returns true if another application took over since the run began.
     pub fn is_over(&self, model: &Model, storage: &Storage) -> bool {
         let compared = match model.is(Mutant::HidesBehindNewest) {
             true => self.newest(),

@@ -312,7 +312,7 @@ public final class Native {
 
   /** The driver's next step for a manager that wants a term, and its term, see {@code Terms}. */
   public static native long[] nextTerm(
-      long older, long marker, long newest, long held, long clock);
+      long older, long marker, boolean runs, long newest, long held, long clock);
 
   /** Makes a marker durable in a folder of markers, and then deletes those of older terms. */
   public static native void markTerm(String dir, HadoopFolder files, long term);

@@ -35,8 +35,6 @@ public final class Terms {
 
   private static final long UNKNOWN = -1;
 
-  private static final long NOT_NEEDED = Long.MAX_VALUE;
-
   /** The term of a manager that needs none. */
   private static final long ANY = Long.MAX_VALUE;
 
@@ -57,7 +55,7 @@ public final class Terms {
      */
     long older;
 
-    /** A query of this application has started. Otherwise it only reads the state. */
+    /** A query of this application has started here. Otherwise it only reads the state. */
     boolean runs;
 
     /** The run has looked at the folder. */
@@ -108,9 +106,8 @@ public final class Terms {
     Folder folder = of(where.name);
     while (true) {
       long older = folder.looked ? folder.older : UNKNOWN;
-      // The marker of a reader would stop a query of another application.
-      long marker = folder.runs || held == ANY ? folder.marker : NOT_NEEDED;
-      long[] step = Native.nextTerm(older, marker, folder.newest(), held, clock());
+      long[] step =
+          Native.nextTerm(older, folder.marker, folder.runs, folder.newest(), held, clock());
       long term = step[1];
       switch (Step.values()[(int) step[0]]) {
         case LOOK -> look(where, folder);
@@ -171,8 +168,9 @@ public final class Terms {
    * query, and this run must not commit any more.
    */
   synchronized void requireNewest(SegmentFolder where) {
-    step(where, ANY);
     Folder folder = of(where.name);
+    folder.runs = true;
+    step(where, ANY);
     long found = Math.max(folder.found, newest(where.ofDriver(), folder)[0]);
     if (found > folder.older) {
       throw new HoldfastException(
