@@ -4,13 +4,16 @@ import io.holdfast.spark.Native;
 import io.holdfast.spark.merged.FileId;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.Function;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.storage.BlockId;
 import org.apache.spark.storage.BlockManager;
+import org.apache.spark.storage.BlockManagerMaster;
 import org.apache.spark.storage.StorageLevel;
 import org.apache.spark.util.io.ChunkedByteBuffer;
 import org.slf4j.Logger;
@@ -79,21 +82,19 @@ public final class CommitCopies {
     try {
       // The block manager asks the driver once a minute, and executors come at any time.
       if (blocks.getPeers(false).isEmpty() && blocks.getPeers(true).isEmpty()) {
-        warnOnce(
-            "There is no other executor that could keep copies of commits. If this one dies before"
-                + " a batch is committed, the query stops and has to be started again");
+        warnAlone();
         return false;
       }
       ChunkedByteBuffer bytes = new ChunkedByteBuffer(ByteBuffer.wrap(block.encode()));
       boolean done =
           blocks.putBytes(
-          id,
-          bytes,
-          TWO_PLACES,
-          false, // the driver needs to know of the other place only
-          scala.Option.empty(), // from-4.3
-          false, // from-4.3
-          ClassTag$.MODULE$.apply(byte[].class));
+              id,
+              bytes,
+              TWO_PLACES,
+              false, // the driver needs to know of the other place only
+              scala.Option.empty(), // from-4.3
+              false, // from-4.3
+              ClassTag$.MODULE$.apply(byte[].class));
       blocks.removeBlock(id, false);
       return done;
     } catch (Exception e) { // Scala declares none
@@ -105,9 +106,12 @@ public final class CommitCopies {
     }
   }
 
-  private static void warnOnce(String text) {
+  /** Says once that nothing is copied. */
+  public static void warnAlone() {
     if (WARNED.compareAndSet(false, true)) {
-      LOG.warn(text);
+      LOG.warn(
+          "There is no other executor that could keep copies of commits. If this one dies before a"
+              + " batch is committed, the query stops and has to be started again");
     }
   }
 
@@ -130,13 +134,13 @@ public final class CommitCopies {
     return ids;
   }
 
-  /** Asks the driver to have these blocks removed. */
-  public static void remove(List<BlockId> ids) {
+  /** Removes blocks everywhere. A block that stays takes memory, so nothing fails. */
+  public static void remove(Function<BlockManagerMaster, Collection<BlockId>> blocks) {
     try {
-      ids.forEach(SparkEnv.get().blockManager().master()::removeBlock);
+      BlockManagerMaster master = SparkEnv.get().blockManager().master();
+      blocks.apply(master).forEach(master::removeBlock);
     } catch (Exception e) { // Scala declares none
-      // The driver removes them when this executor is gone.
-      LOG.debug("{} copies were not removed", ids.size(), e);
+      LOG.warn("Not all copies of commits were removed", e);
     }
   }
 }

@@ -2,14 +2,12 @@ package io.holdfast.spark.copies;
 
 import io.holdfast.spark.merged.FileId;
 import java.io.ByteArrayOutputStream;
-import java.io.IOException;
 import java.util.Collection;
 import java.util.Set;
 import java.util.stream.Collectors;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.storage.BlockId;
 import org.apache.spark.storage.BlockManager;
-import org.apache.spark.storage.BlockManagerMaster;
 import org.apache.spark.storage.StreamBlockId;
 import org.apache.spark.util.io.ChunkedByteBuffer;
 import org.slf4j.Logger;
@@ -55,7 +53,7 @@ public final class GatheredCopies {
       }
       bytes.write(block.bytes());
       return true;
-    } catch (IOException | RuntimeException e) {
+    } catch (Exception e) { // Scala declares none
       LOG.warn("Copy {} of {} in {} cannot be fetched", blocks, file, dir, e);
       return false;
     }
@@ -76,8 +74,7 @@ public final class GatheredCopies {
         terms.stream().map(term -> CopyBlock.stream(dir, term)).collect(Collectors.toSet());
     Function1<BlockId, Object> isOfTerms =
         id -> id instanceof StreamBlockId copy && streams.contains(copy.streamId());
-    BlockManagerMaster blocks = SparkEnv.get().blockManager().master();
-    CollectionConverters.asJava(blocks.getMatchingBlockIds(isOfTerms, false))
-        .forEach(blocks::removeBlock);
+    CommitCopies.remove(
+        master -> CollectionConverters.asJava(master.getMatchingBlockIds(isOfTerms, false)));
   }
 }

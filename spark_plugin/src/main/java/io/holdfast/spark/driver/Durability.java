@@ -31,6 +31,12 @@ import org.slf4j.LoggerFactory;
 final class Durability {
   private static final Logger LOG = LoggerFactory.getLogger(Durability.class);
 
+  /** Requests of a second that an object store takes in a folder. */
+  private static final int REQUESTS_PER_S = 3_500;
+
+  /** So many requests in one moment are no burst. */
+  private static final int FEW_REQUESTS = 50;
+
   private static final class Folder {
     /** By file, the executor that could not sync it. A later sync may succeed without the bytes. */
     final Map<FileId, String> lost = new ConcurrentHashMap<>();
@@ -67,12 +73,6 @@ final class Durability {
       folder.lost.put(file, message.executorId());
     }
   }
-
-  /** Requests of a second that an object store takes in a folder. */
-  private static final int REQUESTS_PER_S = 3_500;
-
-  /** So many requests in one moment are no burst. */
-  private static final int FEW_REQUESTS = 50;
 
   /** The time over which so many executors spread their requests. */
   static int spreadMs(int executors) {
@@ -119,10 +119,11 @@ final class Durability {
       throws IOException {
     Map<Long, List<FileFacts>> byTerm = new LinkedHashMap<>();
     for (FileFacts file : fresh) {
-      if (next(folder, file) != FileFacts.Step.ASK) {
-        finish(where, folder, file);
+      if (next(folder, file) == FileFacts.Step.ASK) {
+        byTerm.computeIfAbsent(file.file.term(), key -> new ArrayList<>()).add(file);
+      } else {
+        finish(where, folder, file); // refuses it, before any writer works
       }
-      byTerm.computeIfAbsent(file.file.term(), key -> new ArrayList<>()).add(file);
     }
     int spreadMs = where.hidesOpenFiles() ? spreadMs(byTerm.size()) : 0;
     List<Request> requests = new ArrayList<>();

@@ -30,6 +30,7 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.LongAdder;
 import org.apache.spark.SparkConf;
+import org.apache.spark.SparkContext$;
 import org.apache.spark.storage.BlockId;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -121,7 +122,7 @@ public final class StoreManagers {
       if (copies != null) {
         List<BlockId> ended = copies.takeFinished(number);
         if (!ended.isEmpty()) {
-          worker.execute(() -> CommitCopies.remove(ended));
+          worker.execute(() -> CommitCopies.remove(master -> ended));
         }
       }
     }
@@ -437,9 +438,11 @@ public final class StoreManagers {
   }
 
   private Manager open(SegmentFolder folder, HoldfastConf conf, long term) {
-    // In local mode the driver's process is the only one.
-    boolean copies =
-        conf.commitCopies && !folder.isLocal() && !"driver".equals(driver.executorId());
+    boolean copies = conf.commitCopies && folder.hidesOpenFiles();
+    if (copies && driver.executorId().equals(SparkContext$.MODULE$.DRIVER_IDENTIFIER())) {
+      CommitCopies.warnAlone();
+      copies = false;
+    }
     long handle =
         Native.openFolder(
             folder.name, folder.files(), term, conf.maxFileBytes, conf.compression.code, copies);
