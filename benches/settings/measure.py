@@ -19,7 +19,6 @@ from regional.places import S3_REQUEST_MS, open_place
 from harness.screen import RunLine, Screen
 
 _CHILD = Path(__file__).with_name("child.py")
-_STORE = "spark.sql.streaming.stateStore.holdfast."
 
 BATCH = Metric(name="batch_ms", title="batch time, ms")
 COPIED = Metric(name="copied", title="bytes sent for each changed byte", decimals=2)
@@ -148,11 +147,11 @@ class Plan:
 def plans_of_isolation(options: argparse.Namespace, folder: Path) -> Iterator[Plan]:
     """Yield the plans with and without isolation of failures."""
     for partitions, pairs in ((20, 60), (200, 30)):
-        yield Plan(
-            folder=folder,
+        yield _plan(
+            folder,
             name="isolation",
             without="not isolated",
-            setting=_STORE + "isolateFailures",
+            setting="isolateFailures",
             values=("true", "false"),
             # A task needs a second attempt, or nothing is isolated.
             master="local[2,4]",
@@ -160,26 +159,25 @@ def plans_of_isolation(options: argparse.Namespace, folder: Path) -> Iterator[Pl
             at_most=1.01,
             partitions=partitions,
             pairs=10 if options.quick else pairs,
-            warm_up=10,
-            rows=20_000,
-            driver_memory="2g",
         )
 
 
 def plans_of_copies(options: argparse.Namespace, folder: Path) -> Iterator[Plan]:
     """Yield the plan with and without copies of commits, on three executors."""
-    yield Plan(
-        folder=folder,
+    yield _plan(
+        folder,
         name="copies",
         without="no copies",
-        setting=_STORE + "commitCopies",
+        setting="commitCopies",
         values=("1", "0"),
         master="local-cluster[3,1,1024]",
         on_s3=True,
         at_most=1.03,
         partitions=20,
         pairs=2 if options.quick else 30,
-        warm_up=10,
-        rows=20_000,
-        driver_memory="2g",
     )
+
+
+def _plan(folder: Path, *, setting: str, **values: Any) -> Plan:
+    key = f"spark.sql.streaming.stateStore.holdfast.{setting}"
+    return Plan(folder=folder, setting=key, warm_up=10, rows=20_000, driver_memory="2g", **values)
