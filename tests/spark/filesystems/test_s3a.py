@@ -26,7 +26,7 @@ from support.spark.java_side import (
     tool,
 )
 from support.spark.jobs import run_job
-from support.spark.object_stores import S3Server
+from support.spark.object_stores import S3Server, Store
 from support.spark.old_s3 import OldS3
 from support.spark.queries import write_batch
 
@@ -267,6 +267,57 @@ def test_an_old_entry_costs_one_request(s3: S3Server, tmp_path: Path) -> None:
     assert requests["HeadObject"] < 2 * 8
     # The markers, the log, and each eighth time the files.
     assert requests["ListObjectsV2"] < 3 * 8
+
+
+@pytest.mark.full
+def test_a_restart_reads_a_catalog_and_a_damaged_one_costs_only_requests(
+    s3: S3Server, tmp_path: Path
+) -> None:
+    # Nothing is deleted. Each batch has a clean-up behind it, and batch 8 one that lists.
+    retain = {
+        "spark.sql.streaming.minBatchesToRetain": "20",
+        "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint": "0.05",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.stateStore.maintenanceInterval": "1h",
+    }
+    reads, rows = {}, {}
+    for damage in ("intact", "cut", "altered", "missing"):
+        store = s3.store(f"catalog-{damage}")
+        job = tmp_path / damage
+        (job / "input").mkdir(parents=True)
+
+        def run(first: int, end: int, job: Path = job, store: Store = store) -> str:
+            for batch in range(first, end):
+                write_batch(job / "input", batch, [{"key": key} for key in range(100)])
+            *_, told = run_job(
+                "spark/restart_job.py",
+                *("--checkpoint", store.uri),
+                folder=job,
+                settings=store.settings | retain,
+                more=store.environment,
+            )
+            return told
+
+        run(0, 8)
+        assert isinstance(store.folder, Path)
+        # The run may end before a catalog that was replaced is deleted.
+        catalogs = [*(store.folder / "state" / "holdfast" / "driver").glob("*.files")]
+        assert catalogs
+        for catalog in catalogs:
+            content = catalog.read_bytes()
+            if damage == "missing":
+                catalog.unlink()
+            elif damage == "cut":
+                catalog.write_bytes(content[:-7])
+            elif damage == "altered":
+                catalog.write_bytes(bytes([*content[:-7], content[-7] ^ 1, *content[-6:]]))
+        before = s3.requests()
+        rows[damage] = json.loads(run(8, 12))["rows"]
+        reads[damage] = s3.requests()["GetObject"] - before["GetObject"]
+    assert rows["intact"]["11"] == [100, 1200]
+    assert all(found == rows["intact"] for found in rows.values())
+    # The footers of eight files. A run may end before the last one is in a catalog.
+    assert all(reads[damage] >= reads["intact"] + 7 for damage in rows if damage != "intact"), reads
 
 
 @pytest.mark.full

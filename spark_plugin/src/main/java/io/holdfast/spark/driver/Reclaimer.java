@@ -148,8 +148,7 @@ final class Reclaimer {
     boolean told = folder.hidesOpenFiles();
     boolean lists = !told || listsNow;
     if (told && begun.add(folder.name)) {
-      // A run has begun with a list for its marker, and a restart should be quick.
-      lists = !known.restore(folder);
+      lists |= !known.restore(folder);
     }
     // A file of a term that is given later stops the pass. The next pass knows the term.
     Terms.Given given = terms.given(folder.name);
