@@ -9,6 +9,7 @@
 mod error;
 mod ids;
 
+pub mod bad_rows;
 pub mod checkpoint;
 pub mod commits;
 pub mod digest;
