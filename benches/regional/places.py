@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -66,7 +67,12 @@ class S3(Place):
 
     def __init__(self, server: S3Server) -> None:
         self._server = server
-        self.settings = server.store(_BUCKET).settings
+        classes = os.pathsep.join(map(str, server.client))
+        self.settings = {
+            **server.store(_BUCKET).settings,
+            "spark.driver.extraClassPath": classes,
+            "spark.executor.extraClassPath": classes,
+        }
         self.uri = f"s3a://{_BUCKET}"
 
     def requests(self) -> Counter[str]:
@@ -84,12 +90,11 @@ def _open_hdfs(folder: Path) -> Iterator[Place]:
 
 @contextmanager
 def _open_s3(folder: Path) -> Iterator[Place]:
-    from support.spark.java_side import compile_helpers
+    from support.spark.java_side import compiled
     from support.spark.object_stores import S3Server
 
-    helpers = compile_helpers(folder / "classes", only="UntilInputEnds")
     latency = {"s3proxy.latency-blobstore.*.latency": str(S3_REQUEST_MS)}
-    with closing(S3Server(folder, helpers, properties=latency)) as server:
+    with closing(S3Server(folder, compiled("UntilInputEnds"), properties=latency)) as server:
         yield S3(server)
 
 

@@ -159,6 +159,7 @@ def plans_of_isolation(options: argparse.Namespace, folder: Path) -> Iterator[Pl
             at_most=1.01,
             partitions=partitions,
             pairs=10 if options.quick else pairs,
+            rows=20_000,
         )
 
 
@@ -174,10 +175,12 @@ def plans_of_copies(options: argparse.Namespace, folder: Path) -> Iterator[Plan]
         on_s3=True,
         at_most=1.03,
         partitions=20,
-        pairs=2 if options.quick else 30,
+        pairs=2 if options.quick else 20,
+        # Bytes of the batch's rows, and not of the messages around them.
+        rows=100_000,
     )
 
 
 def _plan(folder: Path, *, setting: str, **values: Any) -> Plan:
     key = f"spark.sql.streaming.stateStore.holdfast.{setting}"
-    return Plan(folder=folder, setting=key, warm_up=10, rows=20_000, driver_memory="2g", **values)
+    return Plan(folder=folder, setting=key, warm_up=10, driver_memory="2g", **values)

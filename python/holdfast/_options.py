@@ -28,7 +28,7 @@ class Option:
     """An option of state stores.
 
     - `key`: Spark's key.
-    - `type`: True or False, one of `names`, a number above 0 and at most 1, or a number of bytes.
+    - `type`: True or False, one of `names`, a path, a number above 0 and at most 1, or of bytes.
     - `default`: its value if the caller gives none.
     - `expected`: the allowed values, in words.
     - `meaning`: its effect. The first sentence is the help of the command line.
@@ -37,7 +37,7 @@ class Option:
     """
 
     key: str
-    type: Literal["flag", "name", "share", "size"]
+    type: Literal["flag", "name", "path", "share", "size"]
     default: bool | float | str
     expected: str
     meaning: str
@@ -51,6 +51,8 @@ class Option:
             return str(require_bool(name, value)).lower()
         if self.type == "share":
             return str(require_share(name, value))
+        if self.type == "path" and isinstance(value, str | Path) and str(value).strip():
+            return str(value)
         size = _bytes(value) if self.type == "size" else None
         text = str(value if size is None else size)
         if text in self.names or (size is not None and self.least <= size <= self.most):
@@ -75,6 +77,10 @@ class StoreOptions(TypedDict, total=False):
     isolation_max_ratio: float | None
     isolation_max_bytes: int | str | None
     isolation_rerun: Literal["fail", "at-least-once"] | None
+    bad_rows: Literal["fail", "dead-letter"] | None
+    bad_rows_max: int | None
+    bad_rows_max_ratio: float | None
+    dead_letters: str | Path | None
 
 
 #: The options by name.
@@ -89,6 +95,8 @@ def written(given: Mapping[str, object]) -> dict[str, str]:
     for name in given:
         if name not in OPTIONS:
             raise TypeError(f"there is no option {name!r}: expected {', '.join(OPTIONS)}")
+    if given.get("bad_rows") == "dead-letter" and given.get("dead_letters") is None:
+        raise ValueError("bad_rows='dead-letter' needs dead_letters, a folder for the rows")
     return {
         option.key: option.written(
             name, option.default if (value := given.get(name)) is None else value

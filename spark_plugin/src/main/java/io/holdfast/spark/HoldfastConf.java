@@ -62,6 +62,8 @@ public final class HoldfastConf {
   /** The folder of merged files, in {@code <checkpoint>/state}. */
   public static final String STATE_FOLDER = "holdfast";
 
+  private static final String NONE = "none";
+
   private static final String RESOURCE = "/holdfast-settings.json";
 
   /** The declarations, by the names of the options in Python. */
@@ -95,6 +97,10 @@ public final class HoldfastConf {
    */
   public final int isolationAttempts = 2;
 
+  public final long badRowsMax; // rows of one source in a batch
+  public final double badRowsMaxRatio; // of the rows of that source
+  public final String deadLetters;
+
   public HoldfastConf(Map<String, String> values) {
     BinaryOperator<String> get = values::getOrDefault;
     DECLARED.keySet().forEach(name -> checked(get, name));
@@ -111,6 +117,16 @@ public final class HoldfastConf {
     isolationMaxRatio = Double.parseDouble(found(get, "isolation_max_ratio"));
     isolationMaxBytes = bytes(get, "isolation_max_bytes");
     isolationRerunsPark = found(get, "isolation_rerun").equals("at-least-once");
+    badRowsMax = bytes(get, "bad_rows_max");
+    badRowsMaxRatio = Double.parseDouble(found(get, "bad_rows_max_ratio"));
+    // Paths keep their case.
+    deadLetters = get.apply(key(DECLARED.get("dead_letters")), NONE).trim();
+    if (setsRowsAside(get) && deadLetters.equals(NONE)) {
+      throw new IllegalArgumentException(
+          "badRows=dead-letter needs "
+              + key(DECLARED.get("dead_letters"))
+              + ", a folder for the rows (dead_letters of holdfast.configure).");
+    }
     compression = Compression.named(found(get, "compression")).orElseThrow();
   }
 
@@ -132,6 +148,11 @@ public final class HoldfastConf {
   /** {@code get} finds a setting or a default. */
   public static boolean isolatesFailures(BinaryOperator<String> get) {
     return flag(get, "isolate_failures");
+  }
+
+  /** {@code get} finds a setting or a default. */
+  public static boolean setsRowsAside(BinaryOperator<String> get) {
+    return found(get, "bad_rows").equals("dead-letter");
   }
 
   /** Returns true if state may move between two batches of a query. */
@@ -191,6 +212,7 @@ public final class HoldfastConf {
     try {
       return switch (declared.get("type").asText()) {
         case "flag" -> found.equals("true") || found.equals("false");
+        case "path" -> !found.isEmpty();
         case "share" -> Double.parseDouble(found) > 0 && Double.parseDouble(found) <= 1;
         // The other bounds are the bounds of the options in Python. Tests set smaller sizes.
         case "size" ->

@@ -1,8 +1,11 @@
 package io.holdfast.spark;
 
 import io.holdfast.spark.driver.HoldfastDriver;
+import io.holdfast.spark.badrows.SetRowsAside;
+import io.holdfast.spark.isolation.driver.DecisionService;
 import io.holdfast.spark.isolation.plan.IsolateFailures;
 import io.holdfast.spark.plan.TransformWithStateNodes; // from-4.2
+import org.apache.spark.SparkContext;
 import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.SparkSessionExtensionsProvider;
 import org.apache.spark.sql.catalyst.rules.Rule;
@@ -43,13 +46,17 @@ public final class HoldfastSessionExtensions implements SparkSessionExtensionsPr
       }
       SparkPlan changed = TransformWithStateNodes.replaced(plan); // from-4.2
       // until-4.1: SparkPlan changed = plan;
-      return HoldfastConf.isolatesFailures(conf::getConfString) ? guarded(changed) : changed;
+      boolean byRow = HoldfastConf.setsRowsAside(conf::getConfString);
+      boolean byPartition = HoldfastConf.isolatesFailures(conf::getConfString);
+      return byRow || byPartition ? guarded(changed, byRow, byPartition) : changed;
     }
 
-    private static SparkPlan guarded(SparkPlan plan) {
+    private static SparkPlan guarded(SparkPlan plan, boolean byRow, boolean byPartition) {
       HoldfastConf conf = new HoldfastConf(CollectionConverters.asJava(plan.conf().getAllConfs()));
-      return new IsolateFailures(HoldfastDriver.running().decisions(), plan.sparkContext(), conf)
-          .apply(plan);
+      DecisionService decisions = HoldfastDriver.running().decisions();
+      SparkContext spark = plan.sparkContext();
+      SparkPlan guarded = byRow ? new SetRowsAside(decisions, spark, conf).apply(plan) : plan;
+      return byPartition ? new IsolateFailures(decisions, spark, conf).apply(guarded) : guarded;
     }
   }
 }

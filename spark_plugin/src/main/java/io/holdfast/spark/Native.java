@@ -277,6 +277,9 @@ public final class Native {
   /** Opens the machine that isolates failures in one run of a query. */
   public static native long openRun(String id, String checkpoint);
 
+  /** Opens the machine that sets bad rows of one source aside in one run of a query. */
+  public static native long openRowsRun();
+
   /** Adds a marker that is durable; returns false if it is damaged. */
   public static native boolean knowMarker(long run, long batch, byte[] marker);
 

@@ -40,6 +40,8 @@ public final class CommitEntry {
         if (!ids.isEmpty()) {
           HoldfastDriver.running().published(file, conf);
         }
+        HoldfastDriver.started()
+            .ifPresent(driver -> driver.decisions().committed(file.checkpoint(), file.number()));
       }
 
       @Override

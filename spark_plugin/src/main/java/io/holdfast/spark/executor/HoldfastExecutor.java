@@ -85,8 +85,12 @@ public final class HoldfastExecutor implements ExecutorPlugin {
     return (DriverReply.Decision) driver.await(request, "did not decide about a partition");
   }
 
+  public DriverReply.RowDecision decideRows(DriverRequest.Decide request) {
+    return (DriverReply.RowDecision) driver.await(request, "did not decide about bad rows");
+  }
+
   /** Tells the driver that a task is through with a partition; returns once that is durable. */
-  public void settle(DriverRequest.Settle request) {
+  public void settle(DriverRequest request) {
     driver.await(request, "did not make durable what became of a partition");
   }
 

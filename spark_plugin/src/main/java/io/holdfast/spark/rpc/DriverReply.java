@@ -48,4 +48,11 @@ public sealed interface DriverReply extends Serializable {
       return settings.value();
     }
   }
+
+  /**
+   * @param named digests of rows that the task leaves out
+   * @param searches whether it tries rows apart before it delivers any
+   * @param rowsMax rows that it may find
+   */
+  record RowDecision(List<String> named, boolean searches, long rowsMax) implements DriverReply {}
 }

@@ -50,7 +50,17 @@ public sealed interface DriverRequest extends Serializable {
   /** An attempt is through with a partition as decided. It continues when that is durable. */
   record Settle(GuardKey guard, Attempt attempt, int partition) implements DriverRequest {}
 
-  /** Names a guarded operator in one batch of one run of a query. */
+  /**
+   * An attempt has read a partition of a source to its end without the bad rows that it found. It
+   * continues when these are durable.
+   *
+   * @param found JSON, as the core reads it
+   * @param read rows that it read
+   */
+  record SettleRows(GuardKey guard, Attempt attempt, int partition, String found, long read)
+      implements DriverRequest {}
+
+  /** Names a guarded stage in one batch of one run: an operator, or below 0 a source. */
   record GuardKey(UUID run, long batch, long operator) implements Serializable {}
 
   /**

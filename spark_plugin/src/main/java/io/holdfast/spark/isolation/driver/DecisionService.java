@@ -1,5 +1,6 @@
 package io.holdfast.spark.isolation.driver;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import io.holdfast.spark.DaemonThreads;
 import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.rpc.DriverReply;
@@ -40,7 +41,7 @@ public final class DecisionService {
   private final SparkContext spark;
   private final SparkEvents events;
   private final Supplier<String> queryOfThread;
-  private final Map<Path, QueryRun> runs = new HashMap<>(); // by checkpoint
+  private final Map<Path, QueryRun> runs = new HashMap<>(); // by folder of markers
 
   /** By path of a checkpoint, the newest batch that its newest run planned itself. */
   private final Map<String, Long> planned = new ConcurrentHashMap<>();
@@ -116,20 +117,48 @@ public final class DecisionService {
   }
 
   /** Returns the run of a query for a checkpoint, and ends the run before. */
-  public synchronized QueryRun run(UUID id, Path checkpoint, Supplier<Configuration> conf) {
-    QueryRun run = runs.get(checkpoint);
+  public QueryRun run(UUID id, Path checkpoint, Supplier<Configuration> conf) {
+    return current(
+        id,
+        new Path(checkpoint, "isolation"),
+        () -> QueryRun.ofPartitions(id, checkpoint, conf.get(), events, writers));
+  }
+
+  /** Like {@link #run}, for bad rows of one source. The folder has their markers. */
+  public QueryRun rowsRun(
+      UUID id, Path folder, Supplier<Configuration> conf, QueryRun.DeadLetters letters) {
+    return current(
+        id, folder, () -> QueryRun.ofRows(id, folder, conf.get(), letters, events, writers));
+  }
+
+  private synchronized QueryRun current(UUID id, Path folder, Supplier<QueryRun> fresh) {
+    QueryRun run = runs.get(folder);
     if (run == null || !run.id.equals(id)) {
       if (run != null) {
         run.end();
       }
-      run = new QueryRun(id, checkpoint, conf.get(), events, writers);
-      runs.put(checkpoint, run);
+      run = fresh.get();
+      runs.put(folder, run);
     }
     return run;
   }
 
+  /** Called on a query's thread when a batch is in the commit log. */
+  public void committed(Path checkpoint, long batch) {
+    List<QueryRun> ofRows;
+    synchronized (this) {
+      ofRows =
+          runs.entrySet().stream()
+              .filter(one -> one.getKey().getParent().getName().equals("bad-rows"))
+              .map(Map.Entry::getValue)
+              .filter(run -> run.checkpoint().equals(checkpoint))
+              .toList();
+    }
+    ofRows.forEach(run -> run.committed(batch));
+  }
+
   /** Guards an operator in a batch, and ends guards of earlier batches. */
-  public synchronized SparkSide guard(GuardKey key, QueryRun run, Supplier<BatchPlan> batch) {
+  public synchronized SparkSide guard(GuardKey key, QueryRun run, Supplier<?> batch) {
     if (!listens) {
       // A queue of its own: no other listener can delay it.
       spark.listenerBus().addToQueue(new Events(), "holdfast");
@@ -163,6 +192,14 @@ public final class DecisionService {
     if (request instanceof DriverRequest.Decide asked) {
       QueryRun.Part part = new QueryRun.Part(asked.attempt(), asked.partition());
       return answer(asked.guard(), part, guard -> ask(guard, part, asked.id()));
+    }
+    if (request instanceof DriverRequest.SettleRows rows) {
+      QueryRun.Part part = new QueryRun.Part(rows.attempt(), rows.partition());
+      JsonNode found = Machine.json(rows.found());
+      return answer(
+          rows.guard(),
+          part,
+          guard -> guard.tell(Map.of("Settles", List.of(part, found, guard.side.input(rows.read())))));
     }
     DriverRequest.Settle settled = (DriverRequest.Settle) request;
     QueryRun.Part part = new QueryRun.Part(settled.attempt(), settled.partition());

@@ -79,7 +79,7 @@ public final class EndOfInput extends MultiBatchExecutor {
 
   /** The parked partitions; empty without any. */
   private String parked() throws IOException {
-    Machine machine = new Machine("", checkpoint, conf);
+    Machine machine = Machine.ofPartitions("", checkpoint, conf);
     Path newest = machine.hasMarkers() ? CommitLog.newest(checkpoint, conf) : null;
     if (newest == null) {
       return "";

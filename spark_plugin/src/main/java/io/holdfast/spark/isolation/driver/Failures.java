@@ -5,11 +5,12 @@ import java.util.List;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.spark.ExceptionFailure;
+import org.apache.spark.SparkThrowable;
 import org.apache.spark.TaskEndReason;
 import org.apache.spark.TaskFailedReason;
 
 /** Failures of tasks in one line, with the line of the user's program where that is known. */
-final class Failures {
+public final class Failures {
   private static final int CHARACTERS_MAX = 500;
   private static final Pattern PYTHON_LINE =
       Pattern.compile("\\s*File \"(.+)\", line (\\d+), in (.+)");
@@ -30,11 +31,30 @@ final class Failures {
     if (thrown.exception().isEmpty()) {
       return cut(of(thrown.className(), thrown.description(), thrown.stackTrace()));
     }
-    Throwable cause = thrown.exception().get();
+    return text(thrown.exception().get());
+  }
+
+  public static String text(Throwable thrown) {
+    Throwable cause = cause(thrown);
+    return cut(of(cause.getClass().getName(), cause.getMessage(), cause.getStackTrace()));
+  }
+
+  /** Spark's error condition; without one, the class of the exception, in Python or in Java. */
+  public static String kind(Throwable thrown) {
+    Throwable cause = cause(thrown);
+    if (isOfPython(cause.getMessage())) {
+      return ofPython(cause.getMessage().lines().toList()).split("[: ]", 2)[0];
+    }
+    String condition = cause instanceof SparkThrowable spark ? spark.getCondition() : null;
+    return condition == null ? cause.getClass().getName() : condition;
+  }
+
+  private static Throwable cause(Throwable thrown) {
+    Throwable cause = thrown;
     while (cause.getCause() != null && !isOfPython(cause.getMessage())) {
       cause = cause.getCause();
     }
-    return cut(of(cause.getClass().getName(), cause.getMessage(), cause.getStackTrace()));
+    return cause;
   }
 
   private static boolean isOfPython(String message) {

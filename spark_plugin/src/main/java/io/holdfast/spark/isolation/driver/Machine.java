@@ -12,11 +12,13 @@ import java.io.InputStream;
 import java.lang.ref.Cleaner;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
+import java.util.SortedSet;
+import java.util.TreeSet;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
 
-/** The core's machine for a run of a query, and its markers, {@code <checkpoint>/isolation/N}. */
+/** A machine of the core for a run of a query, and its markers, {@code <folder>/N}. */
 final class Machine {
   private static final Cleaner CLEANER = Cleaner.create();
   static final ObjectMapper JSON = new ObjectMapper();
@@ -24,13 +26,14 @@ final class Machine {
   private final Path folder;
   private final Configuration conf;
   private final long run;
-  private boolean hasMarkers;
 
-  /** Reads all markers of a checkpoint. */
-  Machine(String id, Path checkpoint, Configuration conf) {
-    folder = new Path(checkpoint, "isolation");
+  /** Batches with a marker when the run began. */
+  final SortedSet<Long> batches = new TreeSet<>();
+
+  /** Reads all markers of a folder for a machine that was opened. */
+  private Machine(long opened, Path folder, Configuration conf) {
+    this.folder = folder;
     this.conf = conf;
-    long opened = Native.openRun(id, checkpoint.toString());
     run = opened;
     CLEANER.register(this, () -> Native.closeRun(opened));
     try {
@@ -41,7 +44,26 @@ final class Machine {
       }
     } catch (IOException e) {
       throw new HoldfastException(
-          "Cannot read what is parked in " + checkpoint + ": " + e.getMessage(), e);
+          "Cannot read the markers in " + folder + ": " + e.getMessage(), e);
+    }
+  }
+
+  /** Isolates failures of partitions. */
+  static Machine ofPartitions(String id, Path checkpoint, Configuration conf) {
+    long opened = Native.openRun(id, checkpoint.toString());
+    return new Machine(opened, new Path(checkpoint, "isolation"), conf);
+  }
+
+  /** Sets bad rows of one source aside. */
+  static Machine ofRows(Path folder, Configuration conf) {
+    return new Machine(Native.openRowsRun(), folder, conf);
+  }
+
+  static JsonNode json(String text) {
+    try {
+      return JSON.readTree(text);
+    } catch (JsonProcessingException e) {
+      throw new IllegalArgumentException(e);
     }
   }
 
@@ -59,12 +81,12 @@ final class Machine {
         throw new IOException(
             file + " is damaged, or a newer Holdfast wrote it. Put the file back from a copy.");
       }
-      hasMarkers = true;
+      batches.add(Long.parseLong(file.getName()));
     }
   }
 
   boolean hasMarkers() {
-    return hasMarkers;
+    return !batches.isEmpty();
   }
 
   /** Null without a marker. */

@@ -8,11 +8,13 @@ import io.holdfast.spark.rpc.DriverRequest.Attempt;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.SortedSet;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.Supplier;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.util.SerializableConfiguration;
@@ -23,8 +25,15 @@ import org.slf4j.LoggerFactory;
 public final class QueryRun {
   private static final Logger LOG = LoggerFactory.getLogger(QueryRun.class);
 
+  /** Writes the dead letters of a batch, from its marker. */
+  public interface DeadLetters {
+    void publish(long batch, String marker);
+  }
+
   final UUID id;
   private final Path checkpoint;
+  private final Supplier<Machine> opened;
+  private final DeadLetters letters;
   private final SerializableConfiguration conf;
   private final SparkEvents events;
   private final Executor writers;
@@ -51,14 +60,40 @@ public final class QueryRun {
   }
 
   /** {@code conf} has Hadoop's settings of the session; the {@code writers} write markers. */
-  QueryRun(
-      UUID id, Path checkpoint, Configuration conf, SparkEvents events, Executor writers) {
+  private QueryRun(
+      UUID id,
+      Path checkpoint,
+      Configuration conf,
+      Supplier<Machine> opened,
+      DeadLetters letters,
+      SparkEvents events,
+      Executor writers) {
     this.id = id;
     this.checkpoint = checkpoint;
+    this.opened = opened;
+    this.letters = letters;
     this.conf = new SerializableConfiguration(conf);
     this.events = events;
     this.writers = writers;
     conf.set(HoldfastConf.RUN_ID_KEY, id.toString());
+  }
+
+  static QueryRun ofPartitions(
+      UUID id, Path checkpoint, Configuration conf, SparkEvents events, Executor writers) {
+    Supplier<Machine> opened = () -> Machine.ofPartitions(id.toString(), checkpoint, conf);
+    return new QueryRun(id, checkpoint, conf, opened, null, events, writers);
+  }
+
+  static QueryRun ofRows(
+      UUID id,
+      Path folder,
+      Configuration conf,
+      DeadLetters letters,
+      SparkEvents events,
+      Executor writers) {
+    Supplier<Machine> opened = () -> Machine.ofRows(folder, conf);
+    Path checkpoint = folder.getParent().getParent();
+    return new QueryRun(id, checkpoint, conf, opened, letters, events, writers);
   }
 
   public Path checkpoint() {
@@ -75,7 +110,7 @@ public final class QueryRun {
 
   private synchronized Machine machine() {
     if (machine == null) {
-      machine = new Machine(id.toString(), checkpoint, conf());
+      machine = opened.get();
     }
     return machine;
   }
@@ -129,6 +164,18 @@ public final class QueryRun {
     }
   }
 
+  /** Called when a batch is in the commit log, and at a start for all batches that are. */
+  public void committed(long batch) {
+    for (JsonNode action : machine().tell(batch, List.of(), "Committed")) {
+      action.properties().forEach(named -> perform(null, named.getKey(), named.getValue()));
+    }
+  }
+
+  /** Batches that had a marker when the run began. */
+  public SortedSet<Long> batches() {
+    return machine().batches;
+  }
+
   private void perform(SparkSide side, String kind, JsonNode what) {
     switch (kind) {
       case "Answer" -> reply(Part.of(what.get(0)), decision(what.get(1)));
@@ -140,6 +187,7 @@ public final class QueryRun {
               what.isNull() ? new DriverReply.Done() : new DriverReply.Refused(what.asText()));
       case "Write" -> write(side, what.get(0).asLong(), what.get(1).asText());
       case "Delete" -> machine().delete(what.asLong());
+      case "Publish" -> letters.publish(what.get(0).asLong(), what.get(1).asText());
       case "Kill" -> what.forEach(task -> events.kill(task.asLong()));
       case "Wait" -> events.postInASecond(() -> tell(side, Map.of("Waited", what)));
       case "Suspect" -> what.forEach(partition -> side.suspects().add(partition.asInt()));
@@ -156,6 +204,12 @@ public final class QueryRun {
   }
 
   private DriverReply decision(JsonNode answer) {
+    if (answer.has("named")) {
+      List<String> named = new ArrayList<>();
+      answer.get("named").forEach(digest -> named.add(digest.asText()));
+      boolean searches = answer.get("searches").asBoolean();
+      return new DriverReply.RowDecision(named, searches, answer.get("rows_max").asLong());
+    }
     List<Integer> waits = new ArrayList<>();
     answer.get("waits").forEach(group -> waits.add(group.asInt()));
     return new DriverReply.Decision(

@@ -29,6 +29,6 @@ record SparkEvents(SparkContext spark) {
   }
 
   void kill(long task) {
-    spark.killTaskAttempt(task, true, "another attempt parks its partition");
+    spark.killTaskAttempt(task, true, "another attempt takes over its partition");
   }
 }

@@ -7,12 +7,13 @@ import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.function.LongUnaryOperator;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOpStateStoreCheckpointInfo;
 import org.apache.spark.util.CollectionAccumulator;
 
-/** A guarded operator in one batch, as Spark sees it: its RDDs, its metric, its tasks' reports. */
+/** A guarded stage in one batch, as Spark sees it: its RDDs, its metric, its tasks' reports. */
 public final class SparkSide {
   final GuardKey key;
 
@@ -28,6 +29,9 @@ public final class SparkSide {
 
   /** A stage of Spark that computes one of these RDDs of the guard is guarded. */
   private final Set<Integer> rdds = ConcurrentHashMap.newKeySet();
+
+  /** By rows that a task read, about so many rows of the whole batch. */
+  private volatile LongUnaryOperator input = read -> read;
 
   /** The oldest batch with pending rows after this one; 0 without one. */
   private long oldest;
@@ -56,6 +60,21 @@ public final class SparkSide {
     rdds.add(rdd);
     since = parkedSince;
     since.set(oldest);
+  }
+
+  /** An RDD guards a stage behind a source. The estimate is of all rows of the batch. */
+  public void guards(int rdd, LongUnaryOperator estimate) {
+    rdds.add(rdd);
+    input = estimate;
+  }
+
+  /** Partitions that tasks have read to the end. */
+  public int throughCount() {
+    return (int) through.value().stream().distinct().count();
+  }
+
+  long input(long read) {
+    return input.applyAsLong(read);
   }
 
   boolean isGuardedBy(int rdd) {

@@ -23,7 +23,8 @@ public final class GuardExec extends SparkPlan {
   private final SparkPlan child;
   private final transient Execution execution;
 
-  interface Execution {
+  /** What the tasks of the node do. */
+  public interface Execution {
     RDD<InternalRow> execute(SparkPlan child);
   }
 

@@ -17,7 +17,6 @@ import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo;
 import org.apache.spark.util.CollectionAccumulator;
-import scala.collection.AbstractIterator;
 import scala.collection.Iterator;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
@@ -181,32 +180,5 @@ public final class GuardRDD extends RDD<InternalRow> {
 
   private Iterator<InternalRow> stage(Split own, TaskContext task) {
     return new AtEnd(stage.iterator(own.stage(), task), () -> through.add(own.index()));
-  }
-
-  /** Does a step after the rows, before the reader learns that these were all. */
-  private static final class AtEnd extends AbstractIterator<InternalRow> {
-    private final Iterator<InternalRow> rows;
-    private final Runnable end;
-    private boolean ended;
-
-    AtEnd(Iterator<InternalRow> rows, Runnable end) {
-      this.rows = rows;
-      this.end = end;
-    }
-
-    @Override
-    public boolean hasNext() {
-      boolean more = !ended && rows.hasNext();
-      if (!more && !ended) {
-        end.run();
-        ended = true;
-      }
-      return more;
-    }
-
-    @Override
-    public InternalRow next() {
-      return rows.next();
-    }
   }
 }

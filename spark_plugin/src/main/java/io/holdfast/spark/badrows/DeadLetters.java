@@ -1,0 +1,140 @@
+package io.holdfast.spark.badrows;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import io.holdfast.spark.HoldfastConf;
+import io.holdfast.spark.HoldfastException;
+import io.holdfast.spark.isolation.driver.QueryRun;
+import io.holdfast.spark.storage.Storage;
+import io.holdfast.spark.storage.Storages;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.util.Base64;
+import java.util.UUID;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.mapreduce.Job;
+import org.apache.hadoop.mapreduce.TaskAttemptID;
+import org.apache.hadoop.mapreduce.task.TaskAttemptContextImpl;
+import org.apache.spark.SparkContext;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.datasources.OutputWriter;
+import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.types.UTF8String;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Writes the bad rows of committed batches, {@code <dead letters>/<query>/<source>/<batch>.parquet}.
+ * A file is complete or not there, and writing it again makes the same file.
+ */
+record DeadLetters(HoldfastConf conf, UUID query, int source, SparkContext spark)
+    implements QueryRun.DeadLetters {
+  private static final Logger LOG = LoggerFactory.getLogger(DeadLetters.class);
+  private static final ObjectMapper JSON = new ObjectMapper();
+
+  private static final StructType POSITION =
+      new StructType()
+          .add("topic", DataTypes.StringType)
+          .add("partition", DataTypes.IntegerType)
+          .add("offset", DataTypes.LongType)
+          .add("file", DataTypes.StringType)
+          .add("start", DataTypes.LongType)
+          .add("row", DataTypes.LongType);
+
+  @Override
+  public void publish(long batch, String marker) {
+    Path file = new Path(conf.deadLetters, query + "/" + source + "/" + batch + ".parquet");
+    try {
+      JsonNode read = JSON.readTree(marker);
+      write(file, batch, (StructType) DataType.fromJson(read.get("form").asText()), read.get("rows"));
+    } catch (IOException e) {
+      throw new HoldfastException(
+          "Cannot write the dead letters of batch " + batch + ", " + file + ": " + e.getMessage(),
+          e);
+    }
+  }
+
+  private void write(Path file, long batch, StructType form, JsonNode rows) throws IOException {
+    StructType schema =
+        new StructType()
+            .add("batch", DataTypes.LongType)
+            .add("source", DataTypes.IntegerType)
+            .add("position", POSITION)
+            .add("error_class", DataTypes.StringType)
+            .add("error", DataTypes.StringType)
+            .add("at", DataTypes.TimestampType)
+            .add("row", form);
+    SparkSession session = SparkSession.active();
+    Configuration hadoop = session.sessionState().newHadoopConf();
+    java.nio.file.Path local = Files.createTempDirectory("holdfast-dead-letters");
+    java.nio.file.Path made = local.resolve("rows.parquet");
+    try {
+      Job job = Job.getInstance(hadoop);
+      OutputWriter writer =
+          new ParquetFileFormat()
+              .prepareWrite(session, job, scala.collection.immutable.Map$.MODULE$.empty(), schema)
+              .newInstance(
+                  made.toUri().toString(),
+                  schema,
+                  new TaskAttemptContextImpl(job.getConfiguration(), new TaskAttemptID()));
+      long count = 0;
+      try {
+        for (JsonNode bad : rows) {
+          for (JsonNode position : bad.get("positions")) {
+            writer.write(letter(batch, form, bad.get("letter"), JSON.readTree(position.asText())));
+            count++;
+          }
+        }
+      } finally {
+        writer.close();
+      }
+      new Storages(hadoop).at(file).write(file, Storage.contentOf(made), true);
+      LOG.warn(
+          "{} rows of source {} were set aside in batch {}: {}. The first error: {}",
+          count,
+          source,
+          batch,
+          file,
+          rows.iterator().next().get("letter").get("error").asText());
+    } finally {
+      for (java.io.File left : local.toFile().listFiles()) {
+        Files.delete(left.toPath());
+      }
+      Files.delete(local);
+    }
+  }
+
+  private GenericInternalRow letter(
+      long batch, StructType form, JsonNode letter, JsonNode position) {
+    byte[] bytes = Base64.getDecoder().decode(letter.get("row").asText());
+    UnsafeRow row = new UnsafeRow(form.length());
+    row.pointTo(bytes, bytes.length);
+    Object[] place = new Object[POSITION.length()];
+    for (int i = 0; i < place.length; i++) {
+      JsonNode found = position.get(POSITION.apply(i).name());
+      DataType type = POSITION.apply(i).dataType();
+      if (found != null) {
+        place[i] =
+            type.equals(DataTypes.StringType)
+                ? UTF8String.fromString(found.asText())
+                : type.equals(DataTypes.IntegerType) ? (Object) found.asInt() : found.asLong();
+      }
+    }
+    return new GenericInternalRow(
+        new Object[] {
+          batch,
+          source,
+          new GenericInternalRow(place),
+          UTF8String.fromString(letter.get("class").asText()),
+          UTF8String.fromString(letter.get("error").asText()),
+          letter.get("at_ms").asLong() * 1000,
+          row
+        });
+  }
+}

@@ -1,0 +1,130 @@
+package io.holdfast.spark.badrows;
+
+import io.holdfast.spark.HoldfastException;
+import io.holdfast.spark.storage.Storages;
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.Serializable;
+import java.lang.invoke.SerializedLambda;
+import java.lang.reflect.Method;
+import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
+import java.util.HexFormat;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.api.python.PythonFunction;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import scala.Option;
+import scala.Product;
+import scala.collection.Iterable;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * A program by its digest. With the same program a row throws in each run of a batch or in none, so a
+ * re-run may find bad rows. With another one the sink may have a row that throws now.
+ */
+final class Program {
+  private final MessageDigest digest;
+
+  private Program() {
+    try {
+      digest = MessageDigest.getInstance("SHA-256");
+    } catch (NoSuchAlgorithmException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  /** Of the analyzed query: its expressions, and the code of its functions. */
+  static String of(LogicalPlan query) {
+    Program program = new Program();
+    program.add(query);
+    return HexFormat.of().formatHex(program.digest.digest());
+  }
+
+  private void add(Object part) {
+    if (part instanceof ExprId) {
+      return; // a new one in each run
+    }
+    text(part == null ? "null" : part.getClass().getName());
+    if (part instanceof PythonFunction function) {
+      function.command().foreach(one -> {
+        digest.update(((Number) one).byteValue());
+        return null;
+      });
+    } else if (part instanceof LogicalPlan leaf && leaf.children().isEmpty()) {
+      text(leaf.nodeName());
+    } else if (part instanceof TreeNode<?> || part instanceof Product && !isOption(part)) {
+      CollectionConverters.asJava(((Product) part).productIterator()).forEachRemaining(this::add);
+    } else if (part instanceof Option<?> option) {
+      option.foreach(one -> {
+        add(one);
+        return null;
+      });
+    } else if (part instanceof Iterable<?> all) {
+      CollectionConverters.asJava(all).forEach(this::add);
+    } else if (part instanceof byte[] bytes) {
+      digest.update(bytes);
+    } else if (part instanceof Number || part instanceof CharSequence || part instanceof Boolean) {
+      text(part.toString());
+    } else if (part instanceof Serializable && part.getClass().isSynthetic()) {
+      code(part);
+    }
+  }
+
+  private static boolean isOption(Object part) {
+    return part instanceof Option<?>;
+  }
+
+  /** The class that has the code of a function. */
+  private void code(Object lambda) {
+    try {
+      Method replaced = lambda.getClass().getDeclaredMethod("writeReplace");
+      replaced.setAccessible(true);
+      SerializedLambda form = (SerializedLambda) replaced.invoke(lambda);
+      text(form.getImplMethodName());
+      String name = form.getImplClass() + ".class";
+      try (InputStream in =
+          Thread.currentThread().getContextClassLoader().getResourceAsStream(name)) {
+        digest.update(in.readAllBytes());
+      }
+    } catch (ReflectiveOperationException | IOException | RuntimeException unknown) {
+      text(Long.toString(System.nanoTime())); // no program is known to be the same
+    }
+  }
+
+  private void text(String text) {
+    digest.update(text.getBytes(StandardCharsets.UTF_8));
+    digest.update((byte) 0);
+  }
+
+  /**
+   * Records the program of a batch before its tasks begin. Returns false if another program may have
+   * run the batch.
+   */
+  static boolean record(Path checkpoint, Configuration conf, String program, boolean rerun) {
+    Path file = new Path(checkpoint, "bad-rows/program");
+    try {
+      if (program.equals(read(file, conf))) {
+        return true;
+      }
+      // No digest is empty: the batch had several programs.
+      byte[] now = (rerun ? "" : program).getBytes(StandardCharsets.UTF_8);
+      new Storages(conf).at(file).write(file, out -> out.write(now), true);
+      return !rerun;
+    } catch (IOException e) {
+      throw new HoldfastException("Cannot record the program in " + file, e);
+    }
+  }
+
+  private static String read(Path file, Configuration conf) throws IOException {
+    try (InputStream in = file.getFileSystem(conf).open(file)) {
+      return new String(in.readAllBytes(), StandardCharsets.UTF_8);
+    } catch (FileNotFoundException none) {
+      return null;
+    }
+  }
+}

@@ -1,0 +1,96 @@
+package io.holdfast.spark.badrows;
+
+import io.holdfast.spark.HoldfastConf;
+import io.holdfast.spark.isolation.driver.DecisionService;
+import io.holdfast.spark.isolation.driver.QueryRun;
+import io.holdfast.spark.isolation.driver.SparkSide;
+import io.holdfast.spark.isolation.plan.GuardExec;
+import io.holdfast.spark.rpc.DriverRequest.GuardKey;
+import java.util.List;
+import java.util.Map;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.metric.SQLMetric;
+import scala.Option;
+
+/**
+ * The findings of the rule about a stage behind a source.
+ *
+ * @param sources leaves of the stage; several are in a union
+ * @param readsAhead the stage may read rows before it throws for an earlier one
+ * @param rerun an earlier run began the batch
+ * @param program of this run, by its digest
+ */
+record RowGuard(
+    DecisionService decisions,
+    QueryRun run,
+    GuardKey key,
+    HoldfastConf conf,
+    List<SparkPlan> sources,
+    boolean readsAhead,
+    boolean rerun,
+    String program,
+    Path checkpoint,
+    long retained)
+    implements GuardExec.Execution {
+  /** A stage in one batch, as the core reads it: {@code Plan} in its messages.rs. */
+  private record Plan(
+      String source,
+      String form,
+      int partitions,
+      boolean rerun,
+      boolean sameProgram,
+      long retained,
+      Map<String, Long> limits) {}
+
+  @Override
+  public RDD<InternalRow> execute(SparkPlan child) {
+    RDD<InternalRow> stage = child.execute();
+    int partitions = stage.partitions().length;
+    SparkSide side = decisions.guard(key, run, () -> plan(partitions));
+    RowGuardRDD guarded =
+        new RowGuardRDD(stage, key, readsAhead, side.suspects(), side.through());
+    side.guards(guarded.id(), read -> estimate(read, partitions, side.throughCount()));
+    return guarded;
+  }
+
+  private Plan plan(int partitions) {
+    for (long batch : run.batches().headSet(key.batch())) {
+      // An earlier run may have ended before it wrote the dead letters of its last batches.
+      run.committed(batch);
+    }
+    run.batches().clear();
+    boolean same = Program.record(checkpoint, run.conf(), program, rerun);
+    return new Plan(
+        sources.get(0).nodeName(),
+        form(),
+        partitions,
+        rerun,
+        same,
+        retained,
+        Map.of(
+            "rows", conf.badRowsMax, "perMillion", Math.round(conf.badRowsMaxRatio * 1_000_000)));
+  }
+
+  private String form() {
+    return sources.get(0).schema().json();
+  }
+
+  /** All rows of the batch, by those of tasks that have ended and of one that is about to. */
+  private long estimate(long read, int partitions, int ended) {
+    long done = 0;
+    for (SparkPlan source : sources) {
+      Option<SQLMetric> rows = source.metrics().get("numOutputRows");
+      done += rows.isDefined() ? rows.get().value() : 0;
+    }
+    return (done + read) * partitions / (ended + 1);
+  }
+
+  /** For {@code explain}. */
+  @Override
+  public String toString() {
+    return "rows of source " + (-1 - key.operator());
+  }
+}

@@ -1,0 +1,225 @@
+package io.holdfast.spark.badrows;
+
+import io.holdfast.spark.HoldfastConf;
+import io.holdfast.spark.isolation.driver.DecisionService;
+import io.holdfast.spark.isolation.driver.QueryRun;
+import io.holdfast.spark.isolation.plan.Fields;
+import io.holdfast.spark.isolation.plan.GuardExec;
+import io.holdfast.spark.rpc.DriverRequest.GuardKey;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Set;
+import java.util.UUID;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.SparkContext;
+import org.apache.spark.scheduler.TaskSchedulerImpl;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Partial$;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.aggregate.BaseAggregateExec;
+import org.apache.spark.sql.execution.datasources.v2.V2TableWriteExec;
+import org.apache.spark.sql.execution.exchange.BroadcastExchangeLike;
+import org.apache.spark.sql.execution.exchange.Exchange;
+import org.apache.spark.sql.execution.exchange.ShuffleExchangeExec;
+import org.apache.spark.sql.execution.python.EvalPythonExec;
+import org.apache.spark.sql.execution.streaming.runtime.IncrementalExecution;
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import scala.PartialFunction$;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * The rule that guards stages of a micro-batch from a source to a shuffle or to the sink, if they
+ * treat rows independently. It runs before Spark makes generated code of stages.
+ */
+public final class SetRowsAside {
+  private static final Logger LOG = LoggerFactory.getLogger(SetRowsAside.class);
+
+  /** Nodes that treat rows independently, beside partial aggregations. */
+  private static final Set<String> BY_ROW =
+      Set.of(
+          "ProjectExec",
+          "FilterExec",
+          "GenerateExec",
+          "ExpandExec",
+          "UnionExec",
+          "DeserializeToObjectExec",
+          "MapElementsExec",
+          "SerializeFromObjectExec",
+          "AppendColumnsExec",
+          "AppendColumnsWithObjectExec",
+          "BatchEvalPythonExec",
+          "ArrowEvalPythonExec",
+          "BroadcastHashJoinExec",
+          "BroadcastNestedLoopJoinExec",
+          "EventTimeWatermarkExec");
+
+  private final DecisionService decisions;
+  private final SparkContext spark;
+  private final HoldfastConf conf;
+
+  public SetRowsAside(DecisionService decisions, SparkContext spark, HoldfastConf conf) {
+    this.decisions = decisions;
+    this.spark = spark;
+    this.conf = conf;
+  }
+
+  /** Returns the plan with guards, or the same plan if it is no micro-batch of a query. */
+  public SparkPlan apply(SparkPlan plan) {
+    MicroBatchExecution query = queryOfThread();
+    IncrementalExecution batch = query == null ? null : query.lastExecution();
+    if (batch == null || !isPlanOf(batch, plan)) {
+      return plan;
+    }
+    List<SparkPlan> tops = new ArrayList<>();
+    tops.add(plan instanceof V2TableWriteExec ? plan.children().head() : plan);
+    collect(plan, tops);
+    Batch of = new Batch(query, batch, plan);
+    SparkPlan guarded = plan;
+    int source = 0;
+    for (SparkPlan top : tops) {
+      List<SparkPlan> nodes = stage(top);
+      if (nodes.stream().anyMatch(SetRowsAside::isSource)) {
+        guarded = guarded(guarded, top, nodes, of, source++);
+      }
+    }
+    return guarded;
+  }
+
+  /** A micro-batch of a query. */
+  private record Batch(MicroBatchExecution query, IncrementalExecution execution, SparkPlan plan) {
+    UUID run() {
+      return execution.runId();
+    }
+
+    long number() {
+      return execution.currentBatchId();
+    }
+
+    Path checkpoint() {
+      return new Path(execution.checkpointLocation()).getParent();
+    }
+  }
+
+  private MicroBatchExecution queryOfThread() {
+    String id = spark.getLocalProperty(HoldfastConf.QUERY_ID_KEY);
+    Object query =
+        id == null
+            ? null
+            : SparkSession.active()
+                .sharedState()
+                .activeStreamingQueries()
+                .get(UUID.fromString(id));
+    return query instanceof MicroBatchExecution batches ? batches : null;
+  }
+
+  /** A function for foreachBatch may plan other queries on the same thread. */
+  private static boolean isPlanOf(IncrementalExecution batch, SparkPlan plan) {
+    return plan.logicalLink().isDefined()
+        && batch.sparkPlan().logicalLink().isDefined()
+        && plan.logicalLink().get() == batch.sparkPlan().logicalLink().get();
+  }
+
+  private static List<SparkPlan> children(SparkPlan node) {
+    return CollectionConverters.asJava(node.children());
+  }
+
+  /** Adds the stages that end with a shuffle. */
+  private static void collect(SparkPlan node, List<SparkPlan> tops) {
+    if (node instanceof ShuffleExchangeExec) {
+      tops.add(children(node).get(0));
+    }
+    if (!(node instanceof BroadcastExchangeLike)) {
+      children(node).forEach(child -> collect(child, tops));
+    }
+  }
+
+  /** The nodes of a stage, from its top. Those of static sides of joins are none of them. */
+  private static List<SparkPlan> stage(SparkPlan top) {
+    List<SparkPlan> nodes = new ArrayList<>(List.of(top));
+    for (SparkPlan child : top instanceof Exchange ? List.<SparkPlan>of() : children(top)) {
+      nodes.addAll(stage(child));
+    }
+    return nodes;
+  }
+
+  /** A leaf with rows of a stream. */
+  private static boolean isSource(SparkPlan node) {
+    return node.children().isEmpty()
+        && node.logicalLink().exists(logical -> logical.isStreaming());
+  }
+
+  private SparkPlan guarded(
+      SparkPlan plan, SparkPlan top, List<SparkPlan> nodes, Batch batch, int source) {
+    Path folder = new Path(batch.checkpoint(), "bad-rows/" + source);
+    DeadLetters letters = new DeadLetters(conf, batch.query().id(), source, spark);
+    QueryRun run =
+        decisions.rowsRun(
+            batch.run(),
+            folder,
+            () -> plan.session().sessionState().newHadoopConf(),
+            letters);
+    String why = whyNot(nodes, batch);
+    if (why != null) {
+      if (run.mayWarn()) {
+        LOG.warn(
+            "Bad rows of source {} are not set aside in this query (run {}): {}. A row that throws"
+                + " fails the batch.",
+            source,
+            batch.run(),
+            why);
+      }
+      return plan;
+    }
+    RowGuard guard =
+        new RowGuard(
+            decisions,
+            run,
+            new GuardKey(batch.run(), batch.number(), -1 - source),
+            conf,
+            nodes.stream().filter(SetRowsAside::isSource).toList(),
+            nodes.stream().anyMatch(node -> node instanceof EvalPythonExec),
+            decisions.isRerun(batch.checkpoint(), batch.number()),
+            Program.of(batch.query().logicalPlan()),
+            batch.checkpoint(),
+            top.conf().minBatchesToRetain());
+    SparkPlan open =
+        top.transformUp(
+            PartialFunction$.MODULE$.fromFunction(
+                node -> isSource(node) ? new SourceExec(node) : node));
+    SparkPlan stage = new GuardExec(open, guard);
+    return plan.transformUp(
+        PartialFunction$.MODULE$.fromFunction(node -> node == top ? stage : node));
+  }
+
+  private String whyNot(List<SparkPlan> nodes, Batch batch) {
+    int failures =
+        spark.taskScheduler() instanceof TaskSchedulerImpl tasks ? tasks.maxTaskFailures() : 1;
+    if (failures < 2) {
+      return "a task has one attempt; set spark.task.maxFailures, or local[n,4] as the master";
+    }
+    for (SparkPlan node : nodes) {
+      String name = node.getClass().getSimpleName();
+      boolean byRow =
+          isSource(node)
+              || node instanceof BroadcastExchangeLike
+              || BY_ROW.contains(name)
+              || node instanceof BaseAggregateExec aggregate && isPartial(aggregate);
+      if (!byRow) {
+        return node.nodeName() + " does not treat each row by itself";
+      }
+      if (Boolean.TRUE.equals(Fields.get(node, "pipelined"))) {
+        return "it runs in Real-Time Mode";
+      }
+    }
+    return null;
+  }
+
+  private static boolean isPartial(BaseAggregateExec aggregate) {
+    return aggregate.aggregateExpressions().nonEmpty()
+        && aggregate
+            .aggregateExpressions()
+            .forall(one -> one.mode() == Partial$.MODULE$);
+  }
+}
